@@ -1,0 +1,91 @@
+# Every target sets up what it needs in .venv and is quick when that is there already.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Variables to give on the command line or in the environment:
+PYTHON ?=#                a Python 3.11 to 3.13; unset: the first one found
+TORCH_INDEX_URL ?= auto#  auto, pypi, or the index torch comes from, e.g. https://download.pytorch.org/whl/cu130
+TEST_DEVICE ?= cpu#       where the tests run: cpu or cuda:0
+ARGS ?=#                  further arguments for pytest or the benchmark
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --constraint constraints.txt
+CODE := backend benchmarks tests tools
+PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
+
+.PHONY: help serve test test-slow check lint format format-check types docs docs-check bench install install-dev lock clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: $(VENV)/.runtime ## Install what is missing and start the service on http://127.0.0.1:8000
+	@exec $(PY) -m backend.main
+
+test: $(VENV)/.dev ## Install what the tests need and run all but the slow ones
+	@tools/system_packages.sh
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.dev ## Run the slow tests only
+	@tools/system_packages.sh
+	@$(PYTEST) -m slow $(ARGS)
+
+check: format-check lint types docs-check test ## Everything a change must pass
+
+lint: $(VENV)/.dev ## Look for faults with ruff
+	@$(PY) -m ruff check $(CODE)
+
+format: $(VENV)/.dev ## Format the code and mend what ruff can mend
+	@$(PY) -m ruff format $(CODE)
+	@$(PY) -m ruff check --fix $(CODE)
+
+format-check: $(VENV)/.dev
+	@$(PY) -m ruff format --check $(CODE)
+
+types: $(VENV)/.dev ## Check the types with mypy
+	@$(PY) -m mypy
+
+docs: $(VENV)/.dev ## Write .env.example, docs/settings.md and docs/metrics.md from the code
+	@$(PY) -m tools.docs
+
+docs-check: $(VENV)/.dev
+	@$(PY) -m tools.docs --check
+	@$(PY) -m benchmarks.render --check
+
+bench: $(VENV)/.dev ## Measure the service and its peers, then render the tables of the README (ARGS=--quick for a short run)
+	@$(PY) -m benchmarks.engine $(ARGS)
+	@$(PY) -m benchmarks.http $(ARGS)
+	@$(PY) -m benchmarks.render
+
+install: $(VENV)/.runtime ## Only install what the service needs
+
+install-dev: $(VENV)/.dev ## Only install what tests, checks and benchmarks need
+
+lock: ## Write constraints.txt anew from a clean environment
+	@tools/lock.sh "$(strip $(TORCH_INDEX_URL))" $(PYTHON)
+
+clean: ## Remove the environment and everything made by the tools
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Stamps: a step runs again when a file behind it is newer, so a second `make serve` starts without pip.
+$(VENV)/.created:
+	@echo "==> 1/3 creating $(VENV)"
+	@tools/create_venv.sh $(VENV) $(PYTHON)
+	@touch $@
+
+$(VENV)/.torch: $(VENV)/.created constraints.txt
+	@echo "==> 2/3 installing torch (some minutes the first time)"
+	@index=$$($(PY) tools/torch_index.py "$(strip $(TORCH_INDEX_URL))"); $(PIP) $$index torch
+	@touch $@
+
+$(VENV)/.runtime: $(VENV)/.torch pyproject.toml
+	@echo "==> 3/3 installing the service"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "==> installing what tests, checks and benchmarks need"
+	@$(PIP) --editable ".[test,lint,bench]"
+	@touch $@

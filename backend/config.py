@@ -1,0 +1,118 @@
+"""Settings: the only reader of the environment. A bad value stops the start and lists every fault at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from backend.errors import BadSettings
+
+ENV_FILE = Path(__file__).resolve().parent / ".env"
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Words = Annotated[tuple[str, ...], NoDecode]  # comma-separated in the environment
+
+
+class Settings(BaseSettings):
+    """Every setting, with its unit, its default and how to choose. ``.env.example`` is generated from here."""
+
+    model_config = SettingsConfigDict(env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 in a container.")
+    port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one and logs it.")
+    state_dir: Path = Field(
+        Path.home() / ".cache" / "financia",
+        description="Folder for what was measured on this machine; keep it on a volume.",
+    )
+
+    use_gpu: bool | None = Field(
+        None, description="true demands a GPU, false never touches one, unset takes one when there."
+    )
+    device: str = Field(
+        "auto", description="auto, cpu, cuda, cuda:1 or mps. An explicit device that is absent stops the start."
+    )
+    precision: Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"] = Field(
+        "auto",
+        description="auto measures on the first start and takes the fastest that stays close to fp32; exact is fp32; "
+        "fast lowers the bar (Spearman 0.98 for 0.995); the others are that dtype or an error.",
+    )
+    runtime: Literal["auto", "torch", "onnx", "openvino"] = Field(
+        "auto", description="What executes the models; auto measures."
+    )
+    lanes: int | None = Field(
+        None, ge=1, description="Threads that run batches; unset: one per usable core on a CPU, one per GPU."
+    )
+    batch_tokens: int | None = Field(
+        None, ge=16, description="Padded tokens of a batch; unset: measured on the first start."
+    )
+
+    model_profile: Literal["bundled", "multilingual"] = Field(
+        "bundled",
+        description="bundled runs without a hub, English first; multilingual fetches the Spanish and English set once.",
+    )
+    embedding_model: str | None = Field(
+        None, description="bundled, a local folder, or a hub id with @revision. Unset: the profile's."
+    )
+    model_aliases: Words = Field(
+        (), description="Further names a request may give the embedding model, comma-separated."
+    )
+
+    redis_url: str | None = Field(None, description="redis://host:6379/0. Unset: the cache lives in this process only.")
+    cache_enabled: bool = Field(True, description="false computes every vector anew.")
+    cache_memory_bytes: int = Field(
+        128 * 2**20, ge=0, description="Bytes of the in-process cache; 1.6 KB a 384-wide vector."
+    )
+    cache_ttl_s: Seconds = Field(86_400.0, description="Seconds a vector stays in Redis.")
+    cache_timeout_s: Seconds = Field(
+        0.05, description="Seconds a request may wait for Redis before it goes on without."
+    )
+    cache_prefix: str = Field("financia", description="Prefix of every Redis key.")
+
+    limit_inputs: Count = Field(2048, description="Inputs in one request.")
+    limit_text_chars: Count = Field(1_000_000, description="Characters of one text.")
+    limit_body_bytes: Count = Field(16 * 2**20, description="Bytes of one request body.")
+    limit_queue_tokens: Count = Field(1_000_000, description="Tokens that may wait; above it 429 with Retry-After.")
+    limit_request_s: Seconds = Field(
+        60.0, description="Seconds until a request is answered with 504; its jobs leave the queue."
+    )
+    limit_drain_s: Seconds = Field(30.0, description="Seconds to finish accepted requests after SIGTERM.")
+
+    api_keys: Words = Field(
+        (), description="Bearer keys, comma-separated. Empty: no key needed. Probes never need one."
+    )
+    cors_origins: Words = Field((), description="Origins allowed by CORS, comma-separated. Empty: off.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
+
+    @field_validator("model_aliases", "api_keys", "cors_origins", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+    @field_validator("state_dir")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the environment and ``backend/.env`` once.
+
+    Raises: BadSettings with every fault, its setting's name and what was got.
+    """
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        raise BadSettings([_fault(dict(fault)) for fault in error.errors()]) from error
+
+
+def _fault(fault: dict[str, Any]) -> str:
+    name = "_".join(str(part) for part in fault["loc"]).upper()
+    return f"{name}={fault.get('input')!r}: {fault['msg']}"

@@ -1,0 +1,217 @@
+"""Everything that can go wrong, as one tree; what a class means on the wire sits on the class.
+
+    FinanciaError                     500
+    ├── BadInput                      400  the caller must change the request
+    │   ├── InvalidField              422  a field has the wrong type or value
+    │   ├── TokenIdsOutOfRange        422  token ids of another tokenizer
+    │   ├── TooLarge                  413  over a limit; names the setting that moves it
+    │   ├── WrongMediaType            415
+    │   ├── Unauthorized              401
+    │   └── NotFound                  404
+    │       └── UnknownModel          404  lists the models there are
+    ├── Overloaded                    429  the queue is full; Retry-After is computed
+    ├── CallerGone                    499  nobody waits for the answer any more
+    ├── Unavailable                   503  not ready, draining, or a lane was lost
+    ├── DeadlineExceeded              504
+    ├── InferenceFailed               500  the engine raised on this item alone
+    │   └── DoesNotFit                507  this item alone is too large for the device
+    └── SetupError                    -    stops the start; never on the wire
+        ├── BadSettings                    every faulty setting at once
+        ├── DeviceUnavailable              an explicit wish the machine cannot grant
+        └── ModelUnavailable               files absent, of an unknown kind, or of a wrong checksum
+
+``status``, ``code`` and ``retryable`` are read in one place, api/problems.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FinanciaError(Exception):
+    """Root of the tree: our own failure unless a subclass says otherwise."""
+
+    status = 500
+    code = "internal_error"
+    title = "Internal error"
+    retryable = False
+    param: str | None = None  # the request field at fault, where there is one
+    retry_after_s: float | None = None  # sent as Retry-After, rounded up to whole seconds
+
+
+class BadInput(FinanciaError):
+    """The request cannot be served as it is. The message says what, what was got, and what to change."""
+
+    status = 400
+    code = "bad_input"
+    title = "Bad input"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidField(BadInput):
+    """A field is absent, of the wrong type, or has a value that cannot be."""
+
+    status = 422
+    code = "invalid_field"
+    title = "Invalid field"
+
+
+class TokenIdsOutOfRange(BadInput):
+    """Token ids that this model's vocabulary does not have, usually another tokenizer's."""
+
+    status = 422
+    code = "token_ids_out_of_range"
+    title = "Token ids out of range"
+
+    def __init__(self, token_id: int, vocabulary_size: int, *, param: str = "input") -> None:
+        super().__init__(
+            f"{param}: token id {token_id} is outside this model's vocabulary (0 to {vocabulary_size - 1}). "
+            "The ids come from another tokenizer. Send texts instead of ids; LangChain's OpenAIEmbeddings sends "
+            "tiktoken ids unless check_embedding_ctx_length=False is set.",
+            param=param,
+        )
+        self.token_id = token_id
+        self.vocabulary_size = vocabulary_size
+
+
+class TooLarge(BadInput):
+    """Over a limit. The message names the limit, the value, and the setting that moves it."""
+
+    status = 413
+    code = "too_large"
+    title = "Too large"
+
+    def __init__(
+        self, what: str, value: int, limit: int, setting: str, *, advice: str = "", param: str | None = None
+    ) -> None:
+        message = f"{what}: {value} is over the limit of {limit} ({setting})"
+        super().__init__(f"{message}. {advice}" if advice else message, param=param)
+        self.what, self.value, self.limit, self.setting = what, value, limit, setting
+
+
+class WrongMediaType(BadInput):
+    """The body is not of a type that this route reads."""
+
+    status = 415
+    code = "wrong_media_type"
+    title = "Wrong media type"
+
+
+class Unauthorized(BadInput):
+    """No key, or a key that is not one of API_KEYS."""
+
+    status = 401
+    code = "unauthorized"
+    title = "Unauthorized"
+
+
+class NotFound(BadInput):
+    """No such route or resource."""
+
+    status = 404
+    code = "not_found"
+    title = "Not found"
+
+
+class UnknownModel(NotFound):
+    """The request names a model that is not loaded."""
+
+    code = "model_not_found"
+    title = "Unknown model"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"model: '{name}' is not loaded here; loaded are {', '.join(known)}", param="model")
+        self.name = name
+        self.known = tuple(known)
+
+
+class Overloaded(FinanciaError):
+    """The queue has no room. ``retry_after_s`` is queued tokens over the measured rate."""
+
+    status = 429
+    code = "overloaded"
+    title = "Overloaded"
+    retryable = True
+
+    def __init__(self, queued_tokens: int, limit_tokens: int, retry_after_s: float) -> None:
+        super().__init__(
+            f"{queued_tokens} tokens are waiting, the limit is {limit_tokens} (LIMIT_QUEUE_TOKENS); "
+            f"try again in {retry_after_s:.1f} s"
+        )
+        self.queued_tokens, self.limit_tokens = queued_tokens, limit_tokens
+        self.retry_after_s = retry_after_s
+
+
+class CallerGone(FinanciaError):
+    """The client closed the connection; its waiting jobs were dropped before the device."""
+
+    status = 499
+    code = "caller_gone"
+    title = "Client closed the request"
+
+
+class Unavailable(FinanciaError):
+    """Not ready yet, draining, or the device was lost. Another replica can answer."""
+
+    status = 503
+    code = "unavailable"
+    title = "Unavailable"
+    retryable = True
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class DeadlineExceeded(FinanciaError):
+    """The request's time was up before it was answered."""
+
+    status = 504
+    code = "deadline_exceeded"
+    title = "Deadline exceeded"
+    retryable = True
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(
+            f"not answered within {limit_s:g} s (LIMIT_REQUEST_S, or the request's own X-Request-Timeout-S); "
+            "send fewer inputs in one request or raise the limit"
+        )
+        self.limit_s = limit_s
+
+
+class InferenceFailed(FinanciaError):
+    """The engine raised on this one item; its neighbours in the batch were answered."""
+
+    code = "inference_failed"
+    title = "Inference failed"
+
+
+class DoesNotFit(InferenceFailed):
+    """One item alone needs more device memory than there is."""
+
+    status = 507
+    code = "does_not_fit"
+    title = "Does not fit the device"
+
+
+class SetupError(FinanciaError):
+    """Stops the start with a readable reason."""
+
+
+class BadSettings(SetupError):
+    """One or more settings are wrong; all are listed at once."""
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        super().__init__("settings: " + "; ".join(faults))
+        self.faults = tuple(faults)
+
+
+class DeviceUnavailable(SetupError):
+    """An explicit wish (DEVICE, USE_GPU) that this machine cannot grant."""
+
+
+class ModelUnavailable(SetupError):
+    """A model's files are absent, of a kind that cannot be served, or not the ones expected."""

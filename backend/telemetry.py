@@ -1,0 +1,151 @@
+"""Every metric the service exports, in one table, and the log set-up. Knows nothing of what it counts."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+# Encoders answer in milliseconds; vLLM's first bucket, 0.3 s, is blind to them.
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+RATIOS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
+
+STAGES = ("cache", "tokenize", "queue", "inference", "total")
+DROPS = ("caller_gone", "deadline")
+CACHE_TIERS = ("memory", "redis")
+CACHE_ERRORS = ("timeout", "connection", "foreign", "write")
+CACHE_STATES = ("closed", "open", "half_open")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One row of the table. ``labels`` maps a label to its closed set of values; an empty set is filled at start."""
+
+    name: str  # without the financia_ prefix; ends in its unit
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    buckets: Sequence[float] = ()
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("requests_total", "counter", "HTTP requests answered.", (("route", ()), ("status", ()))),
+    Metric("request_duration_seconds", "histogram", "Time from request to response.", (("route", ()),), SECONDS),
+    Metric("requests_in_flight", "gauge", "HTTP requests being answered now."),
+    Metric("stage_duration_seconds", "histogram", "Time of one stage of a request.", (("stage", STAGES),), SECONDS),
+    Metric("inputs_total", "counter", "Texts or pages received.", (("task", ()),)),
+    Metric("tokens_total", "counter", "Tokens of the texts received, cached ones included.", (("task", ()),)),
+    Metric("truncated_total", "counter", "Texts cut at the model's length because the request allowed it."),
+    Metric("queue_jobs", "gauge", "Jobs waiting for a lane."),
+    Metric("queue_tokens", "gauge", "Tokens of the jobs waiting for a lane."),
+    Metric("queue_oldest_seconds", "gauge", "Age of the oldest waiting job."),
+    Metric("batch_jobs", "histogram", "Jobs in a batch.", (), COUNTS),
+    Metric("batch_tokens", "histogram", "Real tokens in a batch.", (), TOKENS),
+    Metric("batch_padding_ratio", "histogram", "Share of a batch that is padding.", (), RATIOS),
+    Metric("batch_duration_seconds", "histogram", "Time of one batch on its lane.", (("engine", ()),), SECONDS),
+    Metric("batch_failures_total", "counter", "Batches whose forward raised; each is then split."),
+    Metric("jobs_failed_total", "counter", "Jobs that failed alone."),
+    Metric("jobs_dropped_total", "counter", "Jobs dropped before the device.", (("reason", DROPS),)),
+    Metric("jobs_shed_total", "counter", "Jobs refused because the queue was full (429)."),
+    Metric("jobs_coalesced_total", "counter", "Jobs saved because an equal one was already under way."),
+    Metric("lanes", "gauge", "Lanes that are alive."),
+    Metric("lanes_busy", "gauge", "Lanes that run a batch now."),
+    Metric("lane_restarts_total", "counter", "Lanes that died and were started again."),
+    Metric("cache_hits_total", "counter", "Cache look-ups answered.", (("tier", CACHE_TIERS),)),
+    Metric("cache_misses_total", "counter", "Cache look-ups that no tier answered."),
+    Metric("cache_errors_total", "counter", "Cache faults; none of them fails a request.", (("kind", CACHE_ERRORS),)),
+    Metric("cache_bytes", "gauge", "Bytes held by the memory cache."),
+    Metric("cache_entries", "gauge", "Entries held by the memory cache."),
+    Metric("cache_circuit_state", "gauge", "1 for the state the Redis circuit is in.", (("state", CACHE_STATES),)),
+    Metric("cache_lookup_duration_seconds", "histogram", "Time of one Redis look-up.", (), SECONDS),
+    Metric("ready", "gauge", "1 while the service is ready."),
+    Metric(
+        "model_info",
+        "gauge",
+        "1 for each loaded model.",
+        (("model", ()), ("runtime", ()), ("dtype", ()), ("device", ())),
+    ),
+    Metric(
+        "device_memory_used_bytes", "gauge", "Memory in use on the device (process memory on a CPU).", (("device", ()),)
+    ),
+    Metric(
+        "device_memory_total_bytes",
+        "gauge",
+        "Memory of the device (cgroup or machine memory on a CPU).",
+        (("device", ()),),
+    ),
+)
+_KINDS = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
+PREFIX = "financia_"
+
+
+class Telemetry:
+    """The metrics of one service, in a registry of its own so that tests and replicas never share counts.
+
+    Every metric of ``METRICS`` is an attribute by its name; all series with a closed set of labels exist
+    from the first scrape. Safe to use from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
+        for metric in METRICS:
+            self._open(metric, [values for _, values in metric.labels])
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_metrics"][name]
+        except KeyError:
+            raise AttributeError(f"no metric is called {name!r}; the table is telemetry.METRICS") from None
+
+    def open_series(self, name: str, *label_values: Iterable[str]) -> None:
+        """Create the series of a metric whose labels are known only at start (routes, tasks)."""
+        for values in product(*label_values):
+            self._metrics[name].labels(*values)
+
+    def render(self) -> bytes:
+        """The exposition text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+    def _make(self, metric: Metric) -> Any:
+        options: dict[str, Any] = {"buckets": metric.buckets} if metric.buckets else {}
+        labels = [label for label, _ in metric.labels]
+        return _KINDS[metric.kind](PREFIX + metric.name, metric.help, labels, registry=self.registry, **options)
+
+    def _open(self, metric: Metric, values: list[tuple[str, ...]]) -> None:
+        if values and all(values):
+            self.open_series(metric.name, *values)
+
+
+class _KeyValueFormatter(logging.Formatter):
+    """``time level logger message key=value …``: a fixed sentence, then its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = getattr(record, "fields", {})
+        line = super().format(record)
+        return " ".join([line, *(f"{key}={value}" for key, value in fields.items())])
+
+
+def configure_logging(level: str) -> None:
+    """Send every log line of the process to standard error in one format; call once, at start."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_KeyValueFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def log_event(logger: logging.Logger, level: int, message: str, **fields: object) -> None:
+    """Log a short fixed sentence with fields. Never text of documents, never secrets."""
+    logger.log(level, message, extra={"fields": fields})

@@ -1,0 +1,73 @@
+"""What every test shares: the device to run on, the data, and what happens where a program is absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub: no test asks the hub
+
+from backend.config import Settings
+
+pytest_plugins = ("tests.redis_server",)
+
+DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
+PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract"}  # marker -> program that `make test` installs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--device cuda:0`` runs the same tests on a GPU."""
+    parser.addoption("--device", default="cpu", help="where models run: cpu (default) or a CUDA device such as cuda:0")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a device that is not there at once: an explicit wish is never ignored."""
+    device = config.getoption("--device")
+    if device == "cpu":
+        return
+    import torch  # seconds of import that the CPU run of pure tests need not pay
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise pytest.UsageError(f"--device {device}: {error}") from error
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test whose program is absent is skipped on a developer's machine and fails under CI=true."""
+    for marker, program in PROGRAMS.items():
+        if item.get_closest_marker(marker) and shutil.which(program) is None:
+            absent(f"{program} is not installed (tools/system_packages.sh installs it)")
+
+
+def absent(what: str) -> None:
+    """Skip the running test, or fail it under CI=true, where nothing may be left out silently."""
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The developer's environment and backend/.env never reach a test."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(Settings.model_config, "env_file", None)
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> str:
+    """The torch device string that ``--device`` asked for."""
+    return str(pytestconfig.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of licensed data sets beside the repository; tests that need it are skipped where it is absent."""
+    if not DATA_DIR.is_dir():
+        pytest.skip(f"{DATA_DIR.name}: the shared data sets are not on this machine")
+    return DATA_DIR

@@ -1,0 +1,143 @@
+"""Settings: what the environment may say, what stops the start, and what the documents promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from backend.config import Settings, load_settings
+from backend.errors import BadSettings
+
+
+def test_nothing_set():
+    """An empty environment is a working configuration, and the models need no hub."""
+    settings = load_settings()
+
+    assert ("127.0.0.1", 8000, "bundled") == (settings.host, settings.port, settings.model_profile)
+    assert (None, (), ()) == (settings.redis_url, settings.api_keys, settings.cors_origins)
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
+    """Names are the fields' names in capitals."""
+    monkeypatch.setenv("PORT", "9001")
+    monkeypatch.setenv("PRECISION", "exact")
+
+    settings = load_settings()
+
+    assert (9001, "exact") == (settings.port, settings.precision)
+
+
+def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """backend/.env gives defaults; the environment has the last word."""
+    file = tmp_path / ".env"
+    file.write_text("PORT=9001\nDEVICE=cuda:1\n", encoding="utf-8")
+    monkeypatch.setitem(Settings.model_config, "env_file", file)
+    monkeypatch.setenv("PORT", "9002")
+
+    settings = load_settings()
+
+    assert (9002, "cuda:1") == (settings.port, settings.device)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("a", ("a",), id="one"),
+        pytest.param(" a , b,", ("a", "b"), id="spaces-and-a-comma-too-many"),
+        pytest.param(",", (), id="only-a-comma"),
+        pytest.param("", (), id="empty-is-unset"),
+    ],
+)
+def test_lists(monkeypatch: pytest.MonkeyPatch, text: str, expected: tuple[str, ...]):
+    """Lists are written with commas."""
+    monkeypatch.setenv("API_KEYS", text)
+
+    assert expected == load_settings().api_keys
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("USE_GPU", None), ("LANES", None), ("REDIS_URL", None), ("PORT", 8000), ("CACHE_TTL_S", 86_400.0)],
+)
+def test_empty_is_unset(monkeypatch: pytest.MonkeyPatch, name: str, expected: object):
+    """``NAME=`` in a compose file or in .env leaves the default."""
+    monkeypatch.setenv(name, "")
+
+    assert expected == getattr(load_settings(), name.lower())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "-1"),
+        ("PORT", "65536"),
+        ("PORT", "http"),
+        ("PRECISION", "fp8"),
+        ("RUNTIME", "tensorrt"),
+        ("LANES", "0"),
+        ("BATCH_TOKENS", "15"),
+        ("MODEL_PROFILE", "huge"),
+        ("USE_GPU", "perhaps"),
+        ("CACHE_TIMEOUT_S", "0"),
+        ("CACHE_MEMORY_BYTES", "-1"),
+        ("LIMIT_INPUTS", "0"),
+        ("LIMIT_REQUEST_S", "-3"),
+        ("LIMIT_REQUEST_S", "nan"),
+        ("LOG_LEVEL", "LOUD"),
+    ],
+)
+def test_a_bad_value_stops_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str):
+    """The message names the setting and what was got."""
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(BadSettings) as caught:
+        load_settings()
+
+    assert f"{name}=" in str(caught.value)
+    assert value in str(caught.value)
+
+
+def test_every_fault_at_once(monkeypatch: pytest.MonkeyPatch):
+    """One start tells everything there is to mend."""
+    monkeypatch.setenv("PORT", "none")
+    monkeypatch.setenv("PRECISION", "fp8")
+    monkeypatch.setenv("LIMIT_INPUTS", "0")
+
+    with pytest.raises(BadSettings) as caught:
+        load_settings()
+
+    assert ["LIMIT_INPUTS", "PORT", "PRECISION"] == sorted(fault.partition("=")[0] for fault in caught.value.faults)
+
+
+def test_secrets_are_not_repeated(monkeypatch: pytest.MonkeyPatch):
+    """A fault elsewhere does not print the keys."""
+    monkeypatch.setenv("API_KEYS", "very-secret")
+    monkeypatch.setenv("PORT", "none")
+
+    with pytest.raises(BadSettings) as caught:
+        load_settings()
+
+    assert "very-secret" not in str(caught.value)
+
+
+def test_the_log_level_in_small_letters(monkeypatch: pytest.MonkeyPatch):
+    """``debug`` is what people write."""
+    monkeypatch.setenv("LOG_LEVEL", "debug")
+
+    assert load_settings().log_level == "DEBUG"
+
+
+def test_settings_do_not_change():
+    """They are read once and handed down."""
+    with pytest.raises(ValidationError, match="frozen"):
+        load_settings().port = 1
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_says_how_to_choose(name: str):
+    """The description is what .env.example and docs/settings.md are made of."""
+    description = Settings.model_fields[name].description or ""
+
+    assert description.endswith(".")

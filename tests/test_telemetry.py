@@ -1,0 +1,121 @@
+"""The table of metrics and the logs: names, units, closed labels, and everything there from the first scrape."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from backend.telemetry import METRICS, PREFIX, Metric, Telemetry, configure_logging, log_event
+
+UNITS = ("seconds", "bytes", "ratio", "total", "info", "state")
+COUNTED = {"requests_in_flight", "queue_jobs", "queue_tokens", "batch_jobs", "batch_tokens", "lanes", "lanes_busy"}
+COUNTED |= {"cache_entries", "ready"}  # plural nouns and a claim: counts and yes-or-no have no unit
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def series(telemetry: Telemetry) -> dict[str, list[dict[str, str]]]:
+    """Sample name -> labels of every sample in a scrape."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for family in text_string_to_metric_families(telemetry.render().decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample.labels)
+    return found
+
+
+def test_names_are_unique():
+    """One row a metric."""
+    assert len(METRICS) == len(BY_NAME)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_name_and_unit(metric: Metric):
+    """Counters end in _total, durations in _seconds; help is a sentence."""
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", metric.name)
+    assert metric.name in COUNTED or metric.name.endswith(UNITS)
+    assert (metric.kind == "counter") == metric.name.endswith("_total")
+    assert metric.help.endswith(".")
+
+
+@pytest.mark.parametrize("metric", [one for one in METRICS if one.kind == "histogram"], ids=lambda metric: metric.name)
+def test_buckets(metric: Metric):
+    """They rise, and durations start at half a millisecond."""
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+    assert metric.buckets
+    if metric.name.endswith("_seconds"):
+        assert metric.buckets[0] == 0.0005
+
+
+def test_only_histograms_have_buckets():
+    """Buckets on a counter would be silently ignored."""
+    assert [] == [metric.name for metric in METRICS if metric.buckets and metric.kind != "histogram"]
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_present_from_the_first_scrape(metric: Metric):
+    """Every series whose labels are known exists before anything has happened."""
+    sample = PREFIX + metric.name + ("_count" if metric.kind == "histogram" else "")
+    labels = series(Telemetry()).get(sample, [])
+
+    if any(not values for _, values in metric.labels):
+        assert labels == []  # opened at start, when routes, tasks and models are known
+    else:
+        count = 1
+        for _, values in metric.labels:
+            count *= len(values)
+        assert count == len(labels)
+
+
+def test_series_opened_at_start():
+    """Routes and tasks are known only then; every combination appears."""
+    telemetry = Telemetry()
+    telemetry.open_series("requests_total", ["/embed", "/v1/embeddings"], ["200", "429"])
+
+    assert len(series(telemetry)["financia_requests_total"]) == 4
+
+
+def test_registries_are_apart():
+    """Two services in one process never share counts."""
+    one, other = Telemetry(), Telemetry()
+    one.jobs_shed_total.inc()
+
+    assert one.registry.get_sample_value("financia_jobs_shed_total") == 1.0
+    assert other.registry.get_sample_value("financia_jobs_shed_total") == 0.0
+
+
+def test_the_process_is_there_too():
+    """Memory and garbage collection of the process itself."""
+    names = series(Telemetry()).keys()
+
+    assert {"process_resident_memory_bytes", "python_gc_collections_total"} <= names
+
+
+def test_a_metric_that_is_not_in_the_table():
+    """A typing error is told, not swallowed."""
+    with pytest.raises(AttributeError, match=r"telemetry\.METRICS"):
+        _ = Telemetry().jobs_forgotten_total
+
+
+@pytest.fixture
+def root_logger() -> Iterator[logging.Logger]:
+    """The root logger, put back afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield root
+    root.handlers[:], root.level = handlers, level
+
+
+def test_a_log_line(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]):
+    """A fixed sentence, then its fields, on standard error; below the level nothing."""
+    configure_logging("INFO")
+    logger = logging.getLogger("backend.test")
+
+    log_event(logger, logging.INFO, "Lane started", lane=0, device="cpu")
+    log_event(logger, logging.DEBUG, "Not shown")
+    out, err = capsys.readouterr()
+
+    assert out == ""
+    assert re.fullmatch(r"\S+ \S+ INFO backend\.test Lane started lane=0 device=cpu\n", err)

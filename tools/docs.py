@@ -1,0 +1,191 @@
+"""The pages that are written from the code: .env.example, docs/settings.md and docs/metrics.md.
+
+python tools/docs.py            # write them
+python tools/docs.py --check    # exit status 1 when one of them is not what the code says
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from backend.config import Settings
+from backend.telemetry import METRICS, PREFIX, Metric
+
+ROOT = Path(__file__).resolve().parents[1]
+GROUPS = {  # first setting of a group -> its title
+    "host": "Where it listens, what it keeps",
+    "use_gpu": "Device and speed",
+    "model_profile": "Models",
+    "redis_url": "Cache",
+    "limit_inputs": "Limits",
+    "api_keys": "Access and logs",
+}
+_MADE_BY = "Written from the code by `make docs`; do not edit."
+SETTINGS_INTRO = f"""\
+# Settings
+
+<!-- {_MADE_BY} -->
+
+From the environment or `backend/.env` (start from [`.env.example`](../.env.example)). The environment wins. A wrong
+value stops the start, and every wrong value is listed at once. An empty value counts as unset."""
+METRICS_INTRO = f"""\
+# Metrics
+
+<!-- {_MADE_BY} -->
+
+`GET /metrics` gives them to Prometheus. Every series whose label values are known beforehand exists from the first
+scrape, so rates and alerts need no special case for a series that has not happened yet. Seconds everywhere; the
+first bucket of every duration is 0.5 ms. Besides these there are Python's own `process_*` and `python_*`.
+
+| metric | kind | labels | what it says |
+|---|---|---|---|"""
+
+
+def env_example() -> str:
+    """Every setting with its default, commented out, so that a copy changes nothing until a line is uncommented."""
+    lines = [f"# Every setting. Copy to backend/.env and uncomment what you change. {_MADE_BY}"]
+    for title, fields in _groups():
+        lines += ["", f"# ---- {title}"]
+        for name, field in fields.items():
+            lines += ["", *textwrap.wrap(_choice(field), 118, initial_indent="# ", subsequent_indent="# ")]
+            lines.append(f"# {name.upper()}={default_text(field)}")
+    return "\n".join(lines) + "\n"
+
+
+def settings_page() -> str:
+    """The same as tables."""
+    lines = [SETTINGS_INTRO]
+    for title, fields in _groups():
+        lines += ["", f"## {title}", "", "| setting | values | default | how to choose |", "|---|---|---|---|"]
+        lines += [_setting_row(name, field) for name, field in fields.items()]
+    return "\n".join(lines) + "\n"
+
+
+def metrics_page() -> str:
+    """Every metric with its labels and their values."""
+    lines = [METRICS_INTRO]
+    lines += [
+        f"| `{PREFIX}{metric.name}` | {metric.kind} | {_labels(metric)} | {_cell(metric.help)} |" for metric in METRICS
+    ]
+    lines += ["", "## Buckets", ""]
+    lines += [
+        f"- `{PREFIX}{metric.name}`: {', '.join(f'{bound:g}' for bound in metric.buckets)}"
+        for metric in METRICS
+        if metric.kind == "histogram"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    ".env.example": env_example,
+    "docs/settings.md": settings_page,
+    "docs/metrics.md": metrics_page,
+}
+
+
+def stale_pages(root: Path = ROOT) -> list[str]:
+    """The pages that are absent or not what the code says."""
+    return [name for name, page in PAGES.items() if _read(root / name) != page()]
+
+
+def write_pages(root: Path = ROOT) -> None:
+    """Write every page."""
+    for name, page in PAGES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(page(), encoding="utf-8")
+
+
+def default_text(field: FieldInfo) -> str:
+    """The default as one writes it in the environment; empty for unset."""
+    default = field.default
+    if default is None:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, tuple):
+        return ",".join(str(word) for word in default)
+    if isinstance(default, Path):
+        return str(default).replace(str(Path.home()), "${HOME}")
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def values_text(field: FieldInfo) -> str:
+    """What a setting takes, in words."""
+    return ", ".join(_kinds(field.annotation))
+
+
+def _kinds(annotation: Any) -> Iterator[str]:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        yield from (_code(str(value)) for value in get_args(annotation))
+    elif origin is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif origin in {Union, UnionType}:
+        for part in get_args(annotation):
+            yield from _kinds(part)
+    elif annotation is not type(None):
+        yield _KINDS[origin or annotation]
+
+
+_KINDS = {
+    bool: "`true`, `false`",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "folder",
+    tuple: "list, by commas",
+}
+
+
+def _groups() -> Iterator[tuple[str, dict[str, FieldInfo]]]:
+    names = list(Settings.model_fields)
+    starts = [names.index(first) for first in GROUPS]
+    for title, start, end in zip(GROUPS.values(), starts, [*starts[1:], len(names)], strict=True):
+        yield title, {name: Settings.model_fields[name] for name in names[start:end]}
+
+
+def _setting_row(name: str, field: FieldInfo) -> str:
+    default = _code(default_text(field)) or "unset"
+    return f"| `{name.upper()}` | {values_text(field)} | {default} | {_cell(_choice(field))} |"
+
+
+def _choice(field: FieldInfo) -> str:
+    return field.description or ""
+
+
+def _labels(metric: Metric) -> str:
+    return "; ".join(f"`{label}`" + (f": {', '.join(values)}" if values else "") for label, values in metric.labels)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    if "--check" not in sys.argv[1:]:
+        write_pages()
+        return 0
+    stale = stale_pages()
+    for name in stale:
+        print(f"{name} is not what the code says: run `make docs`", file=sys.stderr)
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Installs the programs that the tests use and pip cannot bring: Tesseract with English and Spanish, a Redis server.
+# Where it may not (no apt, no root), it says what is missing; the tests that need it are then skipped, or fail under CI=true.
+set -euo pipefail
+
+missing=()
+command -v redis-server >/dev/null 2>&1 || missing+=(redis-server)
+command -v tesseract >/dev/null 2>&1 || missing+=(tesseract-ocr)
+tesseract --list-langs 2>/dev/null | grep -qx spa || missing+=(tesseract-ocr-spa)
+[ ${#missing[@]} = 0 ] && exit 0
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; elif sudo -n true 2>/dev/null; then sudo -n "$@"; else return 1; fi
+}
+
+install_missing() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}")
+    as_root "${install[@]}" || { as_root apt-get update -q && as_root "${install[@]}"; }
+}
+
+echo "==> installing ${missing[*]}"
+if ! install_missing; then
+    echo "==> could not install ${missing[*]} (needs apt-get and root or passwordless sudo)." >&2
+    echo "    The tests that need them are skipped, or fail under CI=true. By hand: sudo apt-get install ${missing[*]}" >&2
+fi
