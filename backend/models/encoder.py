@@ -1,0 +1,132 @@
+"""A loaded model behind one call, whatever runtime executes it, and the packed batch they all take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.models.spec import Pooling
+
+Ids = NDArray[np.int64]
+Vectors = NDArray[np.float32]
+_MASKED = -1e9  # added to the attention scores of padding
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """Texts laid end to end, and the two maps between that and the padded form attention needs.
+
+    Rows past ``tokens`` are filling up to a round number: they belong to no text and are never read.
+    """
+
+    ids: Ids  # (rows)
+    positions: Ids  # (rows)
+    scatter: Ids  # (batch, longest): the row of each slot
+    gather: Ids  # (rows): the slot of each row
+    mask: Vectors  # (batch, 1, 1, longest): 0 for a token, -1e9 for padding
+    starts: Ids  # (batch): first row of each text
+    lengths: Ids  # (batch)
+    tokens: int  # real ones, all texts together
+
+
+class Encoder(Protocol):
+    """One model on one runtime. Safe to call from several lanes at once; each call belongs to its caller."""
+
+    @property
+    def runtime(self) -> str:
+        """What executes it: "torch", "onnx" or "openvino"."""
+
+    @property
+    def dtype(self) -> str:
+        """The arithmetic of the linear layers: "fp32", "bf16", "fp16" or "int8"."""
+
+    @property
+    def padding_cost(self) -> float:
+        """Time of a padded token as a part of a real one's: 1 where the whole model pads."""
+
+    def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
+        """Pack token ids, one array a text, none empty."""
+
+    def forward(self, batch: TokenBatch) -> Any:
+        """Run the layers; may return before the device has finished."""
+
+    def hidden(self, output: Any, batch: TokenBatch) -> Vectors:
+        """Wait and give the token vectors: (tokens, width) float32, texts end to end."""
+
+    def pooled(self, output: Any, batch: TokenBatch, pooling: Pooling) -> Vectors:
+        """Wait and give one vector a text: (batch, width) float32, not normalised."""
+
+
+def pack(ids: Sequence[Ids], *, row_multiple: int = 1, length_multiple: int = 1) -> TokenBatch:
+    """Lay texts end to end.
+
+    Args:
+        ids: one array of token ids a text, none empty.
+        row_multiple, length_multiple: round the two free sizes up, for runtimes that keep a compiled
+            kernel a shape.
+    """
+    lengths = np.fromiter((len(text) for text in ids), np.int64, len(ids))
+    tokens = int(lengths.sum())
+    rows, longest = _round_up(tokens, row_multiple), _round_up(int(lengths.max()), length_multiple)
+    starts = np.cumsum(lengths) - lengths
+    slots = np.arange(longest)
+    real = slots < lengths[:, None]
+    return TokenBatch(
+        ids=_filled(np.concatenate(ids), rows),
+        positions=_filled(np.arange(tokens) - np.repeat(starts, lengths), rows),
+        scatter=np.where(real, starts[:, None] + slots, 0),
+        gather=_filled(np.flatnonzero(real), rows),
+        mask=np.where(real, 0.0, _MASKED).astype(np.float32)[:, None, None, :],
+        starts=starts,
+        lengths=lengths,
+        tokens=tokens,
+    )
+
+
+def pool(hidden: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
+    """One vector a text. Shapes: hidden (tokens, width) -> (batch, width) float32."""
+    if pooling is Pooling.CLS:
+        first: Vectors = hidden[batch.starts]
+        return first
+    if pooling is Pooling.LAST:
+        last: Vectors = hidden[batch.starts + batch.lengths - 1]
+        return last
+    if pooling is Pooling.MAX:
+        largest: Vectors = np.maximum.reduceat(hidden, batch.starts, axis=0)
+        return largest
+    sums: Vectors = np.add.reduceat(hidden, batch.starts, axis=0)
+    np.divide(sums, batch.lengths[:, None], out=sums)
+    return sums
+
+
+def relative_buckets(longest: int, *, buckets: int = 32, furthest: int = 128) -> Ids:
+    """MPNet's bucket of each pair of places: (longest, longest). Near distances one each, far ones by logarithm.
+
+    Source: transformers, models/mpnet/modeling_mpnet.py, relative_position_bucket.
+    """
+    places = np.arange(longest)
+    back = places[:, None] - places[None, :]
+    half = buckets // 2
+    distance = np.abs(back)
+    exact = half // 2
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(distance / exact) / np.log(furthest / exact) * (half - exact)
+    far = np.minimum(exact + np.maximum(logarithm, 0).astype(np.int64), half - 1)
+    found: Ids = np.where(back < 0, half, 0) + np.where(distance < exact, distance, far)
+    return found
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _filled(values: Ids, rows: int) -> Ids:
+    if len(values) == rows:
+        return values
+    filled = np.zeros(rows, np.int64)
+    filled[: len(values)] = values
+    return filled

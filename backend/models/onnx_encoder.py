@@ -1,0 +1,75 @@
+"""An encoder executed by ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnxruntime
+from numpy.typing import NDArray
+
+from backend.errors import ModelUnavailable
+from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool, relative_buckets
+from backend.models.graph import Arithmetic, build
+from backend.models.spec import ModelSpec, Pooling
+from backend.models.weights import load_weights
+
+
+class OnnxEncoder:
+    """One session shared by all lanes: a run executes on its caller's thread."""
+
+    runtime = "onnx"
+    padding_cost = 0.1  # padding exists in attention only
+
+    def __init__(self, spec: ModelSpec, *, dtype: str, threads: int) -> None:
+        """Build the graph and open the session; ``dtype`` is "fp32" or "int8". Raises: ModelUnavailable."""
+        self.dtype = dtype
+        weights = load_weights(spec)
+        graph = build(spec.shape, weights, Arithmetic.ROW_INT8 if dtype == "int8" else Arithmetic.FLOAT32)
+        try:
+            self._session = onnxruntime.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
+        except Exception as error:  # its errors share no other base
+            raise ModelUnavailable(f"ONNX Runtime refuses the graph: {error}") from error
+        self._relative = weights.relative is not None
+
+    def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
+        """Pack without rounding: the kernels do not depend on shapes."""
+        return pack(ids)
+
+    def forward(self, batch: TokenBatch) -> Vectors:
+        """(tokens, width)."""
+        outputs: list[Vectors] = self._session.run(["hidden"], graph_inputs(batch, relative=self._relative))
+        return outputs[0]
+
+    def hidden(self, output: Vectors, batch: TokenBatch) -> Vectors:
+        """(tokens, width)."""
+        return output[: batch.tokens]
+
+    def pooled(self, output: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
+        """(batch, width)."""
+        return pool(self.hidden(output, batch), batch, pooling)
+
+
+def graph_inputs(batch: TokenBatch, *, relative: bool) -> dict[str, NDArray[Any]]:
+    """The graph's inputs by name; ``relative`` adds MPNet's distances."""
+    inputs: dict[str, NDArray[Any]] = {
+        "ids": batch.ids,
+        "positions": batch.positions,
+        "scatter": batch.scatter,
+        "gather": batch.gather,
+        "mask": batch.mask,
+    }
+    if relative:
+        inputs["relative"] = relative_buckets(batch.scatter.shape[1])
+    return inputs
+
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # The graph is already as it should run. The extended level would fuse LayerNormalization into a slower kernel.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a spinning thread starves the other lane
+    return options

@@ -1,0 +1,195 @@
+"""Which runtime, dtype and budget serve a model fastest here: measured once, checked against float32, kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from backend.device.facts import DeviceType, MachineFacts
+from backend.device.plan import Placement
+from backend.device.profile import TunedSettings, fingerprint
+from backend.errors import ModelUnavailable
+from backend.models.bench import Bench
+from backend.models.encoder import Encoder, Vectors
+from backend.models.fidelity import AUTO, FAST, Bar, Fidelity, compare, fault
+from backend.models.probe import probe_texts
+from backend.models.runtimes import Candidate, Precision, Runtime, candidates, fallback, load_encoder, versions
+from backend.models.spec import ModelSpec
+from backend.models.tokens import TextTokenizer
+from backend.telemetry import log_event
+
+_log = logging.getLogger(__name__)
+_CPU_BUDGETS, _GPU_BUDGETS = (512, 256, 1024), (16384, 4096, 8192, 32768)  # the first one ranks the candidates
+_WORTH_IT = 1.03  # a larger budget must be this much faster: it costs latency
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the operator asked for."""
+
+    precision: Precision = "auto"
+    runtime: Runtime = "auto"
+    batch_tokens: int | None = None
+
+    @property
+    def bar(self) -> Bar:
+        """How faithful a candidate must be."""
+        return FAST if self.precision == "fast" else AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One candidate's row, shown by GET /v1/system."""
+
+    candidate: str
+    tokens_per_s: float  # all lanes together
+    fidelity: Fidelity | None
+    fault: str  # why it was not eligible, or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen and why."""
+
+    runtime: str
+    dtype: str
+    budget: int  # padded tokens of a batch
+    tokens_per_s: float
+    why: tuple[str, ...]
+    measured: tuple[Measured, ...] = ()
+
+
+Loader = Callable[[ModelSpec, Candidate, Placement], Encoder]
+
+
+class Selector:
+    """Chooses an encoder for a model on one placement. ``load`` is replaced by tests only."""
+
+    def __init__(
+        self, facts: MachineFacts, placement: Placement, kept: TunedSettings, *, load: Loader = load_encoder
+    ) -> None:
+        self._facts, self._placement, self._kept, self._load = facts, placement, kept, load
+
+    def select(self, spec: ModelSpec, tokenizer: TextTokenizer, wish: Wish) -> tuple[Encoder, Choice]:
+        """The encoder to serve with. The first start measures (seconds); later ones read the file.
+
+        Raises: ModelUnavailable when an explicit wish, or every candidate, fails.
+        """
+        key = self._key(spec, wish)
+        return self._from_file(key, spec) or self._from_measurement(key, spec, tokenizer, wish)
+
+    def _key(self, spec: ModelSpec, wish: Wish) -> str:
+        facts = self._facts
+        machine = (facts.cpu_name, facts.cpu_flags, [asdict(gpu) for gpu in facts.gpus])
+        place = (self._placement.device, self._placement.lanes, self._placement.threads)
+        return fingerprint(
+            {"model": spec.sha256, "wish": asdict(wish), "machine": machine, "place": place, "versions": versions()}
+        )
+
+    def _from_file(self, key: str, spec: ModelSpec) -> tuple[Encoder, Choice] | None:
+        try:
+            entry = self._kept.load(key)
+            if entry is None:
+                return None
+            choice = _choice_from(entry)
+            return self._load(spec, Candidate(choice.runtime, choice.dtype), self._placement), choice
+        except (ModelUnavailable, RuntimeError, KeyError, TypeError, ValueError) as error:
+            log_event(_log, logging.WARNING, "the kept choice cannot be used; measuring again", reason=error)
+            return None
+
+    def _from_measurement(
+        self, key: str, spec: ModelSpec, tokenizer: TextTokenizer, wish: Wish
+    ) -> tuple[Encoder, Choice]:
+        log_event(_log, logging.INFO, "measuring runtimes, once for this model and machine", model=spec.name)
+        ids = [tokens.ids for tokens in tokenizer.encode(probe_texts())]
+        first, *others = self._budgets(wish)
+        bench = Bench(ids, lanes=self._placement.lanes, budget=first)
+        encoders, faults = self._load_any(spec, wish)
+        reference = bench.vectors(self._reference(spec, encoders))
+        rows = [_measure(name, encoder, bench, reference, wish.bar) for name, encoder in encoders.items()]
+        best = _best(rows, spec, wish)
+        speeds = {size: bench.speed(encoders[best.candidate], size) for size in others}
+        choice = _choice(best, {first: best.tokens_per_s, **speeds}, [*rows, *faults], wish)
+        self._kept.save(key, asdict(replace(choice, why=(*choice.why, "kept from an earlier start"))))
+        return encoders[best.candidate], choice
+
+    def _budgets(self, wish: Wish) -> tuple[int, ...]:
+        if wish.batch_tokens:
+            return (wish.batch_tokens,)
+        return _CPU_BUDGETS if self._placement.type is DeviceType.CPU else _GPU_BUDGETS
+
+    def _load_any(self, spec: ModelSpec, wish: Wish) -> tuple[dict[str, Encoder], list[Measured]]:
+        names = candidates(self._facts, self._placement, wish.precision, wish.runtime)
+        encoders, faults = self._load_all(spec, names)
+        if not encoders:
+            encoders, more = self._load_all(spec, fallback(wish.precision, wish.runtime))
+            faults += more
+        if not encoders:
+            raise _nothing_left(spec, wish, faults)
+        return encoders, faults
+
+    def _load_all(self, spec: ModelSpec, names: Sequence[Candidate]) -> tuple[dict[str, Encoder], list[Measured]]:
+        encoders: dict[str, Encoder] = {}
+        faults: list[Measured] = []
+        for name in names:
+            try:
+                encoders[str(name)] = self._load(spec, name, self._placement)
+            except (ModelUnavailable, RuntimeError) as error:  # RuntimeError: OpenVINO's and ONNX Runtime's own
+                faults.append(Measured(str(name), 0.0, None, f"cannot be loaded: {error}"))
+        return encoders, faults
+
+    def _reference(self, spec: ModelSpec, encoders: dict[str, Encoder]) -> Encoder:
+        for encoder in encoders.values():
+            if encoder.dtype == "fp32":
+                return encoder
+        runtime = next(iter(encoders.values())).runtime
+        return self._load(spec, Candidate(runtime, "fp32"), self._placement)
+
+
+def _measure(name: str, encoder: Encoder, bench: Bench, reference: Vectors, bar: Bar) -> Measured:
+    try:
+        places, alone = bench.alone(encoder)
+        fidelity = compare(bench.vectors(encoder), places, alone, reference)
+        return Measured(name, bench.speed(encoder), fidelity, fault(fidelity, bar))
+    except Exception as error:  # noqa: BLE001  # the border to a foreign runtime: a kernel broken here shows only now
+        return Measured(name, 0.0, None, f"fails: {error}")
+
+
+def _best(rows: Sequence[Measured], spec: ModelSpec, wish: Wish) -> Measured:
+    """The fastest that passes; where none does (an explicit precision), the fastest that runs."""
+    running = [row for row in rows if row.fidelity is not None]
+    if not running:
+        raise _nothing_left(spec, wish, rows)
+    return max([row for row in running if not row.fault] or running, key=lambda row: row.tokens_per_s)
+
+
+def _nothing_left(spec: ModelSpec, wish: Wish, rows: Sequence[Measured]) -> ModelUnavailable:
+    reasons = "; ".join(f"{row.candidate}: {row.fault}" for row in rows) or "no such runtime is installed"
+    wished = f"PRECISION={wish.precision} RUNTIME={wish.runtime}"
+    return ModelUnavailable(f"{wished} leaves nothing to serve {spec.name} with: {reasons}")
+
+
+def _choice(best: Measured, speeds: Mapping[int, float], rows: Sequence[Measured], wish: Wish) -> Choice:
+    """``speeds``: tokens a second of the best candidate by budget."""
+    fastest = max(speeds.values())
+    budget = min(size for size, speed in speeds.items() if speed * _WORTH_IT >= fastest)
+    eligible = sum(not row.fault for row in rows)
+    rank = f"the fastest of {eligible} that keep to float32" if not best.fault else "the fastest that runs"
+    why = [
+        f"{best.candidate}: {best.tokens_per_s:.0f} tokens/s, {rank}",
+        f"batches of {budget} padded tokens: {speeds[budget]:.0f} tokens/s",
+    ]
+    if best.fault:
+        why.append(f"PRECISION={wish.precision} was asked for although {best.fault}")
+    runtime, dtype = best.candidate.split()
+    return Choice(runtime, dtype, budget, speeds[budget], tuple(why), tuple(rows))
+
+
+def _choice_from(entry: Mapping[str, Any]) -> Choice:
+    """Raises: KeyError, TypeError or ValueError for an entry of another shape."""
+    rows = [{**row, "fidelity": Fidelity(**row["fidelity"]) if row["fidelity"] else None} for row in entry["measured"]]
+    if not isinstance(entry["budget"], int) or entry["budget"] < 1:
+        raise ValueError(f"budget {entry['budget']!r} is no number of tokens")
+    return Choice(**{**entry, "why": tuple(entry["why"]), "measured": tuple(Measured(**row) for row in rows)})

@@ -1,0 +1,162 @@
+"""What a model is: where it came from, its shape, how its vectors are made. Serving and training share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from backend.errors import ModelUnavailable
+
+_OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
+
+
+class Pooling(StrEnum):
+    """How token vectors become one vector."""
+
+    MEAN = "mean"
+    CLS = "cls"
+    MAX = "max"
+    LAST = "lasttoken"
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderShape:
+    """The numbers of an encoder's ``config.json``."""
+
+    family: str  # transformers' model_type: "bert", "xlm-roberta", "mpnet", …
+    layers: int
+    width: int
+    heads: int
+    hidden_width: int  # of the feed-forward part
+    vocabulary_size: int
+    positions: int  # rows of the position table
+    position_offset: int  # row of the first token (RoBERTa's tables start after the padding row)
+    epsilon: float
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One model as served. ``fingerprint`` names its weights; two models never share one."""
+
+    name: str  # the served one
+    source: str  # "bundled", a folder, or a hub id
+    revision: str  # commit of the hub, or the first 12 digits of the weights' SHA-256
+    sha256: str  # of model.safetensors
+    folder: Path
+    shape: EncoderShape
+    max_tokens: int  # special tokens included
+    pooling: Pooling
+    normalize: bool
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+
+    @property
+    def width(self) -> int:
+        """Width of a vector."""
+        return self.shape.width
+
+
+def read_spec(folder: Path, *, name: str, source: str, revision: str, sha256: str) -> ModelSpec:
+    """Read a sentence-transformers or plain transformers folder.
+
+    A plain transformers encoder gets sentence-transformers' own defaults: mean pooling, no normalisation.
+    Raises: ModelUnavailable when the files say something that cannot be served.
+    """
+    shape = read_shape(folder)
+    modules = [module["type"].rsplit(".", 1)[-1] for module in _json(folder / "modules.json", [])]
+    prompts = _json(folder / "config_sentence_transformers.json", {})
+    return ModelSpec(
+        name=name,
+        source=source,
+        revision=revision,
+        sha256=sha256,
+        folder=folder,
+        shape=shape,
+        max_tokens=_max_tokens(folder, shape),
+        pooling=_pooling(folder, modules),
+        normalize="Normalize" in modules,
+        prompts=prompts.get("prompts") or {},
+        default_prompt=prompts.get("default_prompt_name"),
+    )
+
+
+def read_shape(folder: Path) -> EncoderShape:
+    """The encoder's numbers. Raises: ModelUnavailable without a readable ``config.json``."""
+    config = _json(folder / "config.json", None)
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise ModelUnavailable(f"{folder} has no readable config.json with a model_type; is it a transformers model?")
+    family = str(config["model_type"])
+    # RoBERTa's kind counts positions from the row after the padding token's, whose own default is 1.
+    offset = int(config.get("pad_token_id", 1)) + 1 if family in _OFFSET_FAMILIES else 0
+    return EncoderShape(
+        family=family,
+        layers=_integer(config, "num_hidden_layers", "n_layers"),
+        width=_integer(config, "hidden_size", "dim"),
+        heads=_integer(config, "num_attention_heads", "n_heads"),
+        hidden_width=_integer(config, "intermediate_size", "hidden_dim"),
+        vocabulary_size=_integer(config, "vocab_size"),
+        positions=_integer(config, "max_position_embeddings"),
+        position_offset=offset,
+        epsilon=float(config.get("layer_norm_eps", 1e-12)),
+        activation=str(config.get("hidden_act", config.get("activation", "gelu"))),
+    )
+
+
+def _integer(config: Mapping[str, Any], *names: str) -> int:
+    for name in names:
+        if isinstance(config.get(name), int):
+            return int(config[name])
+    raise ModelUnavailable(f"config.json has no {' or '.join(names)}; is it a text encoder?")
+
+
+def _max_tokens(folder: Path, shape: EncoderShape) -> int:
+    table = shape.positions - shape.position_offset
+    settings = _json(folder / "sentence_bert_config.json", {})
+    if settings.get("do_lower_case"):
+        raise ModelUnavailable(
+            f"{folder}: do_lower_case before the tokenizer is not served; put it into tokenizer.json"
+        )
+    wished = settings.get("max_seq_length")
+    if wished is None:
+        wished = _json(folder / "tokenizer_config.json", {}).get("model_max_length", table)
+    return int(min(wished, table))
+
+
+def _pooling(folder: Path, modules: list[str]) -> Pooling:
+    unknown = set(modules) - {"Transformer", "Pooling", "Normalize"}
+    if unknown:
+        raise ModelUnavailable(
+            f"{folder}: the modules {sorted(unknown)} are not served; only Transformer, Pooling, Normalize are"
+        )
+    config: dict[str, Any] = _json(folder / "1_Pooling" / "config.json", {})
+    if config.get("include_prompt") is False:
+        raise ModelUnavailable(f"{folder}: include_prompt=false (prompts left out of the pooling) is not served")
+    named = config.get("pooling_mode")
+    flags = [key.removeprefix("pooling_mode_") for key, on in config.items() if on is True and "pooling_mode_" in key]
+    chosen = [named] if isinstance(named, str) else named or flags or ["mean"]
+    if len(chosen) > 1:
+        raise ModelUnavailable(f"{folder}: joined pooling modes {chosen} are not served; export the model with one")
+    return _pooling_named(folder, str(chosen[0]).removesuffix("_tokens").removesuffix("_token"))
+
+
+def _pooling_named(folder: Path, name: str) -> Pooling:
+    try:
+        return Pooling({"last": "lasttoken"}.get(name, name))
+    except ValueError:
+        raise ModelUnavailable(
+            f"{folder}: pooling mode {name!r} is not served; served are {[str(mode) for mode in Pooling]}"
+        ) from None
+
+
+def _json(file: Path, default: Any) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return default
+    except (OSError, ValueError) as error:
+        raise ModelUnavailable(f"{file} cannot be read: {error}") from error

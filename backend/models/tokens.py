@@ -1,0 +1,140 @@
+"""Texts to token ids and back to places in the text, in the fast tokenizer. Cutting is explicit and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+
+from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+
+Truncate = Literal["end", "start", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One text's ids, special tokens included. ``truncated``: the text had more than fit."""
+
+    ids: NDArray[np.int64]
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPiece:
+    """One token and its place in the text, in Unicode code points; specials stand at no place (``None``)."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class TextTokenizer:
+    """A model's tokenizer. Safe from any thread; the work runs outside the interpreter lock."""
+
+    def __init__(self, file: Path, *, max_tokens: int, vocabulary_size: int) -> None:
+        """Read ``tokenizer.json``. Raises: ModelUnavailable when it is absent or not one."""
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the library raises bare Exception for every fault
+            raise ModelUnavailable(
+                f"{file} is not a fast tokenizer ({error}); save the model with a tokenizer.json"
+            ) from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.max_tokens = max_tokens
+        self.vocabulary_size = vocabulary_size
+        self._before, self._after = self._specials()
+
+    def encode(
+        self, texts: Sequence[str], truncate: Truncate = "end", *, prompt: str = "", places: Sequence[int] = ()
+    ) -> list[Tokens]:
+        """Token ids of each text, in order, with the model's special tokens.
+
+        Args:
+            places: where each text stands in its request, for messages; unset: as here.
+
+        Raises: TooLarge when ``truncate`` is "none" and a text does not fit.
+        """
+        inputs = [_encodable(prompt + text) for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(inputs)
+        return self._fit_all([encoding.ids for encoding in encodings], truncate, places)
+
+    def accept(
+        self, ids: Sequence[Sequence[int]], truncate: Truncate = "end", *, places: Sequence[int] = ()
+    ) -> list[Tokens]:
+        """Token ids that the caller made and ``check`` passed, wrapped in special tokens if they have none.
+
+        Raises: TooLarge when ``truncate`` is "none" and one does not fit.
+        """
+        return self._fit_all([self._wrapped(text) for text in ids], truncate, places)
+
+    def check(self, ids: Sequence[Sequence[int]]) -> None:
+        """Refuse ids that the vocabulary lacks. Raises: TokenIdsOutOfRange."""
+        for text in ids:
+            if text and (min(text) < 0 or max(text) >= self.vocabulary_size):
+                strange = next(token for token in text if not 0 <= token < self.vocabulary_size)
+                raise TokenIdsOutOfRange(strange, self.vocabulary_size)
+
+    def pieces(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[TokenPiece]]:
+        """Every token of each text with its place; nothing is cut."""
+        encodings = self._tokenizer.encode_batch(
+            [_encodable(text) for text in texts], add_special_tokens=add_special_tokens
+        )
+        return [_pieces(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
+
+    def _wrapped(self, ids: Sequence[int]) -> list[int]:
+        wrapped = list(ids)
+        if self._before and wrapped[: len(self._before)] == self._before:
+            return wrapped
+        return [*self._before, *wrapped, *self._after]
+
+    def _fit_all(self, ids: Sequence[list[int]], truncate: Truncate, places: Sequence[int]) -> list[Tokens]:
+        return [self._fit(text, truncate, place) for text, place in zip(ids, places or range(len(ids)), strict=True)]
+
+    def _fit(self, ids: list[int], truncate: Truncate, place: int) -> Tokens:
+        if len(ids) <= self.max_tokens:
+            # A tokenizer without special tokens gives "" none, but a text must have a row in its batch.
+            return Tokens(np.array(ids or [0], dtype=np.int64), truncated=False)
+        if truncate == "none":
+            advice = "Shorten it, split it, or let it be cut with truncate='end' or 'start'"
+            raise TooLarge(
+                f"input[{place}] tokens", len(ids), self.max_tokens, "the model's length", advice=advice, param="input"
+            )
+        body = ids[len(self._before) : len(ids) - len(self._after)]
+        room = self.max_tokens - len(self._before) - len(self._after)
+        kept = body[:room] if truncate == "end" else body[len(body) - room :]
+        return Tokens(np.array([*self._before, *kept, *self._after], dtype=np.int64), truncated=True)
+
+    def _specials(self) -> tuple[list[int], list[int]]:
+        """The ids that the model's template puts before and after a text."""
+        encoding = self._tokenizer.encode("a")
+        real = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+        if not real:
+            return [], []
+        return encoding.ids[: real[0]], encoding.ids[real[-1] + 1 :]
+
+
+def _encodable(text: str) -> str:
+    """Lone surrogates (JSON can carry them, UTF-8 cannot) become U+FFFD; every length and offset stays."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+    return text
+
+
+def _pieces(encoding: Encoding, text: str) -> list[TokenPiece]:
+    rows = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
+    return [
+        TokenPiece(number, token, True, None, None)
+        if special
+        else TokenPiece(number, text[start:stop], False, start, stop)
+        for number, token, special, (start, stop) in rows
+    ]

@@ -1,0 +1,69 @@
+"""What only ONNX Runtime can get wrong: threads, lanes that share a session, models without a graph."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from backend.errors import ModelUnavailable
+from backend.models import onnx_encoder
+from backend.models.encoder import pack
+from backend.models.onnx_encoder import OnnxEncoder, graph_inputs
+from backend.models.spec import Pooling
+from backend.models.store import resolve
+from tests.models.test_parity import random_ids, run
+from tests.tiny_models import TinyModels, encoder_of, rewrite
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "int8"])
+def test_lanes_share_one_session(dtype):
+    """Four threads at once, each with texts of its own, get what each gets alone."""
+    encoder = encoder_of("bundled", "onnx", dtype)
+    work = [random_ids([4 + thread, 19, 2], 30000, seed=thread) for thread in range(4)]
+    expected = [run(encoder, ids, Pooling.MEAN) for ids in work]
+    found: dict[int, np.ndarray] = {}
+    together = threading.Barrier(len(work))
+
+    def lane(number: int) -> None:
+        together.wait(10)
+        found[number] = run(encoder, work[number], Pooling.MEAN)
+
+    threads = [threading.Thread(target=lane, args=(number,)) for number in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert len(found) == 4
+    for number, vectors in found.items():
+        np.testing.assert_array_equal(expected[number], vectors)
+
+
+def test_threads_are_the_lanes_own():
+    """A session starts no more threads than a lane has, and none spins while another lane works."""
+    options = onnx_encoder._options(3)
+
+    assert (3, 1) == (options.intra_op_num_threads, options.inter_op_num_threads)
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_inputs(relative):
+    """Only MPNet's graph takes distances, one for each pair of slots."""
+    batch = pack(random_ids([3, 5], 100), length_multiple=8)
+
+    inputs = graph_inputs(batch, relative=relative)
+
+    assert relative == ("relative" in inputs)
+    assert not relative or inputs["relative"].shape == (8, 8)
+
+
+def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
+    """The way out is in the message."""
+    folder = copy_of(tiny.plain("bert"))
+    rewrite(folder / "config.json", hidden_act="silu")
+
+    with pytest.raises(ModelUnavailable, match="RUNTIME=torch"):
+        OnnxEncoder(resolve(str(folder)), dtype="fp32", threads=1)

@@ -1,0 +1,102 @@
+"""What only OpenVINO can get wrong: round sizes, one request a thread, and what is said to the plugin."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from backend.errors import ModelUnavailable
+from backend.models import openvino_encoder
+from backend.models.openvino_encoder import OpenVinoEncoder
+from backend.models.spec import Pooling
+from backend.models.store import resolve
+from tests.models.test_parity import random_ids, run
+from tests.tiny_models import TinyModels, encoder_of, rewrite
+
+
+@pytest.mark.parametrize("lengths", [[1], [16], [17, 3], [5] * 7])
+def test_sizes_are_rounded(lengths):
+    """A small number of shapes serves every batch: rows are rounded to 4, lengths in attention to 16."""
+    batch = encoder_of("bundled", "openvino", "int8").prepare(random_ids(lengths, 30000))
+
+    assert len(batch.ids) % 4 == 0
+    assert batch.scatter.shape[1] % 16 == 0
+    assert sum(lengths) == batch.tokens
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
+def test_lanes_do_not_disturb_each_other(dtype):
+    """Four threads at once, each with texts of its own, get what each gets alone."""
+    encoder = encoder_of("bundled", "openvino", dtype)
+    work = [random_ids([4 + thread, 19, 2], 30000, seed=thread) for thread in range(4)]
+    expected = [run(encoder, ids, Pooling.MEAN) for ids in work]
+    found: dict[tuple[int, int], np.ndarray] = {}
+    together = threading.Barrier(len(work))
+
+    def lane(number: int) -> None:
+        together.wait(10)
+        for turn in range(5):
+            found[number, turn] = run(encoder, work[number], Pooling.MEAN)
+
+    threads = [threading.Thread(target=lane, args=(number,)) for number in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert len(found) == 20
+    for (number, _), vectors in found.items():
+        np.testing.assert_array_equal(expected[number], vectors)
+
+
+def test_results_outlive_the_next_call():
+    """The runtime's buffer is overwritten; what was handed out is not."""
+    encoder = encoder_of("bundled", "openvino", "int8")
+    ids = random_ids([9, 4], 30000)
+    batch = encoder.prepare(ids)
+    output = encoder.forward(batch)
+    hidden, pooled = encoder.hidden(output, batch), encoder.pooled(output, batch, Pooling.CLS)
+    kept = hidden.copy(), pooled.copy()
+
+    run(encoder, random_ids([9, 4], 30000, seed=9), Pooling.MEAN)
+
+    np.testing.assert_array_equal(kept[0], hidden)
+    np.testing.assert_array_equal(kept[1], pooled)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bf16", "hint", "group"),
+    [
+        pytest.param("fp32", True, "f32", 0, id="fp32-stays-fp32-on-a-bf16-machine"),
+        pytest.param("bf16", True, "bf16", 0, id="bf16"),
+        pytest.param("int8", True, "bf16", 384, id="int8-with-the-rest-in-bf16"),
+        pytest.param("int8", False, "f32", 384, id="int8-where-there-is-no-bf16"),
+    ],
+)
+def test_options(dtype, bf16, hint, group):
+    """Precision and quantisation are always said, never left to the plugin's default."""
+    options = openvino_encoder._arithmetic(dtype, 384, bf16=bf16)
+
+    assert (hint, group) == (options["INFERENCE_PRECISION_HINT"], options["DYNAMIC_QUANTIZATION_GROUP_SIZE"])
+
+
+def test_wide_and_narrow_give_the_same_bits():
+    """Whether other batches run meanwhile decides the threads, never the vector."""
+    encoder = OpenVinoEncoder(resolve("bundled"), dtype="int8", lanes=2, threads=1)
+    ids = random_ids([3, 17, 40, 5], 30000)
+    wide = run(encoder, ids, Pooling.MEAN)
+    encoder._running = 1  # as if another lane were at work
+    narrow = run(encoder, ids, Pooling.MEAN)
+
+    np.testing.assert_array_equal(wide, narrow)
+
+
+def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
+    """The way out is in the message."""
+    folder = copy_of(tiny.plain("bert"))
+    rewrite(folder / "config.json", hidden_act="silu")
+
+    with pytest.raises(ModelUnavailable, match="RUNTIME=torch"):
+        OpenVinoEncoder(resolve(str(folder)), dtype="int8", lanes=1, threads=1)

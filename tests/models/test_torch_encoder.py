@@ -1,0 +1,112 @@
+"""What only torch can get wrong: half-empty checkpoints, unreadable files, the device that was asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import ElectraConfig, ElectraModel
+
+from backend.errors import ModelUnavailable
+from backend.models.spec import Pooling
+from backend.models.store import resolve
+from backend.models.torch_encoder import TorchEncoder
+from tests.models.test_parity import assert_same, batch_single, random_ids, run
+from tests.tiny_models import FAMILIES, TinyModels, encoder_of, rewrite, spec_of
+
+
+def load(folder, dtype: str = "fp32") -> TorchEncoder:
+    return TorchEncoder(resolve(str(folder)), dtype=dtype, device="cpu", threads=1)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+def test_the_asked_device_gives_the_same_vectors(tiny: TinyModels, device, dtype):
+    """CPU and GPU agree, for every family (--device cuda:0 proves it there)."""
+    if device == "cpu" and dtype == "fp16":
+        pytest.skip("fp16 is for GPUs")
+    for family in FAMILIES:
+        folder = tiny.folder(family)
+        ids = random_ids([3, 20, 1, 7], spec_of(folder).shape.vocabulary_size - 1)
+        expected = run(encoder_of(folder, "onnx", "fp32"), ids, Pooling.MEAN)
+        found = run(encoder_of(folder, "torch", dtype, device), ids, Pooling.MEAN)
+        if dtype == "fp32":
+            assert_same(expected, found)
+        assert (expected * found).sum(axis=1).min() >= 0.995
+
+
+def test_the_asked_device_keeps_batch_equal_to_single(device):
+    """Half precision included."""
+    if device == "cpu":
+        pytest.skip("test_parity does this on the CPU")
+    for dtype in ("fp32", "bf16", "fp16"):
+        encoder_of("bundled", "torch", dtype, device)
+        assert batch_single("bundled", [1, 50, 7, 8, 9, 128], "torch", dtype) >= 0.9999
+
+
+def test_a_family_without_a_weight_table_is_served(tiny: TinyModels, copy_of):
+    """Any encoder that transformers loads: ELECTRA as an example."""
+    folder = copy_of(tiny.plain("bert"))
+    config = ElectraConfig(
+        vocab_size=120, embedding_size=16, hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=64, max_position_embeddings=66,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    model = ElectraModel(config).eval()
+    model.save_pretrained(folder)
+    ids = random_ids([4, 9], 119)
+    with torch.inference_mode():
+        expected = [model(input_ids=torch.from_numpy(text)[None]).last_hidden_state[0].mean(0).numpy() for text in ids]
+
+    assert_same(np.stack(expected), run(load(folder), ids, Pooling.MEAN, normalize=False))
+
+
+def test_a_checkpoint_with_absent_tensors_is_refused(tiny: TinyModels, copy_of):
+    """transformers fills what is absent with random numbers; serving those would be silent garbage."""
+    folder = copy_of(tiny.plain("bert"))
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["encoder.layer.1.attention.self.key.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(ModelUnavailable, match="key"):
+        load(folder)
+
+
+def test_an_absent_pooler_does_not_matter(tiny: TinyModels, copy_of):
+    """Sentence models are often saved without BERT's pooler, whose output nobody reads."""
+    folder = copy_of(tiny.plain("bert"))
+    ids = random_ids([4, 9], 60)
+    expected = run(load(folder), ids, Pooling.MEAN)
+    tensors = {name: value for name, value in load_file(folder / "model.safetensors").items() if "pooler" not in name}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    np.testing.assert_array_equal(expected, run(load(folder), ids, Pooling.MEAN))
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 64], ids=["empty", "foreign"])
+def test_a_file_that_is_no_safetensors_is_refused(tiny: TinyModels, copy_of, content):
+    """A broken file is the model's fault, told as such, never a traceback."""
+    folder = copy_of(tiny.plain("bert"))
+    (folder / "model.safetensors").write_bytes(content)
+
+    with pytest.raises(ModelUnavailable, match="transformers cannot load"):
+        load(folder)
+
+
+def test_weights_of_another_shape_are_refused(tiny: TinyModels, copy_of):
+    """A config that does not fit its weights is told as such."""
+    folder = copy_of(tiny.plain("bert"))
+    rewrite(folder / "config.json", intermediate_size=128)
+
+    with pytest.raises(ModelUnavailable, match="transformers cannot load"):
+        load(folder)
+
+
+def test_an_architecture_that_transformers_does_not_know_is_refused(tiny: TinyModels, copy_of):
+    """No remote code is run to find out."""
+    folder = copy_of(tiny.plain("bert"))
+    rewrite(folder / "config.json", model_type="no-such-type", auto_map={"AutoModel": "evil.Evil"})
+    (folder / "evil.py").write_text("raise SystemExit('remote code ran')")
+
+    with pytest.raises(ModelUnavailable, match="transformers cannot load"):
+        load(folder)

@@ -1,0 +1,144 @@
+"""Checkpoints of every family under one set of names, and checkpoints that lack something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from backend.errors import ModelUnavailable
+from backend.models.spec import ModelSpec
+from backend.models.store import resolve
+from backend.models.weights import EncoderWeights, load_weights
+from tests.tiny_models import FAMILIES, WIDTH, TinyModels, spec_of
+
+
+def rewritten(folder: Path, change) -> ModelSpec:
+    """The folder's spec after ``change`` on its tensors."""
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+    return resolve(str(folder))
+
+
+def flat(weights: EncoderWeights) -> list[np.ndarray]:
+    """Every array, in one fixed order."""
+    found = [weights.words, weights.positions, weights.norm.gain, weights.norm.bias]
+    for layer in weights.layers:
+        for part in (layer.qkv, layer.attended, layer.up, layer.down):
+            found += [part.weight, part.bias]
+        for norm in (layer.attended_norm, layer.down_norm):
+            found += [norm.gain, norm.bias]
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shapes(tiny: TinyModels, family):
+    """Queries, keys and values lie in one matrix; the position table begins at the first token."""
+    spec = spec_of(tiny.folder(family))
+    weights = load_weights(spec)
+
+    assert len(weights.layers) == 2
+    assert (3 * WIDTH, WIDTH) == weights.layers[0].qkv.weight.shape
+    assert (spec.shape.vocabulary_size, WIDTH) == weights.words.shape
+    assert spec.shape.positions - spec.shape.position_offset == len(weights.positions)
+    assert (weights.relative is not None) == (family == "mpnet")
+    assert all(array.dtype == np.float32 for array in flat(weights))
+
+
+def test_queries_carry_the_scale(tiny: TinyModels):
+    """Scores need no division: queries are already divided by the root of the head's width."""
+    spec = spec_of(tiny.folder("bert"))
+    query = load_file(spec.folder / "model.safetensors")["encoder.layer.0.attention.self.query.weight"]
+
+    found = load_weights(spec).layers[0].qkv.weight[:WIDTH]
+
+    np.testing.assert_allclose(query.numpy() / np.sqrt(WIDTH // spec.shape.heads), found, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("family", "prefix"),
+    [
+        ("bert", "bert."),
+        ("roberta", "roberta."),
+        ("xlm-roberta", "roberta."),
+        ("mpnet", "mpnet."),
+        ("distilbert", "distilbert."),
+    ],
+)
+def test_a_checkpoint_saved_with_its_head_is_the_same_model(tiny: TinyModels, copy_of, family, prefix):
+    """Names with the family's prefix, as a masked-language checkpoint has them."""
+    plain = tiny.folder(family)
+    spec = rewritten(copy_of(plain), lambda tensors: {prefix + name: value for name, value in tensors.items()})
+
+    for expected, found in zip(flat(load_weights(spec_of(plain))), flat(load_weights(spec)), strict=True):
+        np.testing.assert_array_equal(expected, found)
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=str)
+def test_half_precision_weights_are_read_as_float32(tiny: TinyModels, copy_of, dtype, step):
+    """A checkpoint in 11 or 8 bits is served like any other; two such tables are added for the positions."""
+    plain = tiny.folder("bert")
+    spec = rewritten(copy_of(plain), lambda tensors: {name: value.to(dtype) for name, value in tensors.items()})
+
+    for expected, found in zip(flat(load_weights(spec_of(plain))), flat(load_weights(spec)), strict=True):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, atol=step)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "embeddings.word_embeddings.weight",
+        "embeddings.LayerNorm.bias",
+        "encoder.layer.1.attention.self.key.bias",
+        "encoder.layer.0.output.dense.weight",
+    ],
+)
+def test_an_absent_tensor_is_named(tiny: TinyModels, copy_of, name):
+    """A checkpoint that lacks a tensor of its encoder is refused."""
+    spec = rewritten(
+        copy_of(tiny.folder("bert")), lambda tensors: {key: value for key, value in tensors.items() if key != name}
+    )
+
+    with pytest.raises(ModelUnavailable, match=f"no tensor {name.removesuffix('.weight').removesuffix('.bias')}"):
+        load_weights(spec)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\x08" + b"\0" * 40, id="broken"),
+        pytest.param(b"\xff" * 64, id="foreign"),
+    ],
+)
+def test_a_file_that_is_no_safetensors(tiny: TinyModels, copy_of, content):
+    """The error names the file."""
+    folder = copy_of(tiny.folder("bert"))
+    (folder / "model.safetensors").write_bytes(content)
+
+    with pytest.raises(ModelUnavailable, match=r"model\.safetensors cannot be read"):
+        load_weights(resolve(str(folder)))
+
+
+def test_a_file_cut_short(tiny: TinyModels, copy_of):
+    """A download that ended early is refused."""
+    folder = copy_of(tiny.folder("bert"))
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+    with pytest.raises(ModelUnavailable, match="cannot be read"):
+        load_weights(resolve(str(folder)))
+
+
+def test_a_family_without_a_table_is_refused_with_advice(tiny: TinyModels):
+    """The message names the family and the runtime that serves it."""
+    spec = spec_of(tiny.folder("bert"))
+    other = replace(spec, shape=replace(spec.shape, family="electra"))
+
+    with pytest.raises(ModelUnavailable, match=r"family 'electra'; RUNTIME=torch serves it"):
+        load_weights(other)
