@@ -1,0 +1,1 @@
+"""Lanes and the jobs that wait for them: the only concurrency of the service."""

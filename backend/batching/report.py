@@ -1,0 +1,47 @@
+"""What the lanes tell: their state for health and admission, and their counts for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from backend.batching.lane import Outcome
+from backend.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class BatcherStatus:
+    """The facts that health and admission are judged by."""
+
+    lanes: int
+    lanes_alive: int
+    busy: int  # lanes with a batch
+    queued_jobs: int
+    queued_tokens: int
+    oldest_s: float  # age of the oldest waiting job
+    running_s: float  # age of the oldest batch on a lane; grows when an engine hangs
+    last_batch_age_s: float | None  # since a batch last gave a result; None before the first
+    rate_tokens_per_s: float  # all lanes together; 0 before the first batch
+
+
+def count_batch(telemetry: Telemetry, outcome: Outcome, *, tokens: int, failed: int) -> None:
+    """Count one batch. ``tokens``: real ones of all its jobs; ``failed``: jobs that got an error."""
+    costs, engine = [job.cost for job in outcome.batch.jobs], outcome.batch.engine.name
+    padded = max(1, max(costs) * len(costs))
+    telemetry.batch_jobs.observe(len(costs))
+    telemetry.batch_tokens.observe(tokens)
+    telemetry.batch_padding_ratio.observe(1 - tokens / padded)
+    telemetry.batch_duration_seconds.labels(engine).observe(outcome.busy_s)
+    if outcome.split:
+        telemetry.batch_failures_total.inc()
+    if failed:
+        telemetry.jobs_failed_total.inc(failed)
+
+
+def show_gauges(telemetry: Telemetry, status: Callable[[], BatcherStatus]) -> None:
+    """Let every scrape read the state as it is then."""
+    telemetry.queue_jobs.set_function(lambda: status().queued_jobs)
+    telemetry.queue_tokens.set_function(lambda: status().queued_tokens)
+    telemetry.queue_oldest_seconds.set_function(lambda: status().oldest_s)
+    telemetry.lanes.set_function(lambda: status().lanes_alive)
+    telemetry.lanes_busy.set_function(lambda: status().busy)

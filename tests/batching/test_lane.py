@@ -1,0 +1,191 @@
+"""What a lane does when engines go wrong, and in which order it works when they go well."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from backend.batching.lane import DEATHS_MAX
+from backend.errors import BadInput, InferenceFailed, Unavailable
+from tests.fakes import PATIENCE_S, AsyncEngine, EchoEngine, FailingEngine, GatedEngine, MiscountingEngine, NoisyEngine
+
+
+async def ends(jobs):
+    """Every job's result or error, in order."""
+    futures = [job.future for job in jobs]
+    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), PATIENCE_S)
+
+
+def run(batcher, engine, payloads):
+    """Submit payloads of cost 10 and wait for their ends."""
+    return ends(batcher.submit(engine, payloads, [10] * len(payloads)))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("stage", ["prepare", "forward", "finish"])
+async def test_one_culprit_alone_gets_its_error(make_batcher, value, stage, depth):
+    """Wherever it raises: the culprit gets InferenceFailed from the cause, its neighbours their results."""
+    engine = FailingEngine(stage=stage, poison=3)
+    answers = await run(make_batcher(depth=depth), engine, list(range(8)))
+
+    failed = answers.pop(3)
+    assert answers == [0, 1, 2, 4, 5, 6, 7]
+    assert isinstance(failed, InferenceFailed)
+    assert failed.__cause__ is engine.error
+    assert value("batch_failures_total") == 1
+    assert value("jobs_failed_total") == 1
+
+
+async def test_the_culprit_is_found_by_halving(make_batcher):
+    """A batch of eight costs six runs more, not eight."""
+    engine = FailingEngine(poison=3)
+    await run(make_batcher(), engine, list(range(8)))
+
+    assert engine.batches == [[*range(8)], [0, 1, 2, 3], [0, 1], [2, 3], [2], [3], [4, 5, 6, 7]]
+
+
+async def test_two_culprits(make_batcher):
+    """Each is found; nobody else suffers."""
+    engine = FailingEngine(poison="bad")
+    answers = await run(make_batcher(), engine, ["bad", 1, 2, "bad", 4])
+
+    assert [type(answer) for answer in answers] == [InferenceFailed, int, int, InferenceFailed, int]
+    assert len({id(answers[0]), id(answers[3])}) == 2
+
+
+@pytest.mark.parametrize(
+    "engine", [FailingEngine(), MiscountingEngine()], ids=["raises-always", "loses-a-result-always"]
+)
+async def test_an_engine_that_always_fails(make_batcher, engine):
+    """Everyone gets an error, nobody hangs, and the lane goes on."""
+    batcher = make_batcher()
+    answers = await run(batcher, engine, list(range(5)))
+
+    assert [InferenceFailed] * 5 == [type(answer) for answer in answers]
+    assert await run(batcher, EchoEngine(), ["next"]) == ["next"]
+
+
+async def test_a_wrong_number_of_results_is_no_result(make_batcher):
+    """A batch whose results cannot be told apart is run again in parts; answers never shift to a neighbour."""
+    answers = await run(make_batcher(), NoisyEngine(poison=2), list(range(5)))
+
+    assert answers == [0, 1, 2, 3, 4]
+
+
+async def test_our_own_errors_pass_as_they_are(make_batcher):
+    """An engine that already speaks our tree is not wrapped."""
+    engine = FailingEngine(error=BadInput("not this one"))
+    (answer,) = await run(make_batcher(), engine, ["x"])
+
+    assert answer is engine.error
+
+
+async def test_classify_decides_what_the_culprit_gets(make_batcher):
+    """The seam for out-of-memory handling: called for every failure, used for the lone one."""
+    seen = []
+
+    def classify(error):
+        seen.append(error)
+        return Unavailable("classified")
+
+    engine = FailingEngine(poison=1)
+    answers = await run(make_batcher(classify=classify), engine, [0, 1])
+
+    assert answers[0] == 0
+    assert str(answers[1]) == "classified"
+    assert seen == [engine.error, engine.error]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("stage", ["prepare", "forward", "finish"])
+async def test_a_lane_that_dies_starts_again(make_batcher, value, stage, depth):
+    """SystemExit from an engine fails the jobs of that lane with Unavailable; the next ones are answered."""
+    batcher = make_batcher(depth=depth)
+    answers = await run(batcher, FailingEngine(stage=stage, error=SystemExit(1)), [1, 2])
+
+    assert [Unavailable, Unavailable] == [type(answer) for answer in answers]
+    assert await run(batcher, EchoEngine(), ["next"]) == ["next"]
+    assert batcher.status().lanes_alive == 1
+    assert value("lane_restarts_total") == 1
+    assert value("jobs_failed_total") == 2
+
+
+async def test_classify_may_end_the_lane(make_batcher):
+    """A lost device is not one job's fault."""
+
+    def classify(error):
+        raise SystemExit("device lost") from error
+
+    answers = await run(make_batcher(classify=classify), FailingEngine(), [1, 2])
+
+    assert [Unavailable, Unavailable] == [type(answer) for answer in answers]
+
+
+async def test_a_lane_that_keeps_dying_stays_down(make_batcher, value):
+    """After too many deaths in a row all waiting jobs end, new ones are refused, and status shows it."""
+    batcher = make_batcher()
+    deadly = FailingEngine(error=SystemExit(1), budget=10)
+    answers = await run(batcher, deadly, list(range(DEATHS_MAX + 4)))
+
+    assert {Unavailable} == {type(answer) for answer in answers}
+    assert len(deadly.batches) == DEATHS_MAX
+    assert batcher.status().lanes_alive == 0
+    assert value("lanes") == 0
+    with pytest.raises(Unavailable, match="no lane"):
+        batcher.submit(EchoEngine(), ["x"], [1])
+
+
+async def test_a_good_batch_forgives_deaths(make_batcher):
+    """Only deaths in a row take a lane down."""
+    batcher = make_batcher()
+    for _ in range(DEATHS_MAX + 2):
+        await run(batcher, FailingEngine(error=SystemExit(1)), ["x"])
+        assert await run(batcher, EchoEngine(), ["y"]) == ["y"]
+
+    assert batcher.status().lanes_alive == 1
+
+
+async def test_other_lanes_go_on(make_batcher):
+    """With one lane hanging, the other serves."""
+    batcher, hanging = make_batcher(lanes=2), GatedEngine()
+    stuck = batcher.submit(hanging, ["stuck"], [10])
+    assert await asyncio.to_thread(hanging.entered.wait, PATIENCE_S)
+
+    assert await run(batcher, EchoEngine(), ["served"]) == ["served"]
+    assert not stuck[0].future.done()
+    hanging.gate.set()
+    assert await ends(stuck) == ["stuck"]
+
+
+async def test_depth_two_launches_the_next_batch_before_finishing_the_previous(make_batcher):
+    """The device has its next batch while the host still waits for this one."""
+    batcher, engine = make_batcher(depth=2), AsyncEngine(budget=10)
+    jobs = batcher.submit(engine, [1, 2, 3], [10, 10, 10])
+    assert await asyncio.to_thread(engine.launched_twice.wait, PATIENCE_S)
+    steps = list(engine.steps)
+    engine.gate.set()
+
+    assert steps == [("prepare", [1]), ("forward", [1]), ("prepare", [2]), ("forward", [2])]
+    assert await ends(jobs) == [1, 2, 3]
+    assert [each for stage, each in engine.steps if stage == "finish"] == [[1], [2], [3]]
+
+
+async def test_depth_two_does_not_wait_for_company(make_batcher):
+    """With nothing else waiting the batch is finished at once."""
+    engine = AsyncEngine()
+    engine.gate.set()
+
+    assert await run(make_batcher(depth=2), engine, ["alone"]) == ["alone"]
+
+
+async def test_depth_two_fails_everything_on_the_lane_when_it_dies(make_batcher):
+    """Both the launched batch and the one being prepared end."""
+    batcher, blocker = make_batcher(depth=2), GatedEngine()
+    first = batcher.submit(blocker, ["blocks"], [10])
+    assert await asyncio.to_thread(blocker.entered.wait, PATIENCE_S)
+    second = batcher.submit(FailingEngine(stage="prepare", error=SystemExit(1)), ["kills"], [10])
+    blocker.gate.set()
+    answers = await ends(first + second)
+
+    assert {Unavailable} == {type(answer) for answer in answers}

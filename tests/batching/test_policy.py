@@ -1,0 +1,148 @@
+"""The decisions, as tables; no thread runs here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.batching import policy
+from backend.batching.job import Priority
+from backend.batching.policy import Admission, Head, Rate, admit, halves, next_batch, next_row, retry_after_s, share
+
+INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        pytest.param([10], [0], id="alone-without-waiting-for-company"),
+        pytest.param([500], [0], id="over-the-budget-alone"),
+        pytest.param([500, 1, 1], [0], id="over-the-budget-takes-no-company"),
+        pytest.param([40, 40, 40], [0, 1], id="full-by-padded-cost"),
+        pytest.param([10, 90, 10], [0, 2], id="a-long-job-would-widen-everyone"),
+        pytest.param([30, 10, 29, 31], [0, 2, 3], id="the-closest-in-length-join"),
+        pytest.param([33, 33, 33, 33], [0, 1, 2], id="the-older-joins-among-equals"),
+        pytest.param([10, 14], [0], id="more-padding-than-a-launch-is-worth"),
+        pytest.param([10, 13], [0, 1], id="as-much-padding-as-a-launch-is-worth"),
+        pytest.param([60, 50, 1], [0], id="too-long-for-company"),
+        pytest.param([0, 0], [0, 1], id="free-jobs"),
+    ],
+)
+def test_next_batch(costs, expected):
+    """A batch starts from the oldest job and takes company of its length while padding fits the budget."""
+    assert expected == next_batch(costs, 100)
+
+
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=300), st.integers(1, 1024))
+def test_no_batch_exceeds_the_budget_unless_alone(costs, budget):
+    """Longest x count never passes the budget, the oldest always goes, and nothing goes twice."""
+    batch = next_batch(costs, budget)
+
+    assert batch[0] == 0
+    assert sorted(set(batch)) == batch
+    assert len(batch) == 1 or max(costs[index] for index in batch) * len(batch) <= budget
+
+
+@given(st.lists(st.integers(1, 600), min_size=1, max_size=100), st.integers(1, 1024))
+def test_every_job_goes_after_at_most_as_many_batches_as_stand_before_it(costs, budget):
+    """Repeated cutting empties the queue, and a job is never overtaken for longer than its place in it."""
+    waiting = list(enumerate(costs))
+    turns = 0
+    while waiting:
+        batch = set(next_batch([cost for _, cost in waiting], budget))
+        assert all(waiting[index][0] >= turns for index in batch)
+        waiting = [job for index, job in enumerate(waiting) if index not in batch]
+        turns += 1
+
+    assert turns <= len(costs)
+
+
+@pytest.mark.parametrize(
+    ("heads", "bulk_went_last", "expected"),
+    [
+        pytest.param([Head(INTERACTIVE, 95), Head(INTERACTIVE, 94)], False, 1, id="the-oldest"),
+        pytest.param([Head(BULK, 94), Head(INTERACTIVE, 99)], False, 1, id="interactive-before-older-bulk"),
+        pytest.param([Head(BULK, 80), Head(INTERACTIVE, 99)], False, 0, id="aged-bulk-counts-as-interactive"),
+        pytest.param([Head(BULK, 80), Head(INTERACTIVE, 70)], False, 1, id="the-older-of-aged-and-interactive"),
+        pytest.param([Head(BULK, 80), Head(INTERACTIVE, 99)], True, 1, id="aged-bulk-never-twice-while-others-wait"),
+        pytest.param([Head(BULK, 80), Head(BULK, 81)], True, 0, id="bulk-twice-when-nobody-else-waits"),
+        pytest.param([Head(BULK, 90), Head(INTERACTIVE, 99)], False, 1, id="exactly-the-age-is-not-yet-aged"),
+    ],
+)
+def test_next_row(heads, bulk_went_last, expected):
+    """The oldest head of the highest effective priority goes; at 100 s, with ageing after 10 s."""
+    assert expected == next_row(heads, 100.0, ageing_s=10.0, bulk_went_last=bulk_went_last)
+
+
+@pytest.mark.parametrize(
+    ("head_cost", "budget", "expected"),
+    [
+        pytest.param(39, 512, 104, id="eight-batches-of-its-length"),
+        pytest.param(1000, 512, 8, id="a-job-over-the-budget"),
+        pytest.param(0, 512, policy.WINDOW_JOBS_MAX, id="a-free-job"),
+        pytest.param(1, 16384, policy.WINDOW_JOBS_MAX, id="bounded"),
+    ],
+)
+def test_window_jobs(head_cost, budget, expected):
+    """The window follows what a batch can hold and is bounded."""
+    assert expected == policy.window_jobs(head_cost, budget)
+
+
+@pytest.mark.parametrize(
+    ("queued", "idle_lanes", "expected"),
+    [
+        pytest.param(1000, 0, 512, id="nobody-idle-nothing-shared"),
+        pytest.param(600, 1, 309, id="two-lanes-take-half-each-and-some-padding"),
+        pytest.param(2000, 1, 512, id="enough-for-all"),
+        pytest.param(100, 3, 128, id="not-below-a-quarter-of-the-budget"),
+    ],
+)
+def test_share(queued, idle_lanes, expected):
+    """Idle lanes get their part of a small queue."""
+    assert expected == share(512, queued, idle_lanes)
+
+
+@pytest.mark.parametrize(
+    ("queued", "new", "expected"),
+    [
+        pytest.param(0, 100, Admission.ACCEPTED, id="just-the-limit"),
+        pytest.param(60, 40, Admission.ACCEPTED, id="the-last-room"),
+        pytest.param(61, 40, Admission.FULL, id="room-will-come"),
+        pytest.param(0, 101, Admission.NEVER, id="over-the-limit-alone"),
+        pytest.param(99, 101, Admission.NEVER, id="over-the-limit-alone-even-when-full"),
+    ],
+)
+def test_admit(queued, new, expected):
+    """A request is taken whole or not at all; at a limit of 100 tokens."""
+    assert expected == admit(queued, new, 100)
+
+
+@pytest.mark.parametrize(
+    ("queued", "rate", "expected"),
+    [
+        pytest.param(5000, 1000.0, 5.0, id="queued-over-rate"),
+        pytest.param(5000, 0.0, policy.RETRY_UNKNOWN_S, id="nothing-measured-yet"),
+        pytest.param(1, 1000.0, policy.RETRY_MIN_S, id="never-at-once"),
+        pytest.param(10**9, 1.0, policy.RETRY_MAX_S, id="never-for-ever"),
+    ],
+)
+def test_retry_after_s(queued, rate, expected):
+    """Come back when the lanes have done what waits now."""
+    assert expected == retry_after_s(queued, rate)
+
+
+def test_rate_is_exact_after_the_first_batch():
+    """One batch is enough to know a rate; batches weigh by their time."""
+    assert Rate().per_s == 0.0
+    assert Rate().after(500, 0.5).per_s == 1000.0
+    assert Rate().after(500, 0.5).after(0, 1.0).per_s < 500.0
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [([1, 2], ([1], [2])), ([1, 2, 3], ([1], [2, 3])), ([1, 2, 3, 4], ([1, 2], [3, 4]))],
+)
+def test_halves(jobs, expected):
+    """Two parts, neither empty, in order."""
+    assert expected == halves(jobs)
