@@ -1,0 +1,99 @@
+"""When to leave a failing neighbour alone and when to try it again. Pure but for the clock it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Closed: in use. Open: left alone. Half open: one probe is out."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When the circuit opens, and for how long."""
+
+    failures: int = 3  # in a row
+    backoff_s: float = 0.5  # after the first opening; doubles with each further one
+    backoff_max_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Leave to make one call; its outcome comes back through succeed, fail or abandon."""
+
+    epoch: int  # transitions of the circuit before it; an outcome from before the latest one says nothing new
+    probe: bool  # the call is the one that decides whether the circuit closes
+
+
+class CircuitBreaker:
+    """Opens after failures in a row, half opens after a back-off that doubles up to a cap, one probe at a time.
+
+    Closing again is not yet trust: until a call at work succeeds, one failure opens the circuit again and the
+    back-off goes on growing. A server that answers probes and fails at work thus costs little, as does one that
+    was never there: a new circuit is closed and not yet trusted.
+    """
+
+    def __init__(self, policy: BreakerPolicy, clock: Callable[[], float]) -> None:
+        self.state = State.CLOSED
+        self._policy = policy
+        self._clock = clock
+        self._permit = Permit(epoch=0, probe=False)
+        self._failures = 0
+        self._trusted = False
+        self._backoff_s = policy.backoff_s
+        self._reopens_at_s = 0.0
+
+    def ask(self) -> Permit | None:
+        """Leave for one call, or None: go on without. Every permit must be given back."""
+        if self.state is State.CLOSED:
+            return self._permit
+        if self.state is State.OPEN and self._clock() >= self._reopens_at_s:
+            return self._move(State.HALF_OPEN)
+        return None
+
+    def succeed(self, permit: Permit) -> None:
+        """The call worked."""
+        if permit.epoch != self._permit.epoch:
+            return
+        self._failures = 0
+        if permit.probe:
+            self._move(State.CLOSED)
+        else:
+            self._trusted = True
+            self._backoff_s = self._policy.backoff_s
+
+    def fail(self, permit: Permit) -> None:
+        """The call failed or came too late."""
+        if permit.epoch != self._permit.epoch:
+            return
+        self._failures += 1
+        if permit.probe or not self._trusted or self._failures >= self._policy.failures:
+            self._open()
+
+    def abandon(self, permit: Permit) -> None:
+        """The call ended without saying anything about the neighbour: its caller went away."""
+        if permit.probe and permit.epoch == self._permit.epoch:
+            self._move(State.OPEN)  # the time is up already, so the next to ask probes
+
+    def retry_in_s(self) -> float:
+        """Seconds until an open circuit lets a probe through; 0 when it is not open."""
+        return max(0.0, self._reopens_at_s - self._clock()) if self.state is State.OPEN else 0.0
+
+    def _open(self) -> None:
+        self._move(State.OPEN)
+        self._reopens_at_s = self._clock() + self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, self._policy.backoff_max_s)
+        self._failures = 0
+        self._trusted = False
+
+    def _move(self, state: State) -> Permit:
+        self.state = state
+        self._permit = Permit(self._permit.epoch + 1, probe=state is State.HALF_OPEN)
+        return self._permit

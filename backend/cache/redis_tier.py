@@ -1,0 +1,177 @@
+"""Vectors in the Redis that replicas share: one MGET a look-up, written behind in pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from redis.exceptions import InvalidResponse, ResponseError
+
+from backend.cache.breaker import CircuitBreaker, Permit, State
+from backend.cache.codec import HEADER_BYTES, decode, encode
+from backend.cache.redis_link import RedisLink, RedisOptions
+from backend.cache.store import CachedVector, RedisStatus
+from backend.telemetry import Telemetry, log_event
+
+PIPELINE_WRITES = 64  # encoding and packing so many keeps the loop for about a millisecond
+_logger = logging.getLogger(__name__)
+
+
+class RedisTier:
+    """The shared tier. A fault of Redis costs a look-up its time budget at most and never raises.
+
+    Two circuits: the link's, which look-ups keep; and one for writes, which opens when a Redis that answers takes none
+    (full, read-only). Nothing is written while either is open.
+    """
+
+    def __init__(
+        self, options: RedisOptions, telemetry: Telemetry, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._prefix = options.prefix
+        self._ttl_ms = max(1, round(options.ttl_s * 1000))
+        self._write_s = options.settle_s
+        self._flush_s = options.flush_s
+        self._link = RedisLink(options, telemetry, clock=clock)
+        self._writes = CircuitBreaker(options.breaker, clock)
+        self._pending = PendingWrites(options.pending_bytes)
+        self._writer: asyncio.Task[None] | None = None
+        self._closed = False
+        self._errors = telemetry.cache_errors_total
+
+    async def start(self) -> None:
+        """Connect; returns within the time budget whether that worked or not."""
+        await self._link.start()
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
+        """The values Redis holds; None for what is absent, foreign, late, or not asked for."""
+        replies = None
+        if keys and not self._closed:
+            replies = await self._link.ask(("MGET", *map(self._name, keys)), read=partial(_values, len(keys)))
+        if replies is None:
+            return [None] * len(keys)
+        values = [_sound(key, reply) for key, reply in zip(keys, replies, strict=True)]
+        self._count_errors("foreign", values.count(None) - replies.count(None))
+        return values
+
+    def put_many(self, keys: Sequence[bytes], values: Sequence[CachedVector]) -> None:
+        """Queue values to be written in the background; counts those for which there is no room or no Redis."""
+        if self._closed or self._link.state is not State.CLOSED:
+            self._count_errors("write", len(keys))
+            return
+        dropped = sum(not self._pending.add(key, value) for key, value in zip(keys, values, strict=True))
+        self._count_errors("write", dropped)
+        if self._writer is None or self._writer.done():
+            self._writer = self._link.spawn(self._write_pending())
+
+    async def close(self) -> None:
+        """Give pending writes ``flush_s`` to end, count the rest as dropped, close every connection."""
+        self._closed = True
+        if self._writer is not None:
+            await asyncio.wait({self._writer}, timeout=self._flush_s)
+        self._count_errors("write", self._pending.clear())
+        await self._link.close()
+
+    def status(self) -> RedisStatus:
+        """Address, circuit and backlog; never the password."""
+        link = self._link
+        return RedisStatus(link.address, link.state.value, link.retry_in_s, self._pending.size_bytes, link.last_error)
+
+    async def _write_pending(self) -> None:
+        """Write until nothing is pending. There is one at a time: `put_many` starts it, `close` awaits it."""
+        while batch := self._pending.take(PIPELINE_WRITES):
+            lost = len(batch)
+            try:
+                lost = await self._write(batch)
+            finally:
+                self._count_errors("write", lost)
+
+    async def _write(self, batch: Sequence[tuple[bytes, CachedVector]]) -> int:
+        """Write these in one pipeline; how many were not written."""
+        permit = self._writes.ask() if self._link.state is State.CLOSED else None
+        if permit is None:
+            return len(batch)
+        try:
+            async with asyncio.timeout(self._write_s):
+                replies = await self._set(batch)
+        except asyncio.CancelledError:
+            self._writes.abandon(permit)
+            raise
+        except Exception as error:  # noqa: BLE001 - border: whatever went wrong, nothing is written
+            self._refused(permit, error)
+            return len(batch)
+        errors = [reply for reply in replies if isinstance(reply, ResponseError)]
+        if errors:
+            self._refused(permit, errors[0])
+        else:
+            self._accepted(permit)
+        return len(errors)
+
+    async def _set(self, batch: Sequence[tuple[bytes, CachedVector]]) -> list[object]:
+        """Redis's reply to each."""
+        commands = [("SET", self._name(key), encode(key, value), "PX", self._ttl_ms) for key, value in batch]
+        return await self._link.exchange(commands, read=list)
+
+    def _refused(self, permit: Permit, error: Exception) -> None:
+        self._writes.fail(permit)
+        if self._writes.state is State.OPEN and not permit.probe:
+            log_event(
+                _logger,
+                logging.WARNING,
+                "Redis takes no writes, new vectors stay in memory alone",
+                redis=self._link.address,
+                error=self._link.describe(error),
+            )
+
+    def _accepted(self, permit: Permit) -> None:
+        self._writes.succeed(permit)
+        if permit.probe:
+            log_event(_logger, logging.INFO, "Redis takes writes again", redis=self._link.address)
+
+    def _name(self, key: bytes) -> str:
+        return f"{self._prefix}:vector:{key.hex()}"
+
+    def _count_errors(self, kind: str, count: int) -> None:
+        if count:
+            self._errors.labels(kind).inc(count)
+
+
+class PendingWrites:
+    """Values waiting to be written, oldest first, bounded in bytes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.size_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._waiting: deque[tuple[bytes, CachedVector]] = deque()
+
+    def add(self, key: bytes, value: CachedVector) -> bool:
+        """Take a value if there is room for it."""
+        size = HEADER_BYTES + value.vector.nbytes
+        if self.size_bytes + size > self._limit_bytes:
+            return False
+        self._waiting.append((key, value))
+        self.size_bytes += size
+        return True
+
+    def take(self, most: int) -> list[tuple[bytes, CachedVector]]:
+        """The oldest values, at most so many; they are no longer pending."""
+        taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        self.size_bytes -= sum(HEADER_BYTES + value.vector.nbytes for _, value in taken)
+        return taken
+
+    def clear(self) -> int:
+        """Drop everything; how many values that were."""
+        return len(self.take(len(self._waiting)))
+
+
+def _values(count: int, reply: object) -> list[object]:
+    if not isinstance(reply, list) or len(reply) != count:
+        raise InvalidResponse("the answer to MGET is not a list of that many values")
+    return reply
+
+
+def _sound(key: bytes, reply: object) -> CachedVector | None:
+    return decode(key, reply) if isinstance(reply, bytes) else None

@@ -1,0 +1,28 @@
+"""Values and keys for the cache's tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from backend.cache.store import CachedVector
+
+
+def key(number: int) -> bytes:
+    """The key of the input with this number."""
+    return number.to_bytes(16, "big")
+
+
+def value(number: int, *, width: int = 8, truncated: bool = False) -> CachedVector:
+    """An owned value that differs by number in every field."""
+    vector = np.random.default_rng(number).standard_normal(width).astype(np.float32)
+    return CachedVector(vector, tokens=number + 2, truncated=truncated).owned()
+
+
+def content(found: CachedVector | None) -> tuple[bytes, int, bool] | None:
+    """What makes two values the same, bit for bit."""
+    return None if found is None else (found.vector.tobytes(), found.tokens, found.truncated)
+
+
+def contents(found: list[CachedVector | None]) -> list[tuple[bytes, int, bool] | None]:
+    """`content` of each."""
+    return [content(each) for each in found]
