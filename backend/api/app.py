@@ -1,0 +1,90 @@
+"""The application: routes and middleware over services that are handed in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.telemetry import TelemetryConfig
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.deps import ApiOptions, Services, exchange_of
+from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
+from backend.api.openapi import describe
+from backend.api.problems import answer, problem_of
+from backend.api.routes import embeddings, health, metrics, models, tei
+from backend.api.routes.plain import PlainRoute
+
+TITLE = "FinancIA Inference"
+# In the order they are tried: the busiest first.
+ROUTES: tuple[PlainRoute, ...] = (*embeddings.ROUTES, *tei.ROUTES, *health.ROUTES, *metrics.ROUTES, *models.ROUTES)
+# FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.
+_NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+_DOCUMENTS = ("/docs", "/openapi.json")
+_EXPOSED = ("X-Request-Id", "Server-Timing", "Retry-After", "X-Compute-Tokens", "X-Truncated")
+
+
+class InferenceApp(FastAPI):
+    """FastAPI with the OpenAPI document of plain routes."""
+
+    def __init__(self, options: ApiOptions) -> None:
+        self._keys_needed = bool(options.api_keys)
+        super().__init__(
+            title=TITLE,
+            version=options.version,
+            redoc_url=None,
+            swagger_ui_oauth2_redirect_url=None,
+            redirect_slashes=False,
+            telemetry=_NO_TELEMETRY,
+        )
+
+    def openapi(self) -> dict[str, Any]:
+        """The document, made at the first call."""
+        if self.openapi_schema is None:
+            self.openapi_schema = describe(self, keys_needed=self._keys_needed)
+        return self.openapi_schema
+
+
+def create_app(services: Services, options: ApiOptions | None = None) -> InferenceApp:
+    """The app over ``services``, which stay their owner's to start and to close.
+
+    ``app.state.draining`` is for the server to set while it stops.
+    """
+    options = options or ApiOptions()
+    app = InferenceApp(options)
+    app.state.services = services
+    app.state.draining = False
+    app.router.routes[:0] = ROUTES
+    app.user_middleware = _middleware(app, services, options)
+    for foreign in (HTTPException, RequestValidationError):  # FastAPI's own errors; ours go to Guard
+        app.add_exception_handler(foreign, _problem)
+    return app
+
+
+async def _problem(request: Request, error: Exception) -> Response:
+    return answer(problem_of(error, request.url.path), exchange_of(request).request_id)
+
+
+def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[Middleware]:
+    """From the outside in; see middleware.py."""
+    metrics = RequestMetrics(services.telemetry, [*(route.path_format for route in ROUTES), *_DOCUMENTS])
+    stack = [Middleware(Edge, metrics=metrics, state=app.state)]
+    if options.cors_origins:
+        stack.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=options.cors_origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                expose_headers=_EXPOSED,
+            )
+        )
+    stack.append(Middleware(Guard))
+    if options.api_keys:
+        stack.append(Middleware(KeyGate, keys=options.api_keys))
+    return [*stack, Middleware(Shortcut, routes=ROUTES)]

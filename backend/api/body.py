@@ -1,0 +1,106 @@
+"""Reading a request's body: within its limit, of the right type, and straight into a schema."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from backend.api.deps import ApiLimits, exchange_of
+from backend.api.watch import while_wanted
+from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
+
+Schema = TypeVar("Schema", bound=BaseModel)
+
+_JSON = re.compile(rb"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
+_UTF8 = (b"", b"utf-8", b"utf8")
+_SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_EMPTY = ("too_short", "string_too_short")
+_SHOWN_CHARS = 60  # of a faulty value in a message
+
+
+async def read_json(request: Request, schema: type[Schema], limits: ApiLimits) -> Schema:
+    """The request's body as ``schema``, parsed from its bytes in one pass.
+
+    Raises: WrongMediaType (415), TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422),
+    CallerGone when the client left before its body was whole, DeadlineExceeded when it took too long to send it.
+    """
+    _require_json(exchange_of(request).headers)
+    body = await while_wanted(read_body(request, limits.body_bytes), None, limits.request_s)
+    try:
+        return schema.model_validate_json(body)
+    except ValidationError as error:
+        raise _translated(error, body) from error
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body. Stops reading as soon as the limit is passed, whether or not the client told the length.
+
+    What a client sends after a refusal is read and thrown away by the server, so that it sees the answer.
+    """
+    _require_length_within(exchange_of(request).headers, limit_bytes)
+    chunks: list[bytes] = []
+    total_bytes = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone("the client left before its body was whole") from ClientDisconnect()
+        chunk: bytes = message.get("body", b"")
+        total_bytes += len(chunk)
+        if total_bytes > limit_bytes:
+            raise _too_large(total_bytes, limit_bytes)
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _require_length_within(headers: dict[bytes, bytes], limit_bytes: int) -> None:
+    told = headers.get(b"content-length", b"")
+    if told.isdigit() and int(told[:20]) > limit_bytes:
+        raise _too_large(int(told[:20]), limit_bytes)
+
+
+def _too_large(got_bytes: int, limit_bytes: int) -> TooLarge:
+    return TooLarge(
+        "body bytes", got_bytes, limit_bytes, "LIMIT_BODY_BYTES", advice="Send fewer inputs in one request."
+    )
+
+
+def _require_json(headers: dict[bytes, bytes]) -> None:
+    content_type = headers.get(b"content-type", b"")
+    if content_type != b"application/json":
+        media_type, _, parameters = content_type.partition(b";")
+        charset = parameters.partition(b"charset=")[2].strip(b' "').lower()
+        if not _JSON.fullmatch(media_type.strip()) or charset not in _UTF8:
+            got = content_type.decode("latin-1")[:_SHOWN_CHARS] or "no Content-Type"
+            raise WrongMediaType(f"Content-Type: this route reads application/json in UTF-8, got {got}")
+    encoding = headers.get(b"content-encoding", b"identity")
+    if encoding.lower() != b"identity":
+        got = encoding.decode("latin-1")[:_SHOWN_CHARS]
+        raise WrongMediaType(f"Content-Encoding: bodies are read uncompressed, got {got}")
+
+
+def _translated(error: ValidationError, body: bytes) -> BadInput:
+    """Pydantic's findings as one error of ours: what is no JSON is 400, what is no request is 422."""
+    fault: Any = error.errors(include_url=False)[0]
+    if fault["type"] == "json_invalid":
+        advice = (
+            ". The body holds \\ud800-\\udfff escapes: half a pair alone is no character"
+            if "hex escape" in fault["msg"] and _SURROGATE_ESCAPE.search(body)
+            else ""
+        )
+        return BadInput(f"the body is not valid JSON: {fault['ctx']['error']}{advice}")
+    place = ".".join(str(part) for part in fault["loc"])
+    if not place:
+        return InvalidField("the body must be a JSON object")
+    if fault["type"] in _EMPTY:  # as schemas.py says of empty inputs
+        return BadInput(f"{place}: must not be empty", param=place)
+    found = "" if fault["type"] == "missing" else f", got {_shown(fault['input'])}"
+    return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{found}", param=place)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

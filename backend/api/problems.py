@@ -1,0 +1,126 @@
+"""The one place where an error becomes an answer: RFC 9457 problem details that OpenAI's clients can show too."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from backend.errors import FinanciaError, InvalidField, Unauthorized
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:financia:problem:"
+_OPENAI_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+_ROUTER_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+class OpenAIError(BaseModel):
+    """What OpenAI's clients read of an error."""
+
+    message: str
+    type: str
+    code: str
+    param: str | None
+
+
+class ProblemDetails(BaseModel):
+    """An error on the wire; written by ``answer``, declared here for the documentation."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    retryable: bool
+    request_id: str
+    error: OpenAIError
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error, ready to be answered."""
+
+    status: int
+    code: str  # stable, for programs
+    title: str
+    detail: str  # for people; names the limit, the value and the setting
+    retryable: bool = False  # the same request may succeed later or elsewhere
+    param: str | None = None
+    retry_after_s: float | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    extensions: dict[str, object] = field(default_factory=dict)  # further members of the body, RFC 9457 §3.2
+
+
+def problem_of(error: Exception, path: str) -> Problem:
+    """What ``error`` means on the wire. What is not of our tree says nothing of itself: it may hold anything."""
+    if isinstance(error, FinanciaError):
+        return Problem(
+            status=error.status,
+            code=error.code,
+            title=error.title,
+            detail=str(error) or error.title,
+            retryable=error.retryable,
+            param=error.param,
+            retry_after_s=error.retry_after_s,
+            headers={"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {},
+        )
+    if isinstance(error, HTTPException):
+        return _of_router(error, path)
+    if isinstance(error, RequestValidationError):
+        return _of_fastapi(error)
+    return Problem(
+        FinanciaError.status,
+        FinanciaError.code,
+        FinanciaError.title,
+        "the service failed on this request; its log tells why under the request id",
+    )
+
+
+def _of_router(error: HTTPException, path: str) -> Problem:
+    headers = dict(error.headers or {})
+    title = HTTPStatus(error.status_code).phrase
+    detail = {
+        404: f"there is no route {path[:200]}; GET /docs lists them",
+        405: f"{path[:200]} answers {headers.get('Allow', 'other methods')} only",
+    }.get(error.status_code, str(error.detail))
+    code = _ROUTER_CODES.get(error.status_code, title.lower().replace(" ", "_"))
+    return Problem(error.status_code, code, title, detail, headers=headers)
+
+
+def _of_fastapi(error: RequestValidationError) -> Problem:
+    """Of a route that leaves validation to FastAPI (forms, queries)."""
+    fault = error.errors()[0]
+    place = ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0])
+    return Problem(InvalidField.status, InvalidField.code, InvalidField.title, f"{place}: {fault['msg']}", param=place)
+
+
+def answer(problem: Problem, request_id: str) -> Response:
+    """``problem`` as application/problem+json.
+
+    ``X-Should-Retry`` keeps OpenAI's clients, which retry every 5xx, from repeating what cannot succeed.
+    """
+    openai_type = _OPENAI_TYPES.get(
+        problem.status, "server_error" if problem.status >= 500 else "invalid_request_error"
+    )
+    body = {
+        "type": TYPE_PREFIX + problem.code,
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "retryable": problem.retryable,
+        "request_id": request_id,
+        "error": {"message": problem.detail, "type": openai_type, "code": problem.code, "param": problem.param},
+        **problem.extensions,
+    }
+    headers = {**problem.headers, "X-Should-Retry": "true" if problem.retryable else "false"}
+    if problem.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(problem.retry_after_s)))
+    # json, not orjson: it writes even half a surrogate pair, should a message quote one
+    return Response(json.dumps(body), problem.status, headers, MEDIA_TYPE)

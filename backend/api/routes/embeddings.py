@@ -1,0 +1,73 @@
+"""``POST /v1/embeddings``: vectors in OpenAI's shape."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.answer_schemas import EmbeddingsAnswer
+from backend.api.answers import openai_embeddings
+from backend.api.body import read_json
+from backend.api.deps import exchange_of, services_of, time_limit_s
+from backend.api.routes.plain import post
+from backend.api.schemas import EmbeddingsRequest, check_limits
+from backend.api.watch import while_wanted
+from backend.services.embedded import Embedded, EmbedOptions
+
+
+async def create_embeddings(request: Request) -> Response:
+    """Vectors of texts or token ids.
+
+    Order is kept; equal texts are computed once. Without `truncate: none` a text beyond the model's length is cut
+    and its index listed in `truncated`. The `Server-Timing` header tells where the time went.
+    """
+    services = services_of(request)
+    asked = await read_json(request, EmbeddingsRequest, services.limits)
+    embedded = await embed(request, asked.input, asked.options(), param="input", model=asked.model)
+    return await openai_embeddings(embedded, asked.encoding_format or "float")
+
+
+async def embed(
+    request: Request, inputs: Any, options: EmbedOptions, *, param: str, model: str | None = None
+) -> Embedded:
+    """Embed checked ``inputs`` for as long as the client waits; ``param`` is the field they came in.
+
+    Raises: TooLarge, CallerGone, DeadlineExceeded, and whatever the service raises.
+    """
+    services = services_of(request)
+    check_limits(inputs, services.limits, param)
+    limit_s = time_limit_s(request, services.limits)
+    work = services.embeddings.embed(inputs, options, model=model, deadline_s=time.monotonic() + limit_s)
+    embedded = await while_wanted(work, request.receive, limit_s)
+    exchange_of(request).timing = embedded.timing
+    return embedded
+
+
+ROUTES = (
+    post(
+        "/v1/embeddings",
+        create_embeddings,
+        tag="OpenAI",
+        request=EmbeddingsRequest,
+        examples={
+            "one text": {"input": "La factura vence el 31 de marzo."},
+            "several texts, base64": {
+                "input": ["Invoice 2024-017, due in 30 days", "Recibo de alquiler, enero"],
+                "model": "bundled",
+                "encoding_format": "base64",
+            },
+            "never cut, 128 dimensions": {"input": ["a long contract …"], "truncate": "none", "dimensions": 128},
+            "token ids": {"input": [[101, 7592, 102], [101, 2088, 102]]},
+        },
+        schema=EmbeddingsAnswer,
+        example={
+            "object": "list",
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.0123, -0.0456, 0.0789]}],
+            "model": "all-MiniLM-L6-v2",
+            "usage": {"prompt_tokens": 12, "total_tokens": 12},
+        },
+    ),
+)

@@ -1,0 +1,138 @@
+"""The shapes of Hugging Face's text-embeddings-inference, so that its clients work unchanged."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.answer_schemas import Info
+from backend.api.answers import json_answer, tei_embeddings, tei_headers
+from backend.api.body import read_json
+from backend.api.deps import exchange_of, services_of, time_limit_s
+from backend.api.routes.embeddings import embed
+from backend.api.routes.plain import get, post
+from backend.api.schemas import EmbedRequest, SimilarityRequest, TokenizeRequest, check_limits
+from backend.api.watch import while_wanted
+from backend.services.embedded import EmbedOptions
+
+_VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
+_SCORES = {"type": "array", "items": {"type": "number"}}
+_PIECES: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "array", "items": {"$ref": "#/components/schemas/TokenAnswer"}},
+}
+
+
+async def create_vectors(request: Request) -> Response:
+    """Vectors as a bare list, one for each input.
+
+    `X-Compute-Tokens` counts the tokens; `X-Truncated` lists the inputs that were cut, where any was.
+    """
+    asked = await read_json(request, EmbedRequest, services_of(request).limits)
+    return await tei_embeddings(await embed(request, asked.inputs, asked.options(), param="inputs"))
+
+
+async def compare(request: Request) -> Response:
+    """Cosine similarity of one sentence with each of the others."""
+    services = services_of(request)
+    asked = await read_json(request, SimilarityRequest, services.limits)
+    source, sentences = asked.inputs.source_sentence, asked.inputs.sentences
+    check_limits([source, *sentences], services.limits, "inputs.sentences")
+    options = asked.parameters.options() if asked.parameters else EmbedOptions(normalize=True)
+    limit_s = time_limit_s(request, services.limits)
+    work = services.embeddings.similarity(source, sentences, options, deadline_s=time.monotonic() + limit_s)
+    scores, embedded = await while_wanted(work, request.receive, limit_s)
+    exchange_of(request).timing = embedded.timing
+    answer = json_answer(scores)
+    answer.headers.update(tei_headers(embedded))
+    return answer
+
+
+async def tokenize(request: Request) -> Response:
+    """The model's tokens of each text; `start` and `stop` count Unicode code points of the caller's own text."""
+    services = services_of(request)
+    asked = await read_json(request, TokenizeRequest, services.limits)
+    check_limits(asked.inputs, services.limits, "inputs")
+    work = services.embeddings.tokenize(
+        asked.inputs, add_special_tokens=asked.add_special_tokens, prompt_name=asked.prompt_name
+    )
+    return json_answer(await while_wanted(work, request.receive, time_limit_s(request, services.limits)))
+
+
+async def info(request: Request) -> Response:
+    """What is served, in text-embeddings-inference's words."""
+    services = services_of(request)
+    model, limits = services.catalog.embedding(None), services.limits
+    return json_answer(
+        {
+            "model_id": model.name,
+            "model_sha": model.spec.revision,
+            "model_dtype": model.dtype,
+            "model_type": {"embedding": {"pooling": model.spec.pooling}},
+            "max_input_length": model.spec.max_tokens,
+            "max_batch_tokens": model.engine.budget,
+            "max_client_batch_size": limits.inputs,
+            "payload_limit": limits.body_bytes,
+            "auto_truncate": True,
+            "version": request.app.version,
+        }
+    )
+
+
+_EMBED_EXAMPLES = {
+    "one text": {"inputs": "What is Deep Learning?"},
+    "several texts, never cut": {"inputs": ["first text", "segundo texto"], "truncate": False, "normalize": True},
+}
+_SIMILARITY_EXAMPLE = {
+    "inputs": {"source_sentence": "What is Deep Learning?", "sentences": ["What is Machine Learning?", "Una receta"]}
+}
+ROUTES = (
+    post(
+        "/embed",
+        create_vectors,
+        tag="text-embeddings-inference",
+        request=EmbedRequest,
+        examples=_EMBED_EXAMPLES,
+        schema=_VECTORS,
+        example=[[0.0123, -0.0456, 0.0789]],
+    ),
+    post(
+        "/similarity",
+        compare,
+        tag="text-embeddings-inference",
+        request=SimilarityRequest,
+        examples={"one against two": _SIMILARITY_EXAMPLE},
+        schema=_SCORES,
+        example=[0.731, 0.052],
+    ),
+    post(
+        "/tokenize",
+        tokenize,
+        tag="text-embeddings-inference",
+        request=TokenizeRequest,
+        examples={"one text": {"inputs": "Deep Learning", "add_special_tokens": False}},
+        schema=_PIECES,
+        example=[[{"id": 2784, "text": "deep", "special": False, "start": 0, "stop": 4}]],
+    ),
+    get(
+        "/info",
+        info,
+        tag="text-embeddings-inference",
+        schema=Info,
+        example={
+            "model_id": "sentence-transformers/all-MiniLM-L6-v2",
+            "model_sha": "53aa51172d14",
+            "model_dtype": "int8",
+            "model_type": {"embedding": {"pooling": "mean"}},
+            "max_input_length": 256,
+            "max_batch_tokens": 512,
+            "max_client_batch_size": 2048,
+            "payload_limit": 16777216,
+            "auto_truncate": True,
+            "version": "0.1.0",
+        },
+    ),
+)

@@ -1,0 +1,86 @@
+"""What is loaded now, and by which names a request may ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from backend.device.plan import Placement
+from backend.errors import UnknownModel
+from backend.ml.embeddings import EmbeddingEngine
+from backend.models.selection import Choice
+from backend.models.spec import ModelSpec
+from backend.models.tokens import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model that answers."""
+
+    spec: ModelSpec
+    tokenizer: TextTokenizer
+    engine: EmbeddingEngine
+    placement: Placement
+    choice: Choice
+    names: tuple[str, ...]  # every name it answers to; the served one first
+    created_s: float  # Unix time of loading, for OpenAI's list
+    task: str = "embeddings"
+
+    @property
+    def name(self) -> str:
+        """The served name."""
+        return self.spec.name
+
+    @property
+    def runtime(self) -> str:
+        """What executes it: "torch", "onnx" or "openvino"."""
+        return self.choice.runtime
+
+    @property
+    def dtype(self) -> str:
+        """The arithmetic of its linear layers."""
+        return self.choice.dtype
+
+    @property
+    def device(self) -> str:
+        """Where it runs, as torch names it."""
+        return self.placement.device
+
+    def report(self) -> dict[str, object]:
+        """Every choice made for this model, with its reasons."""
+        return {
+            "name": self.name,
+            "task": self.task,
+            "names": self.names,
+            "source": self.spec.source,
+            "revision": self.spec.revision,
+            "sha256": self.spec.sha256,
+            "width": self.spec.width,
+            "max_tokens": self.spec.max_tokens,
+            "pooling": self.spec.pooling.value,
+            "normalize": self.spec.normalize,
+            "device": self.device,
+            "choice": asdict(self.choice),
+        }
+
+
+class Catalog:
+    """The loaded models by task. Read on the loop; filled once by the wiring."""
+
+    def __init__(self, embedding: LoadedModel) -> None:
+        self._embedding = embedding
+
+    def embedding(self, name: str | None = None) -> LoadedModel:
+        """The embedding model, by any of its names or none. Raises: UnknownModel with the names there are."""
+        if name is None or name in self._embedding.names:
+            return self._embedding
+        raise UnknownModel(name, self._embedding.names)
+
+    def models(self) -> Sequence[LoadedModel]:
+        """Everything that is loaded."""
+        return [self._embedding]
+
+
+def names_of(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:
+    """The served name, its last part, its source and the configured aliases, each once."""
+    return tuple(dict.fromkeys([spec.name, spec.name.rsplit("/", 1)[-1], spec.source, *aliases]))

@@ -1,0 +1,99 @@
+"""Whether the service can answer now, proved by the device itself."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from backend.batching.batcher import Batcher
+from backend.batching.report import BatcherStatus
+from backend.cache.store import VectorCache
+from backend.device import monitor
+from backend.device.facts import MachineFacts
+from backend.errors import FinanciaError
+from backend.services.catalog import Catalog
+
+FRESH_S = 10.0  # a batch that succeeded this lately proves the device; else a canary runs
+CANARY_S = 5.0  # time for the canary, which waits behind whatever is queued
+HUNG_S = 60.0  # one batch on a lane for longer than this is a hang
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether requests would be answered, and if not, why."""
+
+    ready: bool
+    reasons: tuple[str, ...] = ()
+
+
+class HealthService:
+    """Probes and reports. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        batcher: Batcher,
+        cache: VectorCache,
+        facts: MachineFacts,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._catalog, self._batcher, self._cache, self._facts, self._clock = catalog, batcher, cache, facts, clock
+        self._canary: asyncio.Task[str] | None = None
+
+    async def ready(self) -> Readiness:
+        """Ready while lanes live and a batch succeeded lately or a canary succeeds now."""
+        status = self._batcher.status()
+        faults = _faults(status)
+        if not faults and (status.last_batch_age_s is None or status.last_batch_age_s > FRESH_S):
+            faults = [fault for fault in [await self._fly_canary()] if fault]
+        return Readiness(not faults, tuple(faults))
+
+    def report(self) -> dict[str, object]:
+        """Models, device, lanes and cache, for people and dashboards."""
+        model = self._catalog.embedding()
+        return {
+            "models": [
+                {"name": one.name, "task": one.task, "runtime": one.runtime, "dtype": one.dtype}
+                for one in self._catalog.models()
+            ],
+            "device": {"device": model.device, "lanes": model.placement.lanes, "reason": model.placement.why[0]},
+            "lanes": asdict(self._batcher.status()),
+            "cache": asdict(self._cache.status()),
+        }
+
+    def gpu(self) -> dict[str, object]:
+        """The typed answer of GET /metrics/gpu: the same shape with and without a GPU."""
+        return monitor.snapshot(self._facts, self._catalog.embedding().placement)
+
+    async def _fly_canary(self) -> str:
+        """One canary at a time, shared by all probes that ask meanwhile."""
+        if self._canary is None or self._canary.done():
+            self._canary = asyncio.create_task(self._run_canary())
+        return await asyncio.shield(self._canary)
+
+    async def _run_canary(self) -> str:
+        model = self._catalog.embedding()
+        tokens = model.tokenizer.encode(["canary"])[0]
+        try:
+            [job] = self._batcher.submit(
+                model.engine, [tokens.ids], [len(tokens.ids)], deadline_s=self._clock() + CANARY_S
+            )
+            vector = await job.future
+        except FinanciaError as error:
+            return f"the device did not answer a probe: {error}"
+        return "" if np.isfinite(vector).all() else "the device answered a probe with numbers that are not finite"
+
+
+def _faults(status: BatcherStatus) -> list[str]:
+    faults = []
+    if not status.lanes_alive:
+        faults.append(f"none of {status.lanes} lanes is alive")
+    if status.running_s > HUNG_S and math.isfinite(status.running_s):
+        faults.append(f"a lane has run one batch for {status.running_s:.0f} s")
+    return faults

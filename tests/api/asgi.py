@@ -1,0 +1,79 @@
+"""One request by hand, for what a client library cannot do: stall, leave, send odd headers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from backend.api.app import create_app
+from tests.api.fakes import FakeServices
+
+JSON = {"content-type": "application/json"}
+
+
+class Call:
+    """A request to an app over ``services``; ``received`` counts the parts of the body that were asked for.
+
+    After its ``chunks`` the client waits for the answer. With ``leaves`` it disconnects instead, in the middle of its
+    body; with ``stalls`` it sends nothing more, neither body nor farewell. ``leave`` disconnects at any time.
+    """
+
+    def __init__(
+        self,
+        services: FakeServices,
+        path: str,
+        chunks: Sequence[bytes] = (b"",),
+        *,
+        method: str = "POST",
+        headers: dict[str, str] | None = None,
+        leaves: bool = False,
+        stalls: bool = False,
+        app: Any = None,
+    ) -> None:
+        self._app = app or create_app(services)
+        self._chunks = list(chunks)
+        self._more_body = leaves or stalls
+        self._gone = asyncio.Event()
+        if leaves:
+            self._gone.set()
+        self._sent: list[Any] = []
+        self.received = 0
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in (headers or JSON).items()],
+            "server": ("test", 80),
+            "client": ("127.0.0.1", 1),
+        }
+
+    def leave(self) -> None:
+        """Close the connection."""
+        self._gone.set()
+
+    async def run(self) -> httpx.Response:
+        """The whole answer."""
+        await self._app(self._scope, self._receive, self._send)
+        start, *parts = self._sent
+        headers = [(name.decode(), value.decode()) for name, value in start["headers"]]
+        return httpx.Response(start["status"], headers=headers, content=b"".join(part["body"] for part in parts))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._chunks:
+            self.received += 1
+            body = self._chunks.pop(0)
+            return {"type": "http.request", "body": body, "more_body": bool(self._chunks) or self._more_body}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self._sent.append(message)

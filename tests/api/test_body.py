@@ -1,0 +1,128 @@
+"""Reading bodies: the limit holds while reading, the type is asked for, a slow or vanished client ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.deps import ApiLimits
+from tests.api.asgi import Call
+from tests.api.checks import problem
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices, fake_services
+
+URL = "/v1/embeddings"
+BODY = b'{"input": "a"}'
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        pytest.param("application/json", id="plain"),
+        pytest.param("application/json; charset=utf-8", id="charset"),
+        pytest.param('Application/JSON;charset="UTF-8"', id="shouted-and-quoted"),
+        pytest.param("application/vnd.api+json", id="a-kind-of-json"),
+    ],
+)
+async def test_json_types(client: httpx.AsyncClient, content_type: str) -> None:
+    """JSON under any of its names is read."""
+    assert 200 == (await client.post(URL, content=BODY, headers={"Content-Type": content_type})).status_code
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        pytest.param({}, "no Content-Type", id="none"),
+        pytest.param({"Content-Type": "application/x-www-form-urlencoded"}, "x-www-form-urlencoded", id="curl-default"),
+        pytest.param({"Content-Type": "text/plain"}, "text/plain", id="text"),
+        pytest.param({"Content-Type": "application/json; charset=latin-1"}, "latin-1", id="other-charset"),
+        pytest.param({"Content-Type": "application/jsonp"}, "jsonp", id="nearly"),
+        pytest.param({"Content-Type": "application/json", "Content-Encoding": "gzip"}, "gzip", id="compressed"),
+    ],
+)
+async def test_other_types(client: httpx.AsyncClient, headers: dict[str, str], named: str) -> None:
+    """Anything else is 415 and says what was got."""
+    response = await client.post(URL, content=BODY, headers=headers)
+
+    problem(response, 415, "wrong_media_type", "application/json" if "Encoding" not in str(headers) else named, named)
+
+
+async def test_told_length_over_the_limit(services: FakeServices) -> None:
+    """A Content-Length over the limit is refused before a byte of the body is read."""
+    call = Call(services, URL, headers={"content-length": "1000001", "content-type": "application/json"})
+
+    response = await call.run()
+
+    problem(response, 413, "too_large", "1000001", "1000000", "LIMIT_BODY_BYTES")
+    assert 0 == call.received
+
+
+async def test_chunked_body_over_the_limit(services: FakeServices) -> None:
+    """Without a length, reading stops at the chunk that passes the limit."""
+    chunks = [b"x" * 400_000] * 100
+    call = Call(services, URL, chunks, headers={"content-type": "application/json", "transfer-encoding": "chunked"})
+
+    response = await call.run()
+
+    problem(response, 413, "too_large", "1200000", "LIMIT_BODY_BYTES")
+    assert 3 == call.received
+
+
+async def test_lying_length(services: FakeServices) -> None:
+    """A Content-Length that is too small does not open the limit."""
+    call = Call(services, URL, [b"x" * 1_000_001], headers={"content-type": "application/json", "content-length": "5"})
+
+    problem(await call.run(), 413, "too_large", "LIMIT_BODY_BYTES")
+
+
+async def test_body_at_the_limit(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """The limit itself is allowed."""
+    padding = b" " * (services.limits.body_bytes - len(BODY))
+
+    response = await client.post(URL, content=BODY + padding, headers={"Content-Type": "application/json"})
+
+    assert 200 == response.status_code
+
+
+async def test_chunked_body(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A body in pieces, cut even inside a character, is put together."""
+    content = '{"input": "camión"}'.encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for index in range(len(content)):
+            yield content[index : index + 1]
+
+    response = await client.post(URL, content=pieces(), headers={"Content-Type": "application/json"})
+
+    assert 200 == response.status_code
+    assert ["camión"] == services.embeddings.calls[0][0]
+
+
+async def test_client_that_leaves_while_sending(services: FakeServices) -> None:
+    """A client that leaves in the middle of its body is counted as gone, not as bad input."""
+    call = Call(services, URL, [b'{"inp'], headers={"content-type": "application/json"}, leaves=True)
+
+    problem(await call.run(), 499, "caller_gone")
+    assert [] == services.embeddings.calls
+
+
+async def test_client_that_never_finishes_its_body() -> None:
+    """A body that does not come in time ends with 504, not never."""
+    services = fake_services(limits=ApiLimits(request_s=0.05))
+    call = Call(services, URL, [b'{"inp'], headers={"content-type": "application/json"}, stalls=True)
+
+    response = await call.run()
+
+    problem(response, 504, "deadline_exceeded", "0.05", "LIMIT_REQUEST_S")
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"x" * 2_000_000])
+async def test_bodies_of_routes_that_read_none(body: bytes) -> None:
+    """A body sent to a route that reads none does no harm."""
+    async with connect(fake_services()) as client:
+        response: Any = await client.request("GET", "/v1/models", content=body)
+
+    assert 200 == response.status_code

@@ -1,0 +1,154 @@
+"""POST /v1/embeddings: OpenAI's shape."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from backend.services.embedded import EmbedOptions
+from tests.api.checks import problem
+from tests.api.fakes import TIMING, FakeServices, vector
+
+URL = "/v1/embeddings"
+
+
+async def test_one_text(client: httpx.AsyncClient) -> None:
+    """One text is answered as a list of one, in OpenAI's shape and no other field."""
+    response = await client.post(URL, json={"input": "hola"})
+
+    assert 200 == response.status_code
+    assert "application/json" == response.headers["content-type"]
+    body = response.json()
+    assert {"object": "list", "model": "fake-model", "usage": {"prompt_tokens": 4, "total_tokens": 4}} == {
+        key: value for key, value in body.items() if key != "data"
+    }
+    assert [{"object": "embedding", "index": 0}] == _bare(body)
+    np.testing.assert_array_equal(vector("hola"), np.float32(body["data"][0]["embedding"]))
+
+
+def _bare(body: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in item.items() if key != "embedding"} for item in body["data"]]
+
+
+async def test_order_is_kept(client: httpx.AsyncClient) -> None:
+    """Vectors come in the order of the texts, with their indices; usage counts all tokens."""
+    texts = [f"text {index}" for index in range(20)]
+
+    body = (await client.post(URL, json={"input": texts})).json()
+
+    assert list(range(20)) == [item["index"] for item in body["data"]]
+    for text, item in zip(texts, body["data"], strict=True):
+        np.testing.assert_array_equal(vector(text), np.float32(item["embedding"]))
+    assert sum(map(len, texts)) == body["usage"]["total_tokens"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_base64_equals_float(client: httpx.AsyncClient, count: int) -> None:
+    """Both formats carry the same float32 numbers, bit for bit."""
+    texts = [f"text {index}" for index in range(count)]
+
+    as_float = (await client.post(URL, json={"input": texts, "encoding_format": "float"})).json()
+    as_base64 = (await client.post(URL, json={"input": texts, "encoding_format": "base64"})).json()
+
+    for number, coded in zip(as_float["data"], as_base64["data"], strict=True):
+        decoded = np.frombuffer(base64.b64decode(coded["embedding"], validate=True), "<f4")
+        np.testing.assert_array_equal(np.float32(number["embedding"]), decoded)
+    assert as_float["usage"] == as_base64["usage"]
+
+
+async def test_a_large_answer_is_written_whole(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """An answer written in slices equals one written at once."""
+    services.embeddings.width = 2048
+    texts = [f"text {index}" for index in range(70)]  # two slices of 32 rows and a rest
+
+    body = (await client.post(URL, json={"input": texts})).json()
+
+    assert 70 == len(body["data"])
+    np.testing.assert_array_equal(
+        np.stack([vector(text, 2048) for text in texts]), np.float32([item["embedding"] for item in body["data"]])
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        pytest.param("a", ["a"], id="one-text"),
+        pytest.param(["a", "b"], ["a", "b"], id="texts"),
+        pytest.param([1, 2], [[1, 2]], id="token-ids"),
+        pytest.param([[1, 2], [3]], [[1, 2], [3]], id="lists-of-token-ids"),
+    ],
+)
+async def test_inputs(client: httpx.AsyncClient, services: FakeServices, sent: Any, expected: Any) -> None:
+    """Each of OpenAI's four forms of input reaches the service as a list."""
+    response = await client.post(URL, json={"input": sent})
+
+    assert 200 == response.status_code
+    assert expected == services.embeddings.calls[0][0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, EmbedOptions(), id="defaults"),
+        pytest.param({"user": "me", "unheard_of": {"a": 1}}, EmbedOptions(), id="user-and-unknown-fields-are-ignored"),
+        pytest.param({"truncate": "none"}, EmbedOptions(truncate="none"), id="never-cut"),
+        pytest.param({"truncate": "start"}, EmbedOptions(truncate="start"), id="cut-the-start"),
+        pytest.param({"dimensions": 8}, EmbedOptions(dimensions=8), id="dimensions"),
+        pytest.param({"prompt_name": "query"}, EmbedOptions(prompt_name="query"), id="prompt"),
+        pytest.param({"normalize": False}, EmbedOptions(normalize=False), id="not-normalised"),
+        pytest.param(
+            dict.fromkeys(("model", "encoding_format", "dimensions", "user", "truncate", "normalize")),
+            EmbedOptions(),
+            id="nulls-are-defaults",
+        ),
+    ],
+)
+async def test_options(
+    client: httpx.AsyncClient, services: FakeServices, fields: dict[str, Any], expected: EmbedOptions
+) -> None:
+    """Each field reaches the service; absent and null fields are defaults."""
+    response = await client.post(URL, json={"input": "a", **fields})
+
+    assert 200 == response.status_code
+    assert expected == services.embeddings.calls[0][1]
+
+
+async def test_truncated_inputs_are_listed(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Nothing is cut silently: the answer lists the inputs that were."""
+    services.embeddings.cut = frozenset({0, 2})
+
+    body = (await client.post(URL, json={"input": ["a", "b", "c"]})).json()
+
+    assert [0, 2] == body["truncated"]
+
+
+async def test_unknown_model(client: httpx.AsyncClient) -> None:
+    """A model that is not loaded is 404, with the names of those that are, in the code OpenAI uses."""
+    response = await client.post(URL, json={"input": "a", "model": "text-embedding-3-small"})
+
+    body = problem(response, 404, "model_not_found", "text-embedding-3-small", "fake-model", "bundled")
+    assert "model" == body["error"]["param"]
+
+
+@pytest.mark.parametrize("name", ["fake-model", "bundled", "alias/with-slash"])
+async def test_every_name_of_a_model(client: httpx.AsyncClient, services: FakeServices, name: str) -> None:
+    """The served name, the source and an alias all reach the service."""
+    response = await client.post(URL, json={"input": "a", "model": name})
+
+    assert 200 == response.status_code
+    assert name == services.embeddings.calls[0][2]["model"]
+
+
+async def test_server_timing(client: httpx.AsyncClient) -> None:
+    """The Server-Timing header holds each stage and the total, in milliseconds."""
+    header = (await client.post(URL, json={"input": "a"})).headers["server-timing"]
+
+    stages = {part.split(";dur=")[0]: float(part.split(";dur=")[1]) for part in header.split(", ")}
+    assert ["cache", "tokenize", "queue", "inference", "total"] == list(stages)
+    assert TIMING.queue_s * 1e3 == stages["queue"]
+    assert TIMING.inference_s * 1e3 == stages["inference"]
+    assert stages["total"] > 0

@@ -1,0 +1,221 @@
+"""What happens to every request: its id, its metrics, its key, CORS, and the end of its connection while draining."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from backend.api.app import ROUTES, create_app
+from backend.api.deps import ApiOptions
+from backend.api.middleware import OPEN_PATHS, STATUSES, server_timing
+from backend.services.embedded import Timing
+from tests.api.checks import problem
+from tests.api.conftest import connect
+from tests.api.fakes import TIMING, FakeServices
+
+URL = "/v1/embeddings"
+BODY = {"input": "a"}
+KEYS = ApiOptions(api_keys=("first-key", "clé"))
+
+
+@pytest.mark.parametrize("given", ["abc-123", "0af7651916cd43dd8448eb211c80319c", "a/b:c@d=e+f", "x" * 128])
+async def test_sane_request_id_is_echoed(client: httpx.AsyncClient, given: str) -> None:
+    """The caller's own id comes back."""
+    assert given == (await client.get("/health/live", headers={"X-Request-Id": given})).headers["x-request-id"]
+
+
+@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", "a;b", "ñ".encode("latin-1")])
+async def test_other_request_ids_are_replaced(client: httpx.AsyncClient, given: str | bytes) -> None:
+    """An id that is long or odd is not written into logs and headers."""
+    found = (await client.get("/health/live", headers={"X-Request-Id": given})).headers["x-request-id"]
+
+    assert given != found
+    assert found.isascii()
+
+
+async def test_made_request_ids_differ(client: httpx.AsyncClient) -> None:
+    """Each request without an id gets one of its own; errors carry theirs too."""
+    ids = [(await client.get(path)).headers["x-request-id"] for path in ("/info", "/info", "/nowhere")]
+
+    assert 3 == len(set(ids))
+
+
+def test_server_timing_is_in_milliseconds() -> None:
+    """Seconds inside, milliseconds on the wire, as the header's format has it."""
+    timing = Timing(cache_s=0.0, tokenize_s=0.00025, queue_s=0.001, inference_s=0.0123)
+
+    assert "cache;dur=0.000, tokenize;dur=0.250, queue;dur=1.000, inference;dur=12.300, total;dur=15.000" == (
+        server_timing(timing, 0.015)
+    )
+    assert "total;dur=15.000" == server_timing(None, 0.015)
+
+
+def _sample(services: FakeServices, series: str) -> float | None:
+    for line in services.telemetry.render().decode().splitlines():
+        if line.startswith(f"financia_{series} "):
+            return float(line.rpartition(" ")[2])
+    return None
+
+
+async def test_series_exist_before_the_first_request(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Every route has its request series from the first scrape, at zero."""
+    del client
+    text = services.telemetry.render().decode()
+
+    for route in (*(route.path_format for route in ROUTES), "/docs", "/openapi.json", "other"):
+        assert f'\nfinancia_request_duration_seconds_count{{route="{route}"}} 0.0\n' in text
+        for status in STATUSES:
+            assert f'\nfinancia_requests_total{{route="{route}",status="{status}"}} 0.0\n' in text
+
+
+async def test_stages_are_counted(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A request that reached the service fills the stages; others do not."""
+    await client.post(URL, json=BODY)
+    await client.get("/health/live")
+
+    for stage in ("cache", "tokenize", "queue", "inference", "total"):
+        assert 1 == _sample(services, f'stage_duration_seconds_count{{stage="{stage}"}}')
+    assert TIMING.inference_s == _sample(services, 'stage_duration_seconds_sum{stage="inference"}')
+
+
+async def test_stages_that_never_were(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """An answer from the cache does not drag the other stages towards zero."""
+    services.embeddings.timing = Timing(cache_s=0.001)
+    await client.post(URL, json=BODY)
+
+    assert 1 == _sample(services, 'stage_duration_seconds_count{stage="cache"}')
+    assert 0 == _sample(services, 'stage_duration_seconds_count{stage="queue"}')
+
+
+async def test_requests_are_counted_by_template(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """The label is the route's template, whatever the path; made-up paths share one label."""
+    await client.post(URL, json=BODY)
+    await client.post(URL, json={})
+    await client.get(URL)
+    await client.get("/v1/models/bundled")
+    await client.get("/v1/models/nobody")
+    await client.get("/openapi.json")
+    for number in range(5):
+        await client.get(f"/made/up/{number}")
+
+    for route, status, expected in [
+        (URL, 200, 1),
+        (URL, 422, 1),
+        (URL, 405, 1),
+        ("/v1/models/{name}", 200, 1),
+        ("/v1/models/{name}", 404, 1),
+        ("/openapi.json", 200, 1),
+        ("other", 404, 5),
+    ]:
+        assert expected == _sample(services, f'requests_total{{route="{route}",status="{status}"}}')
+    assert 3 == _sample(services, f'request_duration_seconds_count{{route="{URL}"}}')
+    assert "made" not in services.telemetry.render().decode()
+
+
+async def test_in_flight_falls_after_an_error(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """The gauge rises while a request is answered and falls whatever its end."""
+    services.embeddings.gate = asyncio.Event()
+    running = asyncio.create_task(client.post(URL, json=BODY))
+    await services.embeddings.entered.wait()
+    assert 1 == _sample(services, "requests_in_flight")
+
+    services.embeddings.error = RuntimeError("unexpected")
+    await client.post(URL, json=BODY)
+    services.embeddings.gate.set()
+    await running
+
+    assert 0 == _sample(services, "requests_in_flight")
+
+
+@pytest.mark.parametrize("key", ["first-key", "clé"])
+async def test_any_of_the_keys_opens(services: FakeServices, key: str) -> None:
+    """Each key is as good as the others; the scheme may be written in any case."""
+    async with connect(services, KEYS) as client:
+        for scheme in ("Bearer", "bearer"):
+            headers = {"Authorization": f"{scheme} {key}".encode()}
+            assert 200 == (await client.post(URL, json=BODY, headers=headers)).status_code
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer wrong",
+        "Basic first-key",
+        "first-key",
+        "Bearer first-key-and-more",
+        "Bearer first",
+    ],
+)
+async def test_wrong_keys(services: FakeServices, authorization: str) -> None:
+    """Anything else is 401 and says how to send a key; the body is not looked at."""
+    async with connect(services, KEYS) as client:
+        response = await client.post(URL, content=b"no json", headers={"Authorization": authorization})
+
+    problem(response, 401, "unauthorized", "API_KEYS")
+    assert "Bearer" == response.headers["www-authenticate"]
+    assert "first-key" not in response.text
+
+
+async def test_what_is_open_without_a_key(services: FakeServices) -> None:
+    """Probes, metrics and documentation need no key; every other path does, unknown ones too."""
+    async with connect(services, KEYS) as client:
+        statuses = {path: (await client.get(path)).status_code for path in OPEN_PATHS}
+        closed = [route.path for route in ROUTES if route.path not in OPEN_PATHS]
+        refused = {path: (await client.get(path)).status_code for path in [*closed, "/nowhere", "/health/", "//health"]}
+
+    assert dict.fromkeys(OPEN_PATHS, 200) == statuses
+    assert set(refused.values()) == {401}
+
+
+async def test_no_keys_no_gate(client: httpx.AsyncClient) -> None:
+    """Without API_KEYS any key is as good as none: OpenAI's clients always send one."""
+    assert 200 == (await client.post(URL, json=BODY, headers={"Authorization": "Bearer whatever"})).status_code
+
+
+async def test_cors_is_off_by_default(client: httpx.AsyncClient) -> None:
+    """No origin is allowed unless it was named."""
+    response = await client.post(URL, json=BODY, headers={"Origin": "https://app.example"})
+
+    assert "access-control-allow-origin" not in response.headers
+    preflight = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
+    problem(await client.options(URL, headers=preflight), 405)
+
+
+async def test_cors_for_named_origins(services: FakeServices) -> None:
+    """A named origin may call and read errors; another may not; a preflight needs no key."""
+    options = ApiOptions(api_keys=("key",), cors_origins=("https://app.example",))
+    named = {"Origin": "https://app.example"}
+    async with connect(services, options) as client:
+        preflight = await client.options(
+            URL,
+            headers={
+                **named,
+                "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "authorization",
+            },
+        )
+        refused = await client.post(URL, json=BODY, headers=named)
+        other = await client.post(URL, json=BODY, headers={"Origin": "https://evil.example"})
+
+    assert 200 == preflight.status_code
+    assert "https://app.example" == preflight.headers["access-control-allow-origin"]
+    problem(refused, 401)
+    assert "https://app.example" == refused.headers["access-control-allow-origin"]
+    assert "access-control-allow-origin" not in other.headers
+
+
+async def test_draining_ends_connections(services: FakeServices) -> None:
+    """While the server stops, every answer, errors too, tells the client to connect anew; before, none does."""
+    app = create_app(services)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        before = await client.post(URL, json=BODY)
+        app.state.draining = True
+        answers = [await client.post(URL, json=BODY), await client.post(URL, json={}), await client.get("/nowhere")]
+
+    assert "connection" not in before.headers
+    assert ["close"] * 3 == [answer.headers["connection"] for answer in answers]

@@ -1,0 +1,145 @@
+"""Models, system, probes and metrics."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
+
+from backend.api.app import create_app
+from backend.api.routes.metrics import gpu_text
+from tests.api.checks import problem
+from tests.api.fakes import FakeServices
+
+PROMETHEUS_ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.3"
+
+
+async def test_models(client: httpx.AsyncClient) -> None:
+    """OpenAI's list, with what runs the model."""
+    body = (await client.get("/v1/models")).json()
+
+    (card,) = body["data"]
+    assert ("list", "model", "fake-model", 1767225600) == (body["object"], card["object"], card["id"], card["created"])
+    assert ("cpu", "int8", "onnx", 256, 16) == tuple(
+        card[name] for name in ("device", "dtype", "runtime", "max_tokens", "width")
+    )
+    assert ["query"] == card["prompts"]
+
+
+@pytest.mark.parametrize("name", ["fake-model", "bundled", "alias/with-slash", "alias%2Fwith-slash"])
+async def test_one_model(client: httpx.AsyncClient, name: str) -> None:
+    """A model is found by any of its names, hub ids with a slash too."""
+    assert "fake-model" == (await client.get(f"/v1/models/{name}")).json()["id"]
+
+
+async def test_no_such_model(client: httpx.AsyncClient) -> None:
+    """An unknown one is 404 with the names there are."""
+    problem(await client.get("/v1/models/gpt-4"), 404, "model_not_found", "gpt-4", "fake-model")
+
+
+async def test_system(client: httpx.AsyncClient) -> None:
+    """What the composition root tells is passed on."""
+    assert ["automatic: no GPU"] == (await client.get("/v1/system")).json()["device"]["why"]
+
+
+async def test_ready(client: httpx.AsyncClient) -> None:
+    """A sound service is alive, ready and healthy."""
+    answers = [(await client.get(f"/health{path}")) for path in ("", "/live", "/ready")]
+
+    assert [200] * 3 == [answer.status_code for answer in answers]
+    assert ["ready", "alive", "ready"] == [answer.json()["status"] for answer in answers]
+    assert ["fake-model"] == answers[0].json()["models"]
+
+
+async def test_not_ready(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A failing device makes it not ready, with reasons, but alive: restarting is the supervisor's own decision."""
+    services.health.reasons = ("lane 0 is dead", "the last forward failed")
+
+    ready, health, live = [(await client.get(f"/health{path}")) for path in ("/ready", "", "/live")]
+
+    body = problem(ready, 503, "unavailable", "lane 0 is dead")
+    assert ["lane 0 is dead", "the last forward failed"] == body["reasons"]
+    assert "1" == ready.headers["retry-after"]
+    assert (503, "unavailable") == (health.status_code, health.json()["status"])
+    assert 200 == live.status_code
+
+
+async def test_draining_is_not_ready(services: FakeServices) -> None:
+    """A service that was told to stop takes itself out of the balance, and stays alive."""
+    app = create_app(services)
+    app.state.draining = True
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        body = problem(await client.get("/health/ready"), 503, "unavailable", "draining")
+        live = await client.get("/health/live")
+
+    assert 1 == len(body["reasons"])
+    assert 200 == live.status_code
+
+
+async def test_metrics(client: httpx.AsyncClient) -> None:
+    """Prometheus' text format, which its own parser reads."""
+    response = await client.get("/metrics")
+
+    assert CONTENT_TYPE_LATEST == response.headers["content-type"]
+    names = {family.name for family in text_string_to_metric_families(response.text)}
+    assert {"financia_requests", "financia_request_duration_seconds", "financia_queue_jobs"} <= names
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        pytest.param("*/*", "application/json", id="curl"),
+        pytest.param("text/html,application/xhtml+xml,*/*;q=0.8", "application/json", id="browser"),
+        pytest.param("application/json, text/plain, */*", "application/json", id="axios-names-both"),
+        pytest.param(PROMETHEUS_ACCEPT, "text/plain", id="prometheus"),
+        pytest.param("text/plain", "text/plain", id="text"),
+    ],
+)
+async def test_gpu_metrics(client: httpx.AsyncClient, accept: str, expected: str) -> None:
+    """JSON by default, text for a scraper; typed without a GPU too."""
+    response = await client.get("/metrics/gpu", headers={"Accept": accept})
+
+    assert 200 == response.status_code
+    assert expected == response.headers["content-type"].partition(";")[0]
+    if expected == "application/json":
+        assert ("cpu", False, []) == tuple(response.json()[name] for name in ("device", "available", "gpus"))
+    else:
+        assert 'financia_gpu_available{device="cpu"} 0.0' in response.text
+
+
+def test_gpu_text() -> None:
+    """Numbers become gauges, one family each: of the device in use, then of each card; the rest is left out."""
+    cards = [
+        {
+            "index": index,
+            "name": "NVIDIA L4",
+            "uuid": f"GPU-{index}",
+            "total_bytes": 9,
+            "capability": (8, 9),
+            "bf16": True,
+        }
+        for index in range(2)
+    ]
+    report = {
+        "available": True,
+        "device": "cuda:1",
+        "reason": "most free memory",
+        "gpus": cards,
+        "memory": {"used_bytes": 5, "total_bytes": 9},
+    }
+
+    assert (
+        "# TYPE financia_gpu_available gauge\n"
+        'financia_gpu_available{device="cuda:1"} 1.0\n'
+        "# TYPE financia_gpu_memory_used_bytes gauge\n"
+        'financia_gpu_memory_used_bytes{device="cuda:1"} 5.0\n'
+        "# TYPE financia_gpu_memory_total_bytes gauge\n"
+        'financia_gpu_memory_total_bytes{device="cuda:1"} 9.0\n'
+        "# TYPE financia_gpu_card_total_bytes gauge\n"
+        'financia_gpu_card_total_bytes{index="0",name="NVIDIA L4",uuid="GPU-0"} 9.0\n'
+        'financia_gpu_card_total_bytes{index="1",name="NVIDIA L4",uuid="GPU-1"} 9.0\n'
+        "# TYPE financia_gpu_card_bf16 gauge\n"
+        'financia_gpu_card_bf16{index="0",name="NVIDIA L4",uuid="GPU-0"} 1.0\n'
+        'financia_gpu_card_bf16{index="1",name="NVIDIA L4",uuid="GPU-1"} 1.0\n'
+    ) == gpu_text(report)

@@ -1,0 +1,40 @@
+"""One real service for all client tests, and one that asks for a key."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.server import LiveServer, run_server
+
+
+@pytest.fixture(autouse=True)
+def _what_clients_leave_open_ends_here() -> Iterator[None]:
+    """The asynchronous halves of LangChain and LlamaIndex never close their connections."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What was measured on this machine, shared by the servers of the session."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="session")
+def live_server(state_dir: Path) -> Iterator[LiveServer]:
+    """The service as ``make serve`` starts it."""
+    with run_server(state_dir) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def guarded_server(state_dir: Path, live_server: LiveServer) -> Iterator[LiveServer]:
+    """The service with a key, small limits, and what the first one measured."""
+    del live_server  # started before, so that its measurement is there
+    limits = {"LIMIT_INPUTS": "8", "LIMIT_BODY_BYTES": "100000"}
+    with run_server(state_dir, API_KEYS="right-key", **limits) as server:
+        yield server

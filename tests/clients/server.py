@@ -1,0 +1,92 @@
+"""The real service as a process of its own, for tests that need a socket."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+
+import httpx
+import pytest
+
+# The first test waits for the service to start. What the clients leave open is theirs, and ends with each test.
+MARKS = [pytest.mark.clients, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 240.0  # the first start measures the machine, which may be busy; below the timeout of these tests
+STOP_S = 60.0
+_LISTENING = re.compile(r"running on (http://[\d.]+:\d+)")
+
+
+@dataclass
+class LiveServer:
+    """A running service. ``log`` grows while it runs."""
+
+    url: str
+    process: subprocess.Popen[str]
+    log: list[str] = field(default_factory=list)
+
+    def client(self, **options: object) -> httpx.Client:
+        """An HTTP client whose paths are relative to the service."""
+        return httpx.Client(base_url=self.url, timeout=60.0, **options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
+    """``python -m backend.main`` with the bundled model on a free port, ready; stopped with SIGTERM afterwards.
+
+    What the service logs tells when it listens and where: nothing is polled. ``settings`` are environment variables;
+    a ``state_dir`` that was used before spares the measuring.
+    """
+    environment = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "STATE_DIR": str(state_dir), "LOG_LEVEL": "INFO"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "backend.main"],
+        cwd=ROOT,
+        env={**environment, "HF_HUB_OFFLINE": "1", **settings},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    lines: Queue[str | None] = Queue()
+    server = LiveServer("", process)
+    reader = threading.Thread(target=_read, args=(process, server.log, lines), daemon=True)
+    reader.start()
+    try:
+        server.url = _wait_for_address(server, lines)
+        with server.client() as client:
+            client.get("/health/ready").raise_for_status()
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+
+
+def _read(process: subprocess.Popen[str], log: list[str], lines: Queue[str | None]) -> None:
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            log.append(line)
+            lines.put(line)
+    lines.put(None)
+
+
+def _wait_for_address(server: LiveServer, lines: Queue[str | None]) -> str:
+    while True:
+        try:
+            line = lines.get(timeout=START_S)
+        except Empty:
+            line = None
+        if line is None:
+            raise RuntimeError("the service did not start:\n" + "".join(server.log))
+        if found := _LISTENING.search(line):
+            return found[1]

@@ -1,0 +1,68 @@
+"""huggingface_hub's InferenceClient against the routes of text-embeddings-inference."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from huggingface_hub import InferenceClient, constants
+from huggingface_hub.errors import HfHubHTTPError
+
+from tests.clients.server import MARKS, LiveServer
+
+pytestmark = MARKS
+TEXT = "The invoice is due in 30 days."
+
+
+@pytest.fixture(autouse=True)
+def _this_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, as all tests are, the client refuses any address, our own too."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+
+def test_feature_extraction(live_server: LiveServer) -> None:
+    """One text gives an array of one vector of length 1."""
+    vectors = InferenceClient(f"{live_server.url}/embed").feature_extraction(TEXT)
+
+    assert (1, 384) == vectors.shape
+    assert np.float32 == vectors.dtype
+    assert pytest.approx(1.0, abs=1e-5) == float(np.linalg.norm(vectors))
+
+
+def test_its_options(live_server: LiveServer) -> None:
+    """normalize, truncate and truncation_direction do what they say."""
+    client = InferenceClient(f"{live_server.url}/embed")
+    long = "start " * 400 + "end " * 400
+
+    plain = client.feature_extraction(TEXT, normalize=False)
+    right = client.feature_extraction(long, truncate=True, truncation_direction="right")
+    left = client.feature_extraction(long, truncate=True, truncation_direction="left")
+
+    assert abs(float(np.linalg.norm(plain)) - 1.0) > 0.1
+    assert float(np.vdot(left, right)) < 0.9
+    with pytest.raises(HfHubHTTPError, match="256"):
+        client.feature_extraction(long, truncate=False)
+
+
+def test_sentence_similarity(live_server: LiveServer) -> None:
+    """Scores in the order of the sentences."""
+    client = InferenceClient(f"{live_server.url}/similarity")
+
+    same, near, far = client.sentence_similarity(TEXT, [TEXT, "Payment is due next month.", "A recipe for bread."])
+
+    assert pytest.approx(1.0, abs=1e-3) == same
+    assert near > far
+
+
+def test_errors_are_shown(live_server: LiveServer) -> None:
+    """The client shows our message."""
+    with pytest.raises(HfHubHTTPError, match="must not be empty"):
+        InferenceClient(f"{live_server.url}/embed").feature_extraction("")
+
+
+def test_keys(guarded_server: LiveServer) -> None:
+    """Its token is our key."""
+    url = f"{guarded_server.url}/embed"
+
+    assert (1, 384) == InferenceClient(url, token="right-key").feature_extraction(TEXT).shape
+    with pytest.raises(HfHubHTTPError, match="API_KEYS"):
+        InferenceClient(url, token="wrong-key").feature_extraction(TEXT)

@@ -1,0 +1,133 @@
+"""The official OpenAI client gets vectors, and shows our errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import openai
+import pytest
+
+from tests.clients.server import MARKS, LiveServer
+
+pytestmark = MARKS
+TEXTS = ["The invoice is due in 30 days.", "La factura vence en 30 días.", "A recipe for bread."]
+
+
+@pytest.fixture
+def client(live_server: LiveServer) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key="not-needed", max_retries=0) as client:
+        yield client
+
+
+def _vectors(response: openai.types.CreateEmbeddingResponse) -> np.ndarray:
+    return np.array([item.embedding for item in response.data], np.float32)
+
+
+def test_one_text(client: openai.OpenAI) -> None:
+    """One text gives one vector of length 1, with its tokens counted."""
+    response = client.embeddings.create(model="bundled", input=TEXTS[0])
+
+    assert (1, 384) == _vectors(response).shape
+    assert pytest.approx(1.0, abs=1e-5) == float(np.linalg.norm(_vectors(response)))
+    assert response.usage.prompt_tokens == response.usage.total_tokens > 5
+    assert "sentence-transformers/all-MiniLM-L6-v2" == response.model
+
+
+def test_base64_equals_float(client: openai.OpenAI) -> None:
+    """The client asks for base64 unless told otherwise; both give the same numbers."""
+    silent = _vectors(client.embeddings.create(model="bundled", input=TEXTS))
+    as_float = _vectors(client.embeddings.create(model="bundled", input=TEXTS, encoding_format="float"))
+
+    np.testing.assert_array_equal(silent, as_float)
+
+
+def test_raw_base64(client: openai.OpenAI) -> None:
+    """Asked for base64 by name, the client hands over the text itself."""
+    response = client.embeddings.create(model="bundled", input=TEXTS[0], encoding_format="base64")
+
+    assert 384 * 4 * 4 // 3 == len(str(response.data[0].embedding))
+
+
+def test_meaning_is_in_the_vectors(client: openai.OpenAI) -> None:
+    """Two ways to say a thing are closer than two things."""
+    texts = ["The invoice must be paid soon.", "Payment of the bill is due shortly.", "A recipe for bread."]
+    one, same, other = _vectors(client.embeddings.create(model="bundled", input=texts))
+
+    assert one @ same > one @ other + 0.2
+
+
+def test_dimensions(client: openai.OpenAI) -> None:
+    """Fewer dimensions are the leading ones, scaled to length 1 again."""
+    whole = _vectors(client.embeddings.create(model="bundled", input=TEXTS))[:, :64]
+    short = _vectors(client.embeddings.create(model="bundled", input=TEXTS, dimensions=64))
+
+    np.testing.assert_allclose(whole / np.linalg.norm(whole, axis=1, keepdims=True), short, atol=1e-5)
+
+
+def test_own_fields(client: openai.OpenAI) -> None:
+    """The fields that OpenAI lacks travel in extra_body; `truncated` comes back with the answer."""
+    response = client.embeddings.create(
+        model="bundled", input=["short", "word " * 2000], extra_body={"truncate": "start", "normalize": False}
+    )
+
+    assert [1] == response.model_dump()["truncated"]
+
+
+def test_token_ids(client: openai.OpenAI) -> None:
+    """Ids of the model's own tokenizer give the vector of their text."""
+    from_ids = _vectors(client.embeddings.create(model="bundled", input=[[101, 7592, 2088, 102]]))
+    from_text = _vectors(client.embeddings.create(model="bundled", input="hello world"))
+
+    np.testing.assert_allclose(from_text, from_ids, atol=1e-5)
+
+
+async def test_async_client(live_server: LiveServer) -> None:
+    """The client's other half works too."""
+    async with openai.AsyncOpenAI(base_url=f"{live_server.url}/v1", api_key="x", max_retries=0) as client:
+        response = await client.embeddings.create(model="bundled", input=TEXTS)
+
+    assert (3, 384) == _vectors(response).shape
+
+
+def test_models(client: openai.OpenAI) -> None:
+    """The client lists and fetches models, by names with a slash too."""
+    (model,) = client.models.list().data
+
+    assert model.id == client.models.retrieve("bundled").id == client.models.retrieve(model.id).id
+    assert 384 == model.model_dump()["width"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "named"),
+    [
+        pytest.param({"input": ""}, openai.BadRequestError, "must not be empty", id="empty"),
+        pytest.param({"input": "a", "model": "gpt-4"}, openai.NotFoundError, "'gpt-4' is not loaded", id="model"),
+        pytest.param({"input": "a", "dimensions": 5000}, openai.UnprocessableEntityError, "384", id="dimensions"),
+        pytest.param({"input": [[90_000]]}, openai.UnprocessableEntityError, "another tokenizer", id="token-ids"),
+        pytest.param({"input": ["a"] * 3000}, openai.APIStatusError, "LIMIT_INPUTS", id="too-many"),
+    ],
+)
+def test_errors_are_shown(
+    client: openai.OpenAI, fields: dict[str, object], error: type[openai.APIStatusError], named: str
+) -> None:
+    """The client raises its own class for the status, with our message, code and request id."""
+    with pytest.raises(error) as raised:
+        client.embeddings.create(**{"model": "bundled", **fields})  # type: ignore[arg-type]
+
+    assert named in str(raised.value)
+    assert raised.value.code is not None
+    assert raised.value.request_id
+
+
+def test_keys(guarded_server: LiveServer) -> None:
+    """A wrong key is the client's AuthenticationError; the right one opens."""
+
+    def ask(key: str) -> openai.types.CreateEmbeddingResponse:
+        with openai.OpenAI(base_url=f"{guarded_server.url}/v1", api_key=key, max_retries=0) as client:
+            return client.embeddings.create(model="bundled", input="a")
+
+    with pytest.raises(openai.AuthenticationError, match="API_KEYS"):
+        ask("wrong-key")
+
+    assert 1 == len(ask("right-key").data)

@@ -1,0 +1,60 @@
+"""The embedding service on real lanes and a real cache, over engines that answer, hang or fail as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from backend.batching.batcher import Batcher
+from backend.batching.policy import QueueLimits
+from backend.cache.memory import MemoryCache
+from backend.cache.store import VectorCache
+from backend.cache.tiered import TieredCache
+from backend.services.catalog import Catalog
+from backend.services.embeddings import EmbeddingService
+from backend.telemetry import Telemetry
+from tests.fakes import ManualClock
+from tests.services.house import House, loaded_model
+from tests.tiny_models import copy_of, tiny
+
+__all__ = ["copy_of", "tiny"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Time that stands still."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def build(clock: ManualClock) -> AsyncIterator[Callable[..., House]]:
+    """Make a house: ``build(engine, lanes=2, queue_tokens=100, spec={…}, clock=…)``."""
+    houses: list[House] = []
+
+    def make(
+        engine: Any,
+        *,
+        lanes: int = 1,
+        queue_tokens: int = 100_000,
+        cache: VectorCache | None = None,
+        clock: Callable[[], float] = clock,
+        spec: dict[str, Any] | None = None,
+    ) -> House:
+        telemetry = Telemetry()
+        catalog = Catalog(loaded_model(engine, **(spec or {})))
+        batcher = Batcher(lanes, QueueLimits(queue_tokens), telemetry, clock=clock)
+        batcher.start(asyncio.get_running_loop())
+        kept = cache or TieredCache(MemoryCache(2**24), None, telemetry)
+        service = EmbeddingService(catalog, batcher, kept, telemetry)
+        houses.append(House(engine, service, batcher, kept, catalog, telemetry))
+        return houses[-1]
+
+    yield make
+    for house in houses:
+        if hasattr(house.engine, "gate"):
+            house.engine.gate.set()
+        await house.batcher.drain(0.0)
+        house.service.close()

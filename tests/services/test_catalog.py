@@ -1,0 +1,71 @@
+"""By which names a model answers, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from backend.errors import UnknownModel
+from backend.services.catalog import Catalog, names_of
+from tests.services.house import VectorEngine, loaded_model
+from tests.tiny_models import spec_of
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "aliases", "expected"),
+    [
+        pytest.param(
+            "sentence-transformers/all-MiniLM-L6-v2",
+            "bundled",
+            (),
+            ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2", "bundled"),
+            id="bundled",
+        ),
+        pytest.param("owner/model", "owner/model", (), ("owner/model", "model"), id="from-the-hub"),
+        pytest.param("tuned", "/models/tuned", (), ("tuned", "/models/tuned"), id="a-folder"),
+        pytest.param(
+            "owner/model",
+            "owner/model",
+            ("text-embedding-3-small", "model"),
+            ("owner/model", "model", "text-embedding-3-small"),
+            id="aliases-each-once",
+        ),
+    ],
+)
+def test_names_of(name, source, aliases, expected):
+    """The served name first, then its last part, its source and the aliases."""
+    assert expected == names_of(replace(spec_of("bundled"), name=name, source=source), aliases)
+
+
+def test_a_model_is_found_by_each_of_its_names_or_none():
+    """None is for clients that must send nothing."""
+    model = loaded_model(VectorEngine())
+    catalog = Catalog(model)
+
+    assert all(catalog.embedding(name) is model for name in (None, *model.names))
+    assert [model] == list(catalog.models())
+
+
+@pytest.mark.parametrize("name", ["", "gpt-4", "Bundled", "all-MiniLM"])
+def test_another_name_lists_the_names_there_are(name):
+    """No guess is made; the error is a 404 that helps."""
+    model = loaded_model(VectorEngine())
+
+    with pytest.raises(UnknownModel) as caught:
+        Catalog(model).embedding(name)
+
+    assert model.names == caught.value.known
+    assert all(known in str(caught.value) for known in model.names)
+
+
+def test_a_report_is_ready_for_json():
+    """Every choice with its reasons, as /v1/system shows it."""
+    found = json.loads(json.dumps(loaded_model(VectorEngine()).report()))
+
+    assert ("embeddings", "bundled", 384, 256, "mean", True) == tuple(
+        found[field] for field in ("task", "source", "width", "max_tokens", "pooling", "normalize")
+    )
+    assert found["choice"]["why"] == ["told by the test"]
+    assert found["sha256"].startswith(found["revision"])

@@ -1,0 +1,255 @@
+"""The process as an operator sees it: how it starts, how it refuses to, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN = ("-m", "backend.main")
+QUICK = {"RUNTIME": "onnx", "PRECISION": "exact"}  # one candidate: measured in a second
+READY = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
+MEASURING = "measuring runtimes, once for this model and machine"
+CLOSES_ALOUD = """
+import sys
+import backend.main, backend.wiring
+close = backend.wiring.Services.close
+async def aloud(self):
+    await close(self)
+    print("services closed", file=sys.stderr, flush=True)
+backend.wiring.Services.close = aloud
+sys.exit(backend.main.main())
+"""
+
+
+class Process:
+    """A service of its own; its log is read by a thread until the process ends."""
+
+    def __init__(self, state_dir: Path, *arguments: str, **settings: str) -> None:
+        outside = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+        self._process = subprocess.Popen(
+            [sys.executable, *(arguments or RUN)],
+            cwd=ROOT,
+            env={**outside, "HF_HUB_OFFLINE": "1", "STATE_DIR": str(state_dir), "PORT": "0", **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._lines: list[str] = []
+        self._ready = threading.Event()
+        self.port = 0
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    @property
+    def log(self) -> str:
+        """Everything it has said so far."""
+        return "".join(self._lines)
+
+    def ready(self) -> int:
+        """Wait until it listens; its port."""
+        assert self._ready.wait(90), f"never ready:\n{self.log}"
+        assert self.port, f"ended instead of listening:\n{self.log}"
+        return self.port
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ended(self, timeout_s: float = 60.0) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        code = self._process.wait(timeout_s)
+        self._reader.join(10)
+        return code
+
+    def end(self) -> None:
+        """Whatever happened, nothing is left."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self.ended()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.append(line)
+            if (found := READY.search(line)) is not None:
+                self.port = int(found[1])
+                self._ready.set()
+        self._ready.set()
+
+
+@pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tuned by the first process of the session."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+def run(state_dir: Path) -> Iterator[Callable[..., Process]]:
+    """Start the service with settings: ``run(PRECISION="exact")``."""
+    processes: list[Process] = []
+
+    def start(*arguments: str, **settings: str) -> Process:
+        processes.append(Process(state_dir, *arguments, **settings))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.end()
+
+
+def ask(connection: http.client.HTTPConnection, texts: list[str]) -> http.client.HTTPResponse:
+    """One request, its answer not yet read."""
+    body = json.dumps({"input": texts, "model": "bundled"})
+    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+    return connection.getresponse()
+
+
+@dataclass
+class Client:
+    """Asks on one kept connection, one request after another, until the server says that it closes."""
+
+    port: int
+    number: int
+    texts: int
+    answered: int = 0
+    told_to_close: bool = False
+    lost: list[str] = field(default_factory=list)
+    started: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.connect()
+        while not self.told_to_close and not self.lost:
+            texts = [f"factura {self.number} {self.answered} {index}" for index in range(self.texts)]
+            try:
+                answer = ask(connection, texts)
+                vectors = json.loads(answer.read())["data"]
+            except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+                self.lost.append(f"request {self.answered}: {error!r}")
+                break
+            if answer.status != 200 or len(vectors) != self.texts:
+                self.lost.append(f"request {self.answered}: {answer.status} with {len(vectors)} vectors")
+            self.answered += 1
+            self.told_to_close = (answer.getheader("connection") or "").lower() == "close"
+            if self.answered == 2:
+                self.started.set()
+        self.started.set()
+        connection.close()
+
+
+# Starts
+
+
+@pytest.mark.timeout(240)
+def test_a_restart_does_not_measure_again_and_sigterm_ends_it_well(run, tmp_path):
+    """First start measures, second finds it; both answer, and SIGTERM ends them with 0 after everything is closed."""
+    logs = []
+    for _ in range(2):
+        process = run("-c", CLOSES_ALOUD, STATE_DIR=str(tmp_path), **QUICK)
+        connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=60)
+        answer = ask(connection, ["la factura"])
+        assert 200 == answer.status
+        assert 384 == len(json.loads(answer.read())["data"][0]["embedding"])
+        connection.close()
+        process.signal(signal.SIGTERM)
+        code = process.ended()
+        logs.append(process.log)
+
+    assert 1 == logs[0].count(MEASURING)
+    assert 0 == logs[1].count(MEASURING)
+    assert "kept from an earlier start" in logs[1]
+    assert all("draining" in log for log in logs)
+    assert all("services closed" in log for log in logs), "Services.close never ran: what waits for Redis is lost"
+    assert 0 == code
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        pytest.param(
+            {"PORT": "eighty", "PRECISION": "fp8", "LIMIT_INPUTS": "0", "CACHE_TTL_S": "-1"},
+            ["PORT", "'eighty'", "PRECISION", "'fp8'", "LIMIT_INPUTS", "CACHE_TTL_S"],
+            id="every-bad-setting",
+        ),
+        pytest.param({"DEVICE": "cuda:63"}, ["DEVICE=cuda:63, but"], id="no-such-device"),
+        pytest.param({"DEVICE": "cpu", "EMBEDDING_MODEL": "/no/such/model"}, ["/no/such/model"], id="no-such-model"),
+        pytest.param({"DEVICE": "cpu", "PRECISION": "fp16"}, ["PRECISION=fp16"], id="a-wish-that-cannot-be"),
+    ],
+)
+def test_a_start_that_fails_says_why_in_one_line(run, settings, words):
+    """Exit code 2, every fault at once, no traceback: restarting would not help and a person can read it."""
+    process = run(**settings)
+
+    assert 2 == process.ended()
+    [reason] = [line for line in process.log.splitlines() if line.startswith("financia: ")]
+    assert all(word in reason for word in words)
+    assert "Traceback" not in process.log
+
+
+def test_a_port_that_is_taken(run):
+    """The address stands in the log, the exit code is not 0, and there is no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = run(PORT=str(taken.getsockname()[1]), **QUICK)
+
+        assert process.ended() not in (0, -9)
+        assert "address already in use" in process.log.lower()
+        assert str(taken.getsockname()[1]) in process.log
+        assert "Traceback" not in process.log
+
+
+# Ends
+
+
+@pytest.mark.parametrize(("clients", "texts"), [(8, 1), (4, 24)], ids=["many-small", "few-large"])
+def test_sigterm_under_load_loses_no_request(run, clients, texts):
+    """Every request sent on a kept connection gets its whole answer; the last one on each says "Connection: close"."""
+    process = run(**QUICK)
+    port = process.ready()
+    crowd = [Client(port, number, texts) for number in range(clients)]
+    threads = [threading.Thread(target=client.work) for client in crowd]
+    for thread in threads:
+        thread.start()
+    for client in crowd:
+        assert client.started.wait(60)
+    process.signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(60)
+    process.ended()
+
+    assert [[]] * clients == [client.lost for client in crowd]
+    assert all(client.told_to_close for client in crowd)
+    assert all(client.answered >= 2 for client in crowd)
+    assert "Traceback" not in process.log
+
+
+def test_sigterm_with_a_request_under_way(run):
+    """A request that takes longer than the grace is finished before the process goes."""
+    process = run(**QUICK)
+    connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=90)
+    body = json.dumps({"input": [f"{number} la factura de marzo " * 12 for number in range(300)], "model": "bundled"})
+    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+    other = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
+    other.request("GET", "/metrics")
+    other.getresponse().read()  # the large request was sent before this one was answered
+    process.signal(signal.SIGTERM)
+    answer = connection.getresponse()
+
+    assert 200 == answer.status
+    assert 300 == len(json.loads(answer.read())["data"])
+    connection.close()
+    other.close()
+    process.ended()

@@ -1,0 +1,248 @@
+"""Settings in, running services out; a start that fails says why and leaves nothing running."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.config import load_settings
+from backend.errors import BadSettings, DeviceUnavailable, ModelUnavailable, SetupError, Unavailable
+from backend.models import bench
+from backend.wiring import PROFILES, TUNING_FILE, Services, api_options, build
+from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
+
+__all__ = ["copy_of", "tiny"]
+
+Start = Callable[..., Coroutine[Any, Any, Services]]
+QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
+MEASURING = "measuring runtimes, once for this model and machine"
+
+
+@pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the session: the first start measures, the others find it done."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Build services from settings; they are closed after the test."""
+    monkeypatch.setattr(bench, "_WINDOW_S", 0.02)
+    started: list[Services] = []
+
+    async def run(**settings: Any) -> Services:
+        started.append(await build(load_settings(**{"state_dir": state_dir, "device": "cpu", **settings})))
+        return started[-1]
+
+    yield run
+    for services in started:
+        await services.close()
+
+
+def lanes() -> set[str]:
+    """The lanes' threads that live now."""
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("lane-")}
+
+
+async def test_the_bundled_model_answers(start):
+    """Built from nothing but defaults: vectors are sentence-transformers', within what auto promises."""
+    services = await start()
+    texts = ["la factura de marzo", "the invoice is due", "zürich 👍"]
+
+    found = await services.embeddings.embed(texts)
+
+    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.985
+    assert (await services.health.ready()).ready
+
+
+async def test_exact_is_sentence_transformers(start):
+    """PRECISION=exact keeps to it to the fifth digit."""
+    services = await start(**QUICK)
+    texts = ["la factura de marzo", "the invoice is due"]
+
+    found = await services.embeddings.embed(texts)
+
+    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
+
+
+async def test_every_choice_is_told_with_its_reason(start):
+    """system() is ready for JSON: machine, placement, model, lanes, cache, limits."""
+    services = await start(lanes=2, limit_inputs=7, **QUICK)
+    found = json.loads(json.dumps(services.system()))
+
+    assert {"version", "machine", "placement", "models", "lanes", "cache", "limits"} == set(found)
+    assert 2 == found["placement"]["lanes"] == found["lanes"]["lanes_alive"]
+    assert 7 == found["limits"]["inputs"]
+    assert found["placement"]["why"]
+    assert found["models"][0]["choice"]["why"]
+    assert found["models"][0]["choice"]["measured"]
+
+
+async def test_a_second_start_does_not_measure_again(start, tiny: TinyModels, tmp_path, caplog):
+    """The tuning file of the first is enough, and the log says which it was."""
+    caplog.set_level(logging.INFO)
+    model = str(tiny.folder("bert"))
+    first = await start(state_dir=tmp_path, embedding_model=model)
+    assert 1 == caplog.messages.count(MEASURING)
+    second = await start(state_dir=tmp_path, embedding_model=model)
+
+    assert 1 == caplog.messages.count(MEASURING)
+    assert (tmp_path / TUNING_FILE).is_file()
+    assert "kept from an earlier start" in second.catalog.embedding().choice.why
+    assert first.catalog.embedding().choice.measured == second.catalog.embedding().choice.measured
+
+
+async def test_a_folder_as_the_model(start, tiny: TinyModels):
+    """EMBEDDING_MODEL names a folder; aliases answer too."""
+    folder = tiny.folder("xlm-roberta")
+    services = await start(embedding_model=str(folder), model_aliases="text-embedding-3-small, other", **QUICK)
+
+    found = await services.embeddings.embed(["la factura"], model="text-embedding-3-small")
+
+    assert (found.vectors * reference_of(folder).encode(["la factura"])).sum() >= 0.9999
+    assert (folder.name, str(folder), "text-embedding-3-small", "other") == services.catalog.embedding().names
+
+
+async def test_settings_reach_what_they_are_for(start, tiny: TinyModels):
+    """Limits, cache and budgets are handed down as they were set."""
+    services = await start(
+        embedding_model=str(tiny.folder("bert")),
+        batch_tokens=128,
+        cache_enabled=False,
+        limit_queue_tokens=20,
+        limit_request_s=3.0,
+        limit_text_chars=9,
+    )
+
+    assert 128 == services.catalog.embedding().engine.budget
+    assert not services.cache.status().enabled
+    assert (3.0, 9) == (services.limits.request_s, services.limits.text_chars)
+    with pytest.raises(Exception, match="LIMIT_QUEUE_TOKENS"):
+        await services.embeddings.embed(["la factura " * 60])
+
+
+def test_the_edge_gets_its_options():
+    """Keys and origins as they were set."""
+    found = api_options(load_settings(api_keys="one, two", cors_origins="https://a.example"))
+
+    assert (("one", "two"), ("https://a.example",)) == (found.api_keys, found.cors_origins)
+
+
+async def test_series_exist_before_the_first_request(start):
+    """A dashboard shows zeros, not gaps; the device's memory is read when it is asked for."""
+    text = (await start(**QUICK)).telemetry.render().decode()
+
+    assert 'financia_inputs_total{task="embeddings"} 0.0' in text
+    assert 'financia_batch_duration_seconds_count{engine="embeddings"} 0.0' in text
+    [used] = [line for line in text.splitlines() if line.startswith("financia_device_memory_used_bytes{")]
+    assert float(used.rsplit(" ", 1)[1]) > 2**20
+    assert "financia_model_info{" in text
+
+
+async def test_closing_finishes_what_was_accepted(start):
+    """A request under way is answered, a later one is refused, and no lane is left."""
+    services = await start(**QUICK)
+    before = lanes()
+    under_way = asyncio.create_task(services.embeddings.embed([f"factura {number}" for number in range(200)]))
+    await asyncio.sleep(0)  # it has been submitted: the cache of a fresh service knows nothing and needs no time
+    assert services.batcher.status().queued_jobs + services.batcher.status().busy
+    await services.close()
+
+    assert (200, 384) == (await under_way).vectors.shape
+    with pytest.raises(Unavailable):
+        await services.embeddings.embed(["too late"])
+    assert before
+    assert not services.batcher.status().lanes_alive
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        pytest.param({"device": "cuda:7"}, DeviceUnavailable, "DEVICE=cuda:7, but", id="no-such-card"),
+        pytest.param({"device": "abacus"}, DeviceUnavailable, "use auto, cpu, cuda", id="no-such-device"),
+        pytest.param({"use_gpu": False, "device": "cuda"}, DeviceUnavailable, "contradicts", id="contradiction"),
+        pytest.param({"embedding_model": "/no/such/folder"}, ModelUnavailable, "/no/such/folder", id="no-such-folder"),
+        pytest.param(
+            {"embedding_model": "financia/never-fetched"}, ModelUnavailable, "MODEL_PROFILE=bundled", id="not-fetched"
+        ),
+        pytest.param({"precision": "fp16"}, ModelUnavailable, "PRECISION=fp16", id="no-fp16-on-a-cpu"),
+        pytest.param(
+            {"precision": "int8", "runtime": "torch"}, ModelUnavailable, "PRECISION=int8 RUNTIME=torch", id="no-int8"
+        ),
+        pytest.param({"redis_url": "http://redis", **QUICK}, BadSettings, "REDIS_URL", id="no-redis-address"),
+    ],
+)
+async def test_a_start_that_cannot_be(start, settings, error, words):
+    """The reason is a SetupError that names the setting; no lane is left running."""
+    before = lanes()
+
+    with pytest.raises(error) as caught:
+        await start(**settings)
+
+    assert isinstance(caught.value, SetupError)
+    assert words in str(caught.value)
+    assert before == lanes()
+
+
+async def test_the_multilingual_profile_is_fetched_from_the_hub(start, monkeypatch):
+    """Offline and never fetched, it says what to do; nothing else is tried."""
+    with pytest.raises(ModelUnavailable, match=PROFILES["multilingual"]):
+        await start(model_profile="multilingual")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("model.safetensors", b"\xff" * 64, id="weights"),
+        pytest.param("tokenizer.json", b"{}", id="tokenizer"),
+        pytest.param("config.json", b"{", id="config"),
+        pytest.param("tokenizer.json", None, id="no-tokenizer"),
+        pytest.param("model.safetensors", None, id="no-weights"),
+    ],
+)
+async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, content):
+    """Whatever file is broken, the start ends with a reason and not with a traceback."""
+    folder = copy_of(tiny.folder("bert"))
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+
+    with pytest.raises(ModelUnavailable, match=name.replace(".", r"\.")):
+        await start(embedding_model=str(folder))
+
+
+async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tmp_path, caplog):
+    """The start goes on; only the next one measures again."""
+    (tmp_path / "file").write_text("")
+    services = await start(state_dir=tmp_path / "file" / "state", embedding_model=str(tiny.folder("bert")))
+
+    assert (await services.embeddings.embed(["a"])).vectors.shape == (1, 32)
+    assert "the tuning file cannot be written" in caplog.text
+
+
+@pytest.mark.redis
+async def test_a_redis_is_shared_by_two_services(start, redis_server):
+    """What one computed the other finds, bit for bit."""
+    first = await start(redis_url=redis_server.url, **QUICK)
+    computed = await first.embeddings.embed(["la factura"])
+    await first.close()
+    second = await start(redis_url=redis_server.url, **QUICK)
+    found = await second.embeddings.embed(["la factura"])
+
+    assert (0, 1) == (computed.cache_hits, found.cache_hits)
+    assert computed.vectors.tobytes() == found.vectors.tobytes()
+
+
+async def test_a_redis_that_is_not_there_does_not_stop_the_start(start):
+    """It is served without; the state tells."""
+    services = await start(redis_url="redis://127.0.0.1:1/0", **QUICK)
+
+    assert (await services.embeddings.embed(["la factura"])).vectors.shape == (1, 384)
+    assert services.cache.status().redis.state != "closed"
