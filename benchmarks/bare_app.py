@@ -1,0 +1,37 @@
+"""sentence-transformers behind FastAPI, the way people write it first: one sync route that calls ``encode``.
+
+A peer of the benchmark, not an example to follow. FastAPI runs the route in its pool of threads, so requests that come
+together compete for the cores instead of sharing a batch.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from sentence_transformers import SentenceTransformer
+
+app = FastAPI()
+model = SentenceTransformer(os.environ["BENCHMARK_MODEL"], device="cpu")
+
+
+class EmbeddingRequest(BaseModel):
+    input: str | list[str]
+    model: str = "bundled"
+    encoding_format: str = "float"
+
+
+@app.post("/v1/embeddings")
+def embeddings(request: EmbeddingRequest) -> dict[str, object]:
+    texts = [request.input] if isinstance(request.input, str) else request.input
+    vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector.tolist()} for index, vector in enumerate(vectors)
+    ]
+    return {"object": "list", "data": data, "model": request.model, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+
+
+@app.get("/health/ready")
+def ready() -> dict[str, str]:
+    return {"status": "ok"}

@@ -1,0 +1,56 @@
+"""The fastest answer HTTP allows: a route that returns the same bytes whatever it is asked.
+
+It bounds what a cached hit can reach. ``bare`` is FastAPI alone, used as its guide shows; ``ours`` is this service's
+app with middleware, metrics and headers, and an endpoint that does nothing. Neither looks at the request's body, which
+flatters the constant and not the service.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from fastapi import FastAPI, Response
+from starlette.requests import Request
+
+from backend.api.app import ROUTES, create_app
+from backend.api.deps import Services
+from backend.telemetry import Telemetry
+
+_PATH = "/v1/embeddings"
+_READY = "/health/ready"
+
+
+def bare() -> FastAPI:
+    """FastAPI with nothing but the route."""
+    app = FastAPI()
+    body = _body()
+
+    @app.post(_PATH)
+    async def constant() -> Response:
+        return Response(body, media_type="application/json")
+
+    @app.get(_READY)
+    async def ready() -> dict[str, str]:
+        return {"status": "ok"}
+
+    return app
+
+
+def ours() -> FastAPI:
+    """This service's app with the endpoint of its embeddings route replaced; no model is loaded, none is asked."""
+    body = _body()
+
+    async def constant(_request: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    for route in ROUTES:
+        if route.path in (_PATH, _READY):
+            route.endpoint = constant
+    return create_app(cast("Services", SimpleNamespace(telemetry=Telemetry())))
+
+
+def _body() -> bytes:
+    return Path(os.environ["BENCHMARK_BODY"]).read_bytes()

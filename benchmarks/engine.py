@@ -1,0 +1,139 @@
+"""Texts a second inside one process, without HTTP: what the models themselves can do, and so what HTTP costs.
+
+    python -m benchmarks.engine --quick
+
+Every engine runs in a process of its own (threads and memory of one must not disturb another), round after round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import uvloop
+
+from benchmarks.accuracy import Vectors, normalized
+from benchmarks.machine import facts
+from benchmarks.peers import ROOT, model_folder
+from benchmarks.texts import distinct_texts
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+RESULT = Path(__file__).parent / "results" / "engine.json"
+
+_BATCH = 32
+_WARMUP_TEXTS = 64
+
+Encode = Callable[[Sequence[str]], object]
+
+
+def sentence_transformer(dtype: str) -> SentenceTransformer:
+    """The model as its makers run it, on all cores; ``dtype`` is ``float32`` or ``bfloat16``."""
+    from sentence_transformers import SentenceTransformer  # seconds of import, only in the process that measures it
+
+    return SentenceTransformer(str(model_folder()), device="cpu", model_kwargs={"dtype": dtype})
+
+
+def _encode_with(dtype: str) -> Encode:
+    model = sentence_transformer(dtype)
+    return lambda texts: model.encode(list(texts), batch_size=_BATCH, normalize_embeddings=True)
+
+
+def _service(precision: Literal["auto", "exact", "bf16"]) -> Encode:
+    """Our own service without its HTTP: tokenizer, queue and lanes, and no cache."""
+    from backend.config import load_settings  # ours and its peers stay apart: each child imports one of them
+    from backend.wiring import build
+
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    settings = load_settings(precision=precision, cache_enabled=False)
+    services = runner.run(build(settings))
+    return lambda texts: runner.run(services.embeddings.embed(list(texts)))
+
+
+def engines() -> dict[str, Callable[[], Encode]]:
+    """What can be measured, by the name the tables show. Loading happens in the call."""
+    return {
+        "FinancIA Inference, auto": lambda: _service("auto"),
+        "FinancIA Inference, bf16": lambda: _service("bf16"),
+        "FinancIA Inference, exact": lambda: _service("exact"),
+        "sentence-transformers fp32": lambda: _encode_with("float32"),
+        "sentence-transformers bf16": lambda: _encode_with("bfloat16"),
+    }
+
+
+def texts_per_s(encode: Encode, texts: Sequence[str]) -> float:
+    """The rate of one pass over ``texts`` after a short warm-up."""
+    encode(texts[:_WARMUP_TEXTS])
+    started_s = time.perf_counter()
+    encode(texts)
+    return len(texts) / (time.perf_counter() - started_s)
+
+
+def reference_vectors(texts: Sequence[str]) -> Vectors:
+    """sentence-transformers' fp32 vectors, computed in a process that is gone afterwards; shape (texts, width)."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_reference, list(texts)).result()
+
+
+def _reference(texts: list[str]) -> Vectors:
+    return normalized(sentence_transformer("float32").encode(texts, batch_size=_BATCH).astype("float64"))
+
+
+def _measure_apart(name: str, count: int, state: str) -> float:
+    argv = [sys.executable, "-m", "benchmarks.engine", f"--one={name}", f"--texts={count}"]
+    env = os.environ | {"STATE_DIR": state, "LOG_LEVEL": "WARNING"}
+    done = subprocess.run(argv, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def run(count: int, rounds: int) -> dict[str, object]:
+    """All engines, ``rounds`` times in turn; medians with their spread."""
+    about = facts()
+    rates: dict[str, list[float]] = {name: [] for name in engines()}
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as state:  # what the first round tunes, the others find
+        for index in range(rounds):
+            for name, measured in rates.items():
+                measured.append(_measure_apart(name, count, state))
+                print(f"round {index + 1}: {name}: {measured[-1]:.1f} texts/s", file=sys.stderr)
+    return {
+        **about,
+        "shape": {"texts": count, "batch": _BATCH, "rounds": rounds},
+        "texts_per_s": {
+            name: {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
+            for name, values in rates.items()
+        },
+    }
+
+
+def main() -> None:
+    """Measure every engine and write ``results/engine.json``."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few texts, one round: for development")
+    parser.add_argument("--one", choices=list(engines()), help="measure one engine in this process and print its rate")
+    parser.add_argument("--texts", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    flags = parser.parse_args()
+    if flags.one:
+        print(texts_per_s(engines()[flags.one](), distinct_texts(flags.texts)))
+        return
+    count, rounds = (256, 1) if flags.quick else (flags.texts, flags.rounds)
+    flags.out.parent.mkdir(parents=True, exist_ok=True)
+    flags.out.write_text(json.dumps(run(count, rounds), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

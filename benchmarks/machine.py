@@ -1,0 +1,103 @@
+"""What a number depends on besides the code: machine, versions, commit, command."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Instruction sets that decide how fast an encoder runs on a CPU.
+_FLAGS = frozenset(
+    {"avx2", "fma", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"}
+    | {"amx_tile", "amx_bf16", "amx_int8", "asimddp", "i8mm", "bf16", "sve"}
+)
+_PACKAGES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "onnxruntime",
+    "tokenizers",
+    "numpy",
+    "fastapi",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "orjson",
+)
+
+
+def facts(argv: list[str] | None = None) -> dict[str, object]:
+    """Everything a reader needs to judge a result or to repeat it."""
+    return {
+        "machine": machine(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": " ".join(["python", "-m", *(argv or _command())]),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "load_average_1min": round(os.getloadavg()[0], 2),  # at the start: above 0.5 others shared the machine
+    }
+
+
+def machine() -> dict[str, object]:
+    """CPU model, its flags that matter, cores, memory, system and GPU."""
+    cpuinfo = _cpuinfo()
+    flags = set((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
+    return {
+        "cpu": cpuinfo.get("model name") or platform.processor() or platform.machine(),
+        "cpu_family_model": f"{cpuinfo.get('cpu family', '?')}/{cpuinfo.get('model', '?')}",
+        "cpu_flags": sorted(flags & _FLAGS),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "system": platform.platform(),
+        "gpu": _gpu(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that do the work, of the environment that runs the benchmark."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def commit() -> str:
+    """The commit measured, with ``+changes`` when the tree differs from it."""
+    head = _output("git", "rev-parse", "--short=12", "HEAD") or "none"
+    changed = _output("git", "status", "--porcelain", "--untracked-files=no")
+    return f"{head}+changes" if changed else head
+
+
+def _command() -> list[str]:
+    module = Path(sys.argv[0]).stem
+    return [f"benchmarks.{module}", *sys.argv[1:]]
+
+
+def _cpuinfo() -> dict[str, str]:
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        return {}
+    first = path.read_text(encoding="utf-8").split("\n\n", 1)[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _gpu() -> str:
+    if shutil.which("nvidia-smi") is None:
+        return ""
+    return _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+
+
+def _output(*argv: str) -> str:
+    done = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""

