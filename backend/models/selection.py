@@ -22,7 +22,7 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 _CPU_BUDGETS, _GPU_BUDGETS = (512, 256, 1024), (16384, 4096, 8192, 32768)  # the first one ranks the candidates
-_WORTH_IT = 1.03  # a larger budget must be this much faster: it costs latency
+_WORTH_IT = 1.05  # a larger budget must be this much faster: it costs latency
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ def test_alone_means_batches_of_one():
 def test_speed_uses_as_many_threads_as_lanes(monkeypatch, lanes):
     """Tokens of all lanes together; the first pass over all shapes is not counted on a lane."""
     monkeypatch.setattr(bench, "_WINDOW_S", 0.05)
+    monkeypatch.setattr(bench, "_WINDOWS", 1)
     encoder = CountingEncoder()
 
     speed = Bench(texts([4, 8, 12]), lanes=lanes, budget=16).speed(encoder)
