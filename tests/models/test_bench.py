@@ -15,21 +15,27 @@ from backend.models.encoder import pack, pool
 
 
 class CountingEncoder:
-    """Gives each token its own id as a vector and remembers the batches and threads."""
+    """Gives each token its own id as a vector and remembers the batches, and how many ran at once."""
 
     runtime, dtype = "fake", "fp32"
 
     def __init__(self) -> None:
         self.sizes: list[list[int]] = []
-        self.threads: set[str] = set()
+        self.inside = self.most_inside = 0
+        self._lock = threading.Lock()
 
     def prepare(self, ids):
         self.sizes.append([len(text) for text in ids])
         return pack(ids)
 
     def forward(self, batch):
-        self.threads.add(threading.current_thread().name)
-        return batch.ids[:, None].astype(np.float32)
+        with self._lock:
+            self.inside += 1
+            self.most_inside = max(self.most_inside, self.inside)
+        hidden = batch.ids[:, None].astype(np.float32)
+        with self._lock:
+            self.inside -= 1
+        return hidden
 
     def pooled(self, output, batch, pooling):
         return pool(output, batch, pooling)
@@ -70,8 +76,8 @@ def test_alone_means_batches_of_one():
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
-def test_speed_uses_as_many_threads_as_lanes(monkeypatch, lanes):
-    """Tokens of all lanes together; the first pass over all shapes is not counted on a lane."""
+def test_speed_never_uses_more_threads_than_lanes(monkeypatch, lanes):
+    """Tokens of all lanes together, measured as the lanes will run: no more batches at once than there are lanes."""
     monkeypatch.setattr(bench, "_WINDOW_S", 0.05)
     monkeypatch.setattr(bench, "_WINDOWS", 1)
     encoder = CountingEncoder()
@@ -79,7 +85,7 @@ def test_speed_uses_as_many_threads_as_lanes(monkeypatch, lanes):
     speed = Bench(texts([4, 8, 12]), lanes=lanes, budget=16).speed(encoder)
 
     assert speed > 0
-    assert 2 <= len(encoder.threads) <= 1 + lanes
+    assert 1 <= encoder.most_inside <= lanes
 
 
 def test_speed_at_another_budget(monkeypatch):
@@ -90,3 +96,16 @@ def test_speed_at_another_budget(monkeypatch):
     Bench(texts([8] * 8), lanes=1, budget=8).speed(encoder, 32)
 
     assert [[8] * 4] * 2 == encoder.sizes[:2]
+
+
+@pytest.mark.parametrize("max_tokens", [3, 48, 512])
+def test_warming_never_passes_the_models_length(max_tokens):
+    """Lone texts of rising lengths, none longer than the position table."""
+    encoder = CountingEncoder()
+
+    bench.warm_up(encoder, max_tokens)
+
+    lengths = [length for [length] in encoder.sizes]
+    assert sorted(set(lengths)) == lengths
+    assert max(lengths, default=0) <= max_tokens
+    assert bool(lengths) == (max_tokens >= 4)
