@@ -38,7 +38,7 @@ LIBRARY_ROOMS: Mapping[str, frozenset[str]] = {  # library -> the rooms that may
     "prometheus_client": frozenset({"telemetry"}),
     "fastapi": frozenset({"api"}),
     "starlette": frozenset({"api"}),
-    "uvicorn": frozenset({"main"}),
+    "uvicorn": frozenset({"main", "api"}),
     "pydantic_settings": frozenset({"config"}),
     "ray": frozenset({"scaleout"}),
 }
