@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 class CachedVector:
     """One text's vector and what was learnt on the way to it. Never changes; a cache swaps whole values."""
 
-    vector: NDArray[np.float32]  # shape (width,), read-only once a cache holds it
+    vector: NDArray[np.float32] = field(repr=False)  # shape (width,), read-only once a cache holds it
     tokens: int  # the text's tokens, special ones included, as usage counts them
     truncated: bool  # the text was cut at the model's length
-    wire: tuple[tuple[str, bytes], ...] = ()  # (form, the vector as already written out); memory only, few
+    wire: tuple[tuple[str, bytes], ...] = field(
+        default=(), repr=False
+    )  # (form, the vector as already written out); memory only, few
 
     def fragment(self, form: str) -> bytes | None:
         """The vector written out in this form, if it has been kept."""

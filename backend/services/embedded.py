@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -37,12 +37,14 @@ class Timing(NamedTuple):
 class Embedded:
     """The answer, in the order of the inputs."""
 
-    rows: Sequence[CachedVector]
+    rows: Sequence[CachedVector] = field(repr=False)  # never in a log or a task's name: asyncio prints results
     timing: Timing
     model: LoadedModel
-    keys: Sequence[bytes] = ()  # the rows' own in the cache; none where nothing is to be kept
-    computed: Collection[bytes] = ()  # keys that the cache did not have
-    cache: VectorCache | None = None
+    keys: Sequence[bytes] = field(
+        default=(), repr=False
+    )  # the rows' own in the cache; none where nothing is to be kept
+    computed: Collection[bytes] = field(default=(), repr=False)  # keys that the cache did not have
+    cache: VectorCache | None = field(default=None, repr=False)
 
     @property
     def cache_hits(self) -> int:
