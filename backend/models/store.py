@@ -6,7 +6,7 @@ import hashlib
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-import httpx  # what huggingface_hub fetches with
+import httpx2  # what huggingface_hub fetches with
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
     HfHubHTTPError,
@@ -96,7 +96,7 @@ def _hub(source: str) -> ModelSpec:
         folder = Path(snapshot_download(repository, revision=revision or None, allow_patterns=_HUB_FILES))
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise ModelUnavailable(f"{source} is not on the hub, or HF_TOKEN does not open it") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError, OSError, ValueError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, httpx2.HTTPError, OSError, ValueError) as error:
         raise ModelUnavailable(
             f"{source} is neither a local folder nor can it be fetched from the hub ({type(error).__name__}); "
             "check the name and the network, or use MODEL_PROFILE=bundled"

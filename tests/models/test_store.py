@@ -7,7 +7,7 @@ import shutil
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -23,7 +23,7 @@ from backend.models import store
 from backend.models.spec import Pooling
 from tests.tiny_models import TinyModels
 
-RESPONSE = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co/api/models/some/model"))
+RESPONSE = httpx2.Response(404, request=httpx2.Request("GET", "https://huggingface.co/api/models/some/model"))
 
 
 # Bundled
@@ -196,8 +196,8 @@ def test_a_folder_goes_before_a_hub_id_of_the_same_name(hub, tiny: TinyModels, t
         pytest.param(OfflineModeIsEnabled("HF_HUB_OFFLINE=1"), "MODEL_PROFILE=bundled", id="offline"),
         pytest.param(HFValidationError("no repo id"), "check the name", id="no-hub-id"),
         pytest.param(ConnectionResetError("cut"), "the network", id="connection-cut"),
-        pytest.param(httpx.ReadTimeout("slow"), "the network", id="download-timed-out"),
-        pytest.param(httpx.ConnectError("no route"), "the network", id="no-route"),
+        pytest.param(httpx2.ReadTimeout("slow"), "the network", id="download-timed-out"),
+        pytest.param(httpx2.ConnectError("no route"), "the network", id="no-route"),
         pytest.param(OSError(28, "No space left on device"), "fetched from the hub", id="disk-full"),
     ],
 )
