@@ -124,7 +124,7 @@ def load_weights(spec: ModelSpec) -> EncoderWeights:
         raise ModelUnavailable(f"no weight table for the family {spec.shape.family!r}; RUNTIME=torch serves it")
     try:
         tensors = load_file(spec.folder / "model.safetensors")
-    except (SafetensorError, OSError, KeyError, TypeError) as error:  # KeyError, TypeError: bfloat16, which numpy lacks
+    except (SafetensorError, OSError, KeyError, TypeError) as error:  # KeyError, TypeError: a dtype numpy lacks
         raise ModelUnavailable(f"{spec.folder}/model.safetensors cannot be read as numpy arrays: {error!r}") from error
     take = _reader(tensors, names.prefixes)
     return EncoderWeights(
