@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import ml_dtypes  # noqa: F401  # its import teaches numpy bfloat16; onnx brings it
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
