@@ -12,6 +12,7 @@ import openvino
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
 from backend.models.graph import Arithmetic, build
 from backend.models.onnx_encoder import graph_inputs
+from backend.models.signal_stack import kept_signal_stack
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import load_weights
 
@@ -42,13 +43,13 @@ class OpenVinoEncoder:
         self.dtype = dtype
         weights = load_weights(spec)
         graph = build(spec.shape, weights, Arithmetic.COMPRESSED_INT8 if dtype == "int8" else Arithmetic.FLOAT32)
-        core = openvino.Core()
-        model = core.read_model(io.BytesIO(graph))
-        numbers = _arithmetic(
-            dtype, spec.shape.width, bf16="BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        )
-        self._narrow = _Requests(core.compile_model(model, "CPU", numbers | _threads(lanes, lanes * threads)))
-        self._wide = _Requests(core.compile_model(model, "CPU", numbers | _threads(1, lanes * threads)))
+        with kept_signal_stack():  # the library's CPU plugin sets its own when it is loaded, with the first question
+            core = openvino.Core()
+            model = core.read_model(io.BytesIO(graph))
+            bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+            numbers = _arithmetic(dtype, spec.shape.width, bf16=bf16)
+            self._narrow = _Requests(core.compile_model(model, "CPU", numbers | _threads(lanes, lanes * threads)))
+            self._wide = _Requests(core.compile_model(model, "CPU", numbers | _threads(1, lanes * threads)))
         self._relative = weights.relative is not None
         self._lock = threading.Lock()
         self._running = 0  # forwards under way
