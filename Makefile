@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON ?=#                a Python 3.11 to 3.13; unset: the first one found
 TORCH_INDEX_URL ?= auto#  auto, pypi, or the index torch comes from, e.g. https://download.pytorch.org/whl/cu130
 TEST_DEVICE ?= cpu#       where the tests run: cpu or cuda:0
-ARGS ?=#                  further arguments for pytest or the benchmark
+ARGS ?=#                  further arguments for the service (--gpu 1), pytest or the benchmark
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -15,13 +15,16 @@ PIP := $(PY) -m pip install --constraint constraints.txt
 CODE := backend benchmarks tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 
-.PHONY: help serve test test-slow check lint format format-check types docs docs-check bench install install-dev lock clean
+.PHONY: help serve check-gpu test test-slow check lint format format-check types docs docs-check bench install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: $(VENV)/.runtime ## Install what is missing and start the service on http://127.0.0.1:8000
-	@exec $(PY) -m backend.main
+	@exec $(PY) -m backend.main $(ARGS)
+
+check-gpu: $(VENV)/.runtime ## Say what this machine can do, what would be chosen and why (ARGS=--json, --as h200, …)
+	@exec $(PY) -m backend.check_gpu $(ARGS)
 
 test: $(VENV)/.dev ## Install what the tests need and run all but the slow ones
 	@tools/system_packages.sh

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from backend.errors import BadSettings
@@ -19,7 +20,9 @@ Words = Annotated[tuple[str, ...], NoDecode]  # comma-separated in the environme
 class Settings(BaseSettings):
     """Every setting, with its unit, its default and how to choose. ``.env.example`` is generated from here."""
 
-    model_config = SettingsConfigDict(env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True, populate_by_name=True
+    )
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 in a container.")
     port: int = Field(8000, ge=0, le=65535, description="TCP port; 0 takes a free one and logs it.")
@@ -32,7 +35,26 @@ class Settings(BaseSettings):
         None, description="true demands a GPU, false never touches one, unset takes one when there."
     )
     device: str = Field(
-        "auto", description="auto, cpu, cuda, cuda:1 or mps. An explicit device that is absent stops the start."
+        "auto",
+        description="auto, cpu, mps, cuda (the card with the most free memory), cuda:1; cuda:all or cuda:0,cuda:1 use "
+        "several cards. An explicit device that is absent stops the start.",
+    )
+    gpu_memory_fraction: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Part of the GPU's memory this process may take, 0 to 1; unset: nine tenths of what is free now.",
+    )
+    cuda_visible_devices: str | None = Field(
+        None, description="The NVIDIA cards this process may see, by index or UUID: 0,1 or GPU-5c2…; unset: all."
+    )
+    cuda_device_order: Literal["PCI_BUS_ID", "FASTEST_FIRST"] = Field(
+        "PCI_BUS_ID", description="How CUDA numbers the cards; PCI_BUS_ID are the numbers of nvidia-smi."
+    )
+    pytorch_alloc_conf: str | None = Field(
+        None,
+        validation_alias=AliasChoices("pytorch_alloc_conf", "pytorch_cuda_alloc_conf"),
+        description="Options of torch's allocator; yours win over ours. PYTORCH_CUDA_ALLOC_CONF is read too.",
     )
     precision: Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"] = Field(
         "auto",
@@ -55,6 +77,11 @@ class Settings(BaseSettings):
     )
     embedding_model: str | None = Field(
         None, description="bundled, a local folder, or a hub id with @revision. Unset: the profile's."
+    )
+    model_keep_alive_s: Seconds | None = Field(
+        None,
+        description="Seconds without a request after which a model leaves memory, to come back with the next; "
+        "unset: never.",
     )
     model_aliases: Words = Field(
         (), description="Further names a request may give the embedding model, comma-separated."
@@ -102,11 +129,28 @@ class Settings(BaseSettings):
         return value.upper() if isinstance(value, str) else value
 
 
+def publish(settings: Settings, allocator_options: str) -> None:
+    """Tell the libraries that read the environment for themselves; before any of them is imported.
+
+    Args:
+        allocator_options: for torch's allocator, from device/memory.py.
+    """
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would take the lanes' cores
+    os.environ["CUDA_DEVICE_ORDER"] = settings.cuda_device_order
+    if settings.cuda_visible_devices is not None:  # from backend/.env it is not in the environment yet
+        os.environ["CUDA_VISIBLE_DEVICES"] = settings.cuda_visible_devices
+    if allocator_options:
+        os.environ["PYTORCH_ALLOC_CONF"] = allocator_options
+        os.environ.pop("PYTORCH_CUDA_ALLOC_CONF", None)  # its old name; torch warns when it meets both
+
+
 def load_settings(**overrides: Any) -> Settings:
     """Read the environment and ``backend/.env`` once.
 
     Raises: BadSettings with every fault, its setting's name and what was got.
     """
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # the one setting whose empty value says something: no card at all
+        overrides.setdefault("cuda_visible_devices", "")
     try:
         return Settings(**overrides)
     except ValidationError as error:

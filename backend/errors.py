@@ -12,6 +12,7 @@
     ├── Overloaded                    429  the queue is full; Retry-After is computed
     ├── CallerGone                    499  nobody waits for the answer any more
     ├── Unavailable                   503  not ready, draining, or a lane was lost
+    │   └── DeviceLost            503  the context of the device is dead: the process must end
     ├── DeadlineExceeded              504
     ├── InferenceFailed               500  the engine raised on this item alone
     │   └── DoesNotFit                507  this item alone is too large for the device
@@ -164,6 +165,13 @@ class Unavailable(FinanciaError):
     def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class DeviceLost(Unavailable):
+    """The device's context is dead (illegal access, device assert, lost card); only a new process can use it again."""
+
+    code = "device_lost"
+    title = "Device lost"
 
 
 class DeadlineExceeded(FinanciaError):

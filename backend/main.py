@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
@@ -17,13 +17,19 @@ import uvloop
 
 from backend.api.app import InferenceApp, create_app
 from backend.api.connection import OneWriteProtocol
-from backend.config import Settings, load_settings
+from backend.config import Settings, load_settings, publish
+from backend.device.ask import choose_card, may_ask
+from backend.device.choices import ChoiceFile, SavedChoice
+from backend.device.host import platform
+from backend.device.memory import allocator_options
+from backend.device.records import MachineFacts
 from backend.errors import SetupError
 from backend.telemetry import configure_logging, log_event
-from backend.wiring import api_options, build
+from backend.wiring import Ask, api_options, build
 
 _log = logging.getLogger("backend")
 EXIT_SETUP = 2  # wrong settings, device or model: restarting does not help
+EXIT_DEVICE_LOST = 3  # the device's context is dead: restarting is the cure
 GC_THRESHOLDS = (20_000, 20, 50)  # Python's (700, 10, 10) took 4 % of the loop's time: a request makes no cycles
 GRACE_S = 1.0  # time for clients with a kept connection to see "Connection: close" on an answer
 
@@ -55,6 +61,10 @@ class DrainingServer(uvicorn.Server):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
 
+    def stop(self) -> None:
+        """End as on SIGTERM."""
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Announce the end, wait, then close as uvicorn does."""
         self._app.state.draining = True
@@ -64,9 +74,14 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def serve(settings: Settings) -> None:
-    """Build, answer until told to stop, close. Raises: SetupError when the start fails."""
-    services = await build(settings)
+async def serve(settings: Settings, *, gpu: int | None = None, ask: Ask | None = None) -> int:
+    """Build, answer until told to stop, close; the exit code. Raises: SetupError when the start fails.
+
+    A device that is lost ends it too, as soon as waiting clients have their 503: every further call on that device
+    fails, and only a new process can use it again.
+    """
+    services = await build(settings, gpu=gpu, ask=ask)
+    loss = asyncio.create_task(services.batcher.device_lost())
     try:
         app = create_app(services, api_options(settings))
         config = uvicorn.Config(
@@ -85,25 +100,55 @@ async def serve(settings: Settings) -> None:
         gc.set_threshold(*GC_THRESHOLDS)
         gc.collect()
         gc.freeze()  # what the start left lives as long as the process: later collections skip it
-        await DrainingServer(config, app).serve()
+        server = DrainingServer(config, app)
+        loss.add_done_callback(lambda _task: server.stop())
+        await server.serve()
+        return EXIT_DEVICE_LOST if loss.done() else 0
     finally:
+        loss.cancel()
         await services.close()
         log_event(_log, logging.INFO, "services closed")
 
 
-def main() -> int:
-    """Run until SIGTERM or SIGINT; the exit code is 2 when the start failed for a reason only a person can mend."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would take the lanes' cores
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until SIGTERM or SIGINT.
+
+    The exit code is 2 when the start failed for a reason only a person can mend, 3 when the device was lost.
+    """
+    options = _parse(arguments)
     try:
         settings = load_settings()
         configure_logging(settings.log_level)
-        uvloop.run(serve(settings))
+        conf = settings.pytorch_alloc_conf or ""
+        publish(settings, allocator_options(conf, fraction=settings.gpu_memory_fraction, platform=platform()))
+        asker = _ask if may_ask(sys.stdin, sys.stdout, assume_no=options.yes) else None
+        return uvloop.run(serve(settings, gpu=options.gpu, ask=asker))
     except SetupError as error:
         print(f"financia: {error}", file=sys.stderr)
         return EXIT_SETUP
     except KeyboardInterrupt:
-        pass
-    return 0
+        return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m backend.main",
+        description="Start the service. Settings come from the environment or backend/.env (docs/settings.md).",
+    )
+    parser.add_argument(
+        "--gpu",
+        type=int,
+        metavar="N",
+        help="serve from this GPU, before DEVICE and the saved choice (python -m backend.check_gpu lists them)",
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="ask nothing, also on a terminal with several GPUs: take the best one"
+    )
+    return parser.parse_args(arguments)
+
+
+def _ask(facts: MachineFacts, file: ChoiceFile) -> SavedChoice | None:
+    return choose_card(facts, file, sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":

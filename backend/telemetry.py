@@ -10,9 +10,12 @@ from itertools import product
 from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric as Exposed
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 # Encoders answer in milliseconds; vLLM's first bucket, 0.3 s, is blind to them.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -22,6 +25,9 @@ RATIOS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
 STAGES = ("cache", "tokenize", "queue", "inference", "total")
 DROPS = ("caller_gone", "deadline")
+OOM_ACTIONS = ("split", "refused")
+RESCUES = ("rescued", "failed")
+DEVICE_ALERTS = ("headroom", "exhaustion", "lost", "retries")
 CACHE_TIERS = ("memory", "redis")
 CACHE_ERRORS = ("timeout", "connection", "foreign", "write")
 CACHE_STATES = ("closed", "open", "half_open")
@@ -61,6 +67,34 @@ METRICS: tuple[Metric, ...] = (
     Metric("lanes", "gauge", "Lanes that are alive."),
     Metric("lanes_busy", "gauge", "Lanes that run a batch now."),
     Metric("lane_restarts_total", "counter", "Lanes that died and were started again."),
+    Metric(
+        "oom_recoveries_total",
+        "counter",
+        "Times the device's memory ran out: the batch was split and retried, or one input alone did not fit.",
+        (("engine", ()), ("action", OOM_ACTIONS)),
+    ),
+    Metric("nonfinite_outputs_total", "counter", "Outputs that were not finite numbers.", (("engine", ()),)),
+    Metric(
+        "precision_fallbacks_total",
+        "counter",
+        "Outputs computed again in float32 because they were not finite.",
+        (("engine", ()), ("outcome", RESCUES)),
+    ),
+    Metric("device_lost", "gauge", "1 once a device's context is dead; the process then ends."),
+    Metric("model_loaded", "gauge", "1 while the model is in memory, 0 while unloaded as idle.", (("model", ()),)),
+    Metric("model_loads_total", "counter", "Times the model was loaded, also again after idling.", (("model", ()),)),
+    Metric(
+        "device_headroom_batches",
+        "gauge",
+        "How many more full batches fit into the device's free memory.",
+        (("device", ()),),
+    ),
+    Metric(
+        "device_alerts_total",
+        "counter",
+        "Warnings before the memory runs out, and devices lost from sight.",
+        (("device", ()), ("kind", DEVICE_ALERTS)),
+    ),
     Metric("cache_hits_total", "counter", "Cache look-ups answered.", (("tier", CACHE_TIERS),)),
     Metric("cache_misses_total", "counter", "Cache look-ups that no tier answered."),
     Metric("cache_errors_total", "counter", "Cache faults; none of them fails a request.", (("kind", CACHE_ERRORS),)),
@@ -116,6 +150,11 @@ class Telemetry:
         for values in product(*label_values):
             self._metrics[name].labels(*values)
 
+    def total(self, name: str) -> float:
+        """The sum of a counter over all its labels."""
+        samples = (sample for family in self._metrics[name].collect() for sample in family.samples)
+        return float(sum(sample.value for sample in samples if sample.name.endswith("_total")))
+
     def render(self) -> bytes:
         """The exposition text that Prometheus scrapes."""
         return generate_latest(self.registry)
@@ -128,6 +167,42 @@ class Telemetry:
     def _open(self, metric: Metric, values: list[tuple[str, ...]]) -> None:
         if values and all(values):
             self.open_series(metric.name, *values)
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """One metric that was read elsewhere rather than counted here: its rows are all there is, and none is made up."""
+
+    name: str  # without the financia_ prefix; ends in its unit, a counter's in _total
+    kind: Literal["counter", "gauge"]
+    help: str
+    labels: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], float], ...]  # the labels' values, and the number
+
+
+def render_readings(readings: Iterable[Readings]) -> bytes:
+    """The exposition text of readings alone, in the format of ``Telemetry.render``. One without rows is left out."""
+    registry = CollectorRegistry()
+    registry.register(_Once([_expose(one) for one in readings if one.rows]))
+    return generate_latest(registry)
+
+
+class _Once(Collector):
+    """Metrics that are complete already."""
+
+    def __init__(self, exposed: Sequence[Exposed]) -> None:
+        self._exposed = exposed
+
+    def collect(self) -> Iterable[Exposed]:
+        return self._exposed
+
+
+def _expose(readings: Readings) -> Exposed:
+    family = CounterMetricFamily if readings.kind == "counter" else GaugeMetricFamily
+    exposed = family(PREFIX + readings.name, readings.help, labels=readings.labels)
+    for values, number in readings.rows:
+        exposed.add_metric(values, number)
+    return exposed
 
 
 class _KeyValueFormatter(logging.Formatter):

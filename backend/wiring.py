@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from backend import __version__
@@ -18,23 +20,37 @@ from backend.cache.redis_tier import RedisTier
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.config import Settings
-from backend.device import monitor
-from backend.device.facts import MachineFacts, probe
-from backend.device.plan import Placement, Wishes, place, wants_gpu
+from backend.device import process
+from backend.device.choices import CHOICE_FILE, ChoiceFile, SavedChoice
+from backend.device.facts import probe
+from backend.device.memory import apply_ceiling
+from backend.device.monitor import DeviceMonitor, memory
+from backend.device.plan import Placement, place_all
 from backend.device.profile import TunedSettings
-from backend.ml.embeddings import EmbeddingEngine
-from backend.models.bench import warm_up
-from backend.models.selection import Selector, Wish
-from backend.models.store import BUNDLED, resolve
-from backend.models.tokens import TextTokenizer
-from backend.services.catalog import Catalog, LoadedModel, names_of
-from backend.services.embeddings import TASK, EmbeddingService
+from backend.device.records import DeviceType, DriverSource, MachineFacts
+from backend.device.selection import Wishes, is_open, wants_gpu
+from backend.device.sources.nvml import Nvml
+from backend.device.sources.torch_source import Torch
+from backend.ml.embeddings import TASK
+from backend.models.selection import Wish
+from backend.models.store import BUNDLED
+from backend.services.catalog import Catalog, LoadedModel
+from backend.services.embeddings import EmbeddingService
 from backend.services.health import HealthService
-from backend.telemetry import Telemetry, log_event
+from backend.services.keep_alive import KeepAlive
+from backend.services.loading import Ground, ModelWish, load_embedding
+from backend.telemetry import DEVICE_ALERTS, OOM_ACTIONS, RESCUES, Telemetry, log_event
 
 _log = logging.getLogger(__name__)
 PROFILES = {"bundled": BUNDLED, "multilingual": "sentence-transformers/paraphrase-multilingual-mpnet-base-v2"}
 TUNING_FILE = "tuning.json"
+_DEVICE_COUNTERS = (
+    "oom_recoveries_total",
+    "nonfinite_outputs_total",
+    "precision_fallbacks_total",
+    "lane_restarts_total",
+)
+Ask = Callable[[MachineFacts, ChoiceFile], SavedChoice | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +64,11 @@ class Services:
     batcher: Batcher
     cache: VectorCache
     limits: ApiLimits
+    driver: DriverSource
+    monitor: DeviceMonitor
+    keep_alive: KeepAlive
     facts: MachineFacts
-    placement: Placement
+    placements: Sequence[Placement]  # one a device
     drain_s: float
 
     def system(self) -> dict[str, Any]:
@@ -57,7 +76,7 @@ class Services:
         return {
             "version": __version__,
             "machine": asdict(self.facts),
-            "placement": asdict(self.placement),
+            "placements": [asdict(placement) for placement in self.placements],
             "models": [model.report() for model in self.catalog.models()],
             "lanes": asdict(self.batcher.status()),
             "cache": asdict(self.cache.status()),
@@ -66,45 +85,95 @@ class Services:
 
     async def close(self) -> None:
         """Finish what was accepted, then let everything go."""
+        self.keep_alive.stop()
         await self.batcher.drain(self.drain_s)
+        self.monitor.stop()
+        self.driver.close()
         self.embeddings.close()
         await self.cache.close()
 
 
-async def build(settings: Settings) -> Services:
+async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None = None) -> Services:
     """Load the models and start the lanes.
+
+    Args:
+        gpu: the card's number, before every setting (``--gpu``).
+        ask: lets a person choose where there are several cards and nothing else decides.
 
     Raises: SetupError (DeviceUnavailable, ModelUnavailable) with the reason; nothing is left running then.
     """
-    wishes = Wishes(settings.device, settings.use_gpu, settings.lanes)
-    facts = await asyncio.to_thread(probe, look_for_gpu=wants_gpu(wishes))
-    placement = place(facts, wishes)
-    _log_reasons("device chosen", placement.why)
-    model = await asyncio.to_thread(_load_embedding, settings, facts, placement)
-    _log_reasons("model loaded", model.choice.why)
     telemetry = Telemetry()
-    _describe(telemetry, facts, model)
+    driver = Nvml()
+    ground = await asyncio.to_thread(survey, settings, telemetry, driver, gpu=gpu, ask=ask)
+    source = settings.embedding_model or PROFILES[settings.model_profile]
+    wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
+    model = await asyncio.to_thread(load_embedding, ground, ModelWish(source, wish, settings.model_aliases))
+    _log_reasons("model loaded", model.choice.why)
     cache = _cache(settings, telemetry)
     await cache.start()
-    batcher = Batcher(placement.lanes, QueueLimits(settings.limit_queue_tokens), telemetry, depth=placement.depth)
-    batcher.start(asyncio.get_running_loop())
+    home, loop = ground.placements[0], asyncio.get_running_loop()
+    batcher = Batcher(
+        home.lanes,
+        QueueLimits(settings.limit_queue_tokens),
+        telemetry,
+        depth=home.depth,
+        devices=len(ground.placements),
+    )
+    batcher.start(loop)
+    monitor = _monitor(ground, model, driver)
+    _describe(ground, model, monitor)
+    monitor.start()
+    keep_alive = KeepAlive(model.residents, settings.model_keep_alive_s, home.device, telemetry)
+    keep_alive.start(loop)
     catalog = Catalog(model)
     return Services(
         catalog=catalog,
         embeddings=EmbeddingService(catalog, batcher, cache, telemetry),
-        health=HealthService(catalog, batcher, cache, facts),
+        health=HealthService(catalog, batcher, cache, monitor.report),
         telemetry=telemetry,
         batcher=batcher,
         cache=cache,
-        limits=ApiLimits(
-            inputs=settings.limit_inputs,
-            text_chars=settings.limit_text_chars,
-            body_bytes=settings.limit_body_bytes,
-            request_s=settings.limit_request_s,
-        ),
-        facts=facts,
-        placement=placement,
+        driver=driver,
+        monitor=monitor,
+        keep_alive=keep_alive,
+        limits=_limits(settings),
+        facts=ground.facts,
+        placements=ground.placements,
         drain_s=settings.limit_drain_s,
+    )
+
+
+def survey(
+    settings: Settings, telemetry: Telemetry, driver: DriverSource, *, gpu: int | None = None, ask: Ask | None = None
+) -> Ground:
+    """Look at the machine, choose the devices, and set their memory ceilings.
+
+    Raises: DeviceUnavailable when an explicit wish cannot be granted.
+    """
+    wishes = wishes_of(settings, gpu=gpu)
+    facts = probe(
+        look_for_gpu=wants_gpu(wishes),
+        driver=driver,
+        visible=settings.cuda_visible_devices,
+        order=settings.cuda_device_order,
+    )
+    file = ChoiceFile(settings.state_dir / CHOICE_FILE)
+    saved = file.load()
+    if ask is not None and saved is None and is_open(facts, wishes):
+        saved = ask(facts, file)
+    placements = place_all(facts, wishes, saved)
+    process.adopt(facts, wishes, saved)  # for guards and doors: "auto" is then what was chosen here
+    for placement in placements:
+        _log_reasons("device chosen", placement.why)
+        if placement.type is not DeviceType.CPU:
+            _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
+    return Ground(facts, placements, TunedSettings(settings.state_dir / TUNING_FILE), telemetry)
+
+
+def wishes_of(settings: Settings, *, gpu: int | None = None) -> Wishes:
+    """What the operator asked for about the device."""
+    return Wishes(
+        settings.device, settings.use_gpu, settings.lanes, gpu=gpu, memory_fraction=settings.gpu_memory_fraction
     )
 
 
@@ -113,24 +182,12 @@ def api_options(settings: Settings) -> ApiOptions:
     return ApiOptions(api_keys=settings.api_keys, cors_origins=settings.cors_origins, version=__version__)
 
 
-def _load_embedding(settings: Settings, facts: MachineFacts, placement: Placement) -> LoadedModel:
-    spec = resolve(settings.embedding_model or PROFILES[settings.model_profile])
-    tokenizer = TextTokenizer(
-        spec.folder / "tokenizer.json", max_tokens=spec.max_tokens, vocabulary_size=spec.shape.vocabulary_size
-    )
-    selector = Selector(facts, placement, TunedSettings(settings.state_dir / TUNING_FILE))
-    encoder, choice = selector.select(
-        spec, tokenizer, Wish(settings.precision, settings.runtime, settings.batch_tokens)
-    )
-    warm_up(encoder, spec.max_tokens)
-    return LoadedModel(
-        spec=spec,
-        tokenizer=tokenizer,
-        engine=EmbeddingEngine(encoder, spec.pooling, choice.budget),
-        placement=placement,
-        choice=choice,
-        names=names_of(spec, settings.model_aliases),
-        created_s=datetime.now(UTC).timestamp(),
+def _limits(settings: Settings) -> ApiLimits:
+    return ApiLimits(
+        inputs=settings.limit_inputs,
+        text_chars=settings.limit_text_chars,
+        body_bytes=settings.limit_body_bytes,
+        request_s=settings.limit_request_s,
     )
 
 
@@ -149,15 +206,57 @@ def _cache(settings: Settings, telemetry: Telemetry) -> VectorCache:
     return TieredCache(MemoryCache(settings.cache_memory_bytes), remote, telemetry)
 
 
-def _describe(telemetry: Telemetry, facts: MachineFacts, model: LoadedModel) -> None:
+def _monitor(ground: Ground, model: LoadedModel, driver: DriverSource) -> DeviceMonitor:
+    telemetry = ground.telemetry
+    kind = ground.placements[0].type
+
+    def batch_bytes(device: str) -> int | None:
+        devices = [placement.device for placement in ground.placements]
+        engine = model.engine.on(devices.index(device))
+        return engine.room.batch_bytes(engine.budget, model.spec.max_tokens)
+
+    return DeviceMonitor(
+        ground.facts,
+        ground.placements,
+        driver=driver if kind is DeviceType.CUDA else None,
+        torch_source=Torch() if kind is not DeviceType.CPU else None,
+        batch_bytes=batch_bytes,
+        counters=lambda: {name: telemetry.total(name) for name in _DEVICE_COUNTERS},
+        on_alert=lambda device, alert: telemetry.device_alerts_total.labels(device, alert.kind.value).inc(),
+    )
+
+
+def _describe(ground: Ground, model: LoadedModel, monitor: DeviceMonitor) -> None:
     """Open the series whose labels are known only now."""
+    telemetry, engine = ground.telemetry, model.engine.name
     telemetry.model_info.labels(model.name, model.runtime, model.dtype, model.device).set(1)
     for counter in ("inputs_total", "tokens_total"):
         telemetry.open_series(counter, [TASK])
-    telemetry.open_series("batch_duration_seconds", [model.engine.name])
-    used, total = telemetry.device_memory_used_bytes, telemetry.device_memory_total_bytes
-    used.labels(model.device).set_function(lambda: monitor.memory(facts, model.placement).used_bytes)
-    total.labels(model.device).set_function(lambda: monitor.memory(facts, model.placement).total_bytes)
+    for series in ("batch_duration_seconds", "nonfinite_outputs_total"):
+        telemetry.open_series(series, [engine])
+    telemetry.open_series("oom_recoveries_total", [engine], OOM_ACTIONS)
+    telemetry.open_series("precision_fallbacks_total", [engine], RESCUES)
+    for placement in ground.placements:
+        device = placement.device
+        telemetry.open_series("device_alerts_total", [device], DEVICE_ALERTS)
+        used, total = telemetry.device_memory_used_bytes, telemetry.device_memory_total_bytes
+        used.labels(device).set_function(partial(_used_bytes, ground.facts, placement))
+        total.labels(device).set_function(partial(_total_bytes, ground.facts, placement))
+        if placement.type is DeviceType.CUDA:
+            telemetry.device_headroom_batches.labels(device).set_function(partial(_headroom_batches, monitor, device))
+
+
+def _used_bytes(facts: MachineFacts, placement: Placement) -> float:
+    return memory(facts, placement).used_bytes
+
+
+def _total_bytes(facts: MachineFacts, placement: Placement) -> float:
+    return memory(facts, placement).total_bytes
+
+
+def _headroom_batches(monitor: DeviceMonitor, device: str) -> float:
+    batches = monitor.headroom(device).batches
+    return math.nan if batches is None else batches
 
 
 def _log_reasons(event: str, reasons: tuple[str, ...]) -> None:

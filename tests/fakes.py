@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.ml.engine import Engine
+from backend.ml.engine import Capacity, Engine, Room, Unlimited
 
 PATIENCE_S = 10.0  # only bounds a broken test; nothing waits this long in a sound one
 
@@ -37,6 +37,11 @@ class EchoEngine:
     budget: int = 100
     padding_cost: float = 1.0
     batches: list[list[Any]] = field(default_factory=list)
+    room: Room = field(default_factory=Unlimited)
+
+    def on(self, device_index: int) -> Any:
+        """Itself."""
+        return self
 
     def prepare(self, payloads: Sequence[Any]) -> Any:
         """Keep the payloads as they are."""
@@ -164,6 +169,63 @@ class TimedEngine(EchoEngine):
         return super().forward(prepared)
 
 
+class NotingRoom(Unlimited):
+    """Says what a test lets it say, and remembers what it is told."""
+
+    def __init__(self, fits: int = 1 << 30) -> None:
+        self.fits = fits
+        self.misses: list[tuple[int, int]] = []
+        self.successes: list[tuple[int, int]] = []
+
+    def capacity(self) -> Capacity:
+        """The same number for every length."""
+        return lambda longest: self.fits
+
+    def missed(self, longest: int, count: int) -> None:
+        """Note it."""
+        self.misses.append((longest, count))
+
+    def succeeded(self, longest: int, count: int) -> None:
+        """Note it."""
+        self.successes.append((longest, count))
+
+
+@dataclass
+class CrampedEngine(EchoEngine):
+    """A card that runs out of memory when more than ``fits`` payloads run at once, as torch says it."""
+
+    name: str = "cramped"
+    fits: int = 2
+    message: str = "CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 8.00 GiB"
+
+    def forward(self, prepared: Any) -> Any:
+        """Run, or run out."""
+        output = super().forward(prepared)
+        if len(prepared) > self.fits:
+            raise RuntimeError(self.message)
+        return output
+
+
+@dataclass
+class PlacedEngine(EchoEngine):
+    """One of several devices; hangs until ``gate`` opens, so that a test sees who took what."""
+
+    name: str = "placed"
+    device_index: int = 0
+    gate: threading.Event = field(default_factory=threading.Event)
+    entered: threading.Event = field(default_factory=threading.Event)
+
+    def forward(self, prepared: Any) -> Any:
+        """Tell that a batch is inside."""
+        self.entered.set()
+        return super().forward(prepared)
+
+    def finish(self, output: Any) -> Sequence[Any]:
+        """Which device answered."""
+        assert self.gate.wait(PATIENCE_S), "the test never opened the gate"
+        return [(self.device_index, payload) for payload in output]
+
+
 ENGINES: tuple[type[Engine], ...] = (
     EchoEngine,
     GatedEngine,
@@ -172,4 +234,6 @@ ENGINES: tuple[type[Engine], ...] = (
     MiscountingEngine,
     NoisyEngine,
     TimedEngine,
+    CrampedEngine,
+    PlacedEngine,
 )

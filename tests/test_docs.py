@@ -16,6 +16,7 @@ import pytest
 from dotenv import dotenv_values
 
 from backend.config import Settings, load_settings
+from backend.device.watch.gpu_readings import table
 from backend.telemetry import METRICS, PREFIX, Telemetry
 from tools.docs import PAGES, default_text, stale_pages, write_pages
 
@@ -103,7 +104,7 @@ def test_named_metrics_and_settings_exist(document: str):
     text = (ROOT / document).read_text(encoding="utf-8")
     named = set(re.findall(rf"`{PREFIX}(\w+)`", text))
 
-    assert named <= {metric.name for metric in METRICS}
+    assert named <= {metric.name for metric in METRICS} | {reading.name for reading in table()}
 
 
 def test_settings_the_readme_names_exist():

@@ -32,6 +32,18 @@ async def aloud(self):
 backend.wiring.Services.close = aloud
 sys.exit(backend.main.main())
 """
+LOSES_ITS_DEVICE = """
+import sys
+import backend.main
+from backend.models.onnx_encoder import OnnxEncoder
+forward = OnnxEncoder.forward
+def lose(self, batch):
+    if (batch.ids == 1996).sum() > 100:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    return forward(self, batch)
+OnnxEncoder.forward = lose
+sys.exit(backend.main.main())
+"""
 
 
 class Process:
@@ -253,3 +265,55 @@ def test_sigterm_with_a_request_under_way(run):
     connection.close()
     other.close()
     process.ended()
+
+
+def test_a_lost_device_ends_the_process(run):
+    """The caller gets 503 device_lost, the process ends by itself with 3, and a supervisor starts a new one."""
+    process = run("-c", LOSES_ITS_DEVICE, **QUICK)
+    connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=60)
+    answer = ask(connection, ["the " * 150])
+    problem = json.loads(answer.read())
+    connection.close()
+
+    assert (503, "device_lost") == (answer.status, problem["code"])
+    assert "illegal memory access" in problem["detail"]
+    assert 3 == process.ended()
+    assert "device lost" in process.log
+    assert "services closed" in process.log
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "words"),
+    [
+        pytest.param(["--gpu", "5"], {}, ["--gpu 5"], id="no-such-card"),
+        pytest.param(["--gpu", "0"], {"USE_GPU": "false"}, ["--gpu 0", "USE_GPU=false"], id="a-contradiction"),
+        pytest.param([], {"GPU_MEMORY_FRACTION": "-0.5"}, ["GPU_MEMORY_FRACTION", "greater than 0"], id="negative"),
+        pytest.param(
+            [], {"GPU_MEMORY_FRACTION": "1.5"}, ["GPU_MEMORY_FRACTION", "less than or equal to 1"], id="over-1"
+        ),
+        pytest.param([], {"DEVICE": "tpu"}, ["DEVICE=tpu", "cuda"], id="unknown-device"),
+        pytest.param([], {"DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "-1"}, ["DEVICE=cuda"], id="hidden-cards"),
+    ],
+)
+def test_a_device_that_cannot_be_had(run, arguments, settings, words):
+    """Exit code 2 with the reason, the same on every machine without such a card."""
+    process = run(*RUN, *arguments, **settings)
+
+    assert 2 == process.ended()
+    [reason] = [line for line in process.log.splitlines() if line.startswith("financia: ")]
+    assert all(word in reason for word in words), reason
+    assert "Traceback" not in process.log
+
+
+def test_foreign_state_files_do_not_stop_the_start(run, tmp_path):
+    """Each costs a measurement or a choice, and the log says so; what they may hold is in tests/device."""
+    (tmp_path / "gpu.json").write_text('{"version": 99}')
+    (tmp_path / "tuning.json").write_text("{")
+    process = run(STATE_DIR=str(tmp_path), **QUICK)
+    process.ready()
+    process.signal(signal.SIGTERM)
+
+    assert 0 == process.ended()
+    assert "Traceback" not in process.log
+    assert "the tuning file cannot be read; measuring again" in process.log
+    assert "gpu.json" in process.log

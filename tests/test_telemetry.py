@@ -9,11 +9,26 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.telemetry import METRICS, PREFIX, Metric, Telemetry, configure_logging, log_event
+from backend.telemetry import (
+    METRICS,
+    PREFIX,
+    Metric,
+    Readings,
+    Telemetry,
+    configure_logging,
+    log_event,
+    render_readings,
+)
 
 UNITS = ("seconds", "bytes", "ratio", "total", "info", "state")
 COUNTED = {"requests_in_flight", "queue_jobs", "queue_tokens", "batch_jobs", "batch_tokens", "lanes", "lanes_busy"}
-COUNTED |= {"cache_entries", "ready"}  # plural nouns and a claim: counts and yes-or-no have no unit
+COUNTED |= {
+    "cache_entries",
+    "ready",
+    "device_lost",
+    "model_loaded",
+    "device_headroom_batches",
+}  # plural nouns and a claim: counts and yes-or-no have no unit
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
@@ -119,3 +134,40 @@ def test_a_log_line(root_logger: logging.Logger, capsys: pytest.CaptureFixture[s
 
     assert out == ""
     assert re.fullmatch(r"\S+ \S+ INFO backend\.test Lane started lane=0 device=cpu\n", err)
+
+
+def test_readings_are_rendered():
+    """Numbers read elsewhere get their type, help, labels and the service's prefix; what has no rows is left out."""
+    power = Readings("gpu_power_watts", "gauge", "Power drawn.", ("gpu",), ((("0",), 61.5), (("1",), 30.0)))
+    energy = Readings("gpu_energy_joules_total", "counter", "Energy used.", (), (((), 9.0),))
+    unknown = Readings("gpu_temperature_celsius", "gauge", "Temperature.", ("gpu",), ())
+
+    assert (
+        "# HELP financia_gpu_power_watts Power drawn.\n"
+        "# TYPE financia_gpu_power_watts gauge\n"
+        'financia_gpu_power_watts{gpu="0"} 61.5\n'
+        'financia_gpu_power_watts{gpu="1"} 30.0\n'
+        "# HELP financia_gpu_energy_joules_total Energy used.\n"
+        "# TYPE financia_gpu_energy_joules_total counter\n"
+        "financia_gpu_energy_joules_total 9.0\n"
+    ) == render_readings([power, energy, unknown]).decode()
+
+
+def test_readings_are_escaped():
+    """A label's value cannot break the format, whatever a driver calls its card."""
+    text = render_readings([Readings("gpu_info", "gauge", "Cards.", ("name",), ((('a "b"\\\n',), 1.0),))]).decode()
+
+    [family] = text_string_to_metric_families(text)
+    assert {"name": 'a "b"\\\n'} == family.samples[0].labels
+
+
+def test_total_sums_over_labels():
+    """For reports that want one number; a counter without labels is its own sum."""
+    telemetry = Telemetry()
+    telemetry.oom_recoveries_total.labels("embeddings", "split").inc(2)
+    telemetry.oom_recoveries_total.labels("ner", "refused").inc()
+    telemetry.jobs_failed_total.inc(4)
+
+    assert 3 == telemetry.total("oom_recoveries_total")
+    assert 4 == telemetry.total("jobs_failed_total")
+    assert 0 == telemetry.total("nonfinite_outputs_total")

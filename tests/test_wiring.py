@@ -7,11 +7,13 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backend import wiring
 from backend.config import load_settings
 from backend.errors import BadSettings, DeviceUnavailable, ModelUnavailable, SetupError, Unavailable
 from backend.models import bench
@@ -77,10 +79,10 @@ async def test_every_choice_is_told_with_its_reason(start):
     services = await start(lanes=2, limit_inputs=7, **QUICK)
     found = json.loads(json.dumps(services.system()))
 
-    assert {"version", "machine", "placement", "models", "lanes", "cache", "limits"} == set(found)
-    assert 2 == found["placement"]["lanes"] == found["lanes"]["lanes_alive"]
+    assert {"version", "machine", "placements", "models", "lanes", "cache", "limits"} == set(found)
+    assert 2 == found["placements"][0]["lanes"] == found["lanes"]["lanes_alive"]
     assert 7 == found["limits"]["inputs"]
-    assert found["placement"]["why"]
+    assert found["placements"][0]["why"]
     assert found["models"][0]["choice"]["why"]
     assert found["models"][0]["choice"]["measured"]
 
@@ -246,3 +248,38 @@ async def test_a_redis_that_is_not_there_does_not_stop_the_start(start):
 
     assert (await services.embeddings.embed(["la factura"])).vectors.shape == (1, 384)
     assert services.cache.status().redis.state != "closed"
+
+
+async def test_an_idle_model_leaves_memory_and_comes_back(start):
+    """MODEL_KEEP_ALIVE_S: the same vector before and after, a ready service meanwhile, and both are counted."""
+    services = await start(model_keep_alive_s=0.2, cache_enabled=False, **QUICK)
+    before = await services.embeddings.embed(["la factura"])
+    [resident] = services.catalog.embedding().residents
+    async with asyncio.timeout(20):
+        while resident.is_loaded:  # noqa: ASYNC110 - the timer under test is the only event
+            await asyncio.sleep(0.05)
+    assert (await services.health.ready()).ready
+    assert not resident.is_loaded
+    after = await services.embeddings.embed(["la factura"])
+
+    assert (before.vectors == after.vectors).all()
+    name = {"model": services.catalog.embedding().name}
+    assert 2 == services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
+
+
+async def test_several_devices_serve_one_queue(start, monkeypatch):
+    """One replica a placement, the same arithmetic on all, lanes for each; nothing is lost between them."""
+    one = wiring.place_all
+
+    def twice(facts, wishes, saved=None):
+        [only] = one(facts, wishes, saved)
+        return (replace(only, lanes=1), replace(only, lanes=1))
+
+    monkeypatch.setattr(wiring, "place_all", twice)
+    services = await start(cache_enabled=False, **QUICK)
+    texts = [f"factura {number}" for number in range(64)]
+    found = await services.embeddings.embed(texts)
+
+    assert 2 == services.batcher.status().lanes_alive
+    assert 2 == len(services.catalog.embedding().residents)
+    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999

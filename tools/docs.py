@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from backend.config import Settings
+from backend.device.watch.gpu_readings import table
 from backend.telemetry import METRICS, PREFIX, Metric
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,6 +48,16 @@ first bucket of every duration is 0.5 ms. Besides these there are Python's own `
 | metric | kind | labels | what it says |
 |---|---|---|---|"""
 
+GPU_INTRO = """\
+## The accelerator
+
+`GET /metrics/gpu` gives them to a scraper that asks for text, and the same as JSON to everybody else. Identity stands
+in `financia_gpu_info` alone; join the others on `uuid`. A sensor that a card does not have is an absent series, never
+a 0. Ratios are 0 to 1.
+
+| metric | kind | labels | what it says |
+|---|---|---|---|"""
+
 
 def env_example() -> str:
     """Every setting with its default, commented out, so that a copy changes nothing until a line is uncommented."""
@@ -73,6 +84,11 @@ def metrics_page() -> str:
     lines = [METRICS_INTRO]
     lines += [
         f"| `{PREFIX}{metric.name}` | {metric.kind} | {_labels(metric)} | {_cell(metric.help)} |" for metric in METRICS
+    ]
+    lines += ["", *GPU_INTRO.splitlines()]
+    lines += [
+        f"| `{PREFIX}{one.name}` | {one.kind} | {', '.join(f'`{label}`' for label in one.labels)} | {_cell(one.help)} |"
+        for one in table()
     ]
     lines += ["", "## Buckets", ""]
     lines += [

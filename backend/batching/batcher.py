@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from backend.batching.alarm import Alarm
 from backend.batching.job import Job, Priority
-from backend.batching.lane import Batch, Classify, Clock, Lane, Outcome, inference_failed
+from backend.batching.lane import Batch, Clock, Lane, Outcome
 from backend.batching.policy import Admission, QueueLimits, Rate, admit, retry_after_s
 from backend.batching.report import BatcherStatus, count_batch, show_gauges
 from backend.batching.waiting import Taken, WaitingJobs
-from backend.errors import CallerGone, FinanciaError, Overloaded, TooLarge, Unavailable
+from backend.errors import CallerGone, DeviceLost, FinanciaError, Overloaded, TooLarge, Unavailable
 from backend.ml.engine import Engine
 from backend.telemetry import Telemetry, log_event
 
@@ -43,13 +44,18 @@ class Batcher:
         telemetry: Telemetry,
         *,
         depth: int = 1,
+        devices: int = 1,
         clock: Clock = time.monotonic,
-        classify: Classify = inference_failed,
     ) -> None:
+        """``lanes``: of each of the ``devices``, which all pull from the one queue."""
         self._limits, self._telemetry, self._clock = limits, telemetry, clock
-        self._lanes = [Lane(index, self, depth=depth, clock=clock, classify=classify) for index in range(lanes)]
+        options: dict[str, Any] = {"depth": depth, "clock": clock}
+        self._lanes = [Lane(index, self, device_index=index % devices, **options) for index in range(lanes * devices)]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: str | None = "the lanes have not started yet"
+        self._refuse_with = Unavailable
+        self._device_lost = asyncio.Event()
+        self._device_fault = ""  # why a device is lost; written once, by the lane that met it
 
         self._changed = threading.Condition(threading.Lock())  # guards the next five
         self._waiting = WaitingJobs(limits.ageing_s)
@@ -60,16 +66,21 @@ class Batcher:
 
         self._open: set[Job] = set()  # every job whose future has not ended through us; the loop's
         self._all_ended = asyncio.Event()
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_s = math.inf
+        self._alarm = Alarm(clock, self.expire)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the lanes; their answers go to ``loop``."""
         self._loop = loop
         self._refusal = None
+        self._alarm.start(loop)
         show_gauges(self._telemetry, self.status)
         for lane in self._lanes:
             lane.start()
+
+    async def device_lost(self) -> str:
+        """Wait until a device is lost for good, and say why: nothing but a new process helps then."""
+        await self._device_lost.wait()
+        return self._device_fault
 
     def submit(
         self,
@@ -96,8 +107,8 @@ class Batcher:
         ]
         self._open.update(jobs)
         self._all_ended.clear()
-        if deadline_s < self._alarm_s:
-            self._set_alarm(deadline_s)
+        if deadline_s < self._alarm.at_s:
+            self._alarm.set(deadline_s)
         with self._changed:
             self._waiting.add(jobs, tokens)
             self._changed.notify(len(jobs))
@@ -125,16 +136,15 @@ class Batcher:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        self._set_alarm(math.inf)
+        self._alarm.set(math.inf)
         self._fail_all()
 
     def expire(self) -> None:
         """End the jobs whose deadline has passed, wherever they are: also behind a lane that hangs."""
         now_s = self._clock()
-        self._alarm_s = math.inf
         late = [job for job in self._open if job.deadline_s <= now_s]
         self._settle(late, [job.late() for job in late], now_s)
-        self._set_alarm(min((job.deadline_s for job in self._open), default=math.inf))
+        self._alarm.set(min((job.deadline_s for job in self._open), default=math.inf))
 
     def status(self) -> BatcherStatus:
         """What the lanes are doing now."""
@@ -152,22 +162,23 @@ class Batcher:
                 running_s=now_s - min(since, default=now_s),
                 last_batch_age_s=None if self._last_batch_s is None else now_s - self._last_batch_s,
                 rate_tokens_per_s=self._rate.per_s * alive,
+                device_fault=self._device_fault,
             )
 
     # The lanes' side: see lane.Work. Decide under the lock, act outside it.
 
-    def take(self) -> Batch | None:
+    def take(self, device_index: int) -> Batch | None:
         """Wait for a batch; None means stop."""
-        while (taken := self._wait_for_jobs()) is not None:
-            if (batch := self._batch(taken)) is not None:
+        while (taken := self._wait_for_jobs(device_index)) is not None:
+            if (batch := self._batch(taken, device_index)) is not None:
                 return batch
         return None
 
-    def take_now(self) -> Batch | None:
+    def take_now(self, device_index: int) -> Batch | None:
         """A batch if one waits, without waiting for it."""
         with self._changed:
-            taken = self._waiting.take(self._clock(), self._idle_lanes)
-        return self._batch(taken)
+            taken = self._waiting.take(self._clock(), self._idle_lanes, device_index)
+        return self._batch(taken, device_index)
 
     def report(self, outcome: Outcome) -> None:
         """Count a batch, then settle it on the loop: who has an answer finds it in the metrics."""
@@ -181,28 +192,38 @@ class Batcher:
                 self._last_batch_s = outcome.finished_s
         self._on_loop(self._settle, jobs, outcome.values, outcome.finished_s)
 
-    def lost(self, lane: Lane, jobs: Sequence[Job]) -> None:
-        """Fail the jobs of a dead lane; with the last lane, all jobs."""
+    def lost(self, lane: Lane, jobs: Sequence[Job], error: BaseException) -> None:
+        """Fail the jobs of a dead lane; with the last lane, or with a device lost for good, all jobs."""
         if lane.alive:
             self._telemetry.lane_restarts_total.inc()
         self._telemetry.jobs_failed_total.inc(len(jobs))
-        message = "the lane that ran this input died; try again"
-        self._on_loop(self._settle, jobs, [Unavailable(message) for _ in jobs], self._clock())
+        if isinstance(error, DeviceLost):
+            self._lose_device(str(error))
+            return
+        died = [Unavailable("the lane that ran this input died; try again") for _ in jobs]
+        self._on_loop(self._settle, jobs, died, self._clock())
         if not any(each.alive for each in self._lanes):
             log_event(logger, logging.CRITICAL, "no lane is left", lanes=len(self._lanes))
-            self._on_loop(self._close)
+            self._on_loop(self._close, "no lane is alive; see the log and restart the service")
 
-    def _wait_for_jobs(self) -> Taken | None:
+    def _lose_device(self, fault: str) -> None:
+        log_event(logger, logging.CRITICAL, "device lost", fault=fault)
+        self._device_fault = self._device_fault or fault
+        self._telemetry.device_lost.set(1)
+        self._on_loop(self._close, fault, DeviceLost)
+        self._on_loop(self._device_lost.set)
+
+    def _wait_for_jobs(self, device_index: int) -> Taken | None:
         with self._changed:
             while not self._stopped:
                 if self._waiting.jobs:
-                    return self._waiting.take(self._clock(), self._idle_lanes)
+                    return self._waiting.take(self._clock(), self._idle_lanes, device_index)
                 self._idle_lanes += 1
                 self._changed.wait()
                 self._idle_lanes -= 1
         return None
 
-    def _batch(self, taken: Taken) -> Batch | None:
+    def _batch(self, taken: Taken, device_index: int) -> Batch | None:
         now_s = self._clock()
         if taken.dropped:
             self._drop(taken.dropped, now_s)
@@ -210,7 +231,7 @@ class Batcher:
             return None
         for job in taken.jobs:
             job.started_s = now_s
-        return Batch(taken.jobs[0].engine, taken.jobs)
+        return Batch(taken.jobs[0].engine.on(device_index), taken.jobs)
 
     def _drop(self, jobs: Sequence[Job], now_s: float) -> None:
         late = {job for job in jobs if job.deadline_s <= now_s}
@@ -243,7 +264,7 @@ class Batcher:
 
     def _check_open(self) -> asyncio.AbstractEventLoop:
         if self._refusal is not None or self._loop is None:
-            raise Unavailable(f"not accepting work: {self._refusal}")
+            raise self._refuse_with(f"not accepting work: {self._refusal}")
         return self._loop
 
     def _admit(self, jobs: int, tokens: int) -> None:
@@ -257,8 +278,8 @@ class Batcher:
             self._telemetry.jobs_shed_total.inc(jobs)
             raise Overloaded(queued, limit, retry_after_s(queued, self.status().rate_tokens_per_s))
 
-    def _close(self) -> None:
-        self._refusal = "no lane is alive; see the log and restart the service"
+    def _close(self, refusal: str, refuse_with: type[Unavailable] = Unavailable) -> None:
+        self._refusal, self._refuse_with = refusal, refuse_with
         self._fail_all()
 
     def _fail_all(self) -> None:
@@ -267,15 +288,8 @@ class Batcher:
         if self._loop is None or self._loop.is_closed():
             self._open.clear()  # futures of a closed loop cannot end, and nobody can wait for them
             return
-        left = list(self._open)
-        self._settle(left, [Unavailable(f"not answered: {self._refusal}") for _ in left], self._clock())
-
-    def _set_alarm(self, at_s: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm, self._alarm_s = None, at_s
-        if self._loop is not None and at_s < math.inf:
-            self._alarm = self._loop.call_later(max(0.0, at_s - self._clock()), self.expire)
+        errors = [self._refuse_with(f"not answered: {self._refusal}") for _ in self._open]
+        self._settle(list(self._open), errors, self._clock())
 
     async def _wait_ended(self) -> None:
         if self._open:

@@ -2,8 +2,9 @@
 
 Where an error arises decides who sees it:
 
-    prepare, forward, finish     Exception      the batch is halved until the culprit stands alone
-    classify, our own code       anything       the lane dies: its jobs get Unavailable, it starts again
+    prepare, forward, finish     Exception      the batch is halved until the culprit stands alone; out of memory too
+    prepare, forward, finish     a dead context the lane dies for good and all jobs fail: only a new process can go on
+    our own code                 anything       the lane dies: its jobs get Unavailable, it starts again
     anywhere                     BaseException  the same
 """
 
@@ -11,15 +12,15 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backend.batching.job import Job
-from backend.batching.policy import halves
-from backend.errors import FinanciaError, InferenceFailed
+from backend.batching.verdict import verdict
+from backend.device.split import in_parts, let_go
+from backend.errors import DeviceLost, DoesNotFit, FinanciaError
 from backend.ml.engine import Engine
 from backend.telemetry import log_event
 
@@ -28,17 +29,22 @@ logger = logging.getLogger(__name__)
 DEATHS_MAX = 3  # in a row, without a good batch between them; then the lane stays down and readiness shows it
 
 Clock = Callable[[], float]
-Classify = Callable[[Exception], FinanciaError]
 
 
 @dataclass(slots=True)
 class Batch:
     """Jobs of one engine that run together, from being taken to their answers."""
 
-    engine: Engine
+    engine: Engine  # as it stands on the lane's device
     jobs: list[Job]
     output: Any = None  # what forward returned
     failure: FinanciaError | None = None  # why prepare, forward or finish failed for the batch as a whole
+    misses: int = 0  # times that it, or a part of it, ran out of the device's memory
+
+    @property
+    def costs(self) -> list[int]:
+        """Of its jobs."""
+        return [job.cost for job in self.jobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +61,17 @@ class Outcome:
 class Work(Protocol):
     """Where a lane takes its batches and leaves its outcomes; called on the lane's thread."""
 
-    def take(self) -> Batch | None:
+    def take(self, device_index: int) -> Batch | None:
         """Wait for a batch; None means stop."""
 
-    def take_now(self) -> Batch | None:
+    def take_now(self, device_index: int) -> Batch | None:
         """A batch if one waits, without waiting for it."""
 
     def report(self, outcome: Outcome) -> None:
         """Hand over a batch that has ended."""
 
-    def lost(self, lane: Lane, jobs: Sequence[Job]) -> None:
+    def lost(self, lane: Lane, jobs: Sequence[Job], error: BaseException) -> None:
         """Hand over the jobs of a lane that died; ``lane.alive`` says whether it starts again."""
-
-
-def inference_failed(error: Exception) -> FinanciaError:
-    """What the one job that cannot be run gets: our errors as they are, others as InferenceFailed from their cause."""
-    if isinstance(error, FinanciaError):
-        return error
-    failure = InferenceFailed(f"the model failed on this input ({type(error).__name__})")
-    failure.__cause__ = error
-    return failure
 
 
 def results_of(batch: Batch) -> Sequence[Any]:
@@ -92,14 +89,14 @@ class Lane:
     and launched before the previous is finished, so that an asynchronous device never waits for the host.
 
     Args:
-        classify: turns a failure of the engine into the error of the job at fault. It may raise instead
-            (a lost device), which ends the lane.
+        device_index: which of the placement's devices it owns a slot of.
     """
 
-    def __init__(self, index: int, work: Work, *, depth: int, clock: Clock, classify: Classify) -> None:
+    def __init__(self, index: int, work: Work, *, depth: int, clock: Clock, device_index: int = 0) -> None:
         self.index = index
+        self.device_index = device_index
         self.alive = False
-        self._work, self._depth, self._clock, self._classify = work, depth, clock, classify
+        self._work, self._depth, self._clock = work, depth, clock
         self._flights: deque[Batch] = deque()  # taken and not yet reported, oldest first
         self._landed_s = 0.0
         self._deaths = 0
@@ -133,7 +130,8 @@ class Lane:
 
     def _serve(self) -> None:
         while True:
-            batch = self._work.take_now() if self._flights else self._work.take()
+            take = self._work.take_now if self._flights else self._work.take
+            batch = take(self.device_index)
             if batch is None and not self._flights:
                 return
             if batch is not None:
@@ -148,13 +146,15 @@ class Lane:
             prepared = batch.engine.prepare([job.payload for job in batch.jobs])
             batch.output = batch.engine.forward(prepared)
         except Exception as error:  # noqa: BLE001 - the lane is a border: any engine, any error
-            batch.failure = self._judge(error, batch.jobs)
+            batch.failure = self._judge(error, batch, batch.costs)
 
     def _land(self, batch: Batch) -> None:
         values = self._finish(batch)
         failure, batch.failure, batch.output = batch.failure, None, None  # the device's memory is free from here
-        if failure is not None:
-            values = self._isolate(batch.engine, batch.jobs, failure)
+        if failure is None:
+            batch.engine.room.succeeded(max(batch.costs), len(batch.jobs))
+        else:
+            values = self._isolate(batch, failure)
         finished_s = self._clock()
         busy_s = finished_s - max(self._landed_s, batch.jobs[0].started_s)
         self._landed_s = finished_s
@@ -167,35 +167,46 @@ class Lane:
         try:
             return results_of(batch)
         except Exception as error:  # noqa: BLE001 - the same border
-            batch.failure = self._judge(error, batch.jobs)
+            batch.failure = self._judge(error, batch, batch.costs)
             return ()
 
-    def _isolate(self, engine: Engine, jobs: Sequence[Job], failure: FinanciaError) -> list[Any]:
-        if len(jobs) == 1:
+    def _isolate(self, batch: Batch, failure: FinanciaError) -> Sequence[Any]:
+        if len(batch.jobs) == 1:
             return [failure]
         del failure  # it may hold the failed batch's memory
-        return [value for half in halves(jobs) for value in self._retry(engine, half)]
 
-    def _retry(self, engine: Engine, jobs: Sequence[Job]) -> Sequence[Any]:
-        batch = Batch(engine, list(jobs))
-        self._launch(batch)
-        results = self._finish(batch)
-        batch.output = None
-        return results if batch.failure is None else self._isolate(engine, jobs, batch.failure)
+        def judge(error: Exception, jobs: Sequence[Job]) -> FinanciaError:
+            return self._judge(error, batch, [job.cost for job in jobs])
 
-    def _judge(self, error: Exception, jobs: Sequence[Job]) -> FinanciaError:
+        def run(jobs: Sequence[Job]) -> Sequence[Any]:
+            return _run_now(Batch(batch.engine, list(jobs)))
+
+        middle = len(batch.jobs) // 2
+        return [value for half in (batch.jobs[:middle], batch.jobs[middle:]) for value in in_parts(half, run, judge)]
+
+    def _judge(self, error: Exception, batch: Batch, costs: list[int]) -> FinanciaError:
         # Payloads are token ids and pixels, never texts, so the engine's message cannot quote a document.
-        level = logging.ERROR if len(jobs) == 1 else logging.WARNING
-        log_event(logger, level, "engine failed", engine=jobs[0].engine.name, jobs=len(jobs), error=repr(error))
+        level = logging.ERROR if len(costs) == 1 else logging.WARNING
+        log_event(logger, level, "engine failed", engine=batch.engine.name, jobs=len(costs), error=repr(error))
         logger.debug("engine failed", exc_info=error)
-        failure = self._classify(error)
-        traceback.clear_frames(error.__traceback__)  # frees the tensors of the failed run before it is tried again
+        failure = verdict(error, costs)
+        let_go(error)
+        if isinstance(failure, DoesNotFit):
+            batch.misses += 1
+            batch.engine.room.missed(max(costs), len(costs))
         return failure
 
     def _die(self, error: BaseException) -> None:
         self._deaths += 1
-        self.alive = self._deaths < DEATHS_MAX
+        self.alive = self._deaths < DEATHS_MAX and not isinstance(error, DeviceLost)
         jobs = [job for batch in self._flights for job in batch.jobs]
         self._flights.clear()
         logger.critical("lane died", exc_info=error, extra={"fields": {"lane": self.index, "starts_again": self.alive}})
-        self._work.lost(self, jobs)
+        self._work.lost(self, jobs, error)
+
+
+def _run_now(batch: Batch) -> Sequence[Any]:
+    """A part of a failed batch, from its payloads to its results."""
+    engine = batch.engine
+    batch.output = engine.forward(engine.prepare([job.payload for job in batch.jobs]))
+    return results_of(batch)

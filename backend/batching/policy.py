@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
 
 from backend.batching.job import Priority
-
-T = TypeVar("T")
+from backend.ml.engine import Capacity, any_number
 
 # Candidates looked at, in batches' worth: enough neighbours of every length to pack tightly, yet the work per job that
 # leaves is constant however many wait. infinity sorts up to 8 batches too (research/serving.md §2.3).
@@ -65,14 +63,18 @@ def window_jobs(head_cost: int, budget: int) -> int:
     return min(WINDOW_JOBS_MAX, WINDOW_BATCHES * max(1, budget // max(1, head_cost)))
 
 
-def next_batch(costs: Sequence[int], budget: int, padding_cost: float = 1.0) -> list[int]:
+def next_batch(
+    costs: Sequence[int], budget: int, padding_cost: float = 1.0, capacity: Capacity = any_number
+) -> list[int]:
     """Which of the waiting jobs should run together now, as ascending indices.
 
     The first (the oldest) always goes, even over the budget: refusing it is admission's business. Others of
     about its length join, the closest first and the older first among equals, while the padded batch
-    (longest x count) stays within ``budget`` and what its padding costs within a 32nd of that.
+    (longest x count) stays within ``budget``, what its padding costs within a 32nd of that, and the whole within
+    the device's memory.
 
     Args:
+        capacity: how many jobs as long as the longest fit the memory; learnt (device/limits.py).
         costs: cost of each job in arrival order, one engine's and one priority's, unwanted ones already dropped.
         padding_cost: of a padded token, as a part of a real one's: 1 where the whole model pads, about 0.1 where
             attention alone does. Over HTTP, 32 clients: 506 texts/s where 1 gave 490 (docs/engine.md).
@@ -86,10 +88,11 @@ def next_batch(costs: Sequence[int], budget: int, padding_cost: float = 1.0) -> 
         count = len(chosen) + 1
         if longest * count > budget:
             break
-        padded = max(longest, costs[index]) * count
-        if padded <= budget and (padded - total - costs[index]) * padding_cost <= allowed:
+        widest = max(longest, costs[index])
+        padded = widest * count
+        if padded <= budget and (padded - total - costs[index]) * padding_cost <= allowed and count <= capacity(widest):
             chosen.append(index)
-            longest, total = max(longest, costs[index]), total + costs[index]
+            longest, total = widest, total + costs[index]
     return sorted(chosen)
 
 
@@ -138,9 +141,3 @@ def retry_after_s(queued: int, rate_per_s: float) -> float:
     if rate_per_s <= 0:
         return RETRY_UNKNOWN_S
     return min(RETRY_MAX_S, max(RETRY_MIN_S, queued / rate_per_s))
-
-
-def halves(jobs: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """A failed batch in two, in order; repeated, the culprit stands alone after log2(jobs) steps."""
-    middle = len(jobs) // 2
-    return jobs[:middle], jobs[middle:]

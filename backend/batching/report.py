@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from backend.batching.lane import Outcome
+from backend.errors import DoesNotFit
 from backend.telemetry import Telemetry
 
 
@@ -22,11 +23,12 @@ class BatcherStatus:
     running_s: float  # age of the oldest batch on a lane; grows when an engine hangs
     last_batch_age_s: float | None  # since a batch last gave a result; None before the first
     rate_tokens_per_s: float  # all lanes together; 0 before the first batch
+    device_fault: str = ""  # why a device is lost for good; the process is about to end
 
 
 def count_batch(telemetry: Telemetry, outcome: Outcome, *, tokens: int, failed: int) -> None:
     """Count one batch. ``tokens``: real ones of all its jobs; ``failed``: jobs that got an error."""
-    costs, engine = [job.cost for job in outcome.batch.jobs], outcome.batch.engine.name
+    costs, engine = outcome.batch.costs, outcome.batch.engine.name
     padded = max(1, max(costs) * len(costs))
     telemetry.batch_jobs.observe(len(costs))
     telemetry.batch_tokens.observe(tokens)
@@ -36,6 +38,10 @@ def count_batch(telemetry: Telemetry, outcome: Outcome, *, tokens: int, failed: 
         telemetry.batch_failures_total.inc()
     if failed:
         telemetry.jobs_failed_total.inc(failed)
+    if outcome.batch.misses:
+        refused = sum(isinstance(value, DoesNotFit) for value in outcome.values)
+        telemetry.oom_recoveries_total.labels(engine, "split").inc(outcome.batch.misses - refused)
+        telemetry.oom_recoveries_total.labels(engine, "refused").inc(refused)
 
 
 def show_gauges(telemetry: Telemetry, status: Callable[[], BatcherStatus]) -> None:

@@ -56,13 +56,13 @@ class WaitingJobs:
         job.priority = priority
         self.add([job], job.cost)
 
-    def take(self, now_s: float, idle_lanes: int) -> Taken:
-        """Remove the jobs that a free lane should run now, and the unwanted ones met on the way."""
+    def take(self, now_s: float, idle_lanes: int, device_index: int = 0) -> Taken:
+        """Remove the jobs that a free lane of that device should run now, and the unwanted ones met on the way."""
         taken = Taken()
         for key in list(self._rows):
             self._drop_unwanted_heads(key, now_s, taken)
         if self._rows:
-            self._cut(self._next_key(now_s), now_s, idle_lanes, taken)
+            self._cut(self._next_key(now_s), now_s, idle_lanes, device_index, taken)
         for job in (*taken.jobs, *taken.dropped):
             self.jobs -= 1
             self.tokens -= job.cost
@@ -91,17 +91,20 @@ class WaitingJobs:
         self._bulk_went_last = key[1] is Priority.BULK
         return key
 
-    def _cut(self, key: tuple[int, Priority], now_s: float, idle_lanes: int, taken: Taken) -> None:
+    def _cut(self, key: tuple[int, Priority], now_s: float, idle_lanes: int, device_index: int, taken: Taken) -> None:
         row = self._rows[key]
         head = row[0]
-        budget = share(head.engine.budget, self.tokens, idle_lanes)
+        engine = head.engine.on(device_index)
+        budget = share(engine.budget, self.tokens, idle_lanes)
         looked_at = [row.popleft() for _ in range(min(len(row), window_jobs(head.cost, budget)))]
         wanted = [job for job in looked_at if job.is_wanted(now_s)]
         if len(wanted) < len(looked_at):
             taken.dropped += set(looked_at).difference(wanted)
         if wanted:  # the head's caller may leave while we look
             costs = [job.cost for job in wanted]
-            taken.jobs = [wanted[index] for index in next_batch(costs, budget, head.engine.padding_cost)]
+            taken.jobs = [
+                wanted[index] for index in next_batch(costs, budget, engine.padding_cost, engine.room.capacity())
+            ]
         if len(taken.jobs) < len(wanted):
             going = set(taken.jobs)
             row.extendleft(job for job in reversed(wanted) if job not in going)

@@ -11,6 +11,7 @@ from backend.device.facts import DeviceType, MachineFacts
 from backend.device.plan import Placement
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
+from backend.models.fit import check_fit
 from backend.models.spec import ModelSpec
 
 Precision = Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"]
@@ -46,11 +47,19 @@ def candidates(facts: MachineFacts, placement: Placement, precision: Precision, 
     torch is measured on a CPU only when asked for, or when nothing else is installed: its import costs
     seconds and 300 MiB, and it won on no machine measured (DESIGN §5, docs/engine.md).
     """
-    everything = _on_gpu(facts, placement) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
+    everything = _on_gpu(placement) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
     dtypes = _PRECISIONS.get(precision, (precision,))
     return [
         one for one in everything if one.dtype in dtypes and runtime in ("auto", one.runtime) and installed(one.runtime)
     ]
+
+
+def why_none(placement: Placement) -> str:
+    """Why no candidate was left, for the error that stops the start."""
+    if placement.type is not DeviceType.CPU:
+        kept = f"on {placement.device} torch runs {', '.join(placement.dtypes)}"
+        return f"{kept}; RUNTIME=onnx and openvino are for CPUs: set DEVICE=cpu, or RUNTIME=auto and PRECISION=auto"
+    return "no such runtime is installed, or this processor lacks the arithmetic"
 
 
 def fallback(precision: Precision, runtime: Runtime) -> list[Candidate]:
@@ -76,6 +85,8 @@ def load_encoder(spec: ModelSpec, candidate: Candidate, placement: Placement) ->
         return OnnxEncoder(spec, dtype=candidate.dtype, threads=placement.threads)
     from backend.models.torch_encoder import TorchEncoder
 
+    if placement.type is not DeviceType.CPU:
+        check_fit(spec, candidate.dtype, placement)
     return TorchEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
 
 
@@ -102,7 +113,5 @@ def _on_cpu(facts: MachineFacts, runtime: Runtime) -> list[Candidate]:
     return [one for one in everything if one.dtype != "bf16" or native_bf16]  # emulated bf16 is slower than fp32
 
 
-def _on_gpu(facts: MachineFacts, placement: Placement) -> list[Candidate]:
-    index = int(placement.device.partition(":")[2] or 0)
-    half = ("bf16", "fp16") if facts.gpus[index].bf16 else ("fp16",)
-    return [Candidate("torch", dtype) for dtype in (*half, "fp32")]
+def _on_gpu(placement: Placement) -> list[Candidate]:
+    return [Candidate("torch", dtype) for dtype in placement.dtypes]

@@ -8,14 +8,25 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from backend.device.facts import DeviceType, MachineFacts
+from backend.device.faults import FaultKind, classify
 from backend.device.plan import Placement
+from backend.device.precision import DtypeChoice, for_model
 from backend.device.profile import TunedSettings, fingerprint
 from backend.errors import ModelUnavailable
 from backend.models.bench import Bench
 from backend.models.encoder import Encoder, Vectors
 from backend.models.fidelity import AUTO, FAST, Bar, Fidelity, compare, fault
 from backend.models.probe import probe_texts
-from backend.models.runtimes import Candidate, Precision, Runtime, candidates, fallback, load_encoder, versions
+from backend.models.runtimes import (
+    Candidate,
+    Precision,
+    Runtime,
+    candidates,
+    fallback,
+    load_encoder,
+    versions,
+    why_none,
+)
 from backend.models.spec import ModelSpec
 from backend.models.tokens import TextTokenizer
 from backend.telemetry import log_event
@@ -82,7 +93,8 @@ class Selector:
 
     def _key(self, spec: ModelSpec, wish: Wish) -> str:
         facts = self._facts
-        machine = (facts.cpu_name, facts.cpu_flags, [asdict(gpu) for gpu in facts.gpus])
+        cards = [(gpu.uuid, gpu.name, gpu.total_bytes, gpu.capability) for gpu in facts.usable]
+        machine = (facts.cpu_name, facts.cpu_flags, cards, facts.driver.version)
         place = (self._placement.device, self._placement.lanes, self._placement.threads)
         return fingerprint(
             {"model": spec.sha256, "wish": asdict(wish), "machine": machine, "place": place, "versions": versions()}
@@ -109,8 +121,8 @@ class Selector:
         encoders, faults = self._load_any(spec, wish)
         reference = bench.vectors(self._reference(spec, encoders))
         rows = [_measure(name, encoder, bench, reference, wish.bar) for name, encoder in encoders.items()]
-        best = _best(rows, spec, wish)
-        speeds = {size: bench.speed(encoders[best.candidate], size) for size in others}
+        best = _best(rows, spec, wish, self._placement)
+        speeds = {size: _speed(bench, encoders[best.candidate], size) for size in others}
         choice = _choice(best, {first: best.tokens_per_s, **speeds}, [*rows, *faults], wish)
         self._kept.save(key, asdict(replace(choice, why=(*choice.why, "kept from an earlier start"))))
         return encoders[best.candidate], choice
@@ -122,13 +134,25 @@ class Selector:
 
     def _load_any(self, spec: ModelSpec, wish: Wish) -> tuple[dict[str, Encoder], list[Measured]]:
         names = candidates(self._facts, self._placement, wish.precision, wish.runtime)
+        names, unfit = self._bearable(spec, names, wish)
         encoders, faults = self._load_all(spec, names)
-        if not encoders:
+        faults += unfit
+        if not encoders and self._placement.type is DeviceType.CPU:
             encoders, more = self._load_all(spec, fallback(wish.precision, wish.runtime))
             faults += more
         if not encoders:
-            raise _nothing_left(spec, wish, faults)
+            raise _nothing_left(spec, wish, faults, self._placement)
         return encoders, faults
+
+    def _bearable(
+        self, spec: ModelSpec, names: Sequence[Candidate], wish: Wish
+    ) -> tuple[list[Candidate], list[Measured]]:
+        """The candidates less what this model is known not to bear; an explicit dtype is measured whatever is known."""
+        if self._placement.type is DeviceType.CPU or wish.precision not in ("auto", "fast"):
+            return list(names), []
+        known = for_model(DtypeChoice(self._placement.dtypes, ""), spec.shape.family, spec.stored_dtype)
+        unfit = [Measured(str(name), 0.0, None, known.why) for name in names if name.dtype not in known.dtypes]
+        return [name for name in names if name.dtype in known.dtypes], unfit
 
     def _load_all(self, spec: ModelSpec, names: Sequence[Candidate]) -> tuple[dict[str, Encoder], list[Measured]]:
         encoders: dict[str, Encoder] = {}
@@ -157,16 +181,27 @@ def _measure(name: str, encoder: Encoder, bench: Bench, reference: Vectors, bar:
         return Measured(name, 0.0, None, f"fails: {error}")
 
 
-def _best(rows: Sequence[Measured], spec: ModelSpec, wish: Wish) -> Measured:
+def _speed(bench: Bench, encoder: Encoder, budget: int) -> float:
+    """Tokens a second; 0 where batches of that budget do not fit the device."""
+    try:
+        return bench.speed(encoder, budget)
+    except (RuntimeError, MemoryError) as error:
+        if classify(error).kind is not FaultKind.OUT_OF_MEMORY:
+            raise
+        log_event(_log, logging.WARNING, "the device is too small for this budget", budget=budget)
+        return 0.0
+
+
+def _best(rows: Sequence[Measured], spec: ModelSpec, wish: Wish, placement: Placement) -> Measured:
     """The fastest that passes; where none does (an explicit precision), the fastest that runs."""
     running = [row for row in rows if row.fidelity is not None]
     if not running:
-        raise _nothing_left(spec, wish, rows)
+        raise _nothing_left(spec, wish, rows, placement)
     return max([row for row in running if not row.fault] or running, key=lambda row: row.tokens_per_s)
 
 
-def _nothing_left(spec: ModelSpec, wish: Wish, rows: Sequence[Measured]) -> ModelUnavailable:
-    reasons = "; ".join(f"{row.candidate}: {row.fault}" for row in rows) or "no such runtime is installed"
+def _nothing_left(spec: ModelSpec, wish: Wish, rows: Sequence[Measured], placement: Placement) -> ModelUnavailable:
+    reasons = "; ".join(f"{row.candidate}: {row.fault}" for row in rows) or why_none(placement)
     wished = f"PRECISION={wish.precision} RUNTIME={wish.runtime}"
     return ModelUnavailable(f"{wished} leaves nothing to serve {spec.name} with: {reasons}")
 

@@ -54,6 +54,7 @@ class ModelSpec:
     normalize: bool
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
+    stored_dtype: str | None = None  # of the weights as config.json has it, e.g. "bfloat16"; None where it says nothing
 
     @property
     def width(self) -> int:
@@ -82,7 +83,15 @@ def read_spec(folder: Path, *, name: str, source: str, revision: str, sha256: st
         normalize="Normalize" in modules,
         prompts=prompts.get("prompts") or {},
         default_prompt=prompts.get("default_prompt_name"),
+        stored_dtype=_stored_dtype(folder),
     )
+
+
+def _stored_dtype(folder: Path) -> str | None:
+    """``dtype``, which older versions of transformers call ``torch_dtype``."""
+    config = _json(folder / "config.json", {})
+    stored = config.get("dtype") or config.get("torch_dtype")
+    return str(stored) if stored else None
 
 
 def read_shape(folder: Path) -> EncoderShape:

@@ -32,11 +32,13 @@ class TorchEncoder:
             torch.set_num_threads(threads)
         model = _load(spec, _DTYPES[dtype])
         self._model = model.eval().to(self._device)
+        # MPS keeps a compiled graph for every shape it has met and never lets one go (pytorch#132596).
+        self._length_multiple = 64 if self._device.type == "mps" else 1
         self._padding_id = int(getattr(model.config, "pad_token_id", None) or 0)
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
-        """Pack without rounding."""
-        return pack(ids)
+        """Pack; lengths are rounded on Apple's GPUs only."""
+        return pack(ids, length_multiple=self._length_multiple)
 
     @torch.inference_mode()
     def forward(self, batch: TokenBatch) -> Tensor:

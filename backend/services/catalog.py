@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 
 from backend.device.plan import Placement
 from backend.errors import UnknownModel
-from backend.ml.embeddings import EmbeddingEngine
+from backend.ml.engine import Engine
+from backend.models.residence import Resident
 from backend.models.selection import Choice
 from backend.models.spec import ModelSpec
 from backend.models.tokens import TextTokenizer
@@ -19,12 +20,18 @@ class LoadedModel:
 
     spec: ModelSpec
     tokenizer: TextTokenizer
-    engine: EmbeddingEngine
+    engine: Engine
     placement: Placement
     choice: Choice
     names: tuple[str, ...]  # every name it answers to; the served one first
     created_s: float  # Unix time of loading, for OpenAI's list
     task: str = "embeddings"
+    residents: tuple[Resident, ...] = ()  # its stay in memory, one a device
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether a batch would find it in memory; an idle model comes back with the next one."""
+        return not self.residents or any(resident.is_loaded for resident in self.residents)
 
     @property
     def name(self) -> str:
@@ -60,6 +67,7 @@ class LoadedModel:
             "pooling": self.spec.pooling.value,
             "normalize": self.spec.normalize,
             "device": self.device,
+            "is_loaded": self.is_loaded,
             "choice": asdict(self.choice),
         }
 

@@ -16,7 +16,7 @@ from backend.batching.job import Priority
 from backend.cache.keys import CacheNamespace
 from backend.cache.store import CachedVector, VectorCache
 from backend.errors import DeadlineExceeded, InvalidField
-from backend.ml.embeddings import finished
+from backend.ml.embeddings import TASK, finished
 from backend.models.encoder import Vectors
 from backend.models.tokens import TokenPiece, Tokens, Truncate
 from backend.services.catalog import Catalog, LoadedModel
@@ -24,7 +24,6 @@ from backend.services.coalescing import Flight, Flights
 from backend.services.embedded import Embedded, EmbedOptions, Timing
 from backend.telemetry import Telemetry
 
-TASK = "embeddings"
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
 _INLINE_CHARS = 4_000
 _RECIPES_KEPT = 512  # distinct options seen lately

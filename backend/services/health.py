@@ -7,14 +7,13 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from backend.batching.batcher import Batcher
 from backend.batching.report import BatcherStatus
 from backend.cache.store import VectorCache
-from backend.device import monitor
-from backend.device.facts import MachineFacts
 from backend.errors import FinanciaError
 from backend.services.catalog import Catalog
 
@@ -39,17 +38,23 @@ class HealthService:
         catalog: Catalog,
         batcher: Batcher,
         cache: VectorCache,
-        facts: MachineFacts,
+        gpu_report: Callable[[], dict[str, Any]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._catalog, self._batcher, self._cache, self._facts, self._clock = catalog, batcher, cache, facts, clock
+        self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
+        self._gpu_report = gpu_report
         self._canary: asyncio.Task[str] | None = None
 
     async def ready(self) -> Readiness:
-        """Ready while lanes live and a batch succeeded lately or a canary succeeds now."""
+        """Ready while lanes live and a batch succeeded lately or a canary succeeds now.
+
+        An idle model that was unloaded is not called back for a probe: that would undo the unloading.
+        """
         status = self._batcher.status()
         faults = _faults(status)
+        if not self._catalog.embedding().is_loaded:
+            return Readiness(not faults, tuple(faults))
         if not faults and (status.last_batch_age_s is None or status.last_batch_age_s > FRESH_S):
             faults = [fault for fault in [await self._fly_canary()] if fault]
         return Readiness(not faults, tuple(faults))
@@ -59,7 +64,13 @@ class HealthService:
         model = self._catalog.embedding()
         return {
             "models": [
-                {"name": one.name, "task": one.task, "runtime": one.runtime, "dtype": one.dtype}
+                {
+                    "name": one.name,
+                    "task": one.task,
+                    "runtime": one.runtime,
+                    "dtype": one.dtype,
+                    "is_loaded": one.is_loaded,
+                }
                 for one in self._catalog.models()
             ],
             "device": {"device": model.device, "lanes": model.placement.lanes, "reason": model.placement.why[0]},
@@ -67,9 +78,9 @@ class HealthService:
             "cache": asdict(self._cache.status()),
         }
 
-    def gpu(self) -> dict[str, object]:
+    def gpu(self) -> dict[str, Any]:
         """The typed answer of GET /metrics/gpu: the same shape with and without a GPU."""
-        return monitor.snapshot(self._facts, self._catalog.embedding().placement)
+        return self._gpu_report()
 
     async def _fly_canary(self) -> str:
         """One canary at a time, shared by all probes that ask meanwhile."""
@@ -91,6 +102,8 @@ class HealthService:
 
 
 def _faults(status: BatcherStatus) -> list[str]:
+    if status.device_fault:
+        return [status.device_fault]
     faults = []
     if not status.lanes_alive:
         faults.append(f"none of {status.lanes} lanes is alive")

@@ -8,7 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.api.app import create_app
-from backend.api.routes.metrics import gpu_text
+from backend.device.monitor import DeviceMonitor
+from backend.device.plan import Wishes, place
+from backend.device.sources.simulated import MACHINES, facts, simulated
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 
@@ -105,41 +107,46 @@ async def test_gpu_metrics(client: httpx.AsyncClient, accept: str, expected: str
     if expected == "application/json":
         assert ("cpu", False, []) == tuple(response.json()[name] for name in ("device", "available", "gpus"))
     else:
-        assert 'financia_gpu_available{device="cpu"} 0.0' in response.text
+        assert 'financia_gpu_available{device="cpu",uuid=""} 0.0' in response.text
 
 
-def test_gpu_text() -> None:
-    """Numbers become gauges, one family each: of the device in use, then of each card; the rest is left out."""
-    cards = [
-        {
-            "index": index,
-            "name": "NVIDIA L4",
-            "uuid": f"GPU-{index}",
-            "total_bytes": 9,
-            "capability": (8, 9),
-            "bf16": True,
-        }
-        for index in range(2)
-    ]
-    report = {
-        "available": True,
-        "device": "cuda:1",
-        "reason": "most free memory",
-        "gpus": cards,
-        "memory": {"used_bytes": 5, "total_bytes": 9},
-    }
+def monitor_of(name: str) -> DeviceMonitor:
+    """The monitor of a service on a machine that is not here."""
+    machine, found = simulated(name), facts(name)
+    return DeviceMonitor(
+        found, [place(found, Wishes())], driver=machine.driver_source, torch_source=machine.torch_source
+    )
 
-    assert (
-        "# TYPE financia_gpu_available gauge\n"
-        'financia_gpu_available{device="cuda:1"} 1.0\n'
-        "# TYPE financia_gpu_memory_used_bytes gauge\n"
-        'financia_gpu_memory_used_bytes{device="cuda:1"} 5.0\n'
-        "# TYPE financia_gpu_memory_total_bytes gauge\n"
-        'financia_gpu_memory_total_bytes{device="cuda:1"} 9.0\n'
-        "# TYPE financia_gpu_card_total_bytes gauge\n"
-        'financia_gpu_card_total_bytes{index="0",name="NVIDIA L4",uuid="GPU-0"} 9.0\n'
-        'financia_gpu_card_total_bytes{index="1",name="NVIDIA L4",uuid="GPU-1"} 9.0\n'
-        "# TYPE financia_gpu_card_bf16 gauge\n"
-        'financia_gpu_card_bf16{index="0",name="NVIDIA L4",uuid="GPU-0"} 1.0\n'
-        'financia_gpu_card_bf16{index="1",name="NVIDIA L4",uuid="GPU-1"} 1.0\n'
-    ) == gpu_text(report)
+
+@pytest.mark.parametrize("name", MACHINES)
+async def test_gpu_metrics_of_every_machine(client: httpx.AsyncClient, services: FakeServices, name: str) -> None:
+    """What the monitor tells arrives as JSON, and as text that Prometheus' own parser reads."""
+    services.health.gpu = monitor_of(name).report  # type: ignore[method-assign]
+
+    body = (await client.get("/metrics/gpu")).json()
+    text = await client.get("/metrics/gpu", headers={"Accept": PROMETHEUS_ACCEPT})
+
+    families = {family.name: family for family in text_string_to_metric_families(text.text)}
+    assert CONTENT_TYPE_LATEST == text.headers["content-type"]
+    [available] = families["financia_gpu_available"].samples
+    assert (body["device"], float(body["available"])) == (available.labels["device"], available.value)
+    told = {sample.labels["uuid"] for sample in families["financia_gpu_info"].samples} if body["gpus"] else set()
+    assert {card["uuid"] for card in body["gpus"]} == told
+
+
+async def test_gpu_metrics_of_two_cards(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Readings by card, with identity in one series: the others join it by uuid."""
+    services.health.gpu = monitor_of("ada-and-blackwell").report  # type: ignore[method-assign]
+
+    body = (await client.get("/metrics/gpu")).json()
+    text = (await client.get("/metrics/gpu", headers={"Accept": "text/plain"})).text
+
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    used = {sample.labels["uuid"]: sample for sample in families["financia_gpu_memory_used_bytes"].samples}
+    names = {sample.labels["uuid"]: sample.labels["name"] for sample in families["financia_gpu_info"].samples}
+    assert 2 == len(body["gpus"])
+    for card in body["gpus"]:
+        assert card["memory"]["used_bytes"] == used[card["uuid"]].value
+        assert {"gpu": str(card["index"]), "uuid": card["uuid"]} == used[card["uuid"]].labels
+        assert card["name"] == names[card["uuid"]]
+    assert "counter" == families["financia_gpu_energy_joules"].type

@@ -7,8 +7,20 @@ import asyncio
 import pytest
 
 from backend.batching.lane import DEATHS_MAX
-from backend.errors import BadInput, InferenceFailed, Unavailable
-from tests.fakes import PATIENCE_S, AsyncEngine, EchoEngine, FailingEngine, GatedEngine, MiscountingEngine, NoisyEngine
+from backend.errors import BadInput, DeviceLost, DoesNotFit, InferenceFailed, Unavailable
+from backend.ml.replicas import Replicas
+from tests.fakes import (
+    PATIENCE_S,
+    AsyncEngine,
+    CrampedEngine,
+    EchoEngine,
+    FailingEngine,
+    GatedEngine,
+    MiscountingEngine,
+    NoisyEngine,
+    NotingRoom,
+    PlacedEngine,
+)
 
 
 async def ends(jobs):
@@ -81,20 +93,84 @@ async def test_our_own_errors_pass_as_they_are(make_batcher):
     assert answer is engine.error
 
 
-async def test_classify_decides_what_the_culprit_gets(make_batcher):
-    """The seam for out-of-memory handling: called for every failure, used for the lone one."""
-    seen = []
+@pytest.mark.parametrize("fits", [1, 2, 3, 7])
+async def test_out_of_memory_is_an_ordinary_event(make_batcher, value, fits):
+    """The batch is run in parts: everybody gets the result of an unlimited device, in order, and it is counted."""
+    engine = CrampedEngine(fits=fits, room=NotingRoom())
+    answers = await run(make_batcher(), engine, list(range(8)))
 
-    def classify(error):
-        seen.append(error)
-        return Unavailable("classified")
+    assert list(range(8)) == answers
+    assert (10, 8) == engine.room.misses[0]
+    assert len(engine.room.misses) == value("oom_recoveries_total", engine="cramped", action="split")
+    assert value("oom_recoveries_total", engine="cramped", action="refused") == 0
+    assert value("jobs_failed_total") == 0
 
-    engine = FailingEngine(poison=1)
-    answers = await run(make_batcher(classify=classify), engine, [0, 1])
 
-    assert answers[0] == 0
-    assert str(answers[1]) == "classified"
-    assert seen == [engine.error, engine.error]
+async def test_an_input_that_does_not_fit_alone(make_batcher, value):
+    """507 with the numbers, for that one input only."""
+    engine = CrampedEngine(fits=0, room=NotingRoom())
+    batcher = make_batcher()
+    (answer,) = await run(batcher, engine, ["huge"])
+
+    assert isinstance(answer, DoesNotFit)
+    assert "10 tokens" in str(answer)
+    assert "2.50 GiB" in str(answer)
+    assert [(10, 1)] == engine.room.misses
+    assert value("oom_recoveries_total", engine="cramped", action="refused") == 1
+    assert await run(batcher, EchoEngine(), ["next"]) == ["next"]
+
+
+async def test_what_was_learnt_is_kept_to(make_batcher):
+    """The next batch is as large as the room says, so that it does not run out again."""
+    engine = CrampedEngine(fits=2, room=NotingRoom(fits=2))
+    answers = await run(make_batcher(), engine, list(range(5)))
+
+    assert list(range(5)) == answers
+    assert not engine.room.misses
+    assert [(10, 2), (10, 2), (10, 1)] == engine.room.successes
+
+
+async def test_a_dead_context_ends_it_all(make_batcher, value):
+    """Nobody's input is at fault: all jobs get 503, new ones are refused, no lane starts again, and it is told why."""
+    batcher = make_batcher(lanes=2)
+    broken = FailingEngine(error=RuntimeError("CUDA error: an illegal memory access was encountered"), budget=20)
+    answers = await run(batcher, broken, list(range(6)))
+
+    assert {DeviceLost} == {type(answer) for answer in answers}
+    assert "illegal memory access" in await asyncio.wait_for(batcher.device_lost(), PATIENCE_S)
+    assert "illegal memory access" in batcher.status().device_fault
+    assert value("device_lost") == 1
+    assert value("lane_restarts_total") == 0
+    with pytest.raises(DeviceLost, match="illegal memory access"):
+        batcher.submit(EchoEngine(), ["x"], [1])
+
+
+async def test_our_own_error_from_a_dead_context(make_batcher):
+    """What raised it decides: an engine that wraps its faults must not hide that the device is gone."""
+    wrapped = InferenceFailed("the model failed")
+    wrapped.__cause__ = RuntimeError("CUDA error: device-side assert triggered")
+    answers = await run(make_batcher(), FailingEngine(error=wrapped), [1, 2])
+
+    assert [DeviceLost, DeviceLost] == [type(answer) for answer in answers]
+
+
+async def test_several_devices_pull_from_one_queue(make_batcher):
+    """Each lane runs the engine as it stands on its own device; a device that is busy takes nothing more."""
+    replicas = [PlacedEngine(device_index=index, budget=10) for index in range(2)]
+    engine, batcher = Replicas(replicas), make_batcher(devices=2)
+    first = batcher.submit(engine, [1, 2], [10, 10])
+    for replica in replicas:
+        assert await asyncio.to_thread(replica.entered.wait, PATIENCE_S)
+    replicas[1].gate.set()  # the other device stays busy
+    second = batcher.submit(engine, [3, 4], [10, 10])
+    assert [(1, 3), (1, 4)] == await ends(second)
+    replicas[0].gate.set()
+    answers = await ends(first)
+
+    assert [1, 2] == sorted(payload for _, payload in answers)
+    assert {0, 1} == {device for device, _ in answers}
+    assert 1 == len(replicas[0].batches)
+    assert 3 == len(replicas[1].batches)
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -109,17 +185,6 @@ async def test_a_lane_that_dies_starts_again(make_batcher, value, stage, depth):
     assert batcher.status().lanes_alive == 1
     assert value("lane_restarts_total") == 1
     assert value("jobs_failed_total") == 2
-
-
-async def test_classify_may_end_the_lane(make_batcher):
-    """A lost device is not one job's fault."""
-
-    def classify(error):
-        raise SystemExit("device lost") from error
-
-    answers = await run(make_batcher(classify=classify), FailingEngine(), [1, 2])
-
-    assert [Unavailable, Unavailable] == [type(answer) for answer in answers]
 
 
 async def test_a_lane_that_keeps_dying_stays_down(make_batcher, value):

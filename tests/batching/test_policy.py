@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backend.batching import policy
 from backend.batching.job import Priority
-from backend.batching.policy import Admission, Head, Rate, admit, halves, next_batch, next_row, retry_after_s, share
+from backend.batching.policy import Admission, Head, Rate, admit, next_batch, next_row, retry_after_s, share
 
 INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK
 
@@ -140,9 +140,14 @@ def test_rate_is_exact_after_the_first_batch():
 
 
 @pytest.mark.parametrize(
-    ("jobs", "expected"),
-    [([1, 2], ([1], [2])), ([1, 2, 3], ([1], [2, 3])), ([1, 2, 3, 4], ([1, 2], [3, 4]))],
+    ("costs", "fits", "expected"),
+    [
+        pytest.param([10, 10, 10, 10], {10: 2}, [0, 1], id="memory-before-the-budget"),
+        pytest.param([10, 10, 10, 10], {10: 9}, [0, 1, 2, 3], id="roomy"),
+        pytest.param([10, 11, 10, 10], {10: 3, 11: 1}, [0, 2, 3], id="a-longer-one-would-not-fit"),
+        pytest.param([10, 10], {10: 1}, [0], id="one-at-a-time"),
+    ],
 )
-def test_halves(jobs, expected):
-    """Two parts, neither empty, in order."""
-    assert expected == halves(jobs)
+def test_memory_limits_a_batch(costs, fits, expected):
+    """Jobs join while as many as long as the longest fit the device; the oldest goes whatever is said."""
+    assert expected == next_batch(costs, 1000, capacity=lambda longest: fits[longest])

@@ -19,6 +19,7 @@ from backend.ml.embeddings import EmbeddingEngine, finished
 from backend.models.encoder import Encoder, Vectors
 from backend.models.fidelity import BATCH_SINGLE_AT_LEAST, normalized
 from backend.models.probe import probe_texts
+from backend.models.residence import Pinned
 from backend.models.spec import Pooling
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 
@@ -42,7 +43,7 @@ def vectors(source: str | Path, encoder: Encoder, texts: Sequence[str]) -> Vecto
 
 
 def run(encoder: Encoder, ids: Sequence[np.ndarray], pooling: Pooling, *, normalize: bool = True) -> Vectors:
-    engine = EmbeddingEngine(encoder, pooling, budget=512)
+    engine = EmbeddingEngine(Pinned(encoder), pooling, budget=512)
     return finished(engine.finish(engine.forward(engine.prepare(ids))), dimensions=None, normalize=normalize)
 
 

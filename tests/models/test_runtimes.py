@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from backend.device.facts import DeviceType, GPUInfo, MachineFacts
-from backend.device.plan import Placement
+from backend.device.plan import Placement, Wishes, place, place_all
 from backend.errors import ModelUnavailable
 from backend.models import runtimes
-from backend.models.runtimes import Candidate, candidates, fallback, load_encoder
+from backend.models.runtimes import Candidate, candidates, fallback, load_encoder, why_none
 from tests.tiny_models import TinyModels, placement, spec_of
 
 OLD = ("avx2",)
@@ -93,19 +94,26 @@ def test_candidates_on_a_gpu(have, bf16, precision, runtime, expected):
     """Half precision by what the card has in hardware."""
     have(ALL)
     facts = machine(BF16, gpu(bf16=bf16), kind=DeviceType.CUDA)
-    place = Placement("cuda:0", 1, 1, 2, ("asked for",))
 
-    assert expected == set(candidates(facts, place, precision, runtime))
+    assert expected == set(candidates(facts, place(facts, Wishes()), precision, runtime))
 
 
-def test_the_placements_own_card_decides(have):
-    """Of two cards the one that was chosen is asked for bf16."""
+def test_what_all_cards_have_decides(have):
+    """One text must get one vector whichever card is free: bf16 only where every card has it."""
     have(ALL)
-    facts = machine(BF16, gpu(bf16=True), gpu(bf16=False), kind=DeviceType.CUDA)
+    facts = machine(BF16, gpu(bf16=True), replace(gpu(bf16=False), index=1, uuid="GPU-2"), kind=DeviceType.CUDA)
 
-    found = candidates(facts, Placement("cuda:1", 1, 1, 2, ("asked for",)), "auto", "auto")
+    found = [candidates(facts, each, "auto", "auto") for each in place_all(facts, Wishes("cuda:all"))]
 
-    assert {T16, T32} == set(found)
+    assert [{T16, T32}] * 2 == [set(one) for one in found]
+
+
+def test_nothing_for_a_gpu_says_why():
+    """RUNTIME=onnx on a card is a wish that cannot be, not a package that is absent."""
+    on_card = Placement("cuda:0", 1, 1, 2, ("asked for",), dtypes=("bf16", "fp32"))
+
+    assert "on cuda:0 torch runs bf16, fp32; RUNTIME=onnx and openvino are for CPUs" in why_none(on_card)
+    assert "no such runtime is installed" in why_none(placement())
 
 
 @pytest.mark.parametrize(

@@ -362,9 +362,41 @@ def test_a_gpu(workshop, select):
     workshop.has("torch fp16", 1.9e6, noise=0.001)
     workshop.has("torch fp32", 4e5)
     facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**36, (9, 0), bf16=True),), gpu_type=DeviceType.CUDA)
-    _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",)))
+    _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32")))
 
     assert ("torch", "bf16", 8192) == (choice.runtime, choice.dtype, choice.budget)
+
+
+def test_a_model_that_cannot_bear_fp16(workshop, select):
+    """Weights stored as bf16 leave fp16's range: not measured on a card without bf16, and the table says why."""
+    workshop.has("torch fp16", 2e6, noise=0.001)
+    workshop.has("torch fp32", 4e5)
+    card = GPUInfo(0, "a card", "GPU-1", 2**36, (7, 5), bf16=False)
+    on_card = Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("fp16", "fp32"))
+    facts = replace(FACTS, gpus=(card,), gpu_type=DeviceType.CUDA)
+    _, choice = select(facts=facts, place=on_card, stored_dtype="bfloat16")
+    _, asked_for = select(Wish(precision="fp16"), facts=facts, place=on_card, stored_dtype="bfloat16")
+
+    assert "fp32" == choice.dtype
+    assert "stored as bf16" in {row.candidate: row.fault for row in choice.measured}["torch fp16"]
+    assert "fp16" == asked_for.dtype
+
+
+def test_budgets_that_do_not_fit_the_card(workshop, select, monkeypatch):
+    """Too large a batch while measuring costs that budget, not the start."""
+    workshop.has("torch fp32", 4e5, budgets={8192: 1.5, 32768: 9.0})
+    speed = bench.Bench.speed
+
+    def cramped(self, encoder, budget=None):
+        if budget == 32768:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.50 GiB")
+        return speed(self, encoder, budget)
+
+    monkeypatch.setattr(bench.Bench, "speed", cramped)
+    facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (7, 5), bf16=False),), gpu_type=DeviceType.CUDA)
+    _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",)))
+
+    assert 8192 == choice.budget
 
 
 # The file

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from backend.device.facts import probe
-from backend.errors import DeviceUnavailable
+from backend.errors import DeviceLost, DeviceUnavailable
+from backend.models.residence import Resident
 from backend.services.health import CANARY_S, FRESH_S, HUNG_S, HealthService
 from tests.fakes import ManualClock
 from tests.services.house import FailingVectorEngine, GatedVectorEngine, House, NanEngine, VectorEngine
@@ -21,8 +22,9 @@ def health(build, clock: ManualClock) -> Callable[..., tuple[HealthService, Hous
 
     def make(engine, **options) -> tuple[HealthService, House]:
         house = build(engine, **options)
-        facts = probe(look_for_gpu=False)
-        return HealthService(house.catalog, house.batcher, house.cache, facts, clock=clock), house
+        return HealthService(
+            house.catalog, house.batcher, house.cache, lambda: {"available": False}, clock=clock
+        ), house
 
     return make
 
@@ -211,4 +213,30 @@ async def test_reports_are_ready_for_json(health):
 
     assert {"models", "device", "lanes", "cache"} == set(report)
     assert "sentence-transformers/all-MiniLM-L6-v2" == report["models"][0]["name"]
-    assert (False, "cpu") == (gpu["available"], gpu["type"])
+    assert {"available": False} == gpu
+
+
+async def test_a_lost_device_is_not_ready(health):
+    """From the failing batch on, without waiting for a canary, and with the reason."""
+    service, house = health(FailingVectorEngine(error=RuntimeError("CUDA error: an illegal memory access")))
+    with pytest.raises(DeviceLost):
+        await house.service.embed(["la factura"])
+
+    found = await service.ready()
+
+    assert not found.ready
+    assert "illegal memory access" in found.reasons[0]
+
+
+async def test_an_idle_model_is_not_called_back_by_a_probe(health, clock):
+    """Unloaded is ready: the next request loads it. A probe every few seconds must not."""
+    service, house = health(VectorEngine())
+    resident = Resident(VectorEngine(), VectorEngine, name="m")
+    house.catalog._embedding = replace(house.catalog.embedding(), residents=(resident,))
+    clock.advance(10 * FRESH_S)
+    resident.unload()
+
+    assert (await service.ready()).ready
+    assert not house.computed
+    assert not resident.is_loaded
+    assert not service.report()["models"][0]["is_loaded"]

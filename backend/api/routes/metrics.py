@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer
 from backend.api.deps import exchange_of, services_of
 from backend.api.routes.plain import get
+from backend.device.watch.gpu_readings import readings
+from backend.telemetry import render_readings
 
 _TEXT = "text/plain"
 _EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # what Telemetry.render writes; a test holds it to that
-_PREFIX = "financia_gpu_"
 
 
 async def metrics(request: Request) -> Response:
@@ -23,13 +21,15 @@ async def metrics(request: Request) -> Response:
 
 
 async def gpu_metrics(request: Request) -> Response:
-    """The accelerator: memory, use, temperature, power. Without one the answer has the same fields and says why.
+    """The accelerators: memory, use, temperature, power, errors, processes, and how much more fits.
 
-    JSON, unless `Accept` names `text/plain` or OpenMetrics and not JSON, as Prometheus does.
+    `gpus` are the cards of the machine, `devices` what this service computes on, a CPU too; without a GPU the answer
+    has the same fields and says why. What nobody can tell is null, never 0. JSON, unless `Accept` names `text/plain`
+    or OpenMetrics and not JSON, as Prometheus does.
     """
     report = services_of(request).health.gpu()
     if _wants_text(exchange_of(request).headers.get(b"accept", b"")):
-        return Response(gpu_text(report), media_type=_EXPOSITION)
+        return Response(render_readings(readings(report)), media_type=_EXPOSITION)
     return json_answer(report)
 
 
@@ -38,24 +38,42 @@ def _wants_text(accept: bytes) -> bool:
     return b"application/json" not in accept and (b"text/plain" in accept or b"openmetrics-text" in accept)
 
 
-def gpu_text(report: Mapping[str, Any]) -> str:
-    """The report's numbers as gauges, one family a field: those of the device in use, then those of each GPU."""
-    in_use = f'{{device="{report["device"]}"}}'
-    samples = [("available", in_use, float(report["available"]))]
-    samples += [(f"memory_{name}", in_use, float(value)) for name, value in report["memory"].items()]
-    for gpu in report["gpus"]:
-        labels = f'{{index="{gpu["index"]}",name="{gpu["name"]}",uuid="{gpu["uuid"]}"}}'
-        samples += [(f"card_{name}", labels, float(value)) for name, value in gpu.items() if _is_gauge(name, value)]
-    families: dict[str, list[str]] = {}
-    for name, labels, value in samples:
-        families.setdefault(name, []).append(f"{_PREFIX}{name}{labels} {value}")
-    lines = [f"# TYPE {_PREFIX}{name} gauge\n" + "\n".join(rows) for name, rows in families.items()]
-    return "\n".join([*lines, ""])
-
-
-def _is_gauge(name: str, value: object) -> bool:
-    return isinstance(value, int | float) and name != "index"
-
+_GPU_EXAMPLE = {
+    "available": True,
+    "type": "cuda",
+    "device": "cuda:0",
+    "reason": "NVIDIA L4: automatic choice, the most free memory of 1",
+    "memory": {"used_bytes": 1_300_000_000, "free_bytes": 21_734_068_992, "total_bytes": 23_034_068_992},
+    "platform": "Linux (docker)",
+    "driver": {"version": "580.95.05", "cuda": "13.0", "fault": ""},
+    "why_no_gpu": "",
+    "gpus": [
+        {
+            "index": 0,
+            "name": "NVIDIA L4",
+            "uuid": "GPU-5c2…",
+            "device": "cuda:0",
+            "lost": "",
+            "memory": {"used_bytes": 1_300_000_000, "free_bytes": 21_734_068_992, "total_bytes": 23_034_068_992},
+            "utilization_ratio": 0.63,
+            "temperature_celsius": 54.0,
+            "power_watts": 61.2,
+            "throttle": ["sw_power_cap"],
+            "processes": [{"pid": 17, "name": "python", "used_bytes": 1_100_000_000, "own": True}],
+        }
+    ],
+    "devices": [
+        {
+            "device": "cuda:0",
+            "ceiling_bytes": 20_730_662_092,
+            "allocator": {"allocated_bytes": 900_000_000, "reserved_bytes": 1_000_000_000, "retries": 0, "ooms": 0},
+            "headroom": {"bytes": 19_800_000_000, "batches": 9.4, "exhaustion_s": None},
+            "alerts": [],
+        }
+    ],
+    "counters": {},
+    "collector": {"running": True, "interval_s": 1.0, "looks": 3600, "errors": 0},
+}
 
 ROUTES = (
     get(
@@ -69,13 +87,6 @@ ROUTES = (
         "/metrics/gpu",
         gpu_metrics,
         tag="operations",
-        example={
-            "available": True,
-            "type": "cuda",
-            "device": "cuda:0",
-            "reason": "the GPU with most free memory",
-            "gpus": [{"index": 0, "name": "NVIDIA L4", "uuid": "GPU-5c2…", "total_bytes": 23_034_068_992}],
-            "memory": {"used_bytes": 1_300_000_000, "total_bytes": 23_034_068_992},
-        },
+        example=_GPU_EXAMPLE,
     ),
 )

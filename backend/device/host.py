@@ -1,0 +1,192 @@
+"""What the host gives this process: cores, memory, CPU, platform. Reads files and psutil, no accelerator library."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform as standard
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from backend.device.records import Host, Platform
+
+CGROUP = Path("/sys/fs/cgroup")
+ROOT = Path("/")
+_OWN_GROUP = Path("/proc/self/cgroup")
+_CPU_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_int8",
+    "amx_bf16",
+    "avx_vnni",
+    "asimddp",
+    "i8mm",
+    "bf16",
+)
+# What a cgroup path or /run/systemd/container calls the runtime -> what people call it; the first that is found.
+_RUNTIMES = {
+    "kubepods": "kubernetes",
+    "docker": "docker",
+    "libpod": "podman",
+    "podman": "podman",
+    "containerd": "containerd",
+    "lxc": "lxc",
+    "systemd-nspawn": "systemd-nspawn",
+}
+# CUDA or ROCm can work behind these where NVML cannot tell: a container with the driver's "compute" share but not its
+# "utility" share, a Jetson, an AMD card. WSL2's /dev/dxg is there for every make of card and says nothing.
+_GPU_NODES = ("dev/nvidiactl", "dev/nvhost-gpu", "dev/kfd")
+
+
+def read_host(cgroup: Path = CGROUP, root: Path = ROOT) -> Host:
+    """The machine without its accelerators; ``root`` stands for "/" in tests."""
+    name, flags = cpu(root)
+    return Host(
+        cores=usable_cores(cgroup),
+        cpu_name=name,
+        cpu_flags=flags,
+        memory_bytes=memory_limit_bytes(cgroup),
+        free_memory_bytes=free_memory_bytes(cgroup),
+        platform=platform(root),
+        gpu_nodes=tuple(f"/{node}" for node in _GPU_NODES if (root / node).exists()),
+    )
+
+
+def usable_cores(cgroup: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
+    """Cores this process may use: the smaller of its affinity and its cgroup quota (v2 ``cpu.max``, v1 ``cfs``).
+
+    Args:
+        own: the file that names this process's groups; theirs and their parents' limits all hold.
+    """
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(affinity, _quota_cores(cgroup, own))))
+
+
+def memory_limit_bytes(cgroup: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
+    """Bytes this process may use: the smaller of the machine's memory and the cgroup's limit."""
+    limits = [limit for _, limit in _memory_groups(cgroup, own)]
+    return min(int(psutil.virtual_memory().total), *limits, 1 << 63)
+
+
+def free_memory_bytes(cgroup: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
+    """Bytes this process can still take: the least of what the machine has available and each cgroup has left.
+
+    Page cache that the kernel would give back counts as free, as the kernel itself counts it.
+    """
+    left = int(psutil.virtual_memory().available)
+    for folder, limit in _memory_groups(cgroup, own):
+        used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
+        cache = _statistic(folder / "memory.stat", "total_inactive_file", "inactive_file")
+        left = min(left, max(0, limit - (used or 0) + cache))
+    return left
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
+    """The processor's name and those of its flags that matter for arithmetic, in one fixed order."""
+    name, flags = standard.processor() or standard.machine(), set[str]()
+    for line in read(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            name = value.strip()
+        elif key.strip() in ("flags", "Features"):
+            flags = set(value.split())
+    return name, tuple(flag for flag in _CPU_FLAGS if flag in flags)
+
+
+def platform(root: Path = ROOT) -> Platform:
+    """The operating system, and what stands between it and this process."""
+    return Platform(
+        system=standard.system() or "unknown",
+        machine=standard.machine() or "unknown",
+        wsl=_is_wsl(root),
+        container=_container(root),
+        shm_bytes=_shm_bytes(root),
+    )
+
+
+def read(file: Path) -> str:
+    """The text of a small file; "" where there is none or it may not be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # not Linux, not in a cgroup, or not ours to read
+        return ""
+
+
+def _is_wsl(root: Path) -> bool:
+    # A container on WSL2 shares the kernel and so its version, but not always the interop entry.
+    kernel = read(root / "proc/version").lower()
+    return "microsoft" in kernel or (root / "proc/sys/fs/binfmt_misc/WSLInterop").exists()
+
+
+def _container(root: Path) -> str:
+    if (root / "var/run/secrets/kubernetes.io/serviceaccount").exists():
+        return "kubernetes"
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    told = read(root / "proc/1/cgroup") + read(root / "proc/self/cgroup") + read(root / "run/systemd/container")
+    return next((name for sign, name in _RUNTIMES.items() if sign in told), "")
+
+
+def _shm_bytes(root: Path) -> int | None:
+    try:
+        return shutil.disk_usage(root / "dev/shm").total
+    except OSError:  # macOS and Windows have none
+        return None
+
+
+def _quota_cores(cgroup: Path, own: Path) -> float:
+    quotas = [math.inf]
+    for folder in _groups(cgroup, "", own):
+        v2 = read(folder / "cpu.max").split()
+        if len(v2) == 2 and v2[0].isdigit() and v2[1].isdigit():
+            quotas.append(int(v2[0]) / int(v2[1]))
+    for folder in _groups(cgroup, "cpu", own):
+        quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+        if quota is not None and period:
+            quotas.append(quota / period)
+    return min(quotas)
+
+
+def _memory_groups(cgroup: Path, own: Path) -> list[tuple[Path, int]]:
+    """Every folder with a memory limit, and the limit in bytes."""
+    found = [(folder, _number(folder / "memory.max")) for folder in _groups(cgroup, "", own)]
+    found += [(folder, _number(folder / "memory.limit_in_bytes")) for folder in _groups(cgroup, "memory", own)]
+    return [(folder, limit) for folder, limit in found if limit is not None]
+
+
+def _groups(cgroup: Path, controller: str, own: Path) -> Iterator[Path]:
+    """This process's folder of a controller ("" is v2's only one) and those above it, up to the mount.
+
+    In a container the mount usually is the process's own group; a service of systemd sits deeper.
+    """
+    for line in read(own).splitlines():
+        _, _, entry = line.partition(":")
+        controllers, _, path = entry.partition(":")
+        if controller in controllers.split(",") and ".." not in path:
+            folder = cgroup / controller / path.lstrip("/")
+            while folder != cgroup / controller:
+                yield folder
+                folder = folder.parent
+    yield cgroup / controller
+
+
+def _number(file: Path) -> int | None:
+    text = read(file)
+    return int(text) if text.isdigit() else None  # "max" and "-1" are no limit
+
+
+def _statistic(file: Path, *names: str) -> int:
+    values = dict(line.split(" ", 1) for line in read(file).splitlines() if " " in line)
+    return next((int(values[name]) for name in names if values.get(name, "").isdigit()), 0)

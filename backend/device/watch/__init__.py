@@ -1,0 +1,1 @@
+"""One look after another at the devices: sampled, remembered, judged, reported."""

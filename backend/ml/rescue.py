@@ -1,0 +1,77 @@
+"""A second opinion in float32 for an output that is not a finite number; NaN never leaves the service."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from backend.errors import FinanciaError, InferenceFailed
+from backend.models.encoder import Encoder, Ids, Vectors
+from backend.models.spec import Pooling
+from backend.telemetry import Telemetry, log_event
+
+_log = logging.getLogger(__name__)
+
+
+class Rescue(Protocol):
+    """What becomes of a text whose vector is not finite."""
+
+    def vector(self, ids: Ids, pooling: Pooling) -> Vectors | FinanciaError:
+        """The vector (width) computed anew, or the error its caller gets. Runs on the lane."""
+
+
+class NoRescue:
+    """Nothing better than what has failed: it was float32 already."""
+
+    def vector(self, ids: Ids, pooling: Pooling) -> FinanciaError:  # noqa: ARG002 - the protocol's arguments
+        """The error."""
+        return _not_finite(len(ids), "float32")
+
+
+class Float32Rescue:
+    """The same model in float32, loaded with the first output that needs it and kept.
+
+    Half precision overflows on few texts of few models (fp16 ends at 65,504): those texts alone pay.
+    """
+
+    def __init__(self, load: Callable[[], Encoder], engine: str, telemetry: Telemetry) -> None:
+        self._load = load
+        self._nonfinite = telemetry.nonfinite_outputs_total.labels(engine)
+        self._outcomes = {
+            outcome: telemetry.precision_fallbacks_total.labels(engine, outcome) for outcome in ("rescued", "failed")
+        }
+        self._lock = threading.Lock()
+        self._encoder: Encoder | None = None
+
+    def vector(self, ids: Ids, pooling: Pooling) -> Vectors | FinanciaError:
+        """The text alone in float32: (width)."""
+        self._nonfinite.inc()
+        encoder = self._ready()
+        batch = encoder.prepare([ids])
+        vector: Vectors = encoder.pooled(encoder.forward(batch), batch, pooling)[0]
+        rescued = bool(np.isfinite(vector).all())
+        self._outcomes["rescued" if rescued else "failed"].inc()
+        return vector if rescued else _not_finite(len(ids), "float32 too")
+
+    def _ready(self) -> Encoder:
+        with self._lock:
+            if self._encoder is None:
+                log_event(
+                    _log,
+                    logging.WARNING,
+                    "an output was not finite; loading the model in float32 beside it "
+                    "(PRECISION=exact or bf16 avoids this)",
+                )
+                self._encoder = self._load()
+            return self._encoder
+
+
+def _not_finite(tokens: int, where: str) -> FinanciaError:
+    return InferenceFailed(
+        f"the model's output for this input of {tokens} tokens is not a finite number in {where}; "
+        "its weights or this input are at fault"
+    )

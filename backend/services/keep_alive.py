@@ -1,0 +1,69 @@
+"""Puts models out of memory when nobody has asked for them for a while. One timer a model; nobody polls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from backend.device.release import release
+from backend.models.residence import Resident
+from backend.telemetry import Telemetry
+
+
+class KeepAlive:
+    """The stay of models in memory. Belongs to the loop; models come and go on other threads.
+
+    Args:
+        keep_alive_s: idle time after which a model is put out; None keeps all for ever.
+        device: whose memory is released after an unload.
+    """
+
+    def __init__(
+        self, residents: Sequence[Resident], keep_alive_s: float | None, device: str, telemetry: Telemetry
+    ) -> None:
+        self._residents, self._keep_alive_s, self._device = residents, keep_alive_s, device
+        self._telemetry = telemetry
+        self._alarms: dict[Resident, asyncio.TimerHandle] = {}
+        self._going: set[asyncio.Task[None]] = set()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Watch from now on."""
+        for resident in self._residents:
+            self._show(resident, loaded=True)
+            resident.changed = partial(self._on_change, loop, resident)
+            self._arm(loop, resident)
+
+    def stop(self) -> None:
+        """Let the timers go; what is loaded stays."""
+        for alarm in self._alarms.values():
+            alarm.cancel()
+        self._alarms.clear()
+
+    def _on_change(self, loop: asyncio.AbstractEventLoop, resident: Resident, loaded: bool) -> None:
+        self._show(resident, loaded=loaded)
+        if loaded and not loop.is_closed():
+            loop.call_soon_threadsafe(self._arm, loop, resident)
+
+    def _show(self, resident: Resident, *, loaded: bool) -> None:
+        self._telemetry.model_loaded.labels(resident.name).set(loaded)
+        self._telemetry.model_loads_total.labels(resident.name).inc(loaded)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
+        if self._keep_alive_s is None:
+            return
+        after_s = max(0.0, self._keep_alive_s - resident.idle_s)
+        self._alarms[resident] = loop.call_later(after_s, self._look, loop, resident)
+
+    def _look(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
+        if self._keep_alive_s is not None and resident.idle_s < self._keep_alive_s:
+            self._arm(loop, resident)  # it was used meanwhile
+            return
+        task = loop.create_task(asyncio.to_thread(_put_out, resident.unload, self._device))
+        self._going.add(task)
+        task.add_done_callback(self._going.discard)
+
+
+def _put_out(unload: Callable[[], bool], device: str) -> None:
+    if unload():
+        release(device)

@@ -1,0 +1,101 @@
+"""How well the memory of a batch is foreseen: three encoders, lengths, batch sizes; on a card also what it really took.
+
+    python -m benchmarks.memory                    # foreseen from two small batches, against a dry run of each batch
+    python -m benchmarks.memory --device cuda:0    # and against the allocator's peak on the card
+
+No weights are needed: the encoders are made from their configurations. Bytes are those above the weights.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModel
+
+from backend.device.memory_dry_run import dry_run
+from backend.device.memory_probe import CudaMeter, measure, predict
+from backend.device.release import release
+from backend.errors import DoesNotFit
+from benchmarks.machine import facts
+
+RESULT = Path(__file__).parent / "results" / "memory.json"
+ENCODERS: dict[str, dict[str, Any]] = {
+    "MiniLM-L6": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+    "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
+}
+LENGTHS = (128, 512, 2048)
+COUNTS = (1, 4, 16, 64)
+_DTYPES = {"cpu": torch.float32}
+
+
+def main() -> None:
+    """Measure, print a row a batch, and keep the result."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--device", default="cpu", help="cpu, or a card such as cuda:0")
+    device = options.parse_args().device
+    rows = [row for name in ENCODERS for row in _rows(name, device)]
+    RESULT.write_text(json.dumps({**facts(), "device": _name(device), "rows": rows}, indent=1) + "\n")
+    for row in rows:
+        print(*row.values(), sep="\t")
+
+
+def _rows(name: str, device: str) -> Iterator[dict[str, Any]]:
+    dtype = _DTYPES.get(device, torch.bfloat16)
+    config = AutoConfig.for_model("bert", max_position_embeddings=max(LENGTHS), **ENCODERS[name])
+
+    def make_model() -> torch.nn.Module:
+        model: torch.nn.Module = AutoModel.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
+        return model.eval()
+
+    foreseen = predict(make_model, _inputs, LENGTHS, safety=1.0)
+    assert foreseen is not None, "the dry run of a BERT failed"
+    _, whole = dry_run(make_model, _inputs, list(product(LENGTHS, COUNTS)))
+    measured = _measured(make_model, device) if device != "cpu" else {}
+    for length, count in product(LENGTHS, COUNTS):
+        yield {
+            "encoder": name,
+            "length": length,
+            "count": count,
+            "weights_bytes": foreseen.weights_bytes,
+            "foreseen_bytes": foreseen.table.peak_bytes(length, count),
+            "dry_run_bytes": whole[length, count],
+            "measured_bytes": measured.get((length, count)),
+        }
+
+
+def _measured(make_model: Any, device: str) -> dict[tuple[int, int], int | None]:
+    """The allocator's peak of each batch on the card; None where it does not fit."""
+    model, meter = make_model().to(device), CudaMeter(device)
+    peaks: dict[tuple[int, int], int | None] = {}
+
+    @torch.inference_mode()
+    def run(count: int, length: int) -> None:
+        model(**{name: ids.to(device) for name, ids in _inputs(count, length).items()})
+
+    for length, count in product(LENGTHS, COUNTS):
+        try:
+            peaks[length, count] = measure(run, meter, [length], counts=(count,), safety=1.0).peak_bytes(length, count)
+        except DoesNotFit:
+            peaks[length, count] = None
+    release(device)
+    return peaks
+
+
+def _inputs(count: int, length: int) -> dict[str, torch.Tensor]:
+    ids = torch.ones(count, length, dtype=torch.long)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _name(device: str) -> str:
+    return device if device == "cpu" else torch.cuda.get_device_name(device)
+
+
+if __name__ == "__main__":
+    main()

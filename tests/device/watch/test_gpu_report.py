@@ -1,0 +1,202 @@
+"""The answer of GET /metrics/gpu: one shape everywhere, and nothing made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from backend.device.records import CardSample
+from backend.device.watch.gpu_report import Remarks, performance
+from backend.device.watch.history import AlertKind, Headroom, Sample
+from tests.device.watched import (
+    APPLE,
+    BOOKS,
+    CARD,
+    CPU,
+    GIB,
+    LOST,
+    MACHINES,
+    ON_APPLE,
+    ON_CARD,
+    ON_CPU,
+    TWO_CARDS,
+    look,
+    report,
+)
+
+
+def shape(value):
+    """The names of a report, however deep, without lists that are as long as the machine has cards."""
+    if isinstance(value, dict):
+        return {name: shape(inner) for name, inner in value.items() if name not in ("gpus", "memory")}
+    return None
+
+
+@pytest.mark.parametrize(("facts", "placement", "samples", "available"), MACHINES)
+def test_one_shape(facts, placement, samples, available):
+    """The same names on every machine, ready for JSON, with the device in use and its reason on top."""
+    found = report(facts, placement, samples)
+
+    expected = report()
+    assert shape(expected) == shape(found)
+    assert (available, placement.device, placement.why[0]) == (found["available"], found["device"], found["reason"])
+    assert len(facts.gpus) == len(found["gpus"])
+    assert all(set(expected["gpus"][0]) == set(card) for card in found["gpus"])
+    [device] = found["devices"]
+    assert set(device["memory"]) == set(found["memory"]) == {"used_bytes", "free_bytes", "total_bytes"}
+
+
+def test_a_card():
+    """Identity from the survey, readings from the driver, with names for what it lists."""
+    card = report()["gpus"][0]
+
+    assert ("NVIDIA L4", "GPU-1", 0, [8, 9], "Ada Lovelace", "cuda:0") == tuple(
+        card[name] for name in ("name", "uuid", "index", "capability", "architecture", "device")
+    )
+    assert {"used_bytes": 4 * GIB, "free_bytes": 20 * GIB, "total_bytes": 24 * GIB} == card["memory"]
+    assert (0.5, 0.25, 54.0, 61.5, 72.0, 123.5, 0, 3) == tuple(
+        card[name]
+        for name in (
+            "utilization_ratio",
+            "bandwidth_ratio",
+            "temperature_celsius",
+            "power_watts",
+            "power_limit_watts",
+            "energy_joules",
+            "ecc_errors",
+            "pcie_replays",
+        )
+    )
+    assert {"sm": 2_040_000_000, "memory": 6_251_000_000} == card["clocks_hz"]
+    assert (["sw_power_cap"], {"31": 2}) == (card["throttle"], card["xid_errors"])
+
+
+def test_processes():
+    """Who else is on the card; which one is us, as far as the number tells; hidden sizes stay unknown."""
+    assert [
+        {"pid": 17, "name": "python", "used_bytes": 3 * GIB, "own": True},
+        {"pid": 4711, "name": "train", "used_bytes": None, "own": False},
+    ] == report()["gpus"][0]["processes"]
+
+
+def test_a_card_that_is_not_used():
+    """It is shown with its readings, and with no device of ours."""
+    assert (None, 0.5) == tuple(report()["gpus"][1][name] for name in ("device", "utilization_ratio"))
+
+
+def test_what_nobody_tells_is_null():
+    """A card without sensors gives nulls, not zeros."""
+    card = report(samples=[CardSample()])["gpus"][1]
+
+    assert {None} == {
+        card[name]
+        for name in ("utilization_ratio", "temperature_celsius", "power_watts", "clocks_hz", "throttle", "xid_errors")
+    } | {card["processes"], *card["memory"].values()}
+
+
+def test_apples_memory():
+    """Where there is no driver to ask, the card's memory is what torch told of the device in use."""
+    assert {"used_bytes": 3 * GIB, "free_bytes": 6 * GIB, "total_bytes": 12 * GIB} == report(APPLE, ON_APPLE)["gpus"][
+        0
+    ]["memory"]
+
+
+def test_a_device():
+    """Allocator, ceiling, headroom, warnings that stand, and the range of what was seen."""
+    samples = (
+        Sample(10.0, room_bytes=4, used_bytes=2, temperature_celsius=50.0),
+        Sample(20.0, room_bytes=2, used_bytes=None, temperature_celsius=60.0),
+    )
+    remarks = Remarks(Headroom(5 * GIB, 2.5, 300.0), frozenset({AlertKind.RETRIES, AlertKind.EXHAUSTION}), samples)
+
+    [device] = report(remarks=remarks)["devices"]
+
+    assert ("GPU-1", 0, 20 * GIB, "") == tuple(device[name] for name in ("uuid", "gpu", "ceiling_bytes", "lost"))
+    assert (BOOKS.reserved_bytes, 0.9) == (device["allocator"]["reserved_bytes"], device["allocator"]["fraction"])
+    assert {"bytes": 5 * GIB, "batches": 2.5, "exhaustion_s": 300.0} == device["headroom"]
+    assert ["exhaustion", "retries"] == device["alerts"]
+    assert {
+        "samples": 2,
+        "seconds": 10.0,
+        "used_bytes": {"minimum": 2, "mean": 2.0, "maximum": 2, "count": 1},
+        "room_bytes": {"minimum": 2, "mean": 3.0, "maximum": 4, "count": 2},
+        "utilization_ratio": None,
+        "temperature_celsius": {"minimum": 50.0, "mean": 55.0, "maximum": 60.0, "count": 2},
+        "power_watts": None,
+    } == device["history"]
+
+
+def test_a_device_without_a_ceiling():
+    """No limit is null, not a limit of zero bytes."""
+    [device] = report(placement=replace(ON_CARD, memory_bytes=0))["devices"]
+
+    assert device["ceiling_bytes"] is None
+
+
+def test_a_lost_card():
+    """It says why, wherever one looks."""
+    found = report(samples=[LOST])
+
+    assert (str(LOST), str(LOST)) == (found["gpus"][0]["lost"], found["devices"][0]["lost"])
+    assert {"used_bytes": None, "free_bytes": None, "total_bytes": 24 * GIB} == found["memory"]
+
+
+def test_machine_and_collector():
+    """Where it runs, on what driver, how the readings fare, and the service's own totals."""
+    found = report()
+
+    assert ("Linux (docker)", {"version": "580.95.05", "cuda": "13.0", "fault": ""}) == (
+        found["platform"],
+        found["driver"],
+    )
+    assert ({"oom_recoveries_total": 3.0}, 3, 1) == (
+        found["counters"],
+        found["collector"]["looks"],
+        found["collector"]["errors"],
+    )
+    assert "no NVIDIA driver answers" == report(CPU, ON_CPU)["why_no_gpu"]
+
+
+def test_performance_on_a_card():
+    """Percent and GiB by the guides' names, base units besides."""
+    found = performance(look(replace(TWO_CARDS, gpus=(CARD,)), ON_CARD))
+
+    assert (50.0, 25.0, 2.0, 3.0, 1.0, 5.0, 4.0, 20.0, 24.0) == tuple(
+        found[name]
+        for name in (
+            "gpu_utilization",
+            "memory_utilization",
+            "memory_allocated_gb",
+            "memory_reserved_gb",
+            "memory_cached_gb",
+            "memory_peak_gb",
+            "memory_used_gb",
+            "memory_free_gb",
+            "memory_total_gb",
+        )
+    )
+    assert (2 * GIB, 0.5, 61.5, "NVIDIA L4", "cuda:0", "", 1, 1.0) == tuple(
+        found[name]
+        for name in (
+            "memory_allocated_bytes",
+            "utilization_ratio",
+            "power_watts",
+            "name",
+            "device",
+            "lost",
+            "allocator_retries",
+            "elapsed_s",
+        )
+    )
+    assert json.dumps(found)
+
+
+@pytest.mark.parametrize(("facts", "placement", "samples", "available"), MACHINES)
+def test_performance_has_one_shape(facts, placement, samples, available):
+    """The documents' example works everywhere: its memory is a number on every machine."""
+    found = performance(look(facts, placement, samples))
+
+    assert set(performance(look(TWO_CARDS, ON_CARD))) == set(found)
+    assert f"{found['memory_allocated_gb']:.2f}" == {"cpu": "1.00"}.get(placement.device, "2.00")
