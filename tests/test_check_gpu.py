@@ -1,0 +1,396 @@
+"""The command as an operator uses it: its answers, its exit codes, and that it never ends in a stack trace."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend import check_gpu
+from backend.check_gpu import Subject, look, main, other_machine
+from backend.config import Settings, load_settings
+from backend.device.ask import choose_card
+from backend.device.checkup.examine import Status, examine
+from backend.device.choices import CHOICE_FILE, ChoiceFile
+from backend.device.selection import Wishes
+from backend.device.sources import simulated
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+# Variables of other programs that the page explains: of torch, of CUDA, of guides that are corrected.
+OF_OTHERS = {
+    "CUDA_LAUNCH_BLOCKING",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_CUDA_ARCH_LIST",
+    "TORCH_CUDNN_V8_API_ENABLED",
+}
+TWO_CARDS = "ada-and-blackwell"
+
+
+def run(*arguments: str, cwd: Path = ROOT, start: tuple[str, ...] = ("-m", "backend.check_gpu"), **settings: str):
+    """A process of its own with nothing but these settings."""
+    outside = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+    return subprocess.run(
+        [sys.executable, *start, *arguments],
+        cwd=cwd,
+        env={**outside, **settings},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+
+
+@pytest.fixture
+def settings(monkeypatch, tmp_path) -> Settings:
+    """The defaults, with a state folder of its own."""
+    monkeypatch.setenv("STATE_DIR", str(tmp_path))
+    return load_settings()
+
+
+@pytest.fixture
+def two_cards(monkeypatch, settings) -> Path:
+    """This machine has two unlike cards; the path of its saved choice."""
+    monkeypatch.setattr(check_gpu, "this_machine", lambda settings: other_machine(TWO_CARDS, settings))
+    return settings.state_dir / CHOICE_FILE
+
+
+class Terminal(io.StringIO):
+    """Standard input or output with somebody in front of it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Interrupted(Terminal):
+    """Somebody who answers with Ctrl-C."""
+
+    def readline(self, size: int = -1) -> str:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("start", "folder"),
+    [
+        pytest.param(("-m", "backend.check_gpu"), ROOT, id="as-a-module"),
+        pytest.param(("backend/check_gpu.py",), ROOT, id="as-a-file"),
+        pytest.param(("check_gpu.py",), ROOT / "backend", id="from-its-own-folder"),
+        pytest.param((str(ROOT / "backend" / "check_gpu.py"),), Path("/"), id="from-anywhere"),
+    ],
+)
+def test_ways_to_start(tmp_path, start, folder):
+    """All of them say the same; document 000 runs it as a file in its folder."""
+    done = run("--json", start=start, cwd=folder, DEVICE="cpu", STATE_DIR=str(tmp_path))
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert ["cpu"] == json.loads(done.stdout)["devices"]
+
+
+def test_a_file_hides_no_library():
+    """Started as a file, rooms like "cache" and "models" do not stand before libraries of that name."""
+    code = "import runpy, sys; sys.path[0] = '.'; runpy.run_path('check_gpu.py'); print(sys.path[0])"
+
+    assert str(ROOT) == run(start=("-c", code), cwd=ROOT / "backend").stdout.strip()
+
+
+def test_this_machine(device, tmp_path):
+    """The device that the tests run on is found, computes, and is what the service would use."""
+    done = run("--json", "--full", DEVICE=device, STATE_DIR=str(tmp_path))
+    told = json.loads(done.stdout)
+    kernel = [row for row in told["rows"] if row["topic"] == "kernel"]
+
+    assert done.returncode == told["exit_code"] < 2
+    assert [device] == told["devices"] == list(told["attention"])
+    assert ["ok"] == [row["status"] for row in kernel]
+    assert told["facts"]["torch"]["version"]
+
+
+def test_torch_is_not_imported_for_a_cpu():
+    """Two seconds and 300 MiB that a machine without a GPU need not pay to be told so."""
+    code = "import sys; from backend.check_gpu import main; main([]); sys.exit('torch' in sys.modules)"
+
+    assert 0 == run(start=("-c", code), DEVICE="cpu").returncode
+
+
+@pytest.mark.parametrize(
+    ("settings", "faults"),
+    [
+        pytest.param({"USE_GPU": "maybe"}, ["USE_GPU"], id="one"),
+        pytest.param({"LANES": "0", "GPU_MEMORY_FRACTION": "1.5"}, ["GPU_MEMORY_FRACTION", "LANES"], id="two-at-once"),
+    ],
+)
+def test_wrong_settings(settings, faults):
+    """Each is a row; the exit code is 2, and nobody sees a stack trace."""
+    done = run("--json", **settings)
+    told = json.loads(done.stdout)
+
+    assert (2, "", None) == (done.returncode, done.stderr, told["facts"])
+    assert faults == sorted(row["what"].partition("=")[0] for row in told["rows"])
+    assert "Traceback" not in run(**settings).stdout
+
+
+def test_a_wish_that_cannot_be_granted():
+    """DEVICE=cuda:99 is refused with the reason, and the exit code says so."""
+    done = run(DEVICE="cuda:99")
+
+    assert (2, "") == (done.returncode, done.stderr)
+    assert "  fail  device         DEVICE=cuda:99, but " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("machine", "exit_code", "words"),
+    [
+        ("rtx-4070-laptop", 0, "runs on cuda:0"),
+        (TWO_CARDS, 0, "runs on cuda:1"),
+        ("h200", 0, "runs on cuda:0"),
+        ("h100-mig", 0, "runs on cuda:0"),
+        ("t4", 0, "torch fp16, torch fp32"),
+        ("v100", 0, "Volta, sm_70"),
+        ("gb10", 0, "sm_121"),
+        ("apple-m3", 0, "runs on mps"),
+        ("wsl2", 0, "WSL2"),
+        ("windows-wddm", 1, "wsl --install"),
+        ("no-gpu", 0, "runs on cpu"),
+        ("vanishing", 0, "NVIDIA L4"),
+        ("cpu-build", 1, "https://download.pytorch.org/whl/cu"),
+        ("old-driver", 1, "docs/gpu.md#driver-too-old"),
+        ("new-card-old-build", 1, "https://download.pytorch.org/whl/cu"),
+    ],
+)
+def test_another_machine(capsys, machine, exit_code, words):
+    """What would be chosen there, and the same exit code as there."""
+    assert exit_code == main(["--as", machine])
+
+    told = capsys.readouterr().out
+    assert words in told
+    assert f"the simulated machine {machine}" in told
+
+
+def test_wishes_hold_on_another_machine(capsys, monkeypatch):
+    """The settings in force are tried there."""
+    monkeypatch.setenv("USE_GPU", "true")
+
+    assert 2 == main(["--as", "no-gpu"])
+    assert 2 == main(["--as", "cpu-build"])
+    assert 0 == main(["--as", "t4"])
+    monkeypatch.setenv("PRECISION", "bf16")
+    assert 2 == main(["--as", "t4"])
+    assert "PRECISION=bf16" in capsys.readouterr().out
+
+
+def test_list_of_machines(capsys):
+    """All there are, with a line about each."""
+    assert 0 == main(["--as", "list"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert list(simulated.MACHINES) == [line.split()[0] for line in lines]
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["--as", "toaster"], "invalid choice: 'toaster'", id="unknown-machine"),
+        pytest.param(["--gpu", "one"], "invalid int value", id="no-number"),
+        pytest.param(["--choose"], "asks on a terminal", id="nobody-to-ask"),
+        pytest.param(["--choose", "--json"], "asks on a terminal", id="a-question-in-the-middle-of-json"),
+        pytest.param(["--choose", "--forget"], "not allowed with", id="both-at-once"),
+        pytest.param(["--choose", "--as", "t4"], "about this machine", id="choose-elsewhere"),
+        pytest.param(["--forget", "--as", "t4"], "about this machine", id="forget-elsewhere"),
+    ],
+)
+def test_nonsense_is_refused(capsys, arguments, words):
+    """With a sentence and exit code 2, before anything is looked at; a question never waits for nobody."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert 2 == caught.value.code
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "device"), [([], "cuda:1"), (["--gpu", "0"], "cuda:0"), (["--gpu", "1"], "cuda:1")]
+)
+def test_the_option_names_the_card(capsys, two_cards, arguments, device):
+    """--gpu N goes before the choice that would have been made."""
+    assert 0 == main(["--json", *arguments])
+
+    assert [device] == json.loads(capsys.readouterr().out)["devices"]
+
+
+def test_only_the_chosen_card_computes(settings):
+    """A context on every card would take hundreds of megabytes of each."""
+    subject = other_machine(TWO_CARDS, settings)
+    look(subject, settings, Wishes())
+
+    assert ["cuda:1"] == subject.torch.asked
+
+
+@pytest.mark.parametrize(("full", "asked"), [(False, []), (True, ["cpu"])])
+def test_a_cpu_computes_only_when_asked_to(settings, full, asked):
+    """--full is for looking at torch where the service would not import it."""
+    subject = other_machine("no-gpu", settings)
+    facts, _ = look(subject, settings, Wishes(), full=full)
+
+    assert asked == subject.torch.asked
+    assert full is bool(facts.torch.version)
+
+
+def test_no_gpu_is_looked_for_where_none_is_wanted(settings):
+    """USE_GPU=false touches none, not even to say what it is."""
+    facts, extras = look(other_machine("h200", settings), settings, Wishes(use_gpu=False))
+
+    assert ((), "cpu") == (facts.gpus, extras.placements[0].device)
+
+
+def test_a_card_is_lost_while_looking(settings):
+    """It is a row, not a crash."""
+    subject = other_machine("t4", settings)
+    subject.driver.lost = True
+    checkup = examine(*look(subject, settings, Wishes()))
+
+    assert ["gives no readings: GPU is lost"] == [row.what for row in checkup.rows if row.status is Status.WARN]
+
+
+def test_a_device_that_fails_is_asked_nothing_more(settings, monkeypatch):
+    """After a failed kernel its context may be dead, and so may the process be that asks on."""
+    subject = other_machine("t4", settings)
+    monkeypatch.setattr(type(subject.torch), "try_kernel", lambda self, device: "CUDA error: unknown error")
+    _, extras = look(subject, settings, Wishes())
+
+    assert ({"cuda:0": "CUDA error: unknown error"}, {}) == (extras.kernels, extras.attention)
+
+
+def test_readings_come_before_the_computation(settings):
+    """Afterwards we would be listed among those who hold the card's memory."""
+    order: list[str] = []
+    whole = other_machine("t4", settings)
+
+    class Driver(type(whole.driver)):
+        def sample(self, uuid: str):
+            order.append("read")
+            return super().sample(uuid)
+
+    class Torch(type(whole.torch)):
+        def try_kernel(self, device: str) -> str:
+            order.append("compute")
+            return super().try_kernel(device)
+
+    profile = simulated.MACHINES["t4"]
+    look(Subject(whole.host, Driver(profile), Torch(profile), whole.attention), settings, Wishes())
+
+    assert ["read", "compute"] == order
+
+
+def test_choosing(tmp_path):
+    """The answer is kept, by UUID, and where it is kept is said."""
+    facts = simulated.facts(TWO_CARDS, order="PCI_BUS_ID")
+    file, screen = ChoiceFile(tmp_path / CHOICE_FILE), io.StringIO()
+    chosen = choose_card(facts, file, io.StringIO("7\n0\n"), screen)
+
+    assert facts.gpus[0].uuid == chosen.uuid
+    assert chosen == file.load()
+    assert str(file.path) in screen.getvalue()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", chosen.chosen_at)
+
+
+def test_choosing_nothing(tmp_path):
+    """Whoever ends the input has not chosen; what was kept before stays."""
+    facts = simulated.facts(TWO_CARDS, order="PCI_BUS_ID")
+    file = ChoiceFile(tmp_path / CHOICE_FILE)
+    before = choose_card(facts, file, io.StringIO("0\n"), io.StringIO())
+
+    assert None is choose_card(facts, file, io.StringIO(""), io.StringIO())
+    assert before == file.load()
+
+
+def test_a_choice_that_cannot_be_kept(tmp_path):
+    """It holds for this report, and nobody is told that it was saved."""
+    blocked = tmp_path / "a file"
+    blocked.write_text("")
+    screen = io.StringIO()
+    choice = choose_card(simulated.facts(TWO_CARDS), ChoiceFile(blocked / CHOICE_FILE), io.StringIO("0\n"), screen)
+
+    assert choice is not None
+    assert "is saved" not in screen.getvalue()
+
+
+def test_choose_use_forget(capsys, monkeypatch, two_cards):
+    """On a terminal: the choice is asked for, used from then on, and forgotten again."""
+    monkeypatch.setattr(sys, "stdin", Terminal("0\n"))
+    screen = Terminal()
+    with monkeypatch.context() as on_a_terminal:
+        on_a_terminal.setattr(sys, "stdout", screen)
+        assert 0 == main(["--choose"])
+    assert "runs on cuda:0" in screen.getvalue()
+    assert two_cards.is_file()
+
+    assert 0 == main(["--json"])
+    assert ["cuda:0"] == json.loads(capsys.readouterr().out)["devices"]
+
+    assert 0 == main(["--forget"])
+    told = capsys.readouterr().out
+    assert "The saved choice is forgotten." in told
+    assert "runs on cuda:1" in told
+    assert not two_cards.exists()
+
+    main(["--forget"])
+    assert "There is no saved choice" in capsys.readouterr().out
+
+    main(["--forget", "--json"])
+    assert "good" == json.loads(capsys.readouterr().out)["verdict"]
+
+
+def test_an_interrupted_question(monkeypatch, two_cards):
+    """Ctrl-C ends it without a stack trace, and nothing was chosen."""
+    monkeypatch.setattr(sys, "stdin", Interrupted())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+
+    assert 130 == main(["--choose"])
+    assert not two_cards.exists()
+
+
+def test_a_saved_choice_that_is_stale(capsys, two_cards):
+    """One clear row, exit code 1, and the automatic choice."""
+    laptop = simulated.facts("rtx-4070-laptop")
+    choose_card(laptop, ChoiceFile(two_cards), io.StringIO(), io.StringIO())
+
+    assert 1 == main([])
+    told = capsys.readouterr().out
+    assert 1 == told.count("  warn  ")
+    assert "  warn  saved choice   NVIDIA GeForce RTX 4070 Laptop GPU" in told
+    assert "runs on cuda:1" in told
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"version": 99}'])
+def test_a_saved_choice_that_is_spoilt(capsys, two_cards, content):
+    """It is as if there were none."""
+    two_cards.write_text(content)
+
+    assert 0 == main([])
+    assert "runs on cuda:1" in capsys.readouterr().out
+
+
+def test_options_of_the_page():
+    """Every option that the page tells of exists, and the other way round."""
+    parser: argparse.ArgumentParser = check_gpu._parser()
+    options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+    table = PAGE.partition("| option |")[2].partition("\n\n")[0]
+
+    assert options - {"--help"} == set(re.findall(r"^\| `(--[a-z]+)", table, re.MULTILINE))
+
+
+def test_settings_of_the_page():
+    """Every setting that the page tells of exists."""
+    named = set(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)", PAGE))
+
+    assert named - OF_OTHERS <= {name.upper() for name in Settings.model_fields}
+    assert OF_OTHERS <= named
