@@ -16,6 +16,10 @@
     ├── DeadlineExceeded              504
     ├── InferenceFailed               500  the engine raised on this item alone
     │   └── DoesNotFit                507  this item alone is too large for the device
+    ├── TrainingError                 -    stops a training run; never on the wire
+    │   ├── BadData                        examples that cannot be learnt from; names file and line
+    │   ├── BadCheckpoint                  absent, broken, or of another model or run
+    │   └── TrainingFailed                 numbers broke in float32 too, or nothing fits; names the examples
     └── SetupError                    -    stops the start; never on the wire
         ├── BadSettings                    every faulty setting at once
         ├── DeviceUnavailable              an explicit wish the machine cannot grant
@@ -203,6 +207,22 @@ class DoesNotFit(InferenceFailed):
     status = 507
     code = "does_not_fit"
     title = "Does not fit the device"
+
+
+class TrainingError(FinanciaError):
+    """Stops a training run with a readable reason."""
+
+
+class BadData(TrainingError):
+    """Examples that cannot be learnt from: none, one class only, a malformed line. The message names file and line."""
+
+
+class BadCheckpoint(TrainingError):
+    """A checkpoint that is absent, broken, or of another model or run."""
+
+
+class TrainingFailed(TrainingError):
+    """The run cannot go on: numbers broke in float32 too, or not one item fits. The message names the examples."""
 
 
 class SetupError(FinanciaError):

@@ -37,6 +37,7 @@ from backend.models.store import BUNDLED
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embeddings import EmbeddingService
 from backend.services.health import HealthService
+from backend.services.hot_loading import HotLoader, show_model
 from backend.services.keep_alive import KeepAlive
 from backend.services.loading import Ground, ModelWish, load_embedding
 from backend.telemetry import DEVICE_ALERTS, OOM_ACTIONS, RESCUES, Telemetry, log_event
@@ -58,6 +59,7 @@ class Services:
     """Everything that runs, for the API."""
 
     catalog: Catalog
+    loader: HotLoader
     embeddings: EmbeddingService
     health: HealthService
     telemetry: Telemetry
@@ -107,7 +109,9 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     ground = await asyncio.to_thread(survey, settings, telemetry, driver, gpu=gpu, ask=ask)
     source = settings.embedding_model or PROFILES[settings.model_profile]
     wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
-    model = await asyncio.to_thread(load_embedding, ground, ModelWish(source, wish, settings.model_aliases))
+    wished = ModelWish(source, wish, settings.model_aliases)
+    model = await asyncio.to_thread(load_embedding, ground, wished)
+    catalog = Catalog(model)
     _log_reasons("model loaded", model.choice.why)
     cache = _cache(settings, telemetry)
     await cache.start()
@@ -120,14 +124,14 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
         devices=len(ground.placements),
     )
     batcher.start(loop)
-    monitor = _monitor(ground, model, driver)
+    monitor = _monitor(ground, catalog, driver)
     _describe(ground, model, monitor)
     monitor.start()
-    keep_alive = KeepAlive(model.residents, settings.model_keep_alive_s, home.device, telemetry)
-    keep_alive.start(loop)
-    catalog = Catalog(model)
+    keep_alive = KeepAlive(settings.model_keep_alive_s, home.device, telemetry)
+    keep_alive.watch(loop, model.residents)
     return Services(
         catalog=catalog,
+        loader=HotLoader(ground, catalog, keep_alive, wished),
         embeddings=EmbeddingService(catalog, batcher, cache, telemetry),
         health=HealthService(catalog, batcher, cache, monitor.report),
         telemetry=telemetry,
@@ -206,12 +210,13 @@ def _cache(settings: Settings, telemetry: Telemetry) -> VectorCache:
     return TieredCache(MemoryCache(settings.cache_memory_bytes), remote, telemetry)
 
 
-def _monitor(ground: Ground, model: LoadedModel, driver: DriverSource) -> DeviceMonitor:
+def _monitor(ground: Ground, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
     telemetry = ground.telemetry
     kind = ground.placements[0].type
 
     def batch_bytes(device: str) -> int | None:
         devices = [placement.device for placement in ground.placements]
+        model = catalog.embedding()
         engine = model.engine.on(devices.index(device))
         return engine.room.batch_bytes(engine.budget, model.spec.max_tokens)
 
@@ -229,7 +234,7 @@ def _monitor(ground: Ground, model: LoadedModel, driver: DriverSource) -> Device
 def _describe(ground: Ground, model: LoadedModel, monitor: DeviceMonitor) -> None:
     """Open the series whose labels are known only now."""
     telemetry, engine = ground.telemetry, model.engine.name
-    telemetry.model_info.labels(model.name, model.runtime, model.dtype, model.device).set(1)
+    show_model(telemetry, model)
     for counter in ("inputs_total", "tokens_total"):
         telemetry.open_series(counter, [TASK])
     for series in ("batch_duration_seconds", "nonfinite_outputs_total"):

@@ -17,6 +17,7 @@ from backend.errors import (
     SetupError,
     TokenIdsOutOfRange,
     TooLarge,
+    TrainingError,
     Unavailable,
     UnknownModel,
 )
@@ -34,7 +35,7 @@ def descendants(root: type[FinanciaError]) -> Iterator[type[FinanciaError]]:
 
 
 CLASSES = [FinanciaError, *descendants(FinanciaError)]
-ON_THE_WIRE = [one for one in CLASSES if not issubclass(one, SetupError)]
+ON_THE_WIRE = [one for one in CLASSES if not issubclass(one, SetupError | TrainingError)]
 
 
 def drawn_tree() -> dict[str, tuple[str, str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 
 from backend import wiring
 from backend.config import load_settings
-from backend.errors import BadSettings, DeviceUnavailable, ModelUnavailable, SetupError, Unavailable
+from backend.errors import BadSettings, DeviceUnavailable, InvalidField, ModelUnavailable, SetupError, Unavailable
 from backend.models import bench
 from backend.wiring import PROFILES, TUNING_FILE, Services, api_options, build
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
@@ -283,3 +285,44 @@ async def test_several_devices_serve_one_queue(start, monkeypatch):
     assert 2 == services.batcher.status().lanes_alive
     assert 2 == len(services.catalog.embedding().residents)
     assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
+
+
+async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
+    """Every request of a steady stream is answered, by the old model or by the new one; afterwards by the new one."""
+    services = await start(cache_enabled=False, **QUICK)
+    folder = tiny.folder("bert")
+    widths: list[int] = []
+    swapped = asyncio.Event()
+
+    async def ask_on() -> None:
+        while not swapped.is_set():
+            found = await services.embeddings.embed(["la factura", "the invoice is due"])
+            widths.append(found.vectors.shape[1])
+
+    crowd = [asyncio.create_task(ask_on()) for _ in range(4)]
+    old = weakref.ref(services.catalog.embedding().residents[0])
+    model = await services.loader.load(str(folder))
+    swapped.set()
+    await asyncio.gather(*crowd)
+    after = await services.embeddings.embed(["la factura"])
+    for _ in range(100):  # a lane that has answered may be about to let its batch go
+        gc.collect()
+        if old() is None:
+            break
+        await asyncio.sleep(0.02)
+
+    assert str(folder) == model.spec.source
+    assert {384, 32} >= set(widths)
+    assert 384 == widths[0]
+    assert (after.vectors * reference_of(folder).encode(["la factura"])).sum() >= 0.9999
+    assert (await services.health.ready()).ready
+    assert old() is None, "the old model stays in memory"
+
+
+async def test_a_bad_model_does_not_take_the_place_of_a_good_one(start, tmp_path):
+    """The reason is told and the old model answers."""
+    services = await start(**QUICK)
+    with pytest.raises(InvalidField, match=r"source: .*nothing-here"):
+        await services.loader.load(str(tmp_path / "nothing-here"))
+
+    assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]

@@ -17,12 +17,19 @@ from backend.api.deps import ApiOptions, Services, exchange_of
 from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
 from backend.api.openapi import describe
 from backend.api.problems import answer, problem_of
-from backend.api.routes import embeddings, health, metrics, models, tei
+from backend.api.routes import admin, embeddings, health, metrics, models, tei
 from backend.api.routes.plain import PlainRoute
 
 TITLE = "FinancIA Inference"
 # In the order they are tried: the busiest first.
-ROUTES: tuple[PlainRoute, ...] = (*embeddings.ROUTES, *tei.ROUTES, *health.ROUTES, *metrics.ROUTES, *models.ROUTES)
+ROUTES: tuple[PlainRoute, ...] = (
+    *embeddings.ROUTES,
+    *tei.ROUTES,
+    *health.ROUTES,
+    *metrics.ROUTES,
+    *models.ROUTES,
+    *admin.ROUTES,
+)
 # FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
 _DOCUMENTS = ("/docs", "/openapi.json")
@@ -59,6 +66,7 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
     app = InferenceApp(options)
     app.state.services = services
     app.state.draining = False
+    app.state.keys_needed = bool(options.api_keys)
     app.router.routes[:0] = ROUTES
     app.user_middleware = _middleware(app, services, options)
     for foreign in (HTTPException, RequestValidationError):  # FastAPI's own errors; ours go to Guard

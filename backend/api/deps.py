@@ -13,6 +13,7 @@ from backend.services.catalog import Catalog
 from backend.services.embedded import Timing
 from backend.services.embeddings import EmbeddingService
 from backend.services.health import HealthService
+from backend.services.hot_loading import HotLoader
 from backend.telemetry import Telemetry
 
 EXCHANGE = "financia.exchange"  # the key of the exchange in the ASGI scope
@@ -49,6 +50,9 @@ class Services(Protocol):
 
     @property
     def health(self) -> HealthService: ...
+
+    @property
+    def loader(self) -> HotLoader: ...
 
     @property
     def telemetry(self) -> Telemetry: ...

@@ -213,4 +213,17 @@ class TokenizeRequest(_Request):
     prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
 
 
-REQUESTS: tuple[type[BaseModel], ...] = (EmbeddingsRequest, EmbedRequest, SimilarityRequest, TokenizeRequest)
+class LoadModelRequest(BaseModel):
+    """`POST /admin/models`."""
+
+    task: Literal["embeddings"] = Field("embeddings", description="Which of the served models to replace.")
+    source: str = Field(min_length=1, max_length=1000, description="A folder on the server, a hub id, or bundled.")
+
+
+REQUESTS: tuple[type[BaseModel], ...] = (
+    EmbeddingsRequest,
+    EmbedRequest,
+    SimilarityRequest,
+    TokenizeRequest,
+    LoadModelRequest,
+)

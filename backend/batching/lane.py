@@ -140,6 +140,7 @@ class Lane:
             if batch is None or len(self._flights) >= self._depth:
                 self._land(self._flights[0])
                 self._flights.popleft()
+            del batch  # a lane that waits must not keep the last batch's model in memory
 
     def _launch(self, batch: Batch) -> None:
         try:

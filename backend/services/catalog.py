@@ -73,7 +73,7 @@ class LoadedModel:
 
 
 class Catalog:
-    """The loaded models by task. Read on the loop; filled once by the wiring."""
+    """The loaded models by task. Belongs to the loop; filled by the wiring, changed by the hot loader."""
 
     def __init__(self, embedding: LoadedModel) -> None:
         self._embedding = embedding
@@ -83,6 +83,11 @@ class Catalog:
         if name is None or name in self._embedding.names:
             return self._embedding
         raise UnknownModel(name, self._embedding.names)
+
+    def replace(self, embedding: LoadedModel) -> LoadedModel:
+        """Serve another embedding model from the next request on; the one it takes the place of."""
+        old, self._embedding = self._embedding, embedding
+        return old
 
     def models(self) -> Sequence[LoadedModel]:
         """Everything that is loaded."""

@@ -199,11 +199,14 @@ class EmbeddingService:
         return embedded
 
     def _recipe(self, name: str | None, options: EmbedOptions) -> _Recipe:
+        model = self._catalog.embedding(name)
         recipe = self._recipes.get((name, options))
-        if recipe is None:
-            recipe = _resolve(self._catalog.embedding(name), options)
-            if len(self._recipes) >= _RECIPES_KEPT:
+        if recipe is None or recipe.model is not model:
+            if (
+                recipe is not None or len(self._recipes) >= _RECIPES_KEPT
+            ):  # another model serves now: let the old one go
                 self._recipes.clear()
+            recipe = _resolve(model, options)
             self._recipes[name, options] = recipe
         return recipe
 

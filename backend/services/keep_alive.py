@@ -19,26 +19,35 @@ class KeepAlive:
         device: whose memory is released after an unload.
     """
 
-    def __init__(
-        self, residents: Sequence[Resident], keep_alive_s: float | None, device: str, telemetry: Telemetry
-    ) -> None:
-        self._residents, self._keep_alive_s, self._device = residents, keep_alive_s, device
+    def __init__(self, keep_alive_s: float | None, device: str, telemetry: Telemetry) -> None:
+        self._keep_alive_s, self._device = keep_alive_s, device
         self._telemetry = telemetry
+        self._watched: set[Resident] = set()
         self._alarms: dict[Resident, asyncio.TimerHandle] = {}
         self._going: set[asyncio.Task[None]] = set()
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch from now on."""
-        for resident in self._residents:
+    def watch(self, loop: asyncio.AbstractEventLoop, residents: Sequence[Resident]) -> None:
+        """Count and put out these from now on."""
+        for resident in residents:
+            self._watched.add(resident)
             self._show(resident, loaded=True)
             resident.changed = partial(self._on_change, loop, resident)
             self._arm(loop, resident)
+
+    def forget(self, residents: Sequence[Resident]) -> None:
+        """Leave these alone: another model has taken their place."""
+        for resident in residents:
+            self._watched.discard(resident)
+            self._telemetry.model_loaded.labels(resident.name).set(0)
+            if (alarm := self._alarms.pop(resident, None)) is not None:
+                alarm.cancel()
 
     def stop(self) -> None:
         """Let the timers go; what is loaded stays."""
         for alarm in self._alarms.values():
             alarm.cancel()
         self._alarms.clear()
+        self._watched.clear()
 
     def _on_change(self, loop: asyncio.AbstractEventLoop, resident: Resident, loaded: bool) -> None:
         self._show(resident, loaded=loaded)
@@ -50,7 +59,7 @@ class KeepAlive:
         self._telemetry.model_loads_total.labels(resident.name).inc(loaded)
 
     def _arm(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
-        if self._keep_alive_s is None:
+        if self._keep_alive_s is None or resident not in self._watched:
             return
         after_s = max(0.0, self._keep_alive_s - resident.idle_s)
         self._alarms[resident] = loop.call_later(after_s, self._look, loop, resident)

@@ -124,11 +124,27 @@ class FakeCatalog:
 
 
 @dataclass
+class FakeLoader:
+    """Loads ``model``, or raises ``error``."""
+
+    model: Any
+    error: Exception | None = None
+    sources: list[str] = field(default_factory=list)
+
+    async def load(self, source: str) -> Any:
+        self.sources.append(source)
+        if self.error is not None:
+            raise self.error
+        return self.model
+
+
+@dataclass
 class FakeServices:
     """Everything the API asks for."""
 
     catalog: Any
     embeddings: FakeEmbeddings
+    loader: FakeLoader
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))
@@ -164,4 +180,4 @@ def fake_model() -> Any:
 def fake_services(**changes: Any) -> FakeServices:
     """Services as a test wants them."""
     model = fake_model()
-    return FakeServices(FakeCatalog(model), FakeEmbeddings(model), **changes)
+    return FakeServices(FakeCatalog(model), FakeEmbeddings(model), FakeLoader(model), **changes)

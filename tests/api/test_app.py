@@ -11,7 +11,8 @@ import pytest
 
 from backend.api.app import ROUTES, create_app
 from backend.api.deps import ApiOptions
-from tests.api.fakes import fake_services
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices, fake_services
 
 
 async def test_requests_at_once_do_not_mix(client: httpx.AsyncClient) -> None:
@@ -53,8 +54,14 @@ def test_every_route_has_an_example(document: dict[str, Any]) -> None:
             assert "application/problem+json" in operation["responses"]["422"]["content"], name
 
 
-async def test_examples_are_answered(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
+async def test_examples_are_answered(services: FakeServices, document: dict[str, Any]) -> None:
     """Every example request that the documentation shows gets an answer."""
+    async with connect(services, ApiOptions(api_keys=("secret",))) as client:
+        client.headers["Authorization"] = "Bearer secret"
+        await _ask_all(client, document)
+
+
+async def _ask_all(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             for example in (

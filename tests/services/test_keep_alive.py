@@ -58,9 +58,9 @@ def value(telemetry: Telemetry, name: str) -> float | None:
 
 async def start(clock: ManualClock, telemetry: Telemetry, keep_alive_s: float | None):
     resident = Resident(Weights(), Weights, name="m", clock=clock)
-    keeper = KeepAlive([resident], keep_alive_s, "cpu", telemetry)
+    keeper = KeepAlive(keep_alive_s, "cpu", telemetry)
     loop = Loop()
-    keeper.start(loop)
+    keeper.watch(loop, [resident])
     return resident, keeper, loop
 
 
@@ -122,3 +122,15 @@ async def test_stop_lets_the_timers_go(clock, telemetry):
     keeper.stop()
 
     assert not keeper._alarms
+
+
+async def test_a_model_that_was_replaced_is_left_alone(clock, telemetry):
+    """Neither its timer nor its return concern anybody any more."""
+    resident, keeper, loop = await start(clock, telemetry, 60)
+    keeper.forget([resident])
+    assert 0 == value(telemetry, "model_loaded")
+    resident.unload()
+    resident.get()
+
+    assert not keeper._alarms
+    assert 1 == len(loop.timers)  # the first one, cancelled

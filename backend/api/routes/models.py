@@ -17,12 +17,12 @@ from backend.services.catalog import LoadedModel
 async def list_models(request: Request) -> Response:
     """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes."""
     models = services_of(request).catalog.models()
-    return json_answer({"object": "list", "data": [_card(model) for model in models]})
+    return json_answer({"object": "list", "data": [card(model) for model in models]})
 
 
 async def retrieve_model(request: Request) -> Response:
     """One model, by any of its names."""
-    return json_answer(_card(services_of(request).catalog.embedding(request.path_params["name"])))
+    return json_answer(card(services_of(request).catalog.embedding(request.path_params["name"])))
 
 
 async def system(request: Request) -> Response:
@@ -30,7 +30,8 @@ async def system(request: Request) -> Response:
     return json_answer(services_of(request).system())
 
 
-def _card(model: LoadedModel) -> dict[str, Any]:
+def card(model: LoadedModel) -> dict[str, Any]:
+    """A model as OpenAI's clients and ours read it."""
     spec = model.spec
     return {
         "id": model.name,
@@ -52,7 +53,7 @@ def _card(model: LoadedModel) -> dict[str, Any]:
     }
 
 
-_CARD = {
+CARD_EXAMPLE = {
     "id": "sentence-transformers/all-MiniLM-L6-v2",
     "object": "model",
     "created": 1767225600,
@@ -71,13 +72,13 @@ _CARD = {
     "prompts": [],
 }
 ROUTES = (
-    get("/v1/models", list_models, tag="OpenAI", schema=ModelList, example={"object": "list", "data": [_CARD]}),
+    get("/v1/models", list_models, tag="OpenAI", schema=ModelList, example={"object": "list", "data": [CARD_EXAMPLE]}),
     get(
         "/v1/models/{name:path}",
         retrieve_model,
         tag="OpenAI",
         schema=ModelCard,
-        example=_CARD,
+        example=CARD_EXAMPLE,
         errors=(404,),
         parameters=(
             {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "bundled"},
