@@ -15,7 +15,7 @@ PIP := $(PY) -m pip install --constraint constraints.txt
 CODE := backend benchmarks tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 
-.PHONY: help serve check-gpu test test-slow check lint format format-check types docs docs-check bench install install-dev lock clean
+.PHONY: help serve check-gpu train test test-slow check lint format format-check types docs docs-check bench install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ serve: $(VENV)/.runtime ## Install what is missing and start the service on http
 
 check-gpu: $(VENV)/.runtime ## Say what this machine can do, what would be chosen and why (ARGS=--json, --as h200, …)
 	@exec $(PY) -m backend.check_gpu $(ARGS)
+
+train: $(VENV)/.train ## Fine-tune a model (ARGS="ner --data FOLDER --output FOLDER"; docs/training.md)
+	@exec $(PY) -m backend.training $(ARGS)
 
 test: $(VENV)/.dev ## Install what the tests need and run all but the slow ones
 	@tools/system_packages.sh
@@ -86,6 +89,11 @@ $(VENV)/.torch: $(VENV)/.created constraints.txt
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	@echo "==> 3/3 installing the service"
 	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.train: $(VENV)/.runtime
+	@echo "==> installing what training needs"
+	@$(PIP) --editable ".[train]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -17,9 +18,11 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\s\[<>=!~;(]", requirement, maxsplit=1)[0]).lower()
 
 
-def installed_with_the_service() -> set[str]:
-    """The runtime dependencies and everything that those need in turn, extras left out."""
-    waiting = [name_of(one) for one in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]]
+def installed(*extras: str) -> set[str]:
+    """The runtime dependencies, those of ``extras``, and everything that they need in turn."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wished = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    waiting = [name_of(one) for one in wished]
     found: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -29,10 +32,10 @@ def installed_with_the_service() -> set[str]:
     return found
 
 
-def imported_by_the_service() -> dict[str, str]:
+def imported_by(files: Iterable[Path]) -> dict[str, str]:
     """Top-level modules from outside, with a file that imports each."""
     modules: dict[str, str] = {}
-    for file in (ROOT / "backend").rglob("*.py"):
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -41,13 +44,26 @@ def imported_by_the_service() -> dict[str, str]:
     return {name: file for name, file in modules.items() if name not in sys.stdlib_module_names and name != "backend"}
 
 
-def test_every_import_of_the_service_is_installed_with_it() -> None:
-    """``make serve`` installs no test package, so none may be needed."""
-    owners, runtime = packages_distributions(), installed_with_the_service()
-    absent = {
+def absent(modules: dict[str, str], distributions: set[str]) -> dict[str, str]:
+    """The modules that none of the distributions brings."""
+    owners = packages_distributions()
+    return {
         name: file
-        for name, file in imported_by_the_service().items()
-        if not {name_of(owner) for owner in owners.get(name, [name])} & runtime
+        for name, file in modules.items()
+        if not {name_of(owner) for owner in owners.get(name, [name])} & distributions
     }
 
-    assert {} == absent
+
+TRAINING = frozenset((ROOT / "backend" / "training").rglob("*.py"))
+
+
+def test_every_import_of_the_service_is_installed_with_it() -> None:
+    """``make serve`` installs no test package, so none may be needed."""
+    serving = set((ROOT / "backend").rglob("*.py")) - TRAINING
+
+    assert {} == absent(imported_by(serving), installed())
+
+
+def test_every_import_of_training_is_in_its_extra() -> None:
+    """``pip install .[train]`` is all that training needs."""
+    assert {} == absent(imported_by(TRAINING), installed("train"))
