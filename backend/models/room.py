@@ -14,7 +14,7 @@ import numpy as np
 from backend.device.limits import LearntLimits
 from backend.device.memory import headroom_bytes
 from backend.device.memory_probe import CudaMeter, load_caps, load_table, measure, save_table
-from backend.device.memory_table import MemoryTable, lengths_to
+from backend.device.memory_table import COUNT_MAX, MemoryTable, lengths_to
 from backend.device.plan import Placement
 from backend.device.profile import TunedSettings, fingerprint
 from backend.device.records import DeviceType, Platform
@@ -61,6 +61,8 @@ class LearntRoom:
 
     def capacity(self) -> Callable[[int], int]:
         """Longest payload's tokens -> payloads that fit now."""
+        if self._table is None and not self._limits.caps:  # nothing limits, and nothing need be asked a job
+            return _any_number
         return partial(self._limits.most, headroom_bytes=self._glance().headroom_bytes)
 
     def missed(self, longest: int, count: int) -> None:
@@ -136,6 +138,10 @@ def _measured(encoder: Encoder, spec: ModelSpec, placement: Placement, *, limit_
         raise ModelUnavailable(f"{spec.name}: {error}") from error
     release(placement.device)
     return table
+
+
+def _any_number(_longest: int) -> int:
+    return COUNT_MAX
 
 
 def _plenty() -> Glance:
