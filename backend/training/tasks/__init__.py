@@ -1,0 +1,1 @@
+"""What can be learnt: one file a task."""

@@ -1,0 +1,288 @@
+"""Kinds of documents from pictures of their pages, by any image classifier of transformers, convolutional or ViT."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from backend.device.host import memory_limit_bytes, usable_cores
+from backend.device.split import split_and_retry
+from backend.errors import BadData
+from backend.telemetry import log_event
+from backend.training.augment import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
+from backend.training.card import Card, data_source, write_card
+from backend.training.images import ImageCache, ImageExample, Pixels, Skipped, cache_limit_bytes
+from backend.training.loaders import collation_epoch
+from backend.training.lora import add_lora, merged
+from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
+from backend.training.metrics import Report, Temperature, classification_scores, fit_temperature
+from backend.training.records import Batch, LossPart, TrainingConfig
+from backend.training.tasks.image_models import ImageBase, divide_last_layer, load_image_model, read_base
+from backend.training.tasks.pages import PageData, PageStore, read_pages
+
+_log = logging.getLogger(__name__)
+_EVALUATION_IMAGES = 64  # in a batch without gradients; halved where they do not fit
+_NAMED = 5  # files in one sentence of the card
+_USAGE = """
+from transformers import pipeline
+
+pipeline("image-classification", model=FOLDER)(PAGE)  # an upright RGB image
+"""
+
+
+def prepare(
+    data: Path,
+    base: str | Path,
+    config: TrainingConfig,
+    *,
+    evaluation: Path | None = None,
+    held_out: float = 0.1,
+    augmentation: AugmentConfig | None = None,
+    image_size: tuple[int, int] | None = None,
+    cache_bytes: int | None = None,
+    freeze_batch_norm: bool | None = None,
+    processes: int = 1,
+) -> DocumentImagesTask:
+    """Read the pages and set a fresh head on the base; LoRA where ``config.lora_rank`` asks for it.
+
+    Args:
+        data, evaluation: as ``images.read_examples`` reads them; ``held_out`` as in ``pages.read_pages``.
+        base: as in ``image_models.read_base``.
+        image_size: height and width in px; None takes the base's own.
+        cache_bytes: of decoded pages in memory; None takes a quarter of it, 0 turns the cache off.
+        freeze_batch_norm: keep batch norm's statistics as they are. None freezes them in pretrained models, where the
+            few pages of a micro-batch would spoil them and a smaller cut would change the result.
+        processes: of this run on this machine; they share the cache's bound.
+
+    Raises: BadData, BadSettings, ModelUnavailable; TrainingError where LoRA has nothing to adapt.
+    """
+    origin = read_base(base, image_size=image_size)
+    cache = ImageCache(cache_limit_bytes(memory_limit_bytes(), cache_bytes, processes=processes))
+    store = PageStore(origin.preparation, cache)
+    pages = read_pages(data, store, evaluation=evaluation, held_out=held_out, threads=usable_cores())
+    model: nn.Module = load_image_model(origin, pages.labels, seed=config.seed)
+    freezes = origin.pretrained if freeze_batch_norm is None else freeze_batch_norm
+    frozen = [one for one in model.modules() if isinstance(one, _BatchNorm)] if freezes else []
+    if config.lora_rank is not None:
+        model = add_lora(model, config.lora_rank, config.lora_alpha, config.lora_dropout)
+    changes = augmentation or AugmentConfig()
+    return DocumentImagesTask(model, origin, config, pages=pages, store=store, augmentation=changes, frozen=frozen)
+
+
+class DocumentImagesTask:
+    """Task "document-images". The goal is macro F1: rare kinds of documents count as much as common ones.
+
+    Splittable: what is drawn for a page depends on the page and the epoch, not on its neighbours. Where batch norm is
+    trained (models from nothing), its statistics are those of a micro-batch, as in every training that accumulates.
+    """
+
+    name = "document-images"
+    goal = "macro_f1"
+    splittable = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        base: ImageBase,
+        config: TrainingConfig,
+        *,
+        pages: PageData,
+        store: PageStore,
+        augmentation: AugmentConfig,
+        frozen: Sequence[nn.Module] = (),
+    ) -> None:
+        self.model = model
+        self.pages = pages
+        self._base, self._config, self._store = base, config, store
+        self._augmentation = augmentation
+        self._frozen = tuple(frozen)
+        self._targets = [pages.target(one) for one in pages.learn]
+        balanced = config.class_weights == "balanced"
+        self._class_weights = balanced_class_weights(pages.counts) if balanced else None
+        self._lost: dict[Path, str] = {}  # became unreadable after the sifting
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """All pages cost the same."""
+        return [1] * len(self.pages.learn)
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Images that could not be read, before the run or in it."""
+        return (*self.pages.skipped, *(Skipped(file, why) for file, why in self._lost.items()))
+
+    def collate(self, indices: Sequence[int]) -> Batch:
+        """``pixels`` (batch, 3, height, width_px) uint8, ``targets``, and the ``weight`` of the loss.
+
+        Targets are (batch,) int64, or (batch, labels) float32 where pages are mixed. A page that has become unreadable
+        is blank and counts for nothing.
+        """
+        epoch = collation_epoch()
+        rows = [self._row(index, epoch) for index in indices]
+        targets = torch.stack([target for _, target in rows])
+        weight = target_weight(targets, class_weights=self._class_weights)
+        if targets.is_floating_point() and self._class_weights is None:
+            weight = float((targets.sum(dim=-1) > 0).sum())  # blank pages have targets of zeros
+        return {"pixels": torch.stack([page for page, _ in rows]), "targets": targets, "weight": weight}
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossPart:
+        """Cross entropy of the kind of document, with the settings' focal term, smoothing and class weights."""
+        if model.training:
+            for layer in self._frozen:
+                layer.eval()  # model.train() switched them back
+        logits = model(pixel_values=self._base.preparation.normalised(batch["pixels"])).logits
+        targets = batch["targets"]
+        if targets.is_floating_point() and self._lost:
+            counts = targets.sum(dim=-1) > 0  # smoothing would fill the zeros of blank pages
+            logits, targets = logits[counts], targets[counts]
+        return classification_loss(
+            logits,
+            targets,
+            focal_gamma=self._config.focal_gamma,
+            label_smoothing=self._config.label_smoothing,
+            class_weights=self._class_weights,
+            weight=batch["weight"],
+        )
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Accuracy, macro F1, log loss and calibration error of the evaluation pages."""
+        return self.report(model).scores
+
+    def report(self, model: nn.Module) -> Report:
+        """The same with every class, its confusions, and what is not defined."""
+        logits, targets = self.logits(model)
+        return classification_scores(logits.numpy(), targets.numpy(), self.pages.labels)
+
+    @torch.no_grad()
+    def logits(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """(items, labels) float32 and (items,) int64 of the evaluation pages that can be read, on the CPU."""
+        device = next(model.parameters()).device
+        found: list[Tensor] = []
+        targets: list[int] = []
+        with ThreadPoolExecutor(usable_cores(), thread_name_prefix="evaluate") as pool:
+            for first in range(0, len(self.pages.judge), _EVALUATION_IMAGES):
+                group = self.pages.judge[first : first + _EVALUATION_IMAGES]
+                rows = [
+                    (pixels, self.pages.target(example))
+                    for example, pixels in zip(group, pool.map(self._pixels, group), strict=True)
+                    if pixels is not None
+                ]
+                found += split_and_retry(
+                    [pixels for pixels, _ in rows], lambda part: self._answers(model, part, device)
+                )
+                targets += [target for _, target in rows]
+        answers = torch.stack(found) if found else torch.zeros(0, len(self.pages.labels))
+        return answers, torch.tensor(targets, dtype=torch.int64)
+
+    def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
+        """A plain transformers folder for AutoModelForImageClassification, its image processor, and a card.
+
+        Its confidence is calibrated on the evaluation pages by a temperature that is divided into the last layer:
+        whoever loads the folder gets calibrated probabilities and the same classes.
+        """
+        logits, targets = self.logits(model)
+        temperature = fit_temperature(logits.numpy(), targets.numpy())
+        report = classification_scores(logits.numpy() / temperature.value, targets.numpy(), self.pages.labels)
+        plain: Any = merged(model) if isinstance(model, PeftModel) else copy.deepcopy(model).cpu().eval()
+        divide_last_layer(plain, temperature.value)
+        output.mkdir(parents=True, exist_ok=True)
+        plain.save_pretrained(output)
+        self._base.preparation.save(output)
+        write_card(output, self._card(output.name, notes, report, temperature))
+
+    def _row(self, index: int, epoch: int) -> tuple[Tensor, Tensor]:
+        """One page as uint8 and its target."""
+        config, labels = self._augmentation, len(self.pages.labels)
+        page = self._augmented(index, epoch)
+        if page is None:
+            size = self._base.preparation
+            blank = torch.full((3, size.height, size.width_px), 255, dtype=torch.uint8)
+            return blank, torch.zeros(labels) if config.mixes else torch.tensor(IGNORED)
+        target = self._targets[index]
+        if not config.mixes:
+            return page, torch.tensor(target)
+        random = random_for(self._config.seed, epoch, index, stream=1)  # the partner must not decide the page's own
+        height, width_px = page.shape[-2:]
+        mix = draw_mix(config, random, examples=len(self._targets), height=height, width_px=width_px)
+        partner = self._augmented(mix.partner, epoch) if mix is not None else None
+        if mix is None or partner is None:
+            return page, soft_target(target, target, 0.0, labels)
+        mixed = blend(page.float(), partner.float(), mix).round().to(torch.uint8)
+        return mixed, soft_target(target, self._targets[mix.partner], mix.share, labels)
+
+    def _augmented(self, index: int, epoch: int) -> Tensor | None:
+        pixels = self._pixels(self.pages.learn[index])
+        if pixels is None:
+            return None
+        page = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        if self._augmentation.policy == "none":
+            return page
+        changed = augment(page.float() / 255, self._augmentation, random_for(self._config.seed, epoch, index))
+        return (changed * 255).round().to(torch.uint8)
+
+    def _pixels(self, example: ImageExample) -> Pixels | None:
+        """None for a page that was readable once: noted, told once, and left out."""
+        try:
+            return self._store.pixels(example.file)
+        except BadData as error:
+            if example.file not in self._lost:
+                self._lost[example.file] = str(error)
+                log_event(
+                    _log, logging.WARNING, "an image can no longer be read", file=example.file.name, reason=str(error)
+                )
+            return None
+
+    def _answers(self, model: nn.Module, part: Sequence[Pixels], device: torch.device) -> list[Tensor]:
+        pixels = torch.from_numpy(np.stack(part)).permute(0, 3, 1, 2).to(device)
+        logits: Tensor = model(pixel_values=self._base.preparation.normalised(pixels)).logits
+        return list(logits.float().cpu())
+
+    def _card(self, name: str, notes: Mapping[str, Any], report: Report, temperature: Temperature) -> Card:
+        pages, size = self.pages, self._base.preparation
+        counts = {"training": len(pages.learn), "evaluation": len(pages.judge)}
+        split = f"{counts['training']} pages to learn from, {counts['evaluation']} to evaluate on"
+        roles = ("training", "evaluation") if len(pages.origin) > 1 else ("training and evaluation",)
+        return Card(
+            name=name,
+            task=self.name,
+            summary=f"Tells {len(pages.labels)} kinds of documents from a picture of a page.",
+            base=self._base.name if self._base.pretrained else "",
+            base_revision=self._base.revision,
+            pipeline_tag="image-classification",
+            labels=pages.labels,
+            data=[
+                data_source(path, role=role, examples=counts.get(role, sum(counts.values())), notes=split)
+                for path, role in zip(pages.origin, roles, strict=True)
+            ],
+            report=report,
+            limits=[
+                f"Sees the whole page squeezed to {size.height} x {size.width_px} px: layout, not fine print.",
+                "Takes upright RGB pages on white; turn photographs by their EXIF mark first.",
+                f"Confidence: temperature {temperature.value:.3f}, {temperature.why}; measured on the same pages.",
+                *self._left_out(),
+            ],
+            notes={
+                **notes,
+                "architecture": type(self._base.config).__name__.removesuffix("Config"),
+                "augmentation": asdict(self._augmentation),
+            },
+            usage=_USAGE,
+        )
+
+    def _left_out(self) -> list[str]:
+        skipped = self.skipped
+        if not skipped:
+            return []
+        named = "; ".join(f"{one.file.name} ({one.why})" for one in skipped[:_NAMED])
+        return [f"Images of its data that could not be read and were left out: {len(skipped)}, the first: {named}."]

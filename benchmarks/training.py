@@ -1,0 +1,174 @@
+"""What each training option does: time of a step, memory, loss. The table that guides promise, measured.
+
+    python -m benchmarks.training                    # on the CPU
+    python -m benchmarks.training --device cuda:0    # on a card, where fp16 joins
+
+A BERT of MiniLM's size (fresh weights, fixed seed) learns to tell apart texts of made-up words, effective batches of 32
+texts of up to 128 tokens. Every option runs the same batches; rounds are interleaved and the median step counts. Memory
+is the allocator's peak on a card, and that of a dry run on a CPU, which keeps no books.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForSequenceClassification, BertConfig
+
+from backend.training.footprint import fed_by, footprints
+from backend.training.loop import train
+from backend.training.lora import add_lora
+from backend.training.losses import classification_loss
+from backend.training.records import Batch, LossPart, MixedPrecisionConfig, StepEvent, TrainingConfig
+from benchmarks.machine import facts
+
+RESULT = Path(__file__).parent / "results" / "training.json"
+_STEPS, _WARM_UP, _ROUNDS = 14, 4, 3
+_CLASSES, _TEXTS, _WORDS = 4, 448, 2000
+PLAIN = TrainingConfig(
+    use_amp=False, batch_size=32, micro_batch=32, max_steps=_STEPS, epochs=50, learning_rate=3e-4, num_workers=0
+)
+OPTIONS: Mapping[str, TrainingConfig] = {
+    "none": PLAIN,
+    "mixed precision, bf16": replace(PLAIN, use_amp=True, mixed_precision=MixedPrecisionConfig(dtype="bfloat16")),
+    "mixed precision, fp16": replace(PLAIN, use_amp=True, mixed_precision=MixedPrecisionConfig(dtype="float16")),
+    "gradient checkpointing": replace(PLAIN, gradient_checkpointing=True),
+    "accumulation, 4 x 8": replace(PLAIN, micro_batch=8),
+    "LoRA, rank 16": replace(PLAIN, lora_rank=16),
+    "lengths not grouped": replace(PLAIN, group_by_length=False),
+    "loader with 1 worker": replace(PLAIN, num_workers=1),
+    "torch.compile": replace(PLAIN, compile=True),
+    "focal loss, smoothing": replace(PLAIN, focal_gamma=2.0, label_smoothing=0.1),
+}
+
+
+@dataclass
+class Classes:
+    """Texts whose class is the range that most of their words come from; all of it made from one seed."""
+
+    config: TrainingConfig
+    name: str = "text-classifier"
+    splittable: bool = True
+    goal: str = "accuracy"
+    texts: list[torch.Tensor] = field(default_factory=list)
+    model: nn.Module = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make texts and model."""
+        torch.manual_seed(7)
+        for index in range(_TEXTS):
+            words = torch.randint(5, _WORDS, (int(torch.randint(8, 129, ())),))
+            mine = torch.rand(len(words)) < 0.5
+            words[mine] = 5 + words[mine] % (_WORDS // _CLASSES - 5) + (index % _CLASSES) * (_WORDS // _CLASSES)
+            self.texts.append(words)
+        shape: Any = BertConfig(
+            vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
+        )
+        shape.num_labels = _CLASSES
+        model: Any = AutoModelForSequenceClassification.from_config(shape)  # type: ignore[no-untyped-call]
+        rank = self.config.lora_rank
+        self.model = model if rank is None else add_lora(model, rank)
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Words of each text."""
+        return [len(text) for text in self.texts]
+
+    def collate(self, indices: Sequence[int]) -> Batch:
+        """Padded ids, mask, class."""
+        ids = nn.utils.rnn.pad_sequence([self.texts[index] for index in indices], batch_first=True)
+        labels = torch.tensor([index % _CLASSES for index in indices])
+        return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossPart:
+        """Cross entropy, or what the configuration makes of it."""
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        config = self.config
+        return classification_loss(
+            logits, batch["labels"], focal_gamma=config.focal_gamma, label_smoothing=config.label_smoothing
+        )
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Nothing: only steps are measured."""
+        del model
+        return {}
+
+    def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
+        """Nothing is kept."""
+
+
+@dataclass
+class Stopwatch:
+    """Notes when each step ended."""
+
+    ends: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+    def see(self, event: StepEvent) -> None:
+        """One step more."""
+        if event.kind == "step":
+            self.ends.append(time.perf_counter())
+            self.losses.append(event.values.get("loss", float("nan")))
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+def main() -> None:
+    """Measure every option round after round, print a row each, and keep the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    device = parser.parse_args().device
+    wanted = {name: config for name, config in OPTIONS.items() if device != "cpu" or "fp16" not in name}
+    steps_s: dict[str, list[float]] = {name: [] for name in wanted}
+    losses: dict[str, float] = {}
+    memory = {name: _memory_bytes(config, device) for name, config in wanted.items()}
+    for _ in range(_ROUNDS):
+        for name, config in wanted.items():
+            seconds, losses[name] = _run(replace(config, device=device))
+            steps_s[name].append(seconds)
+            print(f"{name:<26} {seconds:.3f} s a step, loss {losses[name]:.4f}", flush=True)
+    rows = [
+        {
+            "option": name,
+            "step_s": {"median": statistics.median(times), "min": min(times), "max": max(times)},
+            "memory_bytes": memory[name],
+            "loss": losses[name],
+        }
+        for name, times in steps_s.items()
+    ]
+    RESULT.write_text(json.dumps({**facts(), "device": device, "steps": _STEPS, "rows": rows}, indent=1) + "\n")
+
+
+def _run(config: TrainingConfig) -> tuple[float, float]:
+    """Median seconds of the steps after the first few, and the loss of the last."""
+    watch = Stopwatch()
+    train(Classes(config), config, output=None, observers=(watch,))
+    times = [after - before for before, after in zip(watch.ends[_WARM_UP:], watch.ends[_WARM_UP + 1 :], strict=False)]
+    return statistics.median(times), watch.losses[-1]
+
+
+def _memory_bytes(config: TrainingConfig, device: str) -> int | None:
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats(device)
+        _run(replace(config, device=device, max_steps=2))
+        return int(torch.cuda.max_memory_allocated(device))
+    task = Classes(config)
+    longest = max(range(_TEXTS), key=lambda index: task.lengths[index])
+    half, count = "bf16" if config.use_amp else None, config.micro_batch or config.batch_size
+    found = footprints(task.model, fed_by(task.model, task.collate, longest), [count], half=half)
+    one = next((each for each in found if each.checkpointing == config.gradient_checkpointing), None)
+    # weights, gradients and activations at their peak, and AdamW's two moments
+    return None if one is None else one.weights_bytes + one.peak_bytes(count) + 2 * one.trained_bytes
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""The command: plans, trains, publishes; goes on after an interruption; says what is wrong, with an exit code."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModelForTokenClassification, ResNetConfig
+from transformers.utils import logging as transformers_logging
+
+from backend.errors import BadCheckpoint, DoesNotFit, TrainingFailed
+from backend.training import cli
+from backend.training.cli import DONE, FAILED, INTERRUPTED, WRONG, main
+from backend.training.records import TrainingResult
+from tests.tiny_models import tiny
+
+__all__ = ["tiny"]
+SMALL = ["--epochs", "1", "--batch-size", "4", "--device", "cpu", "--no-amp"]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """pytest's own log handlers stay, and how much transformers says; one thread is enough for tiny models."""
+    monkeypatch.setattr(cli, "configure_logging", lambda level: None)
+    threads, verbosity = torch.get_num_threads(), transformers_logging.get_verbosity()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    transformers_logging.set_verbosity(verbosity)
+
+
+@pytest.fixture
+def entities(tmp_path: Path) -> Path:
+    """Sentences with a name in each."""
+    rows = [f"the\tO\ninvoice\tO\nof\tO\n{'factura' if n % 2 else 'importe'}\tB-ORG\n{n}\tO\n" for n in range(24)]
+    file = tmp_path / "data.conll"
+    file.write_text("\n".join(rows), encoding="utf-8")
+    return file
+
+
+def ner(entities: Path, tiny: Any, output: Path, *more: str) -> list[str]:
+    """A command line that trains in a moment."""
+    base = str(tiny.folder("bert"))
+    return ["ner", "--data", str(entities), "--base", base, "--output", str(output), *SMALL, *more]
+
+
+@pytest.fixture
+def command(entities: Path, tiny: Any, tmp_path: Path) -> list[str]:
+    """The same, into a folder of the test's own."""
+    return ner(entities, tiny, tmp_path / "out")
+
+
+def test_train_and_publish(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The plan is printed, the model lies in the folder with its card and its log, and transformers loads it."""
+    output = tmp_path / "out"
+    code = main(ner(entities, tiny, output))
+    said = capsys.readouterr().out
+
+    assert DONE == code
+    assert "precision" in said
+    assert "micro-batch" in said
+    assert "memory of a step by micro-batch" in said
+    assert f"model: {output}" in said
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert "python -m backend.training ner --data" in card
+    assert ["O", "B-ORG", "I-ORG"] == list(
+        AutoModelForTokenClassification.from_pretrained(output).config.id2label.values()
+    )
+    kinds = [json.loads(line)["kind"] for line in (output / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert ("start", "end") == (kinds[0], kinds[-1])
+
+
+def test_lora(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The adapters are in the model already: the plan foresees them as they are, and the folder is a plain model."""
+    code = main([*command, "--lora-rank", "2", "--max-steps", "2"])
+    said = capsys.readouterr().out
+
+    assert DONE == code
+    assert "lora                    rank 2: as asked" in said
+    assert "\nLoRA " in said
+    assert "\nfull " not in said
+    assert AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
+
+
+def test_interrupted_and_resumed(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Stopped: a checkpoint and exit code 130. A second run is refused; with --resume it ends where it would have."""
+    output, whole, stop = tmp_path / "out", tmp_path / "whole", threading.Event()
+    stop.set()
+    interrupted = main(ner(entities, tiny, output), stop=stop)
+    told = capsys.readouterr().err
+    again = main(ner(entities, tiny, output))
+    refused = capsys.readouterr().err
+    resumed = main(ner(entities, tiny, output, "--resume"))
+
+    assert [INTERRUPTED, WRONG, DONE] == [interrupted, again, resumed]
+    assert "the same command with --resume goes on" in told
+    assert "--resume" in refused
+    assert DONE == main(ner(entities, tiny, whole))
+    assert (whole / "model.safetensors").read_bytes() == (output / "model.safetensors").read_bytes()
+
+
+def test_signals():
+    """The first asks to end, the second ends; afterwards they are as before."""
+    stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
+    with cli._signals(stop):
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    assert before is signal.getsignal(signal.SIGTERM)
+
+
+def test_plan(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """For another machine, all ways, nothing written."""
+    before = sorted(tmp_path.iterdir())
+    arguments = ["plan", "--task", "ner", "--data", str(entities), "--base", str(tiny.folder("bert")), "--as", "t4"]
+    code = main(arguments)
+    said = capsys.readouterr().out
+
+    assert DONE == code
+    assert "cuda:0: GPU with tensor cores: Tesla T4" in said
+    assert "fp16" in said
+    for way in ("full", "checkpointing", "8-bit optimizer", "LoRA", "LoRA, 8-bit optimizer, checkpointing"):
+        assert f"\n{way} " in said
+    assert before == sorted(tmp_path.iterdir())
+
+
+def test_few_texts(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A head on frozen vectors by itself; a whole encoder when it is asked for."""
+    data = tmp_path / "texts.tsv"
+    rows = [f"{'invoice total' if n % 2 else 'the factura'} {n}\t{'a' if n % 2 else 'b'}" for n in range(30)]
+    data.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    common = ["text-classifier", "--data", str(data), "--base", str(tiny.folder("bert")), *SMALL]
+    codes = [
+        main([*common, "--output", str(tmp_path / "head")]),
+        main([*common, "--output", str(tmp_path / "full"), "--mode", "full", "--max-steps", "2"]),
+    ]
+
+    assert [DONE, DONE] == codes
+    assert (tmp_path / "head" / "head.safetensors").is_file()
+    assert (tmp_path / "full" / "model.safetensors").is_file()
+    assert DONE == main(["plan", "--task", "text-classifier", *common[1:]])
+    assert "needs no plan" in capsys.readouterr().out
+
+
+def test_embeddings(tiny: Any, tmp_path: Path):
+    """Pairs become a folder that sentence-transformers would load."""
+    data = tmp_path / "pairs.tsv"
+    rows = [f"invoice {n}\tfactura {n}" for n in range(20)]
+    data.write_text("\n".join(["anchor\tpositive", *rows]) + "\n", encoding="utf-8")
+    base = str(tiny.folder("bert"))
+    output = tmp_path / "out"
+
+    assert DONE == main(["embeddings", "--data", str(data), "--base", base, "--output", str(output), *SMALL])
+    assert (output / "modules.json").is_file()
+
+
+def test_document_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A folder a class; the planner foresees images, and channels last has its line."""
+    for name, colour in (("letter", "white"), ("form", "gray")):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (40 + number, 40), colour).save(tmp_path / "data" / name / f"{number}.png")
+    base = tmp_path / "base"
+    ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic").save_pretrained(base)
+    output = tmp_path / "out"
+    more = ["--image-size", "32", "32", "--augment", "none", "--no-image-cache"]
+    where = ["--data", str(tmp_path / "data"), "--base", str(base), "--output", str(output)]
+    code = main(["document-images", *where, *SMALL, *more])
+    said = capsys.readouterr().out
+
+    assert DONE == code
+    assert "micro-batch             4: the whole batch fits" in said
+    assert "gains little without tensor cores" in said
+    assert (output / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(["ner", "--data", "absent.conll", "--output", "out"], "absent.conll", id="no-data"),
+        pytest.param(["ner", "--data", "bad.conll", "--output", "out"], "bad.conll:2", id="malformed-line"),
+        pytest.param(["ner", "--data", "bad.conll", "--output", "out", "--epochs", "0"], "epochs=0", id="setting"),
+        pytest.param(["document-images", "--data", "x", "--output", "out"], "--base", id="no-base"),
+        pytest.param(["ner", "--data", "bad.conll", "--output", "out", "--held-out", "2"], "--held-out=2", id="share"),
+        pytest.param(["ner", "--data", "bad.conll", "--output", "out", "--device", "cuda:9"], "cuda:9", id="device"),
+        pytest.param(["ner", "--data", "bad.conll", "--output", "out", "--base", "./no"], "./no", id="no-model"),
+    ],
+)
+def test_what_is_wrong(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """Exit code 2, one readable line, no traceback, nothing written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.conll").write_text("the\tO\ninvoice\n", encoding="utf-8")
+    code = main(arguments)
+    told = capsys.readouterr().err
+
+    assert WRONG == code
+    assert message in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(TrainingFailed("the loss was not finite with example(s) 3"), FAILED, id="numbers"),
+        pytest.param(DoesNotFit("one item alone"), FAILED, id="memory"),
+        pytest.param(BadCheckpoint("of another model"), FAILED, id="checkpoint"),
+        pytest.param(OSError(28, "No space left on device"), FAILED, id="disk"),
+        pytest.param(KeyboardInterrupt(), INTERRUPTED, id="at-once"),
+    ],
+)
+def test_how_a_run_fails(
+    error: BaseException,
+    expected: int,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    """The reason on standard error, and nothing published."""
+
+    def fail(*args: Any, **rest: Any) -> TrainingResult:
+        raise error
+
+    monkeypatch.setattr(cli, "train", fail)
+    code = main(command)
+    told = capsys.readouterr()
+
+    assert expected == code
+    assert str(error).split(":")[0] in told.err
+    assert "model:" not in told.out
+
+
+def test_a_model_that_cannot_be_foreseen(
+    entities: Path, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The run goes on without a forecast: the plan helps, it must not stand in the way."""
+
+    def fail(*args: Any, **rest: Any) -> tuple[()]:
+        raise RuntimeError("a foreign layer")
+
+    monkeypatch.setattr(cli, "footprints", fail)
+
+    assert DONE == main(ner(entities, tiny, tmp_path / "out"))
+    assert "not foreseen" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param(["ner", "--data", "x"], id="no-output"),
+        pytest.param(["plan", "--data", "x"], id="plan-of-nothing"),
+        pytest.param(["ner", "--data", "x", "--output", "y", "--as", "t4"], id="training-on-another-machine"),
+        pytest.param(["dance", "--data", "x", "--output", "y"], id="unknown-task"),
+    ],
+)
+def test_wrong_usage(arguments: list[str]):
+    """argparse's own exit code."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert WRONG == caught.value.code
+
+
+def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """``python -m backend.training``."""
+    monkeypatch.setattr(sys, "argv", ["backend.training", "--help"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("backend.training", run_name="__main__")
+
+    assert 0 == caught.value.code
+    assert "--use-gradient-checkpointing" in capsys.readouterr().out

@@ -1,0 +1,83 @@
+"""Two processes that torchrun started (gloo, on the CPU) against one: the same effective batches, the same result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from backend.training.loop import train
+from tests.data_parallel import SCENARIOS
+from tests.toy_training import Faults, difference, one_thread, same_bits, weights_of  # noqa: F401  # a fixture
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What both ranks wrote; one start for all scenarios, for a start costs seconds."""
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "-m", "tests.data_parallel", str(folder)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def facts_of(runs: Path, name: str, rank: int) -> dict:
+    return json.loads((runs / f"{name}-{rank}.json").read_text())
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_two_processes_equal_one(runs: Path, name: str) -> None:
+    """Losses within 1e-6, weights within 1e-5 (sums in another order, and Adam divides by their roots)."""
+    scenario = SCENARIOS[name]
+    alone = scenario.task()
+    leaves_out = scenario.faults(0) is not None and name == "a-bad-example"
+    faults = Faults(broken=lambda step, indices: 17 in indices) if leaves_out else None
+    expected = train(alone, scenario.config, output=None, faults=faults)
+    first, second = (facts_of(runs, name, rank) for rank in range(2))
+    weights = [torch.load(runs / f"{name}-{rank}.pt") for rank in range(2)]
+
+    assert same_bits(*weights)
+    assert {**first, "observed": 0} == {**second, "observed": 0}
+    assert expected.steps == first["steps"]
+    assert abs(expected.loss - first["loss"]) < 1e-6
+    assert difference(weights_of(alone.model), weights[0]) < 1e-5
+
+
+def test_memory_that_runs_out_on_one_rank(runs: Path) -> None:
+    """Both shrink, both run the effective batch again, neither waits for the other for ever."""
+    facts = facts_of(runs, "memory-on-rank-1", 0)
+
+    assert (2, ["out_of_memory"]) == (facts["micro_batch"], facts["events"])
+
+
+def test_an_example_that_breaks_one_rank(runs: Path) -> None:
+    """Both know its number, go back together and leave it out."""
+    facts = facts_of(runs, "a-bad-example", 0)
+
+    assert ([17], ["precision", "precision"]) == (facts["skipped"], facts["events"])
+
+
+def test_rank_0_alone_tells_and_writes(runs: Path) -> None:
+    """Observers of other ranks see nothing; the checkpoints are there once."""
+    plain = [facts_of(runs, "plain", rank)["observed"] for rank in range(2)]
+
+    assert plain[0] > 12
+    assert 0 == plain[1]
+    assert (runs / "plain-output" / "checkpoints" / "latest").exists()

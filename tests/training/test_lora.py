@@ -1,0 +1,163 @@
+"""Adapters start as nothing, learn alone, and merge into a plain model that answers the same."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from backend.errors import TrainingError
+from backend.training.lora import TrainableReport, add_lora, merged, trainable_report
+from tests.tiny_models import tiny
+
+__all__ = ["tiny"]
+FAMILIES = ("bert", "mpnet", "xlm-roberta", "distilbert", "roberta")
+
+
+def batch() -> dict[str, torch.Tensor]:
+    ids = torch.randint(5, 40, (3, 9), generator=torch.Generator().manual_seed(2))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def classifier(tiny, family: str) -> nn.Module:
+    torch.manual_seed(0)
+    return transformers.AutoModelForTokenClassification.from_pretrained(tiny.plain(family), num_labels=5)
+
+
+def train(model: nn.Module, steps: int = 3) -> None:
+    """A few large steps on whatever learns."""
+    model.train()
+    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.05)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(**batch())[0].square().mean().backward()
+        optimizer.step()
+    model.eval()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_from_adapters_to_a_plain_model(tiny, family):
+    """Any encoder: outputs are unchanged at first, only adapters and head learn, and the merged copy answers alike."""
+    model = classifier(tiny, family).eval()
+    names, before = list(model.state_dict()), copy.deepcopy(model.state_dict())
+    expected = model(**batch()).logits
+
+    wrapped = add_lora(model, 4).eval()
+    torch.testing.assert_close(wrapped(**batch()).logits, expected)
+    train(wrapped)
+    plain = merged(wrapped).eval()
+
+    assert type(plain) is type(model)
+    assert names == list(plain.state_dict())
+    assert not torch.allclose(plain(**batch()).logits, expected, atol=1e-3)
+    torch.testing.assert_close(plain(**batch()).logits, wrapped(**batch()).logits, rtol=1e-4, atol=1e-5)
+    changed = {name for name, one in plain.state_dict().items() if not torch.equal(one, before[name])}
+    assert {"classifier.weight", "classifier.bias"} <= changed
+    assert all(name.endswith("weight") for name in changed - {"classifier.bias"})
+    assert not any("embeddings" in name or "norm" in name.lower() for name in changed)
+    assert len(changed) == 2 + 2 * 6  # four attention and two feed-forward matrices in each of two layers
+
+
+def test_every_adapter_gets_a_gradient(tiny):
+    """Nothing that learns is left without a gradient, which DDP would refuse; also in a bare encoder with a pooler."""
+    for model in (classifier(tiny, "bert"), transformers.AutoModel.from_pretrained(tiny.plain("bert"))):
+        wrapped = add_lora(model, 4)
+        wrapped(**batch())[0].square().mean().backward()
+        learning = {name: one for name, one in wrapped.named_parameters() if one.requires_grad}
+
+        assert learning
+        assert [name for name, one in learning.items() if one.grad is None] == []
+        assert not any("pooler" in name for name in learning)
+
+
+def test_merging_leaves_the_model_to_train_on(tiny):
+    """A model can be published in the middle of its training."""
+    wrapped = add_lora(classifier(tiny, "bert"), 4)
+    train(wrapped)
+    before = copy.deepcopy(wrapped.state_dict())
+
+    plain = merged(wrapped)
+
+    assert all(torch.equal(one, before[name]) for name, one in wrapped.state_dict().items())
+    assert any("lora_A" in name for name, one in wrapped.named_parameters() if one.requires_grad)
+    owned = {one.data_ptr() for one in wrapped.parameters()}
+    assert owned.isdisjoint(one.data_ptr() for one in plain.parameters())
+    assert all(one.requires_grad for one in plain.parameters())
+
+
+def test_a_merged_model_is_published_and_read(tiny, tmp_path):
+    """save_pretrained writes a folder that transformers reads without peft, with the same answers."""
+    wrapped = add_lora(classifier(tiny, "xlm-roberta"), 2)
+    train(wrapped)
+    merged(wrapped).save_pretrained(tmp_path)
+
+    again = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path).eval()
+
+    torch.testing.assert_close(again(**batch()).logits, wrapped(**batch()).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_what_learns_is_counted(tiny):
+    """The report counts adapters and head, of everything."""
+    model = classifier(tiny, "bert")
+    total = sum(one.numel() for one in model.parameters())
+    assert trainable_report(model).trainable == trainable_report(model).total == total
+
+    report = trainable_report(add_lora(model, 2))
+
+    inside = 2 * (4 * 2 * (32 + 32) + 2 * 2 * (32 + 64))  # layers x (attention + feed-forward), rank 2
+    assert report.trainable == inside + 32 * 5 + 5
+    assert report.total == total + inside + 32 * 5 + 5  # peft keeps the head's first values as well
+
+
+def test_the_report_is_a_sentence():
+    """Counts with a share; a model without parameters divides nothing."""
+    assert TrainableReport(1_200, 24_000).line == "1,200 of 24,000 parameters are trained (5.00%)"
+    assert trainable_report(nn.ReLU()).line == "0 of 0 parameters are trained (0.00%)"
+
+
+def test_scale_and_targets_can_be_chosen(tiny):
+    """Names of layers narrow the adapters; the scale is alpha / rank, 2 unless told."""
+    wrapped = add_lora(classifier(tiny, "bert"), 4, 4.0, 0.0, ["query", "value"])
+    adapted = {name for name, one in wrapped.named_modules() if hasattr(one, "lora_A")}
+
+    assert len(adapted) == 4
+    assert all(name.endswith(("query", "value")) for name in adapted)
+    assert {one.scaling["default"] for one in wrapped.modules() if hasattr(one, "lora_A")} == {1.0}
+    doubled = add_lora(classifier(tiny, "bert"), 4)
+    assert {one.scaling["default"] for one in doubled.modules() if hasattr(one, "lora_A")} == {2.0}
+
+
+def test_a_users_own_module():
+    """Any module with linear layers is adapted; a head is named by its owner."""
+    model = nn.Sequential()
+    model.add_module("body", nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8)))
+    model.add_module("head", nn.Linear(8, 2))
+    expected = model(torch.ones(1, 4))
+
+    wrapped = add_lora(model, 2, heads=["head"])
+
+    torch.testing.assert_close(wrapped(torch.ones(1, 4)), expected)
+    learning = {name for name, one in wrapped.named_parameters() if one.requires_grad}
+    assert {"head" in name or "lora" in name for name in learning} == {True}
+    assert [nn.Linear, nn.ReLU, nn.Linear] == [type(one) for one in merged(wrapped).body]
+
+
+def test_nothing_to_adapt():
+    """A model of convolutions, and layers that do not exist, are refused with the reason."""
+    with pytest.raises(TrainingError, match="Sequential has no linear layer for LoRA"):
+        add_lora(nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU()), 4)
+    with pytest.raises(TrainingError, match="LoRA cannot adapt Sequential"):
+        add_lora(nn.Sequential(nn.Linear(3, 3)), 4, targets="query")
+
+
+def test_adapters_that_broke_are_not_merged(tiny):
+    """A model with NaN is never published."""
+    wrapped = add_lora(classifier(tiny, "bert"), 4)
+    with torch.no_grad():
+        next(one for name, one in wrapped.named_parameters() if "lora_B" in name).fill_(float("nan"))
+
+    with pytest.raises(TrainingError, match="cannot be merged"):
+        merged(wrapped)

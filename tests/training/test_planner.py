@@ -1,0 +1,257 @@
+"""The settings for each class of hardware, their reasons, and the wishes that are never overruled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from backend.device.plan import Placement, place
+from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
+from backend.device.selection import Wishes
+from backend.device.sources.simulated import MACHINES, facts
+from backend.errors import BadSettings, DoesNotFit
+from backend.training.flags import parser
+from backend.training.footprint import Footprint
+from backend.training.planner import Hardware, Plan, Subject, half_for, hardware_of, plan
+from backend.training.records import MixedPrecisionConfig, TrainingConfig
+
+GIB, MIB = 2**30, 2**20
+T4 = GPUInfo(0, "Tesla T4", "GPU-a", 16 * GIB, (7, 5), bf16=False, free_bytes=15 * GIB)
+A100 = GPUInfo(0, "NVIDIA A100 80GB", "GPU-b", 80 * GIB, (8, 0), bf16=True, free_bytes=79 * GIB)
+SMALL = GPUInfo(0, "NVIDIA RTX A400", "GPU-c", 3 * GIB, (8, 6), bf16=True, free_bytes=3 * GIB)
+GTX1080 = GPUInfo(0, "NVIDIA GeForce GTX 1080", "GPU-d", 8 * GIB, (6, 1), bf16=False, free_bytes=8 * GIB)
+GTX1660 = GPUInfo(0, "NVIDIA GeForce GTX 1660", "GPU-e", 6 * GIB, (7, 5), bf16=False, free_bytes=6 * GIB)
+APPLE = GPUInfo(0, "Apple M3 Pro", "", 27 * GIB, (0, 0), bf16=True, unified=True)
+CPU = MachineFacts(8, "a processor", (), 16 * GIB, why_no_gpu="no driver", free_memory_bytes=12 * GIB)
+
+
+def with_card(gpu: GPUInfo) -> MachineFacts:
+    """A machine with this card."""
+    kind = DeviceType.MPS if gpu is APPLE else DeviceType.CUDA
+    return replace(CPU, gpus=(gpu,), gpu_type=kind, why_no_gpu="", platform=Platform(shm_bytes=8 * GIB))
+
+
+def planned(machine: MachineFacts, config: TrainingConfig | None = None, **rest: object) -> Plan:
+    """On the device that the machine would choose."""
+    subject = rest.pop("subject", Subject())
+    assert isinstance(subject, Subject)
+    return plan(machine, place(machine, Wishes()), config or TrainingConfig(), subject, **rest)  # type: ignore[arg-type]
+
+
+def value(made: Plan, name: str) -> str:
+    """Of one choice."""
+    return next(one.value for one in made.choices if one.name == name)
+
+
+def why(made: Plan, name: str) -> str:
+    """Of one choice."""
+    return next(one.why for one in made.choices if one.name == name)
+
+
+def step(item_mib: int, lean_mib: int, *, weights_mib: int = 100) -> list[Footprint]:
+    """A model whose items take so much, in full and with checkpointing; foreseen at 1 and 32."""
+    return [
+        Footprint(again, False, weights_mib * MIB, 10, weights_mib * MIB, {1: each * MIB, 32: 32 * each * MIB})
+        for again, each in ((False, item_mib), (True, lean_mib))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        (None, Hardware.CPU),
+        (APPLE, Hardware.APPLE),
+        (T4, Hardware.TENSOR_CORES),
+        (A100, Hardware.TENSOR_CORES),
+        (GTX1080, Hardware.OLD_CARD),
+        pytest.param(GTX1660, Hardware.OLD_CARD, id="turing-without-tensor-cores"),
+    ],
+)
+def test_hardware(gpu: GPUInfo | None, expected: Hardware):
+    """By what it computes in, never by its name alone."""
+    assert expected is hardware_of(gpu)
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        pytest.param(CPU, "fp32", id="processor-that-emulates"),
+        pytest.param(replace(CPU, cpu_flags=("avx512_bf16",)), "bf16", id="processor-with-bf16"),
+        pytest.param(with_card(A100), "bf16", id="ampere"),
+        pytest.param(with_card(T4), "fp16", id="turing"),
+        pytest.param(with_card(GTX1080), "fp32", id="pascal"),
+        pytest.param(with_card(GTX1660), "fp32", id="turing-without-tensor-cores"),
+        pytest.param(with_card(APPLE), "fp16", id="apple"),
+    ],
+)
+def test_precision(machine: MachineFacts, expected: str):
+    """The best that the hardware computes itself, and what the loop will begin with."""
+    made = planned(machine)
+    half = expected if expected in ("bf16", "fp16") else None
+
+    assert expected == value(made, "precision").replace("tf32", "fp32")
+    assert half == half_for(machine, place(machine, Wishes()), TrainingConfig())
+    assert made.config.mixed_precision == TrainingConfig().mixed_precision
+
+
+def test_precision_as_asked():
+    """Off is off; a wish for an emulated half is granted with a word; a model that overflows fp16 is kept from it."""
+    asked = TrainingConfig(mixed_precision=MixedPrecisionConfig(dtype="bfloat16"))
+
+    assert "fp32" == value(planned(with_card(A100), TrainingConfig(use_amp=False)), "precision")
+    assert "emulates" in why(planned(with_card(T4), asked), "precision")
+    assert "fp32" == value(planned(with_card(T4), subject=Subject(model_type="t5")), "precision")
+
+
+def test_fp16_on_a_cpu_is_refused():
+    """With the reason."""
+    with pytest.raises(BadSettings, match="float16 on a CPU"):
+        planned(CPU, TrainingConfig(mixed_precision=MixedPrecisionConfig(dtype="float16")))
+
+
+@pytest.mark.parametrize(
+    ("machine", "steps", "expected"),
+    [
+        pytest.param(CPU, 10**6, "off", id="cpu"),
+        pytest.param(with_card(APPLE), 10**6, "off", id="apple"),
+        pytest.param(with_card(GTX1080), 10**6, "off", id="too-old"),
+        pytest.param(with_card(A100), 100, "off", id="short-run"),
+        pytest.param(with_card(A100), None, "off", id="unknown-run"),
+        pytest.param(with_card(A100), 10**5, "on", id="long-run"),
+        pytest.param(replace(with_card(A100), platform=Platform("Windows")), 10**5, "off", id="windows"),
+    ],
+)
+def test_compile(machine: MachineFacts, steps: int | None, expected: str):
+    """Where it can pay, and not for short runs."""
+    made = planned(machine, subject=Subject(steps=steps))
+
+    assert expected == value(made, "compile")
+    assert (expected == "on") is made.config.compile
+
+
+@pytest.mark.parametrize(
+    ("gpu", "images", "expected"),
+    [(A100, True, True), (A100, False, False), (GTX1080, True, False), (None, True, False)],
+)
+def test_layout(gpu: GPUInfo | None, images: bool, expected: bool):
+    """Channels last for convolutions on tensor cores."""
+    made = planned(with_card(gpu) if gpu else CPU, subject=Subject(images=images))
+
+    assert expected is made.config.channels_last
+
+
+def test_everything_fits():
+    """The whole batch at once, nothing computed twice."""
+    made = planned(with_card(A100), footprints=step(10, 3))
+
+    assert (32, False) == (made.config.micro_batch, made.config.gradient_checkpointing)
+    assert 2 == len(made.ways)
+
+
+def test_in_parts():
+    """Parts of like size: 20 fit, so two of 16 and not 20 and 12."""
+    room = place(with_card(SMALL), Wishes()).memory_bytes
+    each = (room // MIB - 300) / 1.3 / 20.5
+    made = planned(with_card(SMALL), footprints=step(int(each), 1))
+
+    assert 16 == made.config.micro_batch
+    assert made.config.gradient_checkpointing is False
+    assert "20 of 32 items fit at once: 2 parts a step" in why(made, "micro-batch")
+
+
+def test_little_memory():
+    """Fewer than eight at once: activations are computed again, as document 003 advises, with the same batch."""
+    made = planned(with_card(SMALL), footprints=step(500, 60))
+
+    assert made.config.gradient_checkpointing
+    assert 32 == made.config.batch_size
+    assert 16 == made.config.micro_batch
+    assert "little memory" in made.hardware
+    assert "same gradients" in why(made, "gradient-checkpointing")
+
+
+def test_a_cpu_does_not_compute_twice_for_nothing():
+    """Small micro-batches cost a processor nothing; only what does not fit at all is checkpointed."""
+    tight = replace(CPU, free_memory_bytes=2 * GIB)
+
+    assert not planned(tight, footprints=step(600, 60)).config.gradient_checkpointing
+    assert planned(tight, footprints=step(6000, 60)).config.gradient_checkpointing
+
+
+def test_what_was_said_stays():
+    """A wish is never overruled, whatever would be better."""
+    config = TrainingConfig(micro_batch=30, num_workers=3, compile=False, channels_last=True)
+    told = {"micro_batch", "num_workers", "compile", "gradient_checkpointing", "channels_last"}
+    made = planned(with_card(SMALL), config, subject=Subject(steps=10**6), told=told, footprints=step(500, 60))
+
+    assert config == made.config
+    assert "though 3 would fit" in why(made, "micro-batch")
+    assert all("as asked" in why(made, name) for name in ("compile", "gradient-checkpointing", "num-workers", "layout"))
+
+
+def test_not_one_fits():
+    """Stopped before the start, with what would fit."""
+    lora = Footprint(False, True, 100 * MIB, 10, MIB, {1: 20 * MIB, 32: 640 * MIB})
+    config, told = TrainingConfig(), {"gradient_checkpointing"}
+
+    with pytest.raises(
+        DoesNotFit, match=r"these would fit: checkpointing \(--use-gradient-checkpointing\) 29 at once; LoRA"
+    ):
+        planned(with_card(SMALL), config, told=told, footprints=[*step(5000, 60), lora])
+
+
+def test_a_loss_that_looks_at_the_whole_batch():
+    """Is not cut into equal parts: the task bounds its own memory by the micro-batch."""
+    made = planned(with_card(SMALL), subject=Subject(splittable=False), footprints=step(60, 59))
+
+    assert 32 > (made.config.micro_batch or 0) > 16
+    assert "the loss looks at the whole batch" in why(made, "micro-batch")
+
+
+def test_nothing_foreseen():
+    """Then the loop finds out by itself."""
+    made = planned(with_card(A100))
+
+    assert None is made.config.micro_batch
+    assert () == made.ways
+    assert "not foreseen" in why(made, "micro-batch")
+
+
+def test_several_processes():
+    """Each has its share of the batch."""
+    made = planned(with_card(A100), subject=Subject(ranks=4), footprints=step(10, 3))
+
+    assert 8 == made.config.micro_batch
+
+
+def test_what_changes_the_result_is_not_chosen():
+    """LoRA and the 8-bit optimizer are shown, not taken."""
+    made = planned(with_card(SMALL), subject=Subject(eight_bit=True), footprints=step(500, 60))
+
+    assert (None, False) == (made.config.lora_rank, made.config.eight_bit_optimizer)
+    assert ["off", "off"] == [value(made, "lora"), value(made, "8-bit-optimizer")]
+    assert 4 == len(made.ways)
+
+
+def test_every_choice_has_its_switch():
+    """Each flag is one that the command line knows, whichever way the choice went."""
+    flags = parser().format_help()
+    for machine in (CPU, with_card(A100), with_card(APPLE), with_card(GTX1080)):
+        for images in (True, False):
+            made = planned(machine, subject=Subject(images=images, steps=10**6), footprints=step(10, 3))
+
+            assert [] == [one.flag for one in made.choices if one.flag.split()[0] not in flags]
+            assert all(one.why for one in made.choices)
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_real_machines(name: str):
+    """Every captured machine that has a device gets a plan."""
+    machine = facts(name)
+    placement: Placement = place(machine, Wishes())
+
+    made = plan(machine, placement, TrainingConfig(), footprints=step(1, 1, weights_mib=1))
+
+    assert placement.device == made.device
+    assert 32 == made.config.micro_batch
