@@ -78,6 +78,11 @@ class Settings(BaseSettings):
     embedding_model: str | None = Field(
         None, description="bundled, a local folder, or a hub id with @revision. Unset: the profile's."
     )
+    ner_model: str | None = Field(
+        None,
+        description="A token classifier for POST /v1/entities: a local folder, such as python -m backend.training ner "
+        "writes, or a hub id with @revision. Unset: none.",
+    )
     model_keep_alive_s: Seconds | None = Field(
         None,
         description="Seconds without a request after which a model leaves memory, to come back with the next; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -31,20 +31,23 @@ from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.selection import Wishes, is_open, wants_gpu
 from backend.device.sources.nvml import Nvml
 from backend.device.sources.torch_source import Torch
-from backend.ml.embeddings import TASK
+from backend.ml.embeddings import TASK as EMBEDDINGS
+from backend.ml.ner import TASK as NER
 from backend.models.selection import Wish
 from backend.models.store import BUNDLED
-from backend.services.catalog import Catalog, LoadedModel
+from backend.services.catalog import Catalog
 from backend.services.embeddings import EmbeddingService
+from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.hot_loading import HotLoader, show_model
 from backend.services.keep_alive import KeepAlive
-from backend.services.loading import Ground, ModelWish, load_embedding
+from backend.services.loading import Ground, ModelWish, load_model
 from backend.telemetry import DEVICE_ALERTS, OOM_ACTIONS, RESCUES, Telemetry, log_event
 
 _log = logging.getLogger(__name__)
 PROFILES = {"bundled": BUNDLED, "multilingual": "sentence-transformers/paraphrase-multilingual-mpnet-base-v2"}
 TUNING_FILE = "tuning.json"
+TASKS = (EMBEDDINGS, NER)
 _DEVICE_COUNTERS = (
     "oom_recoveries_total",
     "nonfinite_outputs_total",
@@ -61,6 +64,7 @@ class Services:
     catalog: Catalog
     loader: HotLoader
     embeddings: EmbeddingService
+    entities: EntityService
     health: HealthService
     telemetry: Telemetry
     batcher: Batcher
@@ -92,6 +96,7 @@ class Services:
         self.monitor.stop()
         self.driver.close()
         self.embeddings.close()
+        self.entities.close()
         await self.cache.close()
 
 
@@ -107,12 +112,8 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     telemetry = Telemetry()
     driver = Nvml()
     ground = await asyncio.to_thread(survey, settings, telemetry, driver, gpu=gpu, ask=ask)
-    source = settings.embedding_model or PROFILES[settings.model_profile]
-    wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
-    wished = ModelWish(source, wish, settings.model_aliases)
-    model = await asyncio.to_thread(load_embedding, ground, wished)
-    catalog = Catalog(model)
-    _log_reasons("model loaded", model.choice.why)
+    wished = _wished(settings)
+    catalog = await asyncio.to_thread(_load, ground, wished)
     cache = _cache(settings, telemetry)
     await cache.start()
     home, loop = ground.placements[0], asyncio.get_running_loop()
@@ -125,14 +126,16 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     )
     batcher.start(loop)
     monitor = _monitor(ground, catalog, driver)
-    _describe(ground, model, monitor)
+    _describe(ground, catalog, monitor)
     monitor.start()
     keep_alive = KeepAlive(settings.model_keep_alive_s, home.device, telemetry)
-    keep_alive.watch(loop, model.residents)
+    for model in catalog.models():
+        keep_alive.watch(loop, model.residents)
     return Services(
         catalog=catalog,
         loader=HotLoader(ground, catalog, keep_alive, wished),
         embeddings=EmbeddingService(catalog, batcher, cache, telemetry),
+        entities=EntityService(catalog, batcher, telemetry),
         health=HealthService(catalog, batcher, cache, monitor.report),
         telemetry=telemetry,
         batcher=batcher,
@@ -186,6 +189,24 @@ def api_options(settings: Settings) -> ApiOptions:
     return ApiOptions(api_keys=settings.api_keys, cors_origins=settings.cors_origins, version=__version__)
 
 
+def _wished(settings: Settings) -> dict[str, ModelWish]:
+    """What is asked for by task; the source of one that is not configured is empty."""
+    wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
+    source = settings.embedding_model or PROFILES[settings.model_profile]
+    return {
+        EMBEDDINGS: ModelWish(source, wish, settings.model_aliases),
+        NER: ModelWish(settings.ner_model or "", wish, task=NER),
+    }
+
+
+def _load(ground: Ground, wished: Mapping[str, ModelWish]) -> Catalog:
+    """Load every configured model, one after the other: each may measure, which needs the machine to itself."""
+    models = [load_model(ground, one) for one in wished.values() if one.source]
+    for model in models:
+        _log_reasons("model loaded", model.choice.why)
+    return Catalog(*models)
+
+
 def _limits(settings: Settings) -> ApiLimits:
     return ApiLimits(
         inputs=settings.limit_inputs,
@@ -231,16 +252,15 @@ def _monitor(ground: Ground, catalog: Catalog, driver: DriverSource) -> DeviceMo
     )
 
 
-def _describe(ground: Ground, model: LoadedModel, monitor: DeviceMonitor) -> None:
-    """Open the series whose labels are known only now."""
-    telemetry, engine = ground.telemetry, model.engine.name
-    show_model(telemetry, model)
-    for counter in ("inputs_total", "tokens_total"):
-        telemetry.open_series(counter, [TASK])
-    for series in ("batch_duration_seconds", "nonfinite_outputs_total"):
-        telemetry.open_series(series, [engine])
-    telemetry.open_series("oom_recoveries_total", [engine], OOM_ACTIONS)
-    telemetry.open_series("precision_fallbacks_total", [engine], RESCUES)
+def _describe(ground: Ground, catalog: Catalog, monitor: DeviceMonitor) -> None:
+    """Open the series whose labels are known only now; a model may be hot-loaded for any task."""
+    telemetry = ground.telemetry
+    for model in catalog.models():
+        show_model(telemetry, model)
+    for series in ("inputs_total", "tokens_total", "batch_duration_seconds", "nonfinite_outputs_total"):
+        telemetry.open_series(series, TASKS)
+    telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
+    telemetry.open_series("precision_fallbacks_total", [EMBEDDINGS], RESCUES)
     for placement in ground.placements:
         device = placement.device
         telemetry.open_series("device_alerts_total", [device], DEVICE_ALERTS)

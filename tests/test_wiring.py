@@ -17,12 +17,21 @@ import pytest
 
 from backend import wiring
 from backend.config import load_settings
-from backend.errors import BadSettings, DeviceUnavailable, InvalidField, ModelUnavailable, SetupError, Unavailable
+from backend.errors import (
+    BadSettings,
+    DeviceUnavailable,
+    InvalidField,
+    ModelUnavailable,
+    SetupError,
+    Unavailable,
+    UnknownModel,
+)
 from backend.models import bench
 from backend.wiring import PROFILES, TUNING_FILE, Services, api_options, build
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
+from tests.tiny_taggers import TinyTaggers, taggers
 
-__all__ = ["copy_of", "tiny"]
+__all__ = ["copy_of", "taggers", "tiny"]
 
 Start = Callable[..., Coroutine[Any, Any, Services]]
 QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
@@ -301,7 +310,7 @@ async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
 
     crowd = [asyncio.create_task(ask_on()) for _ in range(4)]
     old = weakref.ref(services.catalog.embedding().residents[0])
-    model = await services.loader.load(str(folder))
+    model = await services.loader.load(str(folder), "embeddings")
     swapped.set()
     await asyncio.gather(*crowd)
     after = await services.embeddings.embed(["la factura"])
@@ -323,6 +332,39 @@ async def test_a_bad_model_does_not_take_the_place_of_a_good_one(start, tmp_path
     """The reason is told and the old model answers."""
     services = await start(**QUICK)
     with pytest.raises(InvalidField, match=r"source: .*nothing-here"):
-        await services.loader.load(str(tmp_path / "nothing-here"))
+        await services.loader.load(str(tmp_path / "nothing-here"), "embeddings")
 
     assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
+
+
+async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTaggers):
+    """NER_MODEL names a folder: entities with places in the caller's text, embeddings as before, both listed."""
+    folder = taggers.folder("bert")
+    services = await start(ner_model=str(folder), **QUICK)
+    text = "la factura de the invoice " * 40
+    found = await services.entities.find([text, ""])
+
+    assert ["embeddings", "ner"] == [model.task for model in services.catalog.models()]
+    assert found.rows[0].entities
+    assert all(text[one.start : one.end] == one.text for one in found.rows[0].entities)
+    assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
+    assert services.catalog.ner() is services.catalog.find(str(folder))
+
+
+async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: TinyTaggers):
+    """404 with what to set; after a hot load the same request is answered."""
+    services = await start(**QUICK)
+    with pytest.raises(UnknownModel, match="NER_MODEL"):
+        await services.entities.find(["la factura"])
+    model = await services.loader.load(str(taggers.folder("bert")), "ner")
+    found = await services.entities.find(["la factura de the invoice"])
+
+    assert ("ner", model.name) == (model.task, found.model)
+    assert services.embeddings is not None
+    assert "embeddings" == services.catalog.embedding().task
+
+
+async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
+    """The start says which model it is and what was wanted; nothing serves wrong labels."""
+    with pytest.raises(ModelUnavailable, match=r"classifier"):
+        await start(ner_model=str(tiny.folder("bert")), **QUICK)

@@ -17,13 +17,14 @@ from backend.api.deps import ApiOptions, Services, exchange_of
 from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
 from backend.api.openapi import describe
 from backend.api.problems import answer, problem_of
-from backend.api.routes import admin, embeddings, health, metrics, models, tei
+from backend.api.routes import admin, embeddings, entities, health, metrics, models, tei
 from backend.api.routes.plain import PlainRoute
 
 TITLE = "FinancIA Inference"
 # In the order they are tried: the busiest first.
 ROUTES: tuple[PlainRoute, ...] = (
     *embeddings.ROUTES,
+    *entities.ROUTES,
     *tei.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,

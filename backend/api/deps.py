@@ -12,6 +12,7 @@ from backend.errors import InvalidField
 from backend.services.catalog import Catalog
 from backend.services.embedded import Timing
 from backend.services.embeddings import EmbeddingService
+from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.hot_loading import HotLoader
 from backend.telemetry import Telemetry
@@ -47,6 +48,9 @@ class Services(Protocol):
 
     @property
     def embeddings(self) -> EmbeddingService: ...
+
+    @property
+    def entities(self) -> EntityService: ...
 
     @property
     def health(self) -> HealthService: ...

@@ -216,8 +216,19 @@ class TokenizeRequest(_Request):
 class LoadModelRequest(BaseModel):
     """`POST /admin/models`."""
 
-    task: Literal["embeddings"] = Field("embeddings", description="Which of the served models to replace.")
+    task: Literal["embeddings", "ner"] = Field("embeddings", description="Which of the served models to replace.")
     source: str = Field(min_length=1, max_length=1000, description="A folder on the server, a hub id, or bundled.")
+
+
+class EntitiesRequest(_Request):
+    """`POST /v1/entities`."""
+
+    input: TextInputs = Field(description="Texts of any length up to LIMIT_TEXT_CHARS; nothing is cut.")
+    types: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Kinds of entities to answer with, as the model names them; unset: all."
+    )
+    min_score: float = Field(0.0, ge=0.0, le=1.0, description="Least score of an entity.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
 
 
 REQUESTS: tuple[type[BaseModel], ...] = (
@@ -226,4 +237,5 @@ REQUESTS: tuple[type[BaseModel], ...] = (
     SimilarityRequest,
     TokenizeRequest,
     LoadModelRequest,
+    EntitiesRequest,
 )

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+from backend.models.windows import Window, Windows, coverage, cut
+from backend.models.words import Places, word_of_pieces, word_places
 
 Truncate = Literal["end", "start", "none"]
 
@@ -51,6 +53,8 @@ class TextTokenizer:
         self.max_tokens = max_tokens
         self.vocabulary_size = vocabulary_size
         self._before, self._after = self._specials()
+        # Unigram does not tell its own; "<unk>" is what the families served here call it.
+        self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "<unk>")
 
     def encode(
         self, texts: Sequence[str], truncate: Truncate = "end", *, prompt: str = "", places: Sequence[int] = ()
@@ -88,6 +92,41 @@ class TextTokenizer:
             [_encodable(text) for text in texts], add_special_tokens=add_special_tokens
         )
         return [_pieces(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
+
+    def windows(self, text: str, overlap: int) -> Windows:
+        """A text of any length in windows that fit the model, with places and words; nothing is cut.
+
+        Args:
+            overlap: tokens that two neighbours share at least; never so many that a window brings nothing new.
+
+        Raises: TooLarge when the model has room for its special tokens only.
+        """
+        [encoding] = self._tokenizer.encode_batch([_encodable(text)], add_special_tokens=False)
+        room = self.max_tokens - len(self._before) - len(self._after)
+        if encoding.ids and room < 1:
+            raise TooLarge("input tokens", self.max_tokens - room + 1, self.max_tokens, "the model's length")
+        ids = np.array(encoding.ids, np.int64)
+        places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        words = word_places(text)
+        numbers = word_of_pieces(places, words, len(text))
+        return Windows(
+            tuple(
+                self._window(ids[start:stop], places[start:stop], numbers[start:stop], own_start - start, own - start)
+                for start, stop, own_start, own in cut(len(ids), room, min(overlap, room - 1))
+            ),
+            words,
+            coverage(places if self._unknown is None else places[ids != self._unknown], words, len(text)),
+        )
+
+    def _window(
+        self, ids: NDArray[np.int64], places: Places, words: NDArray[np.int64], own_start: int, own_stop: int
+    ) -> Window:
+        own = slice(len(self._before), len(self._before) + len(ids))
+        whole = np.array([*self._before, *ids.tolist(), *self._after], np.int64)
+        all_places = np.full((len(whole), 2), -1, np.int64)
+        all_words = np.full(len(whole), -1, np.int64)
+        all_places[own], all_words[own] = places, words
+        return Window(whole, all_places, all_words, own_start + own.start, own_stop + own.start)
 
     def _wrapped(self, ids: Sequence[int]) -> list[int]:
         wrapped = list(ids)

@@ -27,6 +27,7 @@ class LoadedModel:
     created_s: float  # Unix time of loading, for OpenAI's list
     task: str = "embeddings"
     residents: tuple[Resident, ...] = ()  # its stay in memory, one a device
+    labels: tuple[str, ...] = ()  # of a classifier, in the order of its probabilities
 
     @property
     def is_loaded(self) -> bool:
@@ -68,6 +69,7 @@ class LoadedModel:
             "normalize": self.spec.normalize,
             "device": self.device,
             "is_loaded": self.is_loaded,
+            "labels": self.labels,
             "choice": asdict(self.choice),
         }
 
@@ -75,8 +77,8 @@ class LoadedModel:
 class Catalog:
     """The loaded models by task. Belongs to the loop; filled by the wiring, changed by the hot loader."""
 
-    def __init__(self, embedding: LoadedModel) -> None:
-        self._embedding = embedding
+    def __init__(self, embedding: LoadedModel, ner: LoadedModel | None = None) -> None:
+        self._embedding, self._ner = embedding, ner
 
     def embedding(self, name: str | None = None) -> LoadedModel:
         """The embedding model, by any of its names or none. Raises: UnknownModel with the names there are."""
@@ -84,14 +86,29 @@ class Catalog:
             return self._embedding
         raise UnknownModel(name, self._embedding.names)
 
-    def replace(self, embedding: LoadedModel) -> LoadedModel:
-        """Serve another embedding model from the next request on; the one it takes the place of."""
-        old, self._embedding = self._embedding, embedding
+    def ner(self) -> LoadedModel | None:
+        """The token classifier; None where none is configured."""
+        return self._ner
+
+    def replace(self, model: LoadedModel) -> LoadedModel | None:
+        """Serve another model for its task from the next request on; the one it takes the place of, if any."""
+        old: LoadedModel | None
+        if model.task == self._embedding.task:
+            old, self._embedding = self._embedding, model
+        else:
+            old, self._ner = self._ner, model
         return old
 
     def models(self) -> Sequence[LoadedModel]:
         """Everything that is loaded."""
-        return [self._embedding]
+        return [self._embedding, *([self._ner] if self._ner else [])]
+
+    def find(self, name: str) -> LoadedModel:
+        """Any loaded model, by any of its names. Raises: UnknownModel with the names there are."""
+        for model in self.models():
+            if name in model.names:
+                return model
+        raise UnknownModel(name, [known for model in self.models() for known in model.names])
 
 
 def names_of(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:

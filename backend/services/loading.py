@@ -10,7 +10,11 @@ from functools import partial
 from backend.device.plan import Placement
 from backend.device.profile import TunedSettings
 from backend.device.records import MachineFacts
-from backend.ml.embeddings import TASK, EmbeddingEngine
+from backend.ml.embeddings import TASK as EMBEDDINGS
+from backend.ml.embeddings import EmbeddingEngine
+from backend.ml.engine import Engine
+from backend.ml.ner import TASK as NER
+from backend.ml.ner import NerEngine
 from backend.ml.replicas import Replicas
 from backend.ml.rescue import Float32Rescue, NoRescue, Rescue
 from backend.models.bench import warm_up
@@ -21,6 +25,7 @@ from backend.models.runtimes import Candidate, load_encoder
 from backend.models.selection import Choice, Selector, Wish
 from backend.models.spec import ModelSpec
 from backend.models.store import resolve
+from backend.models.token_head import TokenHead, read_token_head
 from backend.models.tokens import TextTokenizer
 from backend.services.catalog import LoadedModel, names_of
 from backend.telemetry import Telemetry
@@ -43,14 +48,16 @@ class ModelWish:
     source: str  # "bundled", a folder, or a hub id with @revision
     wish: Wish
     aliases: Sequence[str] = ()
+    task: str = EMBEDDINGS  # or NER
 
 
-def load_embedding(ground: Ground, wished: ModelWish) -> LoadedModel:
-    """Load the embedding model. Seconds; minutes where it is fetched first.
+def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
+    """Load the model for its task. Seconds; minutes where it is fetched first.
 
     Raises: ModelUnavailable with the reason.
     """
     spec = resolve(wished.source)
+    head = read_token_head(spec) if wished.task == NER else None
     tokenizer = TextTokenizer(
         spec.folder / "tokenizer.json", max_tokens=spec.max_tokens, vocabulary_size=spec.shape.vocabulary_size
     )
@@ -58,7 +65,7 @@ def load_embedding(ground: Ground, wished: ModelWish) -> LoadedModel:
     encoder, choice = Selector(ground.facts, home, ground.kept).select(spec, tokenizer, wished.wish)
     residents = [_resident(spec, choice, home, encoder), *(_resident(spec, choice, place) for place in others)]
     engines = [
-        _engine(ground, spec, choice, place, resident)
+        _engine(ground, spec, choice, place, resident, head=head)
         for place, resident in zip(ground.placements, residents, strict=True)
     ]
     return LoadedModel(
@@ -69,7 +76,9 @@ def load_embedding(ground: Ground, wished: ModelWish) -> LoadedModel:
         choice=choice,
         names=names_of(spec, wished.aliases),
         created_s=datetime.now(UTC).timestamp(),
+        task=wished.task,
         residents=tuple(residents),
+        labels=head.labels if head else (),
     )
 
 
@@ -81,14 +90,13 @@ def _resident(spec: ModelSpec, choice: Choice, placement: Placement, encoder: En
 
 
 def _engine(
-    ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: Resident
-) -> EmbeddingEngine:
+    ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: Resident, *, head: TokenHead | None
+) -> Engine:
+    room = learn_room(resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform)
+    if head is not None:
+        return NerEngine(resident, head, choice.budget, room)
     return EmbeddingEngine(
-        resident,
-        spec.pooling,
-        choice.budget,
-        room=learn_room(resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform),
-        rescue=_rescue(spec, choice, placement, ground.telemetry),
+        resident, spec.pooling, choice.budget, room, _rescue(spec, choice, placement, ground.telemetry)
     )
 
 
@@ -96,4 +104,4 @@ def _rescue(spec: ModelSpec, choice: Choice, placement: Placement, telemetry: Te
     if choice.dtype == "fp32":
         return NoRescue()
     load = partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement)
-    return Float32Rescue(load, TASK, telemetry)
+    return Float32Rescue(load, EMBEDDINGS, telemetry)

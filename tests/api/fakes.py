@@ -17,11 +17,13 @@ from backend.errors import UnknownModel
 from backend.models.spec import Pooling
 from backend.models.tokens import TokenPiece
 from backend.services.embedded import Embedded, EmbedOptions, Timing
+from backend.services.entities import Entity, Found, FoundIn
 from backend.services.health import Readiness
 from backend.telemetry import Telemetry
 
 WIDTH = 16
 NAMES = ("fake-model", "bundled", "alias/with-slash")
+ENTITIES_TIMING = Timing(0.0, 0.0002, 0.001, 0.0045)
 TIMING = Timing(cache_s=0.0001, tokenize_s=0.0002, queue_s=0.001, inference_s=0.0045)
 
 
@@ -119,6 +121,9 @@ class FakeCatalog:
             raise UnknownModel(name, NAMES)
         return self._model
 
+    def find(self, name: str) -> Any:
+        return self.embedding(name)
+
     def models(self) -> list[Any]:
         return [self._model]
 
@@ -131,11 +136,41 @@ class FakeLoader:
     error: Exception | None = None
     sources: list[str] = field(default_factory=list)
 
-    async def load(self, source: str) -> Any:
+    async def load(self, source: str, task: str) -> Any:
         self.sources.append(source)
+        assert task in ("embeddings", "ner")
         if self.error is not None:
             raise self.error
         return self.model
+
+
+@dataclass
+class FakeEntities:
+    """Finds "Juan" wherever it stands; raises ``error`` where one is set; waits for ``gate`` where one is set."""
+
+    error: Exception | None = None
+    gate: asyncio.Event | None = None
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: int = 0
+    calls: list[tuple[list[str], dict[str, Any]]] = field(default_factory=list)
+
+    async def find(self, texts: Sequence[str], **asked: Any) -> Found:
+        self.calls.append((list(texts), asked))
+        if self.error is not None:
+            raise self.error
+        if self.gate is not None:
+            self.entered.set()
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return Found(tuple(FoundIn(_juan(text), 0.5, len(text) + 2) for text in texts), "tiny/ner", ENTITIES_TIMING)
+
+
+def _juan(text: str) -> tuple[Entity, ...]:
+    start = text.find("Juan")
+    return () if start < 0 else (Entity("PER", "Juan", start, start + 4, 0.25),)
 
 
 @dataclass
@@ -145,6 +180,7 @@ class FakeServices:
     catalog: Any
     embeddings: FakeEmbeddings
     loader: FakeLoader
+    entities: FakeEntities = field(default_factory=FakeEntities)
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))

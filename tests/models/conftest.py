@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.tiny_models import copy_of, tiny
+from tests.tiny_taggers import taggers
 
-__all__ = ["copy_of", "tiny"]
+__all__ = ["copy_of", "taggers", "tiny"]

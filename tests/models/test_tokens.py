@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.tokens import TextTokenizer
+from backend.models.windows import cut
 from tests.tiny_models import FAMILIES, MAX_TOKENS, TinyModels, reference_of, spec_of, tokenizer_of
 
 CLS, SEP = 101, 102  # all-MiniLM-L6-v2's
@@ -326,3 +328,112 @@ def test_padding_and_truncation_of_the_file_are_ignored(tiny: TinyModels, tmp_pa
     texts = ["la", "the total is due de la factura"]
     expected = [tokens.ids.tolist() for tokens in tokenizer_of(tiny.folder("bert")).encode(texts)]
     assert expected == [tokens.ids.tolist() for tokens in ours.encode(texts)]
+
+
+# Windows
+
+
+LONG = "zürich 👍 la factura e\u0301 de [SEP] total\u200b 12,50 €\n" * 12
+
+
+@pytest.mark.parametrize("overlap", [0, 3, 16, 10_000])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_windows_answer_for_every_token_once(tiny: TinyModels, family, overlap):
+    """Every window fits the model and has its special tokens; their own tokens, in order, are the text's."""
+    tokenizer = tokenizer_of(tiny.folder(family))
+    [whole] = tokenizer.pieces([LONG], add_special_tokens=False)
+    [around] = tokenizer.pieces(["la"])
+
+    found = tokenizer.windows(LONG, overlap)
+
+    own = [(window, slice(window.own_start, window.own_stop)) for window in found.windows]
+    assert [piece.id for piece in whole] == [number for window, part in own for number in window.ids[part].tolist()]
+    assert [(piece.start, piece.stop) for piece in whole] == [
+        tuple(place) for window, part in own for place in window.places[part].tolist()
+    ]
+    for window in found.windows:
+        assert len(window.ids) <= MAX_TOKENS
+        assert len(window.ids) == len(window.places) == len(window.words)
+        assert [around[0].id, around[-1].id] == window.ids[[0, -1]].tolist()
+        assert [[-1, -1], [-1, -1]] == window.places[[0, -1]].tolist()
+        assert [-1, -1] == window.words[[0, -1]].tolist()
+
+
+@given(tokens=st.integers(0, 400), size=st.integers(1, 60), overlap=st.integers(0, 59))
+def test_cuts_are_equal_overlapping_and_deep(tokens, size, overlap):
+    """Neighbours share ``overlap`` at least, and a token is answered for where it stands furthest from a cut."""
+    found = cut(tokens, size, min(overlap, size - 1))
+
+    def depth(token: int, start: int, stop: int) -> int:
+        return min(token - start if start else tokens, stop - 1 - token if stop < tokens else tokens)
+
+    owners = [(own_start, own_stop) for _, _, own_start, own_stop in found]
+    assert list(range(tokens)) == [token for start, stop in owners for token in range(start, stop)]
+    for start, stop, own_start, own_stop in found:
+        assert stop - start == min(tokens, size)
+        for token in range(own_start, own_stop):
+            assert depth(token, start, stop) >= max(depth(token, *other[:2]) for other in found) - 1  # ties go left
+    for before, after in pairwise(found):
+        assert before[1] - after[0] >= min(overlap, size - 1)
+
+
+def test_a_text_that_fits_is_one_window_and_encodes_ids(tokenizer):
+    """What a request for vectors would give the model."""
+    text = "la factura de 👍"
+    [window] = tokenizer.windows(text, 8).windows
+
+    assert tokenizer.encode([text])[0].ids.tolist() == window.ids.tolist()
+    assert (1, len(window.ids) - 1) == (window.own_start, window.own_stop)
+
+
+def test_windows_tell_words_and_their_places(tokenizer):
+    """The pieces of a word carry its number; special tokens none."""
+    text = "Facturación de O'Brien, 👍."
+    found = tokenizer.windows(text, 8)
+    [window] = found.windows
+
+    assert ["Facturación", "de", "O'Brien", ",", "👍", "."] == [text[start:stop] for start, stop in found.words]
+    assert sorted(window.words[1:-1].tolist()) == window.words[1:-1].tolist()
+    for word, (start, stop) in zip(window.words[1:-1], window.places[1:-1], strict=True):
+        assert found.words[word][0] <= start < stop <= found.words[word][1]
+
+
+@pytest.mark.parametrize("text", ["", " \t\n "])
+def test_nothing_to_read_is_no_window(tokenizer, text):
+    """And nothing was left unread."""
+    found = tokenizer.windows(text, 8)
+
+    assert ((), 0, 1.0, 0) == (found.windows, len(found.words), found.coverage, found.tokens)
+
+
+def test_coverage_is_the_share_that_the_vocabulary_has(tiny: TinyModels):
+    """Blanks do not count; what becomes the unknown token was not read."""
+    tokenizer = tokenizer_of(tiny.folder("bert"))
+
+    assert tokenizer.windows("la factura", 8).coverage == 1.0
+    assert tokenizer.windows("la 한국 的", 8).coverage == pytest.approx(2 / 5)
+
+
+def test_a_model_with_room_for_its_special_tokens_only_reads_no_window():
+    """Better an error than a text that was not read."""
+    with pytest.raises(TooLarge):
+        with_limit(2).windows("la", 1)
+
+
+@given(st.text(st.characters(), max_size=60))
+def test_any_text_has_windows(text):
+    """Every string Python can hold: places stay within it, and no token is left without its window."""
+    found = with_limit(6).windows(text, 2)
+
+    own = sum(window.own_stop - window.own_start for window in found.windows)
+    assert own == len(with_limit(6).pieces([text], add_special_tokens=False)[0])
+    assert 0.0 <= found.coverage <= 1.0
+    for window in found.windows:
+        assert window.places.max() <= len(text)
+        assert window.words.max() < len(found.words)
+
+
+def test_odd_texts_of_any_length_are_read_quickly(tokenizer):
+    """A word of 100,000 letters is one unknown token; a text of as many words is many windows."""
+    assert 1 == len(tokenizer.windows("a" * 100_000, 32).windows)
+    assert tokenizer.windows("de la " * 20_000, 32).tokens > 40_000

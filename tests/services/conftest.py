@@ -19,8 +19,9 @@ from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 from tests.services.house import House, loaded_model
 from tests.tiny_models import copy_of, tiny
+from tests.tiny_taggers import taggers
 
-__all__ = ["copy_of", "tiny"]
+__all__ = ["copy_of", "taggers", "tiny"]
 
 
 @pytest.fixture

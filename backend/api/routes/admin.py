@@ -19,13 +19,13 @@ async def load_model(request: Request) -> Response:
     """Load a model, prove that it computes, and serve it from then on; the old one answers until then.
 
     `source` is a folder on the server, such as `python -m backend.training` writes, a hub id with `@revision`, or
-    `bundled`. Answers with the new model. Nothing is kept for the next start: set EMBEDDING_MODEL for that.
+    `bundled`. Answers with the new model. Nothing is kept for the next start: that reads EMBEDDING_MODEL and NER_MODEL.
     """
     if not request.app.state.keys_needed:
         raise Unauthorized("this call changes what is served: start the service with API_KEYS and send one of them")
     services = services_of(request)
     asked = await read_json(request, LoadModelRequest, services.limits)
-    return json_answer(card(await services.loader.load(asked.source)))
+    return json_answer(card(await services.loader.load(asked.source, asked.task)))
 
 
 ROUTES = (

@@ -22,7 +22,7 @@ async def list_models(request: Request) -> Response:
 
 async def retrieve_model(request: Request) -> Response:
     """One model, by any of its names."""
-    return json_answer(card(services_of(request).catalog.embedding(request.path_params["name"])))
+    return json_answer(card(services_of(request).catalog.find(request.path_params["name"])))
 
 
 async def system(request: Request) -> Response:

@@ -1,0 +1,103 @@
+"""Token ids to label probabilities: the entity task as the lanes see it, and how labels of words become entities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.errors import FinanciaError, InferenceFailed
+from backend.ml.engine import Room, Unlimited
+from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
+from backend.models.residence import EncoderSource
+from backend.models.token_head import Mark, Tag, TokenHead
+
+TASK = "ner"  # the engine's name, and a label of its metrics
+Prepared = tuple[Encoder, TokenBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class NerEngine:
+    """One encoder and the head above it.
+
+    Payload: token ids (tokens) int64. Result: probabilities (tokens, labels) float32, finite, each row's sum 1.
+    """
+
+    source: EncoderSource
+    head: TokenHead
+    budget: int  # padded tokens of a batch; measured
+    room: Room = field(default_factory=Unlimited)
+    name: str = TASK
+
+    @property
+    def padding_cost(self) -> float:
+        """The encoder's."""
+        return self.source.padding_cost
+
+    def on(self, device_index: int) -> NerEngine:  # noqa: ARG002 - it stands on one device only
+        """Itself."""
+        return self
+
+    def prepare(self, payloads: Sequence[Ids]) -> Prepared:
+        """Pack the ids for the encoder of this batch; the model is loaded here if it was idle."""
+        encoder = self.source.get()
+        return encoder, encoder.prepare(payloads)
+
+    def forward(self, prepared: Prepared) -> tuple[Encoder, TokenBatch, Any]:
+        """Run the encoder."""
+        encoder, batch = prepared
+        return encoder, batch, encoder.forward(batch)
+
+    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Sequence[Vectors | FinanciaError]:
+        """(tokens, labels) a payload; one that is not finite anywhere is that payload's own failure."""
+        encoder, batch, hidden = output
+        probabilities = self.head.probabilities(encoder.hidden(hidden, batch))
+        rows: list[Vectors | FinanciaError] = list(np.split(probabilities, batch.starts[1:]))
+        if not np.isfinite(probabilities).all():
+            broken = np.logical_or.reduceat(~np.isfinite(probabilities).all(axis=1), batch.starts)
+            for row in np.flatnonzero(broken):
+                rows[row] = InferenceFailed(
+                    f"the model's output for this input of {batch.lengths[row]} tokens is not a finite number; "
+                    "its weights or this input are at fault (PRECISION=exact computes in float32)"
+                )
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An entity as a stretch of words."""
+
+    type: str
+    first: int  # numbers of its words, both included
+    last: int
+    score: float  # mean probability of its words' labels
+
+
+def decode(probabilities: Vectors, tags: Sequence[Tag]) -> list[Span]:
+    """The entities of a text, in order; they never overlap.
+
+    A word takes its most probable label. An entity goes on over I- and E- of its own type and ends before anything
+    else; an I- or E- that continues nothing begins an entity, as conlleval and seqeval read it.
+
+    Args:
+        probabilities: (words, labels), a row a word.
+    """
+    chosen: NDArray[np.int64] = probabilities.argmax(axis=1)
+    named = np.array([tag.mark is not Mark.OUTSIDE for tag in tags])
+    goes_on = np.array([tag.mark in (Mark.INSIDE, Mark.END) for tag in tags])
+    is_last = np.array([tag.mark in (Mark.END, Mark.SINGLE) for tag in tags])
+    kinds = np.unique([tag.type for tag in tags], return_inverse=True)[1]
+    words = np.flatnonzero(named[chosen])
+    if not len(words):
+        return []
+    label = chosen[words]
+    same = (kinds[label][1:] == kinds[label][:-1]) & (np.diff(words) == 1)
+    joined = same & goes_on[label][1:] & ~is_last[label][:-1]
+    starts = np.flatnonzero(np.concatenate([[True], ~joined]))
+    counts = np.diff(np.append(starts, len(words)))
+    scores = np.add.reduceat(probabilities.max(axis=1)[words], starts, dtype=np.float64) / counts
+    rows = zip(label[starts].tolist(), words[starts].tolist(), counts.tolist(), scores.tolist(), strict=True)
+    return [Span(tags[first].type, word, word + count - 1, score) for first, word, count, score in rows]

@@ -1,0 +1,128 @@
+"""Small token classifiers with fixed random weights, of every family served, as transformers writes them."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedTokenizerFast
+
+from tests.tiny_models import WIDTH, _tokenizer
+
+FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet")
+LABELS = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
+TABLE = 64
+_CLASSES = {
+    "bert": "Bert",
+    "distilbert": "DistilBert",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "mpnet": "MPNet",
+}
+
+
+class TinyTaggers:
+    """Makes folders on demand and keeps them for the session."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.folder = functools.cache(self._make)
+
+    def _make(
+        self,
+        family: str = "bert",
+        labels: Sequence[str] = LABELS,
+        *,
+        blind: bool = False,
+        max_tokens: int = TABLE,
+        dtype: torch.dtype = torch.float32,
+    ) -> Path:
+        """A ForTokenClassification folder.
+
+        Args:
+            blind: neither places nor neighbours change a token's label: attention and positions add nothing.
+        """
+        folder = Path(tempfile.mkdtemp(dir=self._root, prefix=f"{family}-"))
+        tokenizer, marks = _tokenizer("xlm-roberta" if family == "camembert" else family)
+        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=max_tokens, **marks)
+        fast.save_pretrained(folder)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(20260102)
+            model = _model(family, len(fast), fast.pad_token_id, labels)
+        if blind:
+            _blind(model)
+        model.to(dtype).save_pretrained(folder)
+        return folder
+
+
+@pytest.fixture(scope="session")
+def taggers() -> Iterator[TinyTaggers]:
+    """Small token classifiers: ``taggers.folder("mpnet")``."""
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory(prefix="taggers-") as root:
+        yield TinyTaggers(Path(root))
+
+
+@functools.cache
+def pipeline_of(folder: Path) -> Any:
+    """The same model as transformers runs it, a word's label its first piece's."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model = transformers.AutoModelForTokenClassification.from_pretrained(folder, local_files_only=True)
+    return transformers.pipeline(
+        "token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first", device="cpu"
+    )
+
+
+def reference_entities(folder: Path, text: str) -> list[tuple[str, int, int, float]]:
+    """Type, start, end and score of each entity, by transformers; without the blank that a piece may begin with."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Tokenizer does not support real words", UserWarning)
+        found = pipeline_of(folder)(text)
+    return [
+        (
+            one["entity_group"],
+            one["end"] - len(text[one["start"] : one["end"]].lstrip()),
+            one["end"],
+            float(one["score"]),
+        )
+        for one in found
+    ]
+
+
+def reference_probabilities(folder: Path, ids: np.ndarray) -> np.ndarray:
+    """(tokens, labels) by transformers, of one text alone."""
+    model = pipeline_of(folder).model
+    with torch.inference_mode():
+        return model(input_ids=torch.from_numpy(ids)[None]).logits[0].softmax(-1).numpy()
+
+
+def _model(family: str, vocabulary: int, padding: int, labels: Sequence[str]) -> Any:
+    sizes: dict[str, Any] = {"vocab_size": vocabulary, "max_position_embeddings": TABLE + 2, "pad_token_id": padding}
+    if family == "distilbert":
+        sizes |= {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+    else:
+        sizes |= {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
+    config = getattr(transformers, f"{_CLASSES[family]}Config")(**sizes, **names)
+    model = getattr(transformers, f"{_CLASSES[family]}ForTokenClassification")(config)
+    for name, weights in model.named_parameters():  # biases and gains too: one that is read wrongly must show
+        gain = "norm" in name.lower() and name.endswith("weight")
+        varied = name.startswith("classifier") or "_embeddings" in name  # so that the labels of a text differ
+        torch.nn.init.normal_(weights, mean=1.0 if gain else 0.0, std=1.0 if varied else 0.15)
+    return model.eval()
+
+
+def _blind(model: Any) -> None:
+    ends = ("position_embeddings.weight", "attention.output.dense.weight", "attn.o.weight", "out_lin.weight")
+    for name, weights in model.named_parameters():
+        if name.endswith(ends):
+            torch.nn.init.zeros_(weights)
