@@ -1,4 +1,4 @@
-"""The tables of README.md, written from the results, so that no number in it is typed by hand.
+"""The tables of README.md and docs/training.md, written from the results: no number in them is typed by hand.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -55,7 +55,25 @@ def engine_section(result: Result) -> str:
     return f"{_about(result)}\n\n{_table(rows)}"
 
 
-SECTIONS: Mapping[str, Callable[[Result], str]] = {"http": http_section, "engine": engine_section}
+def training_section(result: Result) -> str:
+    """What each training option does beside none: time of a step, memory, loss."""
+    plain = next(row for row in result["rows"] if row["option"] == "none")
+    rows = [["option", "time of a step", "memory of a step", f"loss after {result['steps']} steps"]]
+    for row in result["rows"]:
+        times, memory = row["step_s"], row["memory_bytes"]
+        ratio = times["median"] / plain["step_s"]["median"]
+        shown = _NOTHING if memory is None else f"{memory / 2**20:,.0f} MiB ({memory / plain['memory_bytes'] - 1:+.0%})"
+        spread = f"{times['median']:.2f} s [{times['min']:.2f}, {times['max']:.2f}], {ratio:.2f}x"
+        rows.append([row["option"], spread, shown, f"{row['loss']:.3f}"])
+    return f"{_about(result)} On {result['device']}; memory on a CPU is foreseen, not measured.\n\n{_table(rows)}"
+
+
+SECTIONS: Mapping[str, Callable[[Result], str]] = {
+    "http": http_section,
+    "engine": engine_section,
+    "training": training_section,
+}
+PAGES = (ROOT / "README.md", ROOT / "docs" / "training.md")
 
 
 def _about(result: Result) -> str:
@@ -184,17 +202,19 @@ def main() -> None:
     """Rewrite or check the page; sections whose result file is missing stay as they are."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when the page is stale")
-    parser.add_argument("--page", type=Path, default=ROOT / "README.md")
+    parser.add_argument("--page", type=Path, action="append", help="README.md and docs/training.md unless said")
     parser.add_argument("--results", type=Path, default=RESULTS)
     flags = parser.parse_args()
     found = {name: flags.results / f"{name}.json" for name in SECTIONS}
     results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.exists()}
-    page = flags.page.read_text(encoding="utf-8")
-    fresh = rendered(page, {name: SECTIONS[name](result) for name, result in results.items()})
-    if flags.check and fresh != page:
-        sys.exit(f"{flags.page} is stale: run python -m benchmarks.render")
-    if not flags.check:
-        flags.page.write_text(fresh, encoding="utf-8")
+    sections = {name: SECTIONS[name](result) for name, result in results.items()}
+    for file in flags.page or PAGES:
+        page = file.read_text(encoding="utf-8")
+        fresh = rendered(page, sections)
+        if flags.check and fresh != page:
+            sys.exit(f"{file} is stale: run python -m benchmarks.render")
+        if not flags.check:
+            file.write_text(fresh, encoding="utf-8")
 
 
 if __name__ == "__main__":
