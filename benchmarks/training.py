@@ -31,7 +31,7 @@ from backend.training.records import Batch, LossPart, MixedPrecisionConfig, Step
 from benchmarks.machine import facts
 
 RESULT = Path(__file__).parent / "results" / "training.json"
-_STEPS, _WARM_UP, _ROUNDS = 10, 3, 3
+_STEPS, _WARM_UP, _ROUNDS = 9, 3, 2
 _CLASSES, _TEXTS, _WORDS = 4, 448, 2000
 PLAIN = TrainingConfig(
     use_amp=False, batch_size=32, micro_batch=32, max_steps=_STEPS, epochs=50, learning_rate=3e-4, num_workers=0
