@@ -65,7 +65,8 @@ def training_section(result: Result) -> str:
         shown = _NOTHING if memory is None else f"{memory / 2**20:,.0f} MiB ({memory / plain['memory_bytes'] - 1:+.0%})"
         spread = f"{times['median']:.2f} s [{times['min']:.2f}, {times['max']:.2f}], {ratio:.2f}x"
         rows.append([row["option"], spread, shown, f"{row['loss']:.3f}"])
-    return f"{_about(result)} On {result['device']}; memory on a CPU is foreseen, not measured.\n\n{_table(rows)}"
+    about = _about(result).replace(", which the load generator shares", f", device {result['device']}")
+    return f"{about} Memory on a CPU is foreseen, not measured.\n\n{_table(rows)}"
 
 
 SECTIONS: Mapping[str, Callable[[Result], str]] = {
