@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.device.json_file import replace_json
 from backend.device.records import GPUInfo
 from backend.telemetry import log_event
 
@@ -56,12 +56,7 @@ class ChoiceFile:
     def save(self, choice: SavedChoice) -> bool:
         """Keep ``choice``; the file is replaced whole, so a reader never sees half of it. False when it cannot be."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=self.path.parent, prefix=self.path.name, delete=False
-            ) as stream:
-                json.dump({"version": _VERSION, **asdict(choice)}, stream, indent=1)
-            _publish(Path(stream.name), self.path)
+            replace_json(self.path, {"version": _VERSION, **asdict(choice)})
         except OSError as error:
             self._warn("the choice of a GPU cannot be saved; the next start chooses anew", error)
             return False
@@ -90,11 +85,3 @@ def _parse(content: Any) -> SavedChoice | None:
     if not all(isinstance(text, str) for text in texts) or isinstance(total, bool) or not isinstance(total, int):
         return None
     return SavedChoice(content["uuid"], content["name"], total, content["driver"], content["chosen_at"])
-
-
-def _publish(made: Path, file: Path) -> None:
-    try:
-        made.replace(file)
-    except OSError:
-        made.unlink()
-        raise

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from backend.device.json_file import replace_json
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -37,12 +37,7 @@ class TunedSettings:
         """Keep ``entry``; the file is replaced whole, so a reader never sees half of it."""
         entries = {**self._read(), key: dict(entry)}
         try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(
-                "w", dir=self._file.parent, prefix=self._file.name, delete=False
-            ) as stream:
-                json.dump({"version": _VERSION, "entries": entries}, stream, indent=1)
-            _publish(Path(stream.name), self._file)
+            replace_json(self._file, {"version": _VERSION, "entries": entries})
         except OSError as error:
             log_event(
                 _log, logging.WARNING, "the tuning file cannot be written; the next start measures again", reason=error
@@ -65,11 +60,3 @@ class TunedSettings:
             return {}
         entries: dict[str, Any] = content["entries"]
         return entries
-
-
-def _publish(made: Path, file: Path) -> None:
-    try:
-        made.replace(file)
-    except OSError:
-        made.unlink()
-        raise

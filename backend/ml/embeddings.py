@@ -9,54 +9,25 @@ from typing import Any
 import numpy as np
 
 from backend.errors import FinanciaError
-from backend.ml.engine import Room, Unlimited
+from backend.ml.encoding import Rows
 from backend.ml.rescue import NoRescue, Rescue
 from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
 from backend.models.fidelity import normalized
-from backend.models.residence import EncoderSource
 from backend.models.spec import Pooling
 
 TASK = "embeddings"  # the engine's name, and a label of its metrics
-Prepared = tuple[Encoder, TokenBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingEngine:
-    """One encoder and how its token vectors become one.
+class Pooled:
+    """Token vectors to one vector a text: (width) float32, finite, neither cut nor normalised."""
 
-    Payload: token ids (tokens) int64. Result: vector (width) float32, finite, neither cut nor normalised.
-    """
-
-    source: EncoderSource
     pooling: Pooling
-    budget: int  # padded tokens of a batch; measured
-    room: Room = field(default_factory=Unlimited)
     rescue: Rescue = field(default_factory=NoRescue)
-    name: str = TASK
 
-    @property
-    def padding_cost(self) -> float:
-        """The encoder's."""
-        return self.source.padding_cost
-
-    def on(self, device_index: int) -> EmbeddingEngine:  # noqa: ARG002 - it stands on one device only
-        """Itself."""
-        return self
-
-    def prepare(self, payloads: Sequence[Ids]) -> Prepared:
-        """Pack the ids for the encoder of this batch; the model is loaded here if it was idle."""
-        encoder = self.source.get()
-        return encoder, encoder.prepare(payloads)
-
-    def forward(self, prepared: Prepared) -> tuple[Encoder, TokenBatch, Any]:
-        """Run the encoder."""
-        encoder, batch = prepared
-        return encoder, batch, encoder.forward(batch)
-
-    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Sequence[Vectors | FinanciaError]:
-        """One row a text: (width) each, of one (batch, width) array; those that are not finite computed anew."""
-        encoder, batch, hidden = output
-        vectors = encoder.pooled(hidden, batch, self.pooling)
+    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Rows:
+        """One row a text, of one (batch, width) array; those that are not finite computed anew."""
+        vectors = encoder.pooled(output, batch, self.pooling)
         rows: list[Vectors | FinanciaError] = list(vectors)
         if not np.isfinite(vectors).all():
             for row in np.flatnonzero(~np.isfinite(vectors).all(axis=1)):

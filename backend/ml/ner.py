@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import FinanciaError, InferenceFailed
-from backend.ml.engine import Room, Unlimited
-from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
-from backend.models.residence import EncoderSource
+from backend.ml.encoding import Rows
+from backend.models.encoder import Encoder, TokenBatch, Vectors
 from backend.models.token_head import Mark, Tag, TokenHead
 
 TASK = "ner"  # the engine's name, and a label of its metrics
-Prepared = tuple[Encoder, TokenBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class NerEngine:
-    """One encoder and the head above it.
+class Labelled:
+    """Token vectors to probabilities: (tokens, labels) float32 a text, finite, each row's sum 1."""
 
-    Payload: token ids (tokens) int64. Result: probabilities (tokens, labels) float32, finite, each row's sum 1.
-    """
-
-    source: EncoderSource
     head: TokenHead
-    budget: int  # padded tokens of a batch; measured
-    room: Room = field(default_factory=Unlimited)
-    name: str = TASK
 
-    @property
-    def padding_cost(self) -> float:
-        """The encoder's."""
-        return self.source.padding_cost
-
-    def on(self, device_index: int) -> NerEngine:  # noqa: ARG002 - it stands on one device only
-        """Itself."""
-        return self
-
-    def prepare(self, payloads: Sequence[Ids]) -> Prepared:
-        """Pack the ids for the encoder of this batch; the model is loaded here if it was idle."""
-        encoder = self.source.get()
-        return encoder, encoder.prepare(payloads)
-
-    def forward(self, prepared: Prepared) -> tuple[Encoder, TokenBatch, Any]:
-        """Run the encoder."""
-        encoder, batch = prepared
-        return encoder, batch, encoder.forward(batch)
-
-    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Sequence[Vectors | FinanciaError]:
-        """(tokens, labels) a payload; one that is not finite anywhere is that payload's own failure."""
-        encoder, batch, hidden = output
-        probabilities = self.head.probabilities(encoder.hidden(hidden, batch))
+    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Rows:
+        """One array a text; one that is not finite anywhere is that text's own failure."""
+        probabilities = self.head.probabilities(encoder.hidden(output, batch))
         rows: list[Vectors | FinanciaError] = list(np.split(probabilities, batch.starts[1:]))
         if not np.isfinite(probabilities).all():
             broken = np.logical_or.reduceat(~np.isfinite(probabilities).all(axis=1), batch.starts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from backend.device.memory import Books, headroom_bytes, read_books
@@ -13,13 +15,18 @@ from backend.models.spec import ModelSpec
 
 def foresee(spec: ModelSpec, dtype: str) -> Prediction | None:
     """What the model will need in ``dtype`` by a dry run of its configuration; None where that cannot be said."""
+    return _foresee(spec.folder, spec.sha256, spec.max_tokens, dtype)
+
+
+@lru_cache(maxsize=32)  # a model that comes back from idling is the one that was foreseen at the start
+def _foresee(folder: Path, _sha256: str, max_tokens: int, dtype: str) -> Prediction | None:
     import torch  # this module is imported at every start, the dry run belongs to devices that torch serves
     from transformers import AutoConfig, AutoModel
 
     names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
     def make_model() -> torch.nn.Module:
-        config = AutoConfig.from_pretrained(spec.folder, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         model: torch.nn.Module = AutoModel.from_config(config, dtype=names[dtype])  # type: ignore[no-untyped-call]
         return model.eval()
 
@@ -27,7 +34,7 @@ def foresee(spec: ModelSpec, dtype: str) -> Prediction | None:
         ids = torch.ones(count, length, dtype=torch.long)
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
-    return predict(make_model, make_inputs, [spec.max_tokens])
+    return predict(make_model, make_inputs, [max_tokens])
 
 
 def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: Books | None = None) -> FitReport | None:

@@ -11,10 +11,11 @@ from backend.device.plan import Placement
 from backend.device.profile import TunedSettings
 from backend.device.records import MachineFacts
 from backend.ml.embeddings import TASK as EMBEDDINGS
-from backend.ml.embeddings import EmbeddingEngine
+from backend.ml.embeddings import Pooled
+from backend.ml.encoding import EncoderEngine
 from backend.ml.engine import Engine
 from backend.ml.ner import TASK as NER
-from backend.ml.ner import NerEngine
+from backend.ml.ner import Labelled
 from backend.ml.replicas import Replicas
 from backend.ml.rescue import Float32Rescue, NoRescue, Rescue
 from backend.models.bench import warm_up
@@ -93,11 +94,8 @@ def _engine(
     ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: Resident, *, head: TokenHead | None
 ) -> Engine:
     room = learn_room(resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform)
-    if head is not None:
-        return NerEngine(resident, head, choice.budget, room)
-    return EmbeddingEngine(
-        resident, spec.pooling, choice.budget, room, _rescue(spec, choice, placement, ground.telemetry)
-    )
+    reader = Labelled(head) if head else Pooled(spec.pooling, _rescue(spec, choice, placement, ground.telemetry))
+    return EncoderEngine(NER if head else EMBEDDINGS, resident, reader, choice.budget, room)
 
 
 def _rescue(spec: ModelSpec, choice: Choice, placement: Placement, telemetry: Telemetry) -> Rescue:

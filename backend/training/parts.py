@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
+
+from backend.device.doors.trial import tensors_in
 
 
 def pair_of(batch: Any) -> tuple[Any, Any]:
@@ -17,7 +19,7 @@ def pair_of(batch: Any) -> tuple[Any, Any]:
 
 def items_in(data: Any) -> int:
     """How many there are, along the first dimension of the first tensor. Raises: ValueError without one."""
-    first = next(_tensors(data), None)
+    first = next(tensors_in(data), None)
     if first is None or first.ndim == 0:
         raise ValueError("a batch without a tensor of items: they are counted along the first dimension")
     return len(first)
@@ -48,14 +50,3 @@ def weight_of(criterion: Any, targets: Any, count: int) -> float:
     if criterion.weight is None:
         return float(kept.numel())
     return float(criterion.weight[kept.to(criterion.weight.device)].sum())
-
-
-def _tensors(data: Any) -> Iterator[Tensor]:
-    if isinstance(data, Tensor):
-        yield data
-    elif isinstance(data, Mapping):
-        for one in data.values():
-            yield from _tensors(one)
-    elif isinstance(data, list | tuple):
-        for one in data:
-            yield from _tensors(one)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from backend.ml.embeddings import EmbeddingEngine, finished
+from backend.ml.embeddings import TASK, Pooled, finished
+from backend.ml.encoding import EncoderEngine
 from backend.ml.engine import Engine
 from backend.models.residence import Pinned
 from backend.models.spec import Pooling
@@ -69,7 +70,7 @@ def test_vectors_are_ready_to_be_written(dimensions, normalize):
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_the_verbs_give_one_result_a_text_in_order(pooling):
     """prepare, forward, finish on a true model: results follow their payloads."""
-    engine = EmbeddingEngine(Pinned(encoder_of("bundled", "onnx", "fp32")), pooling, budget=512)
+    engine = EncoderEngine(TASK, Pinned(encoder_of("bundled", "onnx", "fp32")), Pooled(pooling), budget=512)
     payloads = [tokens.ids for tokens in tokenizer_of("bundled").encode(["la factura", "", "the total is due"])]
 
     results = engine.finish(engine.forward(engine.prepare(payloads)))
@@ -82,6 +83,8 @@ def test_the_verbs_give_one_result_a_text_in_order(pooling):
 
 def test_it_is_an_engine_for_the_lanes():
     """It speaks the protocol, and its budget is the one that was measured."""
-    engine: Engine = EmbeddingEngine(Pinned(encoder_of("bundled", "onnx", "fp32")), Pooling.MEAN, budget=321)
+    engine: Engine = EncoderEngine(
+        TASK, Pinned(encoder_of("bundled", "onnx", "fp32")), Pooled(Pooling.MEAN), budget=321
+    )
 
     assert ("embeddings", 321) == (engine.name, engine.budget)

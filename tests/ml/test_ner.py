@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import InferenceFailed
+from backend.ml.encoding import EncoderEngine
 from backend.ml.engine import Engine
-from backend.ml.ner import TASK, NerEngine, decode
+from backend.ml.ner import TASK, Labelled, decode
 from backend.models.residence import Pinned
 from backend.models.token_head import Mark, read_tags, read_token_head
 from backend.models.weights import Linear
@@ -23,8 +24,10 @@ LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC")
 SURE = 0.9
 
 
-def engine_of(folder, runtime: str = "onnx") -> NerEngine:
-    return NerEngine(Pinned(encoder_of(folder, runtime, "fp32")), read_token_head(spec_of(folder)), budget=512)
+def engine_of(folder, runtime: str = "onnx") -> EncoderEngine:
+    return EncoderEngine(
+        TASK, Pinned(encoder_of(folder, runtime, "fp32")), Labelled(read_token_head(spec_of(folder))), budget=512
+    )
 
 
 def run(engine: Engine, payloads) -> list:
@@ -66,10 +69,11 @@ def test_an_output_that_is_not_finite_fails_its_payload_alone(taggers: TinyTagge
 def test_weights_that_are_no_numbers_fail_every_payload(taggers: TinyTaggers):
     """A head that was stored broken is never served as a certainty."""
     engine = engine_of(taggers.folder("bert"))
-    broken = replace(engine.head, layer=Linear(engine.head.layer.weight * np.float32("nan"), engine.head.layer.bias))
+    head = read_token_head(spec_of(taggers.folder("bert")))
+    broken = replace(head, layer=Linear(head.layer.weight * np.float32("nan"), head.layer.bias))
     payloads = [tokens.ids for tokens in tokenizer_of(taggers.folder("bert")).encode(["la", "de la"])]
 
-    assert all(isinstance(one, InferenceFailed) for one in run(replace(engine, head=broken), payloads))
+    assert all(isinstance(one, InferenceFailed) for one in run(replace(engine, reader=Labelled(broken)), payloads))
 
 
 def test_the_engine_stands_on_one_device_and_costs_what_its_encoder_costs(taggers: TinyTaggers):

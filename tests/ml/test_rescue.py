@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from backend.errors import InferenceFailed
-from backend.ml.embeddings import EmbeddingEngine
+from backend.ml.embeddings import TASK, Pooled
+from backend.ml.encoding import EncoderEngine
 from backend.ml.rescue import Float32Rescue, NoRescue
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
 from backend.models.residence import Pinned
@@ -61,7 +62,7 @@ def count(telemetry: Telemetry, name: str, **labels: str) -> float:
     return telemetry.registry.get_sample_value(f"financia_{name}", {"engine": "embeddings", **labels}) or 0.0
 
 
-def run(engine: EmbeddingEngine, payloads: list[Ids]) -> list[Any]:
+def run(engine: EncoderEngine, payloads: list[Ids]) -> list[Any]:
     return list(engine.finish(engine.forward(engine.prepare(payloads))))
 
 
@@ -70,7 +71,7 @@ def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
     """Alone, in float32, from its own ids; everybody's result is finite and in its place."""
     exact = Overflowing(poison=-1, dtype="fp32")
     rescue = Float32Rescue(lambda: exact, "embeddings", telemetry)
-    engine = EmbeddingEngine(Pinned(Overflowing(bad=bad)), Pooling.MEAN, 100, rescue=rescue)
+    engine = EncoderEngine(TASK, Pinned(Overflowing(bad=bad)), Pooled(Pooling.MEAN, rescue), 100)
 
     found = run(engine, [ids(1, 2), ids(4, 13, 5), ids(6), ids(13)])
 
@@ -84,7 +85,7 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
     """A service that never overflows never pays for it."""
     loads: list[int] = []
     rescue = Float32Rescue(lambda: loads.append(1) or Overflowing(poison=-1), "embeddings", telemetry)
-    engine = EmbeddingEngine(Pinned(Overflowing()), Pooling.MEAN, 100, rescue=rescue)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN, rescue), 100)
     run(engine, [ids(1), ids(2)])
     assert not loads
     run(engine, [ids(13)])
@@ -96,7 +97,7 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
 def test_a_text_that_is_not_finite_in_float32_either(telemetry):
     """Its caller gets the error of the tree, its neighbour the vector."""
     rescue = Float32Rescue(Overflowing, "embeddings", telemetry)
-    engine = EmbeddingEngine(Pinned(Overflowing()), Pooling.MEAN, 100, rescue=rescue)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN, rescue), 100)
 
     good, bad = run(engine, [ids(7), ids(13, 2, 3)])
 
@@ -108,6 +109,6 @@ def test_a_text_that_is_not_finite_in_float32_either(telemetry):
 
 def test_nothing_is_better_than_float32():
     """A model that was served in float32 has no second opinion."""
-    engine = EmbeddingEngine(Pinned(Overflowing()), Pooling.MEAN, 100, rescue=NoRescue())
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN, NoRescue()), 100)
 
     assert isinstance(run(engine, [ids(13)])[0], InferenceFailed)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from backend.ml.embeddings import EmbeddingEngine, finished
+from backend.ml.embeddings import TASK, Pooled, finished
+from backend.ml.encoding import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
 from backend.models.fidelity import BATCH_SINGLE_AT_LEAST, normalized
 from backend.models.probe import probe_texts
@@ -43,7 +44,7 @@ def vectors(source: str | Path, encoder: Encoder, texts: Sequence[str]) -> Vecto
 
 
 def run(encoder: Encoder, ids: Sequence[np.ndarray], pooling: Pooling, *, normalize: bool = True) -> Vectors:
-    engine = EmbeddingEngine(Pinned(encoder), pooling, budget=512)
+    engine = EncoderEngine(TASK, Pinned(encoder), Pooled(pooling), budget=512)
     return finished(engine.finish(engine.forward(engine.prepare(ids))), dimensions=None, normalize=normalize)
 
 

@@ -22,7 +22,8 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
-from backend.ml.embeddings import EmbeddingEngine
+from backend.ml.embeddings import TASK, Pooled
+from backend.ml.encoding import EncoderEngine
 from backend.models.fidelity import normalized
 from backend.models.residence import Pinned
 from backend.models.spec import Pooling
@@ -72,7 +73,7 @@ async def test_vectors_come_in_the_order_of_the_inputs(build):
 
 async def test_the_bundled_model_end_to_end(build):
     """True lanes, true cache, true encoder: sentence-transformers' vectors, and again from the cache."""
-    engine = EmbeddingEngine(Pinned(encoder_of("bundled", "onnx", "fp32")), Pooling.MEAN, 512)
+    engine = EncoderEngine(TASK, Pinned(encoder_of("bundled", "onnx", "fp32")), Pooled(Pooling.MEAN), 512)
     house = build(engine, lanes=2, clock=time.monotonic)
     texts = [*TEXTS, "de la " * 300]
     reference = reference_of("bundled").encode(texts)

@@ -16,7 +16,8 @@ from backend.batching.batcher import Batcher
 from backend.batching.job import Priority
 from backend.batching.policy import QueueLimits
 from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotFound, TooLarge, UnknownModel
-from backend.ml.ner import NerEngine
+from backend.ml.encoding import EncoderEngine
+from backend.ml.ner import TASK, Labelled
 from backend.models.residence import Pinned
 from backend.models.token_head import read_token_head
 from backend.models.tokens import TextTokenizer
@@ -91,7 +92,9 @@ async def build() -> AsyncIterator[Build]:
 
 
 def served(folder: Path, runtime: str = "onnx", labels: tuple[str, ...] = LABELS) -> Served:
-    engine = NerEngine(Pinned(encoder_of(folder, runtime, "fp32")), read_token_head(spec_of(folder)), budget=512)
+    engine = EncoderEngine(
+        TASK, Pinned(encoder_of(folder, runtime, "fp32")), Labelled(read_token_head(spec_of(folder))), budget=512
+    )
     return Served(tokenizer_of(folder), engine, labels)
 
 

@@ -23,7 +23,8 @@ from transformers import (
 
 from backend.errors import BadSettings, ModelUnavailable
 from backend.training.images import fit
-from backend.training.tasks.image_models import BUILT_IN, Preparation, divide_last_layer, load_image_model, read_base
+from backend.training.tasks.image_models import BUILT_IN, Preparation, load_image_model, read_base
+from backend.training.tasks.pretrained import divide_last_layer
 
 LABELS = ("form", "invoice", "letter")
 CONFIGS: dict[str, Callable[[], Any]] = {

@@ -12,7 +12,8 @@ from transformers import AutoModelForSequenceClassification, pipeline
 from backend.errors import BadData
 from backend.models.store import resolve
 from backend.training.records import TrainingConfig
-from backend.training.tasks.text_classifier import divide_last_layer, prepare, read_data
+from backend.training.tasks.pretrained import divide_last_layer
+from backend.training.tasks.text_classifier import prepare, read_data
 from tests.tiny_models import FAMILIES, tiny
 from tests.training.learning import assert_cuts_agree, learn, one_thread
 

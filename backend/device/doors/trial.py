@@ -78,7 +78,7 @@ def forward(model: Callable[..., Any], inputs: Any) -> None:
 def forward_backward(model: Callable[..., Any], inputs: Any) -> None:
     """One pass as in training: forward, a sum of all floating outputs as the loss, and its gradients."""
     with torch.enable_grad():
-        outputs = [one for one in _tensors(call(model, inputs)) if one.requires_grad]
+        outputs = [one for one in tensors_in(call(model, inputs)) if one.requires_grad]
         if not outputs:
             raise ValueError("the model has no output that gradients flow from; nothing to train")
         torch.stack([one.float().sum() for one in outputs]).sum().backward()  # type: ignore[no-untyped-call]
@@ -175,12 +175,13 @@ def _vocabulary(model: nn.Module) -> int | None:
     return first.num_embeddings if isinstance(first, nn.Embedding | nn.EmbeddingBag) else None
 
 
-def _tensors(output: Any) -> Iterator[Tensor]:
+def tensors_in(output: Any) -> Iterator[Tensor]:
+    """Every tensor in mappings, lists and tuples, however nested."""
     if isinstance(output, Tensor):
         yield output
     elif isinstance(output, Mapping):
         for one in output.values():
-            yield from _tensors(one)
+            yield from tensors_in(one)
     elif isinstance(output, list | tuple):
         for one in output:
-            yield from _tensors(one)
+            yield from tensors_in(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -24,12 +22,13 @@ from backend.training.augment import AugmentConfig, augment, blend, draw_mix, ra
 from backend.training.card import Card, data_source, write_card
 from backend.training.images import ImageCache, ImageExample, Pixels, Skipped, cache_limit_bytes
 from backend.training.loaders import collation_epoch
-from backend.training.lora import add_lora, merged
+from backend.training.lora import add_lora
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, Temperature, classification_scores, fit_temperature
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.image_models import ImageBase, divide_last_layer, load_image_model, read_base
+from backend.training.tasks.image_models import ImageBase, load_image_model, read_base
 from backend.training.tasks.pages import PageData, PageStore, read_pages
+from backend.training.tasks.pretrained import divide_last_layer, plain_copy
 
 _log = logging.getLogger(__name__)
 _EVALUATION_IMAGES = 64  # in a batch without gradients; halved where they do not fit
@@ -194,7 +193,7 @@ class DocumentImagesTask:
         logits, targets = self.logits(model)
         temperature = fit_temperature(logits.numpy(), targets.numpy())
         report = classification_scores(logits.numpy() / temperature.value, targets.numpy(), self.pages.labels)
-        plain: Any = merged(model) if isinstance(model, PeftModel) else copy.deepcopy(model).cpu().eval()
+        plain = plain_copy(model)
         divide_last_layer(plain, temperature.value)
         output.mkdir(parents=True, exist_ok=True)
         plain.save_pretrained(output)

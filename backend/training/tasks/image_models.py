@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from PIL import Image
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForImageClassification, ConvNextConfig, ResNetConfig, ViTConfig
 from transformers.image_processing_base import ImageProcessingMixin
 
@@ -130,15 +130,6 @@ def load_image_model(base: ImageBase, labels: Sequence[str], *, seed: int) -> An
             raise ModelUnavailable(f"{base.name} cannot be loaded as an image classifier: {error}") from error
     _check_size(model, base)
     return model
-
-
-def divide_last_layer(model: nn.Module, temperature: float) -> None:
-    """Divide the logits for good; in every image classifier the last linear layer makes them."""
-    last = [layer for layer in model.modules() if isinstance(layer, nn.Linear)][-1]
-    with torch.no_grad():
-        for weights in (last.weight, last.bias):
-            if weights is not None:
-                weights.div_(temperature)
 
 
 def _fresh(base: ImageBase, names: Mapping[str, Any]) -> Any:

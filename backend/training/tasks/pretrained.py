@@ -116,3 +116,17 @@ def _check_encoder(model: Any, report: Mapping[str, Any], spec: ModelSpec) -> No
     absent = sorted(name for name in strange if (name.startswith(prefix) or not inside) and "pooler" not in name)
     if absent:
         raise ModelUnavailable(f"{spec.folder} lacks the encoder's tensors {', '.join(absent[:5])}")
+
+
+def divide_last_layer(model: Any, temperature: float) -> None:
+    """Divide the logits for good: in every family the last linear layer beside the encoder makes them.
+
+    Where none stands beside it (wrapped models keep everything inside) it is the last of all.
+    """
+    body = f"{model.base_model_prefix}."
+    layers = [(name, one) for name, one in model.named_modules() if isinstance(one, nn.Linear)]
+    last = [one for name, one in layers if not name.startswith(body)] or [one for _, one in layers]
+    with torch.no_grad():
+        for weights in (last[-1].weight, last[-1].bias):
+            if weights is not None:
+                weights.div_(temperature)

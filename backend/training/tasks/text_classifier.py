@@ -28,6 +28,7 @@ from backend.training.records import Batch, LossPart, TrainingConfig
 from backend.training.tasks.batches import model_inputs, on_device_of, within_budget
 from backend.training.tasks.pretrained import (
     adapted,
+    divide_last_layer,
     load_model,
     padding_id,
     plain_copy,
@@ -224,17 +225,6 @@ def calibrate(logits: Tensor, data: LabelledData) -> Temperature:
     if data.multiple:
         return Temperature(1.0, "not fitted where a text may have several classes")
     return fit_temperature(logits.numpy(), data.targets(data.judge).numpy())
-
-
-def divide_last_layer(model: Any, temperature: float) -> None:
-    """Divide the logits for good: in every family the last linear layer beside the encoder makes them."""
-    body = f"{model.base_model_prefix}."
-    beside = [one for name, one in model.named_modules() if isinstance(one, nn.Linear) and not name.startswith(body)]
-    last = beside[-1]
-    with torch.no_grad():
-        last.weight.div_(temperature)
-        if last.bias is not None:
-            last.bias.div_(temperature)
 
 
 def card_of(

@@ -1,0 +1,56 @@
+"""The engine of every task that reads what an encoder says of its texts; the tasks differ in how they read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from backend.errors import FinanciaError
+from backend.ml.engine import Room, Unlimited
+from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
+from backend.models.residence import EncoderSource
+
+Prepared = tuple[Encoder, TokenBatch]
+Rows = Sequence[Vectors | FinanciaError]
+
+
+class Reader(Protocol):
+    """A task's last step, on the lane."""
+
+    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Rows:
+        """Wait for the device and make one result a text of what the encoder gave; their shapes are the task's."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderEngine:
+    """One encoder and one reader. Payload: token ids (tokens) int64."""
+
+    name: str  # the task's, also in metrics
+    source: EncoderSource
+    reader: Reader
+    budget: int  # padded tokens of a batch; measured
+    room: Room = field(default_factory=Unlimited)
+
+    @property
+    def padding_cost(self) -> float:
+        """The encoder's."""
+        return self.source.padding_cost
+
+    def on(self, device_index: int) -> EncoderEngine:  # noqa: ARG002 - it stands on one device only
+        """Itself."""
+        return self
+
+    def prepare(self, payloads: Sequence[Ids]) -> Prepared:
+        """Pack the ids for the encoder of this batch; the model is loaded here if it was idle."""
+        encoder = self.source.get()
+        return encoder, encoder.prepare(payloads)
+
+    def forward(self, prepared: Prepared) -> tuple[Encoder, TokenBatch, Any]:
+        """Run the encoder."""
+        encoder, batch = prepared
+        return encoder, batch, encoder.forward(batch)
+
+    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Rows:
+        """What the reader makes of it: one result a text."""
+        return self.reader.read(*output)
