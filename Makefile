@@ -15,7 +15,7 @@ PIP := $(PY) -m pip install --constraint constraints.txt
 CODE := backend benchmarks tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 
-.PHONY: help serve check-gpu train test test-slow check lint format format-check types docs docs-check bench install install-dev lock clean
+.PHONY: help serve check-gpu train test test-slow check lint format format-check types docs docs-check bench bench-quality bench-tasks bundled install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,18 @@ bench: $(VENV)/.dev ## Measure the service and its peers, then render the tables
 	@$(PY) -m benchmarks.engine $(ARGS)
 	@$(PY) -m benchmarks.http $(ARGS)
 	@$(PY) -m benchmarks.render
+
+bench-quality: $(VENV)/.dev ## How good the answers are, on ../shared/data (ARGS="--ner-model FOLDER --sets names")
+	-@$(PY) -m benchmarks.quality $(ARGS)
+	@$(PY) -m benchmarks.render
+
+bench-tasks: $(VENV)/.dev ## What classes, entities and analyses cost beside embeddings
+	@$(PY) -m benchmarks.tasks $(ARGS)
+	@$(PY) -m benchmarks.render
+
+bundled: $(VENV)/.dev ## Train the bundled adapter and heads anew, on ../shared/data (an hour)
+	@$(PY) -m tools.train_bundled ner
+	@$(PY) -m tools.train_bundled_heads --data ../shared/data
 
 install: $(VENV)/.runtime ## Only install what the service needs
 

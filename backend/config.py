@@ -80,8 +80,19 @@ class Settings(BaseSettings):
     )
     ner_model: str | None = Field(
         None,
-        description="A token classifier for POST /v1/entities: a local folder, such as python -m backend.training ner "
-        "writes, or a hub id with @revision. Unset: none.",
+        description="The token classifier of POST /v1/entities: bundled, a local folder such as python -m "
+        "backend.training ner writes (a LoRA adapter too), a hub id with @revision, or none. Unset: the profile's.",
+    )
+    classifier_model: str | None = Field(
+        None,
+        description="A sequence classifier for POST /v1/classify: a local folder or a hub id with @revision; an NLI "
+        "model serves labels given in the request; or none. Unset: the profile's; without one the embedding model "
+        "does both.",
+    )
+    reranker_model: str | None = Field(
+        None,
+        description="A cross-encoder for POST /v1/rerank: a local folder or a hub id with @revision. Unset: the "
+        "embedding model compares.",
     )
     model_keep_alive_s: Seconds | None = Field(
         None,
@@ -104,6 +115,7 @@ class Settings(BaseSettings):
     cache_prefix: str = Field("financia", description="Prefix of every Redis key.")
 
     limit_inputs: Count = Field(2048, description="Inputs in one request.")
+    limit_labels: Count = Field(1000, description="Labels in one request, and of one classifier that is learnt.")
     limit_text_chars: Count = Field(1_000_000, description="Characters of one text.")
     limit_body_bytes: Count = Field(16 * 2**20, description="Bytes of one request body.")
     limit_queue_tokens: Count = Field(1_000_000, description="Tokens that may wait; above it 429 with Retry-After.")

@@ -24,8 +24,9 @@ from backend.device.host import platform
 from backend.device.memory import allocator_options
 from backend.device.records import MachineFacts
 from backend.errors import SetupError
+from backend.ground import Ask
 from backend.telemetry import configure_logging, log_event
-from backend.wiring import Ask, api_options, build
+from backend.wiring import api_options, build
 
 _log = logging.getLogger("backend")
 EXIT_SETUP = 2  # wrong settings, device or model: restarting does not help

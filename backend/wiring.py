@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -20,41 +19,37 @@ from backend.cache.redis_tier import RedisTier
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.config import Settings
-from backend.device import process
-from backend.device.choices import CHOICE_FILE, ChoiceFile, SavedChoice
-from backend.device.facts import probe
-from backend.device.memory import apply_ceiling
 from backend.device.monitor import DeviceMonitor, memory
-from backend.device.plan import Placement, place_all
-from backend.device.profile import TunedSettings
+from backend.device.plan import Placement
 from backend.device.records import DeviceType, DriverSource, MachineFacts
-from backend.device.selection import Wishes, is_open, wants_gpu
 from backend.device.sources.nvml import Nvml
 from backend.device.sources.torch_source import Torch
+from backend.ground import Ask, load_models, models_wished, read_classifiers, survey
+from backend.ml.analysis import TASK as ANALYSIS
 from backend.ml.embeddings import TASK as EMBEDDINGS
 from backend.ml.ner import TASK as NER
-from backend.models.selection import Wish
-from backend.models.store import BUNDLED
+from backend.ml.scoring import CLASSIFIER, RERANKER
+from backend.services.analysis import AnalysisService
 from backend.services.catalog import Catalog
+from backend.services.classification import ClassificationService
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.hot_loading import HotLoader, show_model
+from backend.services.inference import Inference
 from backend.services.keep_alive import KeepAlive
-from backend.services.loading import Ground, ModelWish, load_model
-from backend.telemetry import DEVICE_ALERTS, OOM_ACTIONS, RESCUES, Telemetry, log_event
+from backend.services.loading import Ground
+from backend.services.reranking import RerankService
+from backend.services.scoring import ScoringService
+from backend.telemetry import DEVICE_ALERTS, OOM_ACTIONS, RESCUES, Telemetry
 
-_log = logging.getLogger(__name__)
-PROFILES = {"bundled": BUNDLED, "multilingual": "sentence-transformers/paraphrase-multilingual-mpnet-base-v2"}
-TUNING_FILE = "tuning.json"
-TASKS = (EMBEDDINGS, NER)
+TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS)
 _DEVICE_COUNTERS = (
     "oom_recoveries_total",
     "nonfinite_outputs_total",
     "precision_fallbacks_total",
     "lane_restarts_total",
 )
-Ask = Callable[[MachineFacts, ChoiceFile], SavedChoice | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +58,12 @@ class Services:
 
     catalog: Catalog
     loader: HotLoader
+    inference: Inference
     embeddings: EmbeddingService
     entities: EntityService
+    classification: ClassificationService
+    reranking: RerankService
+    analysis: AnalysisService
     health: HealthService
     telemetry: Telemetry
     batcher: Batcher
@@ -86,17 +85,18 @@ class Services:
             "models": [model.report() for model in self.catalog.models()],
             "lanes": asdict(self.batcher.status()),
             "cache": asdict(self.cache.status()),
+            "classifiers": self.classification.report(),
             "limits": asdict(self.limits),
         }
 
     async def close(self) -> None:
         """Finish what was accepted, then let everything go."""
         self.keep_alive.stop()
+        self.classification.close()
         await self.batcher.drain(self.drain_s)
         self.monitor.stop()
         self.driver.close()
-        self.embeddings.close()
-        self.entities.close()
+        self.inference.close()
         await self.cache.close()
 
 
@@ -112,8 +112,9 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     telemetry = Telemetry()
     driver = Nvml()
     ground = await asyncio.to_thread(survey, settings, telemetry, driver, gpu=gpu, ask=ask)
-    wished = _wished(settings)
-    catalog = await asyncio.to_thread(_load, ground, wished)
+    wished = models_wished(settings)
+    catalog = await asyncio.to_thread(load_models, ground, wished)
+    classifiers = await asyncio.to_thread(read_classifiers, settings, catalog)
     cache = _cache(settings, telemetry)
     await cache.start()
     home, loop = ground.placements[0], asyncio.get_running_loop()
@@ -131,12 +132,23 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     keep_alive = KeepAlive(settings.model_keep_alive_s, home.device, telemetry)
     for model in catalog.models():
         keep_alive.watch(loop, model.residents)
+    inference = Inference(batcher, cache, telemetry)
+    embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
+    entities = EntityService(catalog, inference, telemetry)
+    classification = ClassificationService(catalog, classifiers, embeddings, scoring, telemetry)
+    classification.follow(catalog.embedding())
+    health = HealthService(catalog, batcher, cache, monitor.report)
+    telemetry.ready.set_function(health.known_ready)
     return Services(
         catalog=catalog,
-        loader=HotLoader(ground, catalog, keep_alive, wished),
-        embeddings=EmbeddingService(catalog, batcher, cache, telemetry),
-        entities=EntityService(catalog, batcher, telemetry),
-        health=HealthService(catalog, batcher, cache, monitor.report),
+        loader=HotLoader(ground, catalog, keep_alive, wished, swapped=classification.follow),
+        inference=inference,
+        embeddings=embeddings,
+        entities=entities,
+        classification=classification,
+        reranking=RerankService(catalog, embeddings, scoring, telemetry),
+        analysis=AnalysisService(catalog, inference, classification, entities, telemetry),
+        health=health,
         telemetry=telemetry,
         batcher=batcher,
         cache=cache,
@@ -150,61 +162,9 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     )
 
 
-def survey(
-    settings: Settings, telemetry: Telemetry, driver: DriverSource, *, gpu: int | None = None, ask: Ask | None = None
-) -> Ground:
-    """Look at the machine, choose the devices, and set their memory ceilings.
-
-    Raises: DeviceUnavailable when an explicit wish cannot be granted.
-    """
-    wishes = wishes_of(settings, gpu=gpu)
-    facts = probe(
-        look_for_gpu=wants_gpu(wishes),
-        driver=driver,
-        visible=settings.cuda_visible_devices,
-        order=settings.cuda_device_order,
-    )
-    file = ChoiceFile(settings.state_dir / CHOICE_FILE)
-    saved = file.load()
-    if ask is not None and saved is None and is_open(facts, wishes):
-        saved = ask(facts, file)
-    placements = place_all(facts, wishes, saved)
-    process.adopt(facts, wishes, saved)  # for guards and doors: "auto" is then what was chosen here
-    for placement in placements:
-        _log_reasons("device chosen", placement.why)
-        if placement.type is not DeviceType.CPU:
-            _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
-    return Ground(facts, placements, TunedSettings(settings.state_dir / TUNING_FILE), telemetry)
-
-
-def wishes_of(settings: Settings, *, gpu: int | None = None) -> Wishes:
-    """What the operator asked for about the device."""
-    return Wishes(
-        settings.device, settings.use_gpu, settings.lanes, gpu=gpu, memory_fraction=settings.gpu_memory_fraction
-    )
-
-
 def api_options(settings: Settings) -> ApiOptions:
     """How the edge behaves."""
     return ApiOptions(api_keys=settings.api_keys, cors_origins=settings.cors_origins, version=__version__)
-
-
-def _wished(settings: Settings) -> dict[str, ModelWish]:
-    """What is asked for by task; the source of one that is not configured is empty."""
-    wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
-    source = settings.embedding_model or PROFILES[settings.model_profile]
-    return {
-        EMBEDDINGS: ModelWish(source, wish, settings.model_aliases),
-        NER: ModelWish(settings.ner_model or "", wish, task=NER),
-    }
-
-
-def _load(ground: Ground, wished: Mapping[str, ModelWish]) -> Catalog:
-    """Load every configured model, one after the other: each may measure, which needs the machine to itself."""
-    models = [load_model(ground, one) for one in wished.values() if one.source]
-    for model in models:
-        _log_reasons("model loaded", model.choice.why)
-    return Catalog(*models)
 
 
 def _limits(settings: Settings) -> ApiLimits:
@@ -213,6 +173,7 @@ def _limits(settings: Settings) -> ApiLimits:
         text_chars=settings.limit_text_chars,
         body_bytes=settings.limit_body_bytes,
         request_s=settings.limit_request_s,
+        labels=settings.limit_labels,
     )
 
 
@@ -260,7 +221,7 @@ def _describe(ground: Ground, catalog: Catalog, monitor: DeviceMonitor) -> None:
     for series in ("inputs_total", "tokens_total", "batch_duration_seconds", "nonfinite_outputs_total"):
         telemetry.open_series(series, TASKS)
     telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
-    telemetry.open_series("precision_fallbacks_total", [EMBEDDINGS], RESCUES)
+    telemetry.open_series("precision_fallbacks_total", TASKS, RESCUES)
     for placement in ground.placements:
         device = placement.device
         telemetry.open_series("device_alerts_total", [device], DEVICE_ALERTS)
@@ -282,8 +243,3 @@ def _total_bytes(facts: MachineFacts, placement: Placement) -> float:
 def _headroom_batches(monitor: DeviceMonitor, device: str) -> float:
     batches = monitor.headroom(device).batches
     return math.nan if batches is None else batches
-
-
-def _log_reasons(event: str, reasons: tuple[str, ...]) -> None:
-    for reason in reasons:
-        log_event(_log, logging.INFO, event, why=reason)

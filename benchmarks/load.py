@@ -49,7 +49,7 @@ class Shape:
     duration_s: float = 5.0  # after the warm-up
     first_text: int = 0  # of the endless sequence in texts.py
     path: str = "/v1/embeddings"
-    encoding_format: str = "float"  # or base64
+    encoding_format: str = "float"  # or base64; empty where no vectors are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +89,14 @@ def arrivals_s(rate_per_s: float, duration_s: float, *, seed: int = 1) -> list[f
 
 
 def bodies(texts: Sequence[str], *, per_request: int, encoding_format: str = "float") -> list[bytes]:
-    """JSON bodies in OpenAI shape; a request of one text carries it as a string, as most clients do."""
+    """JSON bodies in OpenAI shape; a request of one text carries it as a string, as most clients do.
+
+    Without an encoding there are no vectors to encode: only the input is sent, as every other task wants it.
+    """
     groups = [list(texts[at : at + per_request]) for at in range(0, len(texts) - per_request + 1, per_request)]
+    rest = {"encoding_format": encoding_format, "model": "bundled"} if encoding_format else {}
     return [
-        json.dumps(
-            {
-                "model": "bundled",
-                "input": group[0] if per_request == 1 else group,
-                "encoding_format": encoding_format,
-            },
-            ensure_ascii=False,
-        ).encode()
+        json.dumps({"input": group[0] if per_request == 1 else group, **rest}, ensure_ascii=False).encode()
         for group in groups
     ]
 

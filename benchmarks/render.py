@@ -1,4 +1,4 @@
-"""The tables of README.md and docs/training.md, written from the results: no number in them is typed by hand.
+"""The tables of README.md, docs/training.md and the bundled models' cards, written from the results, never by hand.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -9,15 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
+from benchmarks.tables import Result, about, table
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
-
-# A result is JSON written by benchmarks.http or benchmarks.engine; Any is what json.loads gives.
-Result = Mapping[str, Any]
 
 NAMES = {
     "ours": "**FinancIA Inference**",
@@ -31,6 +31,7 @@ NAMES = {
     "constant-ours": "constant route in the same app",
     "constant-bare": "constant route in a bare FastAPI app",
 }
+_MEDIANS = "Medians, in brackets the extremes of the rounds."
 _NOTHING = "-"
 _FAITHFUL = 0.995
 
@@ -39,12 +40,12 @@ def http_section(result: Result) -> str:
     """All tables of one run over HTTP."""
     parts = [
         _about(result),
-        _table(_peer_rows(result)),
+        table(_peer_rows(result)),
         "Open loop (one text a request, due by a clock; latency counts from when it was due), p50 / p99:",
-        _table(_open_rows(result)),
+        table(_open_rows(result)),
     ]
     if "ours-cached" in result["summary"]:
-        parts += ["Cache (one text a request, 32 clients):", _table(_cache_rows(result))]
+        parts += ["Cache (one text a request, 32 clients):", table(_cache_rows(result))]
     return "\n\n".join(parts)
 
 
@@ -52,7 +53,7 @@ def engine_section(result: Result) -> str:
     """The table of engine rates inside one process."""
     rows = [["in one process, no HTTP", "texts/s"]]
     rows += [[name, _number(rate) + _range(rate)] for name, rate in result["texts_per_s"].items()]
-    return f"{_about(result)}\n\n{_table(rows)}"
+    return f"{_about(result)}\n\n{table(rows)}"
 
 
 def training_section(result: Result) -> str:
@@ -65,26 +66,38 @@ def training_section(result: Result) -> str:
         shown = _NOTHING if memory is None else f"{memory / 2**20:,.0f} MiB ({memory / plain['memory_bytes'] - 1:+.0%})"
         spread = f"{times['median']:.2f} s [{times['min']:.2f}, {times['max']:.2f}], {ratio:.2f}x"
         rows.append([row["option"], spread, shown, f"{row['loss']:.3f}"])
-    about = _about(result).replace(", which the load generator shares", f", device {result['device']}")
-    return f"{about} Memory on a CPU is foreseen, not measured.\n\n{_table(rows)}"
+    device = f", device {result['device']}"
+    return f"{about(result, device)} {_MEDIANS} Memory on a CPU is foreseen, not measured.\n\n{table(rows)}"
 
 
-SECTIONS: Mapping[str, Callable[[Result], str]] = {
-    "http": http_section,
-    "engine": engine_section,
-    "training": training_section,
+def tasks_section(result: Result) -> str:
+    """What classes, entities and analyses cost beside the embeddings of the same texts."""
+    rows = [["a task", "over", "a request", "texts/s", "time of the embedding of the same texts", "to reach"]]
+    for row in result["rows"]:
+        times, target = row["times_the_embedding"], row["target"]
+        reached = "" if target is None or times["median"] <= target else " (missed)"
+        cells = [f"{times['median']:.2f}x ({times['min']:.2f}-{times['max']:.2f})"]
+        cells += [_NOTHING if target is None else f"at most {target:.1f}x{reached}"]
+        rate = _number(row["texts_per_s"]) + _range(row["texts_per_s"])
+        rows.append([row["task"], row["over"], row["load"], rate, *cells])
+    return f"{about(result)} {_MEDIANS} A ratio is of one round, where both stood side by side.\n\n{table(rows)}"
+
+
+SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> the result's name, its text
+    "http": ("http", http_section),
+    "engine": ("engine", engine_section),
+    "training": ("training", training_section),
+    "tasks": ("tasks", tasks_section),
+    "quality": ("quality", quality_section),
+    f"quality-{NER}": ("quality", names_section),
+    **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
-PAGES = (ROOT / "README.md", ROOT / "docs" / "training.md")
+CARDS = ROOT / "backend" / "models" / "bundled"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
 
 
 def _about(result: Result) -> str:
-    machine, versions = result["machine"], result["versions"]
-    flags = ", ".join(machine["cpu_flags"])
-    return (
-        f"Measured {result['started'][:10]} at commit `{result['commit']}` on {machine['cores']} cores of "
-        f"{machine['cpu']} ({flags}), which the load generator shares; Python {versions['python']}, "
-        f"torch {versions['torch']}; `{result['command']}`. Medians, in brackets the extremes of the rounds."
-    )
+    return f"{about(result, ', which the load generator shares')} {_MEDIANS}"
 
 
 def _peer_rows(result: Result) -> list[list[str]]:
@@ -183,11 +196,6 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1000:.2g} ms" if seconds < 0.0995 else f"{seconds * 1000:,.0f} ms"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
-
-
 def rendered(page: str, sections: Mapping[str, str]) -> str:
     """``page`` with the text between the markers of each section replaced; a page without them stays as it is."""
     for name, text in sections.items():
@@ -203,12 +211,12 @@ def main() -> None:
     """Rewrite or check the page; sections whose result file is missing stay as they are."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when the page is stale")
-    parser.add_argument("--page", type=Path, action="append", help="README.md and docs/training.md unless said")
+    parser.add_argument("--page", type=Path, action="append", help="all that have tables unless said")
     parser.add_argument("--results", type=Path, default=RESULTS)
     flags = parser.parse_args()
-    found = {name: flags.results / f"{name}.json" for name in SECTIONS}
+    found = {name: flags.results / f"{name}.json" for name, _ in SECTIONS.values()}
     results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.exists()}
-    sections = {name: SECTIONS[name](result) for name, result in results.items()}
+    sections = {section: write(results[name]) for section, (name, write) in SECTIONS.items() if name in results}
     for file in flags.page or PAGES:
         page = file.read_text(encoding="utf-8")
         fresh = rendered(page, sections)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from backend import wiring
+from backend import ground
 from backend.config import load_settings
 from backend.errors import (
     BadSettings,
@@ -26,8 +26,10 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
+from backend.ground import PROFILES, TUNING_FILE
+from backend.ml.embeddings import TASK as EMBEDDINGS
 from backend.models import bench
-from backend.wiring import PROFILES, TUNING_FILE, Services, api_options, build
+from backend.wiring import Services, api_options, build
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
 from tests.tiny_taggers import TinyTaggers, taggers
 
@@ -51,7 +53,8 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     started: list[Services] = []
 
     async def run(**settings: Any) -> Services:
-        started.append(await build(load_settings(**{"state_dir": state_dir, "device": "cpu", **settings})))
+        own = {"state_dir": state_dir, "device": "cpu", "ner_model": "none"}
+        started.append(await build(load_settings(**{**own, **settings})))
         return started[-1]
 
     yield run
@@ -90,7 +93,7 @@ async def test_every_choice_is_told_with_its_reason(start):
     services = await start(lanes=2, limit_inputs=7, **QUICK)
     found = json.loads(json.dumps(services.system()))
 
-    assert {"version", "machine", "placements", "models", "lanes", "cache", "limits"} == set(found)
+    assert {"version", "machine", "placements", "models", "lanes", "cache", "classifiers", "limits"} == set(found)
     assert 2 == found["placements"][0]["lanes"] == found["lanes"]["lanes_alive"]
     assert 7 == found["limits"]["inputs"]
     assert found["placements"][0]["why"]
@@ -206,7 +209,7 @@ async def test_a_start_that_cannot_be(start, settings, error, words):
 
 async def test_the_multilingual_profile_is_fetched_from_the_hub(start, monkeypatch):
     """Offline and never fetched, it says what to do; nothing else is tried."""
-    with pytest.raises(ModelUnavailable, match=PROFILES["multilingual"]):
+    with pytest.raises(ModelUnavailable, match=PROFILES["multilingual"][EMBEDDINGS]):
         await start(model_profile="multilingual")
 
 
@@ -280,13 +283,13 @@ async def test_an_idle_model_leaves_memory_and_comes_back(start):
 
 async def test_several_devices_serve_one_queue(start, monkeypatch):
     """One replica a placement, the same arithmetic on all, lanes for each; nothing is lost between them."""
-    one = wiring.place_all
+    one = ground.place_all
 
     def twice(facts, wishes, saved=None):
         [only] = one(facts, wishes, saved)
         return (replace(only, lanes=1), replace(only, lanes=1))
 
-    monkeypatch.setattr(wiring, "place_all", twice)
+    monkeypatch.setattr(ground, "place_all", twice)
     services = await start(cache_enabled=False, **QUICK)
     texts = [f"factura {number}" for number in range(64)]
     found = await services.embeddings.embed(texts)
@@ -355,7 +358,7 @@ async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: Tiny
     """404 with what to set; after a hot load the same request is answered."""
     services = await start(**QUICK)
     with pytest.raises(UnknownModel, match="NER_MODEL"):
-        await services.entities.find(["la factura"])
+        await services.entities.find(["la factura"], sources=["model"])
     model = await services.loader.load(str(taggers.folder("bert")), "ner")
     found = await services.entities.find(["la factura de the invoice"])
 

@@ -26,6 +26,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"batching", "cache"}),
     frozenset({"services"}),
     frozenset({"api", "config"}),
+    frozenset({"ground"}),
     frozenset({"wiring"}),
     frozenset({"main", "check_gpu", "scaleout"}),
 )
@@ -34,6 +35,10 @@ ALONE = frozenset({"training"})  # rooms that no other room may import: serving 
 LIBRARY_ROOMS: Mapping[str, frozenset[str]] = {  # library -> the rooms that may import it
     "torch": frozenset({"device", "models", "training"}),
     "pynvml": frozenset({"device"}),
+    "pypdfium2": frozenset({"documents"}),
+    "pillow_heif": frozenset({"documents"}),
+    "PIL": frozenset({"documents", "training"}),
+    "scipy": frozenset({"models"}),
     "redis": frozenset({"cache"}),
     "prometheus_client": frozenset({"telemetry"}),
     "fastapi": frozenset({"api"}),
@@ -43,7 +48,9 @@ LIBRARY_ROOMS: Mapping[str, frozenset[str]] = {  # library -> the rooms that may
     "ray": frozenset({"scaleout"}),
 }
 # Seconds and hundreds of megabytes that a start on another runtime must not pay.
-LAZY_WHEN_SERVING = frozenset({"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "openvino"})
+LAZY_WHEN_SERVING = frozenset(
+    {"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "openvino", "scipy"}
+)
 SERVING = f"{PACKAGE}.main"
 
 ENVIRONMENT_READERS: Mapping[str, str] = {  # module -> why it may touch os.environ

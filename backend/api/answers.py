@@ -34,9 +34,14 @@ class JsonBytes(Response):
             self.raw_headers = [(b"content-length", length), (b"content-type", b"application/json")]
 
 
-def json_answer(content: Any, status: int = 200) -> JsonBytes:
+def json_answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> JsonBytes:
     """Anything of plain values as JSON; what JSON does not know is written as text."""
-    return JsonBytes(orjson.dumps(content, default=str, option=_JSON_OPTIONS), status)
+    return JsonBytes(orjson.dumps(content, default=str, option=_JSON_OPTIONS), status, headers)
+
+
+def written(row: Vectors, form: str) -> orjson.Fragment:
+    """A vector (width) in ``form`` (of FORMS), for a place within an answer."""
+    return orjson.Fragment(FORMS[form](row))
 
 
 def as_json(row: Vectors) -> bytes:
@@ -72,14 +77,17 @@ async def openai_embeddings(embedded: Embedded, form: str) -> JsonBytes:
 
 async def tei_embeddings(embedded: Embedded) -> JsonBytes:
     """A bare list of vectors, as text-embeddings-inference answers ``/embed``."""
-    return JsonBytes(b"[" + b",".join(await _rows(embedded, "float")) + b"]", headers=tei_headers(embedded))
+    return JsonBytes(
+        b"[" + b",".join(await _rows(embedded, "float")) + b"]",
+        headers=tei_headers(sum(embedded.tokens), cut_inputs(embedded.truncated)),
+    )
 
 
-def tei_headers(embedded: Embedded) -> dict[str, str]:
-    """What a bare list cannot carry: the tokens read, and which inputs were cut."""
-    headers = {"X-Compute-Tokens": str(sum(embedded.tokens))}
-    if any(embedded.truncated):
-        headers["X-Truncated"] = ",".join(map(str, cut_inputs(embedded.truncated)))
+def tei_headers(tokens: int, cut: Sequence[int]) -> dict[str, str]:
+    """What a bare list cannot carry: the tokens read, and the places of the inputs that were cut."""
+    headers = {"X-Compute-Tokens": str(tokens)}
+    if cut:
+        headers["X-Truncated"] = ",".join(map(str, cut))
     return headers
 
 

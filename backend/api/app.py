@@ -17,7 +17,19 @@ from backend.api.deps import ApiOptions, Services, exchange_of
 from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
 from backend.api.openapi import describe
 from backend.api.problems import answer, problem_of
-from backend.api.routes import admin, embeddings, entities, health, metrics, models, tei
+from backend.api.routes import (
+    admin,
+    analyze,
+    classifiers,
+    classify,
+    embeddings,
+    entities,
+    health,
+    metrics,
+    models,
+    rerank,
+    tei,
+)
 from backend.api.routes.plain import PlainRoute
 
 TITLE = "FinancIA Inference"
@@ -25,10 +37,14 @@ TITLE = "FinancIA Inference"
 ROUTES: tuple[PlainRoute, ...] = (
     *embeddings.ROUTES,
     *entities.ROUTES,
+    *classify.ROUTES,
+    *rerank.ROUTES,
+    *analyze.ROUTES,
     *tei.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
     *models.ROUTES,
+    *classifiers.ROUTES,
     *admin.ROUTES,
 )
 # FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.
@@ -88,7 +104,7 @@ def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[M
             Middleware(
                 CORSMiddleware,
                 allow_origins=options.cors_origins,
-                allow_methods=["GET", "POST"],
+                allow_methods=["GET", "POST", "PUT", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=_EXPOSED,
             )

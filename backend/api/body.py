@@ -95,7 +95,7 @@ def _translated(error: ValidationError, body: bytes) -> BadInput:
     place = ".".join(str(part) for part in fault["loc"])
     if not place:
         return InvalidField("the body must be a JSON object")
-    if fault["type"] in _EMPTY:  # as schemas.py says of empty inputs
+    if fault["type"] in _EMPTY:  # as schemas/checks.py says of empty inputs
         return BadInput(f"{place}: must not be empty", param=place)
     found = "" if fault["type"] == "missing" else f", got {_shown(fault['input'])}"
     return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{found}", param=place)

@@ -9,12 +9,15 @@ from typing import Any, Protocol, cast
 from starlette.requests import Request
 
 from backend.errors import InvalidField
+from backend.services.analysis import AnalysisService
 from backend.services.catalog import Catalog
-from backend.services.embedded import Timing
+from backend.services.classification import ClassificationService
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.hot_loading import HotLoader
+from backend.services.inference import Timing
+from backend.services.reranking import RerankService
 from backend.telemetry import Telemetry
 
 EXCHANGE = "financia.exchange"  # the key of the exchange in the ASGI scope
@@ -26,6 +29,7 @@ class ApiLimits:
     """What one request may ask for; each field is the setting LIMIT_<NAME>."""
 
     inputs: int = 2048
+    labels: int = 1000  # of one request or classifier
     text_chars: int = 1_000_000  # of one text
     body_bytes: int = 16 * 2**20
     request_s: float = 60.0
@@ -51,6 +55,15 @@ class Services(Protocol):
 
     @property
     def entities(self) -> EntityService: ...
+
+    @property
+    def classification(self) -> ClassificationService: ...
+
+    @property
+    def reranking(self) -> RerankService: ...
+
+    @property
+    def analysis(self) -> AnalysisService: ...
 
     @property
     def health(self) -> HealthService: ...

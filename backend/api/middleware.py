@@ -23,7 +23,7 @@ from backend.api.deps import EXCHANGE, Exchange
 from backend.api.problems import answer, problem_of
 from backend.api.routes.plain import PlainRoute
 from backend.errors import Unauthorized
-from backend.services.embedded import Timing
+from backend.services.inference import Timing
 from backend.telemetry import STAGES, Telemetry
 
 OTHER = "other"  # the route label of paths that no route has
@@ -31,7 +31,7 @@ OPEN_PATHS = frozenset(
     ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/docs", "/openapi.json")
 )
 # Every status a request can end with; their series exist from the first scrape.
-STATUSES = ("200", "400", "401", "404", "405", "413", "415", "422", "429", "499", "500", "503", "504", "507")
+STATUSES = ("200", "400", "401", "404", "405", "406", "413", "415", "422", "429", "499", "500", "503", "504", "507")
 _SANE_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
 _logger = logging.getLogger(__name__)
 

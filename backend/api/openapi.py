@@ -9,20 +9,33 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from backend.api.answer_schemas import ANSWERS
 from backend.api.problems import ProblemDetails
-from backend.api.schemas import REQUESTS
+from backend.api.routes.plain import PlainRoute
+from backend.api.schemas import answers, classes, ranking, text_answers, texts, vectors
 
-SUMMARY = "Embeddings for documents and text, in the shapes of OpenAI and text-embeddings-inference."
+SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
 DESCRIPTION = """
-Point an OpenAI client at `/v1`, or a text-embeddings-inference client at the root.
+Point an OpenAI client at `/v1`, and a Cohere, Jina or text-embeddings-inference client at the root.
 
 Every error is `application/problem+json` (RFC 9457) with a stable `code`; its `error` object is what OpenAI's clients
 show. `X-Request-Id` is echoed, `X-Request-Timeout-S` shortens the wait, `Server-Timing` tells where the time went.
 """
+_SCHEMAS: tuple[type[BaseModel], ...] = (
+    *vectors.REQUESTS,
+    *texts.REQUESTS,
+    *classes.REQUESTS,
+    *ranking.REQUESTS,
+    *answers.ANSWERS,
+    *text_answers.ANSWERS,
+    ProblemDetails,
+)
 _REF = "#/components/schemas/{model}"
 _TAGS = [
     {"name": "OpenAI", "description": "What OpenAI's clients call."},
+    {
+        "name": "texts",
+        "description": "Classes, entities, ranks and analysis, in Jina's and Cohere's shapes where they have one.",
+    },
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
@@ -34,7 +47,12 @@ def describe(app: FastAPI, *, keys_needed: bool) -> dict[str, Any]:
         title=app.title, version=app.version, summary=SUMMARY, description=DESCRIPTION, routes=app.routes, tags=_TAGS
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(_schemas((*REQUESTS, *ANSWERS, ProblemDetails)))
+    components.setdefault("schemas", {}).update(_schemas(_SCHEMAS))
+    for route in app.routes:
+        if isinstance(route, PlainRoute):  # FastAPI leaves nulls out of examples
+            for method in route.methods or ():
+                answers = document["paths"][route.path_format][method.lower()]["responses"]
+                answers["200"]["content"] = route.responses[200]["content"]
     if keys_needed:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "One of API_KEYS."}}
         document["security"] = [{"key": []}]

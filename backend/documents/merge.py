@@ -16,12 +16,13 @@ from backend.documents.entities import MODEL, PATTERN, Entity
 
 _CHECKED = frozenset({"IBAN", "CCC", "VAT", "NIF", "NIE", "CIF"})
 _ADDRESSES = frozenset({"EMAIL", "URL"})
+_COMPANY = "ORG"  # the one type that both find: the model has seen its bounds, the legal form is sure of its kind
 _AMOUNTS = frozenset({"DATE", "MONEY", "PERCENT"})
 _STRONG_SCORE = 0.6  # of a pattern: below, its form could as well be something else (patterns/kind.py, WEAK)
 
 
 def _is_strong(entity: Entity) -> bool:
-    return entity.source == PATTERN and entity.score >= _STRONG_SCORE
+    return entity.source == PATTERN and entity.score >= _STRONG_SCORE and entity.type != _COMPANY
 
 
 PRIORITY: tuple[tuple[str, Callable[[Entity], bool]], ...] = (
@@ -34,6 +35,8 @@ PRIORITY: tuple[tuple[str, Callable[[Entity], bool]], ...] = (
     ),
     ("a date or an amount", lambda one: _is_strong(one) and one.type in _AMOUNTS),
     ("a clear pattern", _is_strong),
+    ("an organisation, by the model", lambda one: one.source == MODEL and one.type == _COMPANY),
+    ("a company, by its legal form", lambda one: one.source == PATTERN and one.type == _COMPANY),
     ("found by the model", lambda one: one.source == MODEL),
     ("a weak pattern", lambda _: True),
 )

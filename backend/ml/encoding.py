@@ -6,31 +6,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 from backend.errors import FinanciaError
 from backend.ml.engine import Room, Unlimited
-from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
+from backend.ml.rescue import NoRescue, Rescue
+from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors, text_of
 from backend.models.residence import EncoderSource
 
 Prepared = tuple[Encoder, TokenBatch]
-Rows = Sequence[Vectors | FinanciaError]
 
 
 class Reader(Protocol):
     """A task's last step, on the lane."""
 
-    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Rows:
-        """Wait for the device and make one result a text of what the encoder gave; their shapes are the task's."""
+    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
+        """Wait for the device and make one array a text of what the encoder gave; their shapes are the task's."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderEngine:
-    """One encoder and one reader. Payload: token ids (tokens) int64."""
+    """One encoder and one reader. Payload: token ids (tokens) int64, or ids over token types (2, tokens).
+
+    A text whose result is not finite is computed anew by ``rescue``; NaN never leaves, whatever the reader.
+    """
 
     name: str  # the task's, also in metrics
     source: EncoderSource
     reader: Reader
     budget: int  # padded tokens of a batch; measured
     room: Room = field(default_factory=Unlimited)
+    rescue: Rescue = field(default_factory=NoRescue)
 
     @property
     def padding_cost(self) -> float:
@@ -51,6 +57,14 @@ class EncoderEngine:
         encoder, batch = prepared
         return encoder, batch, encoder.forward(batch)
 
-    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Rows:
+    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Sequence[Vectors | FinanciaError]:
         """What the reader makes of it: one result a text."""
-        return self.reader.read(*output)
+        batch = output[1]
+        return [
+            row if np.isfinite(row).all() else self.rescue.again(text_of(batch, place), self._read_one)
+            for place, row in enumerate(self.reader.read(*output))
+        ]
+
+    def _read_one(self, encoder: Encoder, text: Ids) -> Vectors:
+        batch = encoder.prepare([text])
+        return self.reader.read(encoder, batch, encoder.forward(batch))[0]

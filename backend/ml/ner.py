@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.errors import FinanciaError, InferenceFailed
-from backend.ml.encoding import Rows
 from backend.models.encoder import Encoder, TokenBatch, Vectors
 from backend.models.token_head import Mark, Tag, TokenHead
 
@@ -19,22 +17,13 @@ TASK = "ner"  # the engine's name, and a label of its metrics
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """Token vectors to probabilities: (tokens, labels) float32 a text, finite, each row's sum 1."""
+    """Token vectors to probabilities: (tokens, labels) float32 a text, each row's sum 1."""
 
     head: TokenHead
 
-    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Rows:
-        """One array a text; one that is not finite anywhere is that text's own failure."""
-        probabilities = self.head.probabilities(encoder.hidden(output, batch))
-        rows: list[Vectors | FinanciaError] = list(np.split(probabilities, batch.starts[1:]))
-        if not np.isfinite(probabilities).all():
-            broken = np.logical_or.reduceat(~np.isfinite(probabilities).all(axis=1), batch.starts)
-            for row in np.flatnonzero(broken):
-                rows[row] = InferenceFailed(
-                    f"the model's output for this input of {batch.lengths[row]} tokens is not a finite number; "
-                    "its weights or this input are at fault (PRECISION=exact computes in float32)"
-                )
-        return rows
+    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
+        """One array a text."""
+        return np.split(self.head.probabilities(encoder.hidden(output, batch)), batch.starts[1:])
 
 
 @dataclass(frozen=True, slots=True)

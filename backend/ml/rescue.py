@@ -11,25 +11,25 @@ import numpy as np
 
 from backend.errors import FinanciaError, InferenceFailed
 from backend.models.encoder import Encoder, Ids, Vectors
-from backend.models.spec import Pooling
 from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
+ReadOne = Callable[[Encoder, Ids], Vectors]  # what a task makes of one text with that encoder
 
 
 class Rescue(Protocol):
-    """What becomes of a text whose vector is not finite."""
+    """What becomes of a text whose result is not finite."""
 
-    def vector(self, ids: Ids, pooling: Pooling) -> Vectors | FinanciaError:
-        """The vector (width) computed anew, or the error its caller gets. Runs on the lane."""
+    def again(self, text: Ids, read: ReadOne) -> Vectors | FinanciaError:
+        """The result computed anew, or the error its caller gets. Runs on the lane."""
 
 
 class NoRescue:
     """Nothing better than what has failed: it was float32 already."""
 
-    def vector(self, ids: Ids, pooling: Pooling) -> FinanciaError:  # noqa: ARG002 - the protocol's arguments
+    def again(self, text: Ids, read: ReadOne) -> FinanciaError:  # noqa: ARG002 - the protocol's arguments
         """The error."""
-        return _not_finite(len(ids), "float32")
+        return _not_finite(text.shape[-1], "float32")
 
 
 class Float32Rescue:
@@ -47,15 +47,13 @@ class Float32Rescue:
         self._lock = threading.Lock()
         self._encoder: Encoder | None = None
 
-    def vector(self, ids: Ids, pooling: Pooling) -> Vectors | FinanciaError:
-        """The text alone in float32: (width)."""
+    def again(self, text: Ids, read: ReadOne) -> Vectors | FinanciaError:
+        """The text alone in float32."""
         self._nonfinite.inc()
-        encoder = self._ready()
-        batch = encoder.prepare([ids])
-        vector: Vectors = encoder.pooled(encoder.forward(batch), batch, pooling)[0]
-        rescued = bool(np.isfinite(vector).all())
+        result = read(self._ready(), text)
+        rescued = bool(np.isfinite(result).all())
         self._outcomes["rescued" if rescued else "failed"].inc()
-        return vector if rescued else _not_finite(len(ids), "float32 too")
+        return result if rescued else _not_finite(text.shape[-1], "float32 too")
 
     def _ready(self) -> Encoder:
         with self._lock:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from backend.models.spec import Pooling
 
-Ids = NDArray[np.int64]
+Ids = NDArray[np.int64]  # of a text: (tokens), or (2, tokens) with the token types under the ids
 Vectors = NDArray[np.float32]
 _MASKED = -1e9  # added to the attention scores of padding
 
@@ -24,6 +24,7 @@ class TokenBatch:
     """
 
     ids: Ids  # (rows)
+    types: Ids  # (rows): token types, 0 where a text came without
     positions: Ids  # (rows)
     scatter: Ids  # (batch, longest): the row of each slot
     gather: Ids  # (rows): the slot of each row
@@ -49,7 +50,7 @@ class Encoder(Protocol):
         """Time of a padded token as a part of a real one's: 1 where the whole model pads."""
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
-        """Pack token ids, one array a text, none empty."""
+        """Pack token ids, with or without their types, one array a text, none empty."""
 
     def forward(self, batch: TokenBatch) -> Any:
         """Run the layers; may return before the device has finished."""
@@ -65,18 +66,19 @@ def pack(ids: Sequence[Ids], *, row_multiple: int = 1, length_multiple: int = 1)
     """Lay texts end to end.
 
     Args:
-        ids: one array of token ids a text, none empty.
+        ids: one array a text, none empty: (tokens), or (2, tokens) with the types under the ids.
         row_multiple, length_multiple: round the two free sizes up, for runtimes that keep a compiled
             kernel a shape.
     """
-    lengths = np.fromiter((len(text) for text in ids), np.int64, len(ids))
+    lengths = np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
     tokens = int(lengths.sum())
     rows, longest = _round_up(tokens, row_multiple), _round_up(int(lengths.max()), length_multiple)
     starts = np.cumsum(lengths) - lengths
     slots = np.arange(longest)
     real = slots < lengths[:, None]
     return TokenBatch(
-        ids=_filled(np.concatenate(ids), rows),
+        ids=_filled(np.concatenate([text if text.ndim == 1 else text[0] for text in ids]), rows),
+        types=_types(ids, lengths, rows),
         positions=_filled(np.arange(tokens) - np.repeat(starts, lengths), rows),
         scatter=np.where(real, starts[:, None] + slots, 0),
         gather=_filled(np.flatnonzero(real), rows),
@@ -118,6 +120,20 @@ def relative_buckets(longest: int, *, buckets: int = 32, furthest: int = 128) ->
     far = np.minimum(exact + np.maximum(logarithm, 0).astype(np.int64), half - 1)
     found: Ids = np.where(back < 0, half, 0) + np.where(distance < exact, distance, far)
     return found
+
+
+def text_of(batch: TokenBatch, row: int) -> Ids:
+    """One text of a batch as ``pack`` took it, its types included."""
+    own = slice(batch.starts[row], batch.starts[row] + batch.lengths[row])
+    return np.stack([batch.ids[own], batch.types[own]])
+
+
+def _types(ids: Sequence[Ids], lengths: Ids, rows: int) -> Ids:
+    types = np.zeros(rows, np.int64)
+    for text, stop, length in zip(ids, np.cumsum(lengths), lengths, strict=True):
+        if text.ndim > 1:
+            types[stop - length : stop] = text[1]
+    return types
 
 
 def _round_up(number: int, multiple: int) -> int:

@@ -5,7 +5,8 @@ Padding exists only inside attention: every other operator sees the real tokens 
 
 Inputs (made by encoder.pack): ids (tokens), positions (tokens), scatter (batch, longest) row of each slot,
 gather (tokens) slot of each row, mask (batch, 1, 1, longest) 0 or -1e9, and for MPNet relative
-(longest, longest) bucket of each distance. Output: hidden (tokens, width) float32.
+(longest, longest) bucket of each distance, and for models with token types types (tokens). Output: hidden
+(tokens, width) float32.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def build(shape: EncoderShape, weights: EncoderWeights, arithmetic: Arithmetic) 
         hidden = graph.layer(hidden, layer, shape, bias)
     graph.operator("Identity", [hidden], output="hidden")
     try:
-        serialized: bytes = graph.model(shape, relative=weights.relative is not None).SerializeToString()
+        serialized: bytes = graph.model(shape, weights).SerializeToString()
     except ValueError as error:
         raise ModelUnavailable(f"the graph is over protobuf's 2 GiB ({error}); RUNTIME=torch serves it") from error
     return serialized
@@ -86,7 +87,11 @@ class _Graph:
     def embed(self, weights: EncoderWeights, shape: EncoderShape) -> str:
         words = self.operator("Gather", [self.constant(weights.words), "ids"])
         positions = self.operator("Gather", [self.constant(weights.positions), "positions"])
-        return self.norm(self.operator("Add", [words, positions]), weights.norm, shape.epsilon)
+        embedded = self.operator("Add", [words, positions])
+        if weights.types is not None:
+            types = self.operator("Gather", [self.constant(weights.types), "types"])
+            embedded = self.operator("Add", [embedded, types])
+        return self.norm(embedded, weights.norm, shape.epsilon)
 
     def attention_bias(self, weights: EncoderWeights) -> str:
         """The mask, with MPNet's distances added: (batch, heads or 1, longest or 1, longest)."""
@@ -177,7 +182,7 @@ class _Graph:
         zero = self.operator("Expand", [self.constant([_ZERO_POINT], np.uint8), self.operator("Shape", [flat])])
         return self.operator("QuantizeLinear", [hidden, flat, zero], axis=0), scale
 
-    def model(self, shape: EncoderShape, *, relative: bool) -> Any:
+    def model(self, shape: EncoderShape, weights: EncoderWeights) -> Any:
         integer, real = TensorProto.INT64, TensorProto.FLOAT
         inputs = [
             helper.make_tensor_value_info("ids", integer, ["tokens"]),
@@ -186,7 +191,9 @@ class _Graph:
             helper.make_tensor_value_info("gather", integer, ["tokens"]),
             helper.make_tensor_value_info("mask", real, ["batch", 1, 1, "longest"]),
         ]
-        if relative:
+        if weights.types is not None:
+            inputs.append(helper.make_tensor_value_info("types", integer, ["tokens"]))
+        if weights.relative is not None:
             inputs.append(helper.make_tensor_value_info("relative", integer, ["longest", "longest"]))
         output = helper.make_tensor_value_info("hidden", real, ["tokens", shape.width])
         graph = helper.make_graph(self._nodes, "encoder", inputs, [output], self._constants)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import onnxruntime
@@ -12,7 +12,7 @@ from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool, relative_buckets
 from backend.models.graph import Arithmetic, build
 from backend.models.spec import ModelSpec, Pooling
-from backend.models.weights import load_weights
+from backend.models.weights import EncoderWeights, load_weights
 
 
 class OnnxEncoder:
@@ -30,7 +30,7 @@ class OnnxEncoder:
             self._session = onnxruntime.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors share no other base
             raise ModelUnavailable(f"ONNX Runtime refuses the graph: {error}") from error
-        self._relative = weights.relative is not None
+        self._extras = extra_inputs(weights)
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack without rounding: the kernels do not depend on shapes."""
@@ -38,7 +38,7 @@ class OnnxEncoder:
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(tokens, width)."""
-        outputs: list[Vectors] = self._session.run(["hidden"], graph_inputs(batch, relative=self._relative))
+        outputs: list[Vectors] = self._session.run(["hidden"], graph_inputs(batch, self._extras))
         return outputs[0]
 
     def hidden(self, output: Vectors, batch: TokenBatch) -> Vectors:
@@ -50,8 +50,14 @@ class OnnxEncoder:
         return pool(self.hidden(output, batch), batch, pooling)
 
 
-def graph_inputs(batch: TokenBatch, *, relative: bool) -> dict[str, NDArray[Any]]:
-    """The graph's inputs by name; ``relative`` adds MPNet's distances."""
+def extra_inputs(weights: EncoderWeights) -> frozenset[str]:
+    """The inputs that only some graphs have: MPNet's distances, token types."""
+    tables = {"relative": weights.relative, "types": weights.types}
+    return frozenset(name for name, table in tables.items() if table is not None)
+
+
+def graph_inputs(batch: TokenBatch, extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """The graph's inputs by name; ``extras`` as ``extra_inputs`` gives them."""
     inputs: dict[str, NDArray[Any]] = {
         "ids": batch.ids,
         "positions": batch.positions,
@@ -59,8 +65,10 @@ def graph_inputs(batch: TokenBatch, *, relative: bool) -> dict[str, NDArray[Any]
         "gather": batch.gather,
         "mask": batch.mask,
     }
-    if relative:
+    if "relative" in extras:
         inputs["relative"] = relative_buckets(batch.scatter.shape[1])
+    if "types" in extras:
+        inputs["types"] = batch.types
     return inputs
 
 

@@ -11,7 +11,7 @@ import openvino
 
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
 from backend.models.graph import Arithmetic, build
-from backend.models.onnx_encoder import graph_inputs
+from backend.models.onnx_encoder import extra_inputs, graph_inputs
 from backend.models.signal_stack import kept_signal_stack
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import load_weights
@@ -50,7 +50,7 @@ class OpenVinoEncoder:
             numbers = _arithmetic(dtype, spec.shape.width, bf16=bf16)
             self._narrow = _Requests(core.compile_model(model, "CPU", numbers | _threads(lanes, lanes * threads)))
             self._wide = _Requests(core.compile_model(model, "CPU", numbers | _threads(1, lanes * threads)))
-        self._relative = weights.relative is not None
+        self._extras = extra_inputs(weights)
         self._lock = threading.Lock()
         self._running = 0  # forwards under way
 
@@ -60,7 +60,7 @@ class OpenVinoEncoder:
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(rows, width); a view that the same thread's next call overwrites."""
-        inputs = graph_inputs(batch, relative=self._relative)
+        inputs = graph_inputs(batch, self._extras)
         with self._lock:
             requests = self._narrow if self._running else self._wide
             self._running += 1

@@ -88,16 +88,23 @@ class Selector:
 
         Raises: ModelUnavailable when an explicit wish, or every candidate, fails.
         """
-        key = self._key(spec, wish)
-        return self._from_file(key, spec) or self._from_measurement(key, spec, tokenizer, wish)
+        key, kind = self._key(spec.sha256, wish), self._key(repr(spec.shape), wish)
+        found = self._from_file(key, spec)
+        if found is not None:
+            return found
+        encoder, choice = self._from_twin(kind, spec, tokenizer, wish) or self._measured(spec, tokenizer, wish)
+        kept = asdict(replace(choice, why=(*choice.why, "kept from an earlier start")))
+        self._kept.save(key, kept)
+        self._kept.save(kind, kept)
+        return encoder, choice
 
-    def _key(self, spec: ModelSpec, wish: Wish) -> str:
+    def _key(self, model: str, wish: Wish) -> str:
         facts = self._facts
         cards = [(gpu.uuid, gpu.name, gpu.total_bytes, gpu.capability) for gpu in facts.usable]
         machine = (facts.cpu_name, facts.cpu_flags, cards, facts.driver.version)
         place = (self._placement.device, self._placement.lanes, self._placement.threads)
         return fingerprint(
-            {"model": spec.sha256, "wish": asdict(wish), "machine": machine, "place": place, "versions": versions()}
+            {"model": model, "wish": asdict(wish), "machine": machine, "place": place, "versions": versions()}
         )
 
     def _from_file(self, key: str, spec: ModelSpec) -> tuple[Encoder, Choice] | None:
@@ -111,21 +118,40 @@ class Selector:
             log_event(_log, logging.WARNING, "the kept choice cannot be used; measuring again", reason=error)
             return None
 
-    def _from_measurement(
-        self, key: str, spec: ModelSpec, tokenizer: TextTokenizer, wish: Wish
-    ) -> tuple[Encoder, Choice]:
-        log_event(_log, logging.INFO, "measuring runtimes, once for this model and machine", model=spec.name)
+    def _from_twin(
+        self, kind: str, spec: ModelSpec, tokenizer: TextTokenizer, wish: Wish
+    ) -> tuple[Encoder, Choice] | None:
+        """What was fastest for another model of this very shape, if it is faithful here too: speed is the shape's."""
+        twin = self._from_file(kind, spec)
+        if twin is None:
+            return None
+        encoder, choice = twin
+        bench = self._bench(tokenizer, choice.budget)
+        name = f"{choice.runtime} {choice.dtype}"
+        reference = bench.vectors(self._reference(spec, {name: encoder}))
+        row = _measure(name, encoder, bench, reference, wish.bar)
+        if row.fault:
+            return None
+        why = (
+            f"{name}: the fastest for a model of the same shape on this machine, and it keeps to float32 with this one",
+            f"batches of {choice.budget} padded tokens: {row.tokens_per_s:.0f} tokens/s",
+        )
+        return encoder, replace(choice, tokens_per_s=row.tokens_per_s, why=why, measured=(row,))
+
+    def _bench(self, tokenizer: TextTokenizer, budget: int) -> Bench:
         ids = [tokens.ids for tokens in tokenizer.encode(probe_texts())]
+        return Bench(ids, lanes=self._placement.lanes, budget=budget)
+
+    def _measured(self, spec: ModelSpec, tokenizer: TextTokenizer, wish: Wish) -> tuple[Encoder, Choice]:
+        log_event(_log, logging.INFO, "measuring runtimes, once for this model and machine", model=spec.name)
         first, *others = self._budgets(wish)
-        bench = Bench(ids, lanes=self._placement.lanes, budget=first)
+        bench = self._bench(tokenizer, first)
         encoders, faults = self._load_any(spec, wish)
         reference = bench.vectors(self._reference(spec, encoders))
         rows = [_measure(name, encoder, bench, reference, wish.bar) for name, encoder in encoders.items()]
         best = _best(rows, spec, wish, self._placement)
         speeds = {size: _speed(bench, encoders[best.candidate], size) for size in others}
-        choice = _choice(best, {first: best.tokens_per_s, **speeds}, [*rows, *faults], wish)
-        self._kept.save(key, asdict(replace(choice, why=(*choice.why, "kept from an earlier start"))))
-        return encoders[best.candidate], choice
+        return encoders[best.candidate], _choice(best, {first: best.tokens_per_s, **speeds}, [*rows, *faults], wish)
 
     def _budgets(self, wish: Wish) -> tuple[int, ...]:
         if wish.batch_tokens:

@@ -11,6 +11,7 @@ from typing import Any
 
 from backend.errors import ModelUnavailable
 
+MEANING_OF_TYPES = "financia_token_types"  # of config.json
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
@@ -21,6 +22,14 @@ class Pooling(StrEnum):
     CLS = "cls"
     MAX = "max"
     LAST = "lasttoken"
+
+
+class TokenTypes(StrEnum):
+    """What a model's token types (BERT's segments: a vector added to each token's) say."""
+
+    NONE = "none"  # always the first type
+    SEGMENTS = "segments"  # which of two texts a token is of
+    SPELLING = "spelling"  # how its word is written, for a vocabulary without capitals: models/spelling.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,9 @@ class ModelSpec:
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
     stored_dtype: str | None = None  # of the weights as config.json has it, e.g. "bfloat16"; None where it says nothing
+    token_types: TokenTypes = TokenTypes.NONE
+    adapter: Path | None = None  # folder of the LoRA adapter that is merged into the weights as they are read
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # config.json; the adapter's own goes first
 
     @property
     def width(self) -> int:
@@ -62,13 +74,20 @@ class ModelSpec:
         return self.shape.width
 
 
-def read_spec(folder: Path, *, name: str, source: str, revision: str, sha256: str) -> ModelSpec:
+def read_spec(
+    folder: Path, *, name: str, source: str, revision: str, sha256: str, adapter: Path | None = None
+) -> ModelSpec:
     """Read a sentence-transformers or plain transformers folder.
 
     A plain transformers encoder gets sentence-transformers' own defaults: mean pooling, no normalisation.
+
+    Args:
+        adapter: a folder of peft's whose task, labels and token types replace the base's.
+
     Raises: ModelUnavailable when the files say something that cannot be served.
     """
     shape = read_shape(folder)
+    config = {**_json(folder / "config.json", {}), **(_json(adapter / "config.json", {}) if adapter else {})}
     modules = [module["type"].rsplit(".", 1)[-1] for module in _json(folder / "modules.json", [])]
     prompts = _json(folder / "config_sentence_transformers.json", {})
     return ModelSpec(
@@ -83,15 +102,25 @@ def read_spec(folder: Path, *, name: str, source: str, revision: str, sha256: st
         normalize="Normalize" in modules,
         prompts=prompts.get("prompts") or {},
         default_prompt=prompts.get("default_prompt_name"),
-        stored_dtype=_stored_dtype(folder),
+        stored_dtype=_stored_dtype(config),
+        token_types=_token_types(config),
+        adapter=adapter,
+        config=config,
     )
 
 
-def _stored_dtype(folder: Path) -> str | None:
+def _stored_dtype(config: Mapping[str, Any]) -> str | None:
     """``dtype``, which older versions of transformers call ``torch_dtype``."""
-    config = _json(folder / "config.json", {})
     stored = config.get("dtype") or config.get("torch_dtype")
     return str(stored) if stored else None
+
+
+def _token_types(config: Mapping[str, Any]) -> TokenTypes:
+    """Embedding models and taggers read one text; a sequence classifier may read two."""
+    if config.get(MEANING_OF_TYPES) == TokenTypes.SPELLING:
+        return TokenTypes.SPELLING
+    pairs = any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or [])
+    return TokenTypes.SEGMENTS if pairs and int(config.get("type_vocab_size") or 0) > 1 else TokenTypes.NONE
 
 
 def read_shape(folder: Path) -> EncoderShape:
@@ -101,7 +130,8 @@ def read_shape(folder: Path) -> EncoderShape:
         raise ModelUnavailable(f"{folder} has no readable config.json with a model_type; is it a transformers model?")
     family = str(config["model_type"])
     # RoBERTa's kind counts positions from the row after the padding token's, whose own default is 1.
-    offset = int(config.get("pad_token_id", 1)) + 1 if family in _OFFSET_FAMILIES else 0
+    padding = config.get("pad_token_id")
+    offset = (1 if padding is None else int(padding)) + 1 if family in _OFFSET_FAMILIES else 0
     return EncoderShape(
         family=family,
         layers=_integer(config, "num_hidden_layers", "n_layers"),

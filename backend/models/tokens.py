@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+from backend.models.spec import ModelSpec, TokenTypes
+from backend.models.spelling import word_spellings
 from backend.models.windows import Window, Windows, coverage, cut
-from backend.models.words import Places, word_of_pieces, word_places
+from backend.models.words import word_of_pieces, word_places
 
 Truncate = Literal["end", "start", "none"]
 
@@ -24,6 +26,12 @@ class Tokens:
 
     ids: NDArray[np.int64]
     truncated: bool
+    types: NDArray[np.int64] | None = None  # the token types, where the model has any
+
+    @property
+    def payload(self) -> NDArray[np.int64]:
+        """What a lane takes: (tokens), or (2, tokens) with the types under the ids."""
+        return self.ids if self.types is None else np.stack([self.ids, self.types])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,9 @@ class TokenPiece:
 class TextTokenizer:
     """A model's tokenizer. Safe from any thread; the work runs outside the interpreter lock."""
 
-    def __init__(self, file: Path, *, max_tokens: int, vocabulary_size: int) -> None:
+    def __init__(
+        self, file: Path, *, max_tokens: int, vocabulary_size: int, token_types: TokenTypes = TokenTypes.NONE
+    ) -> None:
         """Read ``tokenizer.json``. Raises: ModelUnavailable when it is absent or not one."""
         try:
             self._tokenizer = Tokenizer.from_file(str(file))
@@ -52,6 +62,7 @@ class TextTokenizer:
         self._tokenizer.no_truncation()
         self.max_tokens = max_tokens
         self.vocabulary_size = vocabulary_size
+        self._spelt = token_types is TokenTypes.SPELLING
         self._before, self._after = self._specials()
         # Unigram does not tell its own; "<unk>" is what the families served here call it.
         self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "<unk>")
@@ -109,24 +120,39 @@ class TextTokenizer:
         places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         words = word_places(text)
         numbers = word_of_pieces(places, words, len(text))
+        types = np.append(word_spellings(text, words), 0)[numbers] if self._spelt else None  # -1, of no word: the last
         return Windows(
             tuple(
-                self._window(ids[start:stop], places[start:stop], numbers[start:stop], own_start - start, own - start)
-                for start, stop, own_start, own in cut(len(ids), room, min(overlap, room - 1))
+                Window(
+                    self._framed(ids[start:stop], self._before, self._after),
+                    self._framed(places[start:stop], -1, -1),
+                    self._framed(numbers[start:stop], -1, -1),
+                    own_start - start + len(self._before),
+                    own_stop - start + len(self._before),
+                    None if types is None else self._framed(types[start:stop], 0, 0),
+                )
+                for start, stop, own_start, own_stop in cut(len(ids), room, min(overlap, room - 1))
             ),
             words,
             coverage(places if self._unknown is None else places[ids != self._unknown], words, len(text)),
         )
 
-    def _window(
-        self, ids: NDArray[np.int64], places: Places, words: NDArray[np.int64], own_start: int, own_stop: int
-    ) -> Window:
-        own = slice(len(self._before), len(self._before) + len(ids))
-        whole = np.array([*self._before, *ids.tolist(), *self._after], np.int64)
-        all_places = np.full((len(whole), 2), -1, np.int64)
-        all_words = np.full(len(whole), -1, np.int64)
-        all_places[own], all_words[own] = places, words
-        return Window(whole, all_places, all_words, own_start + own.start, own_stop + own.start)
+    def encodings(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], *, add_special_tokens: bool = True
+    ) -> list[Encoding]:
+        """What the library itself makes of texts, or of pairs of texts; nothing is cut."""
+        inputs = [
+            _encodable(one) if isinstance(one, str) else (_encodable(one[0]), _encodable(one[1])) for one in texts
+        ]
+        encoded: list[Encoding] = self._tokenizer.encode_batch_fast(inputs, add_special_tokens=add_special_tokens)
+        return encoded
+
+    def _framed(self, values: NDArray[np.int64], before: Any, after: Any) -> NDArray[np.int64]:
+        """A row a token of the text, with rows for the special tokens around it."""
+        head, tail = len(self._before), len(self._after)
+        framed = np.empty((head + len(values) + tail, *values.shape[1:]), np.int64)
+        framed[:head], framed[head : head + len(values)], framed[head + len(values) :] = before, values, after
+        return framed
 
     def _wrapped(self, ids: Sequence[int]) -> list[int]:
         wrapped = list(ids)
@@ -158,6 +184,16 @@ class TextTokenizer:
         if not real:
             return [], []
         return encoding.ids[: real[0]], encoding.ids[real[-1] + 1 :]
+
+
+def tokenizer_of(spec: ModelSpec) -> TextTokenizer:
+    """The model's own. Raises: ModelUnavailable when the folder has no fast one."""
+    return TextTokenizer(
+        spec.folder / "tokenizer.json",
+        max_tokens=spec.max_tokens,
+        vocabulary_size=spec.shape.vocabulary_size,
+        token_types=spec.token_types,
+    )
 
 
 def _encodable(text: str) -> str:

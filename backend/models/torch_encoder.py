@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
-from backend.models.spec import ModelSpec, Pooling
+from backend.models.spec import ModelSpec, Pooling, TokenTypes
+from backend.models.tensors import read_tensors
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -35,6 +37,7 @@ class TorchEncoder:
         # MPS keeps a compiled graph for every shape it has met and never lets one go (pytorch#132596).
         self._length_multiple = 64 if self._device.type == "mps" else 1
         self._padding_id = int(getattr(model.config, "pad_token_id", None) or 0)
+        self._typed = spec.token_types is not TokenTypes.NONE
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack; lengths are rounded on Apple's GPUs only."""
@@ -47,7 +50,11 @@ class TorchEncoder:
         padded = np.where(real, batch.ids[batch.scatter], self._padding_id)
         ids = torch.from_numpy(padded).to(self._device, non_blocking=True)
         mask = torch.from_numpy(real.astype(np.int64)).to(self._device, non_blocking=True)
-        hidden: Tensor = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
+        types = {}
+        if self._typed:
+            padded = np.where(real, batch.types[batch.scatter], 0)
+            types["token_type_ids"] = torch.from_numpy(padded).to(self._device, non_blocking=True)
+        hidden: Tensor = self._model(input_ids=ids, attention_mask=mask, **types).last_hidden_state
         return hidden
 
     @torch.inference_mode()
@@ -73,20 +80,37 @@ class TorchEncoder:
 
 def _load(spec: ModelSpec, dtype: torch.dtype) -> Any:
     try:
-        model, report = AutoModel.from_pretrained(
-            spec.folder,
-            dtype=dtype,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        model, absent = _plain(spec, dtype) if spec.adapter is None else _adapted(spec, spec.adapter, dtype)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelUnavailable(f"transformers cannot load {spec.folder}: {error}") from error
-    absent = sorted(name for name in report["missing_keys"] if "pooler" not in name)  # nobody reads the pooler
+    absent = sorted(name for name in absent if "pooler" not in name)  # nobody reads the pooler
     if absent:  # transformers has filled them with random numbers
         raise ModelUnavailable(f"{spec.folder} lacks the tensors {', '.join(absent[:5])}")
     return model
+
+
+def _plain(spec: ModelSpec, dtype: torch.dtype) -> tuple[Any, Collection[str]]:
+    """The model, and the tensors that its checkpoint lacks."""
+    model, report = AutoModel.from_pretrained(
+        spec.folder,
+        dtype=dtype,
+        local_files_only=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    return model, report["missing_keys"]
+
+
+def _adapted(spec: ModelSpec, adapter: Path, dtype: torch.dtype) -> tuple[Any, Collection[str]]:
+    """The same of a model whose adapter is merged on the way in."""
+    config = AutoConfig.from_pretrained(adapter, local_files_only=True, trust_remote_code=False)
+    model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    prefix = f"{model.base_model_prefix}."
+    tensors = {name.removeprefix(prefix): value for name, value in read_tensors(spec).items()}
+    known = model.state_dict()
+    state = {name: torch.from_numpy(value.astype(np.float32)) for name, value in tensors.items() if name in known}
+    return model.to(dtype), model.load_state_dict(state, strict=False).missing_keys
 
 
 def _numpy(tensor: Tensor) -> Vectors:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import ml_dtypes  # noqa: F401  # its import teaches numpy bfloat16; onnx brings it
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from backend.errors import ModelUnavailable
-from backend.models.spec import EncoderShape, ModelSpec
+from backend.models.spec import EncoderShape, ModelSpec, TokenTypes
+from backend.models.tensors import read_tensors
 
 Array = NDArray[np.float32]
 
@@ -47,12 +45,16 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class EncoderWeights:
-    """Shapes: words (vocabulary, width), positions (positions, width) with the first token type added in."""
+    """Shapes: words (vocabulary, width), positions (positions, width), types (token types, width).
+
+    ``types`` is None where a token's type never changes: the positions then have the first one added in.
+    """
 
     words: Array
     positions: Array
     norm: Norm
     layers: tuple[Layer, ...]
+    types: Array | None = None
     relative: Array | None = None  # MPNet's bias table (buckets, heads)
 
 
@@ -113,24 +115,29 @@ FAMILIES: Mapping[str, _Names] = {
     "distilbert": _DISTILBERT,
 }
 _WORDS = "embeddings.word_embeddings.weight"
+_POSITIONS = "embeddings.position_embeddings.weight"
+_TYPES = "embeddings.token_type_embeddings.weight"
 
 
 def load_weights(spec: ModelSpec) -> EncoderWeights:
-    """Read ``model.safetensors`` as float32.
+    """The encoder's part of the checkpoint as float32.
 
     Raises: ModelUnavailable for a family without a table here, or a tensor that is absent.
     """
     names = FAMILIES.get(spec.shape.family)
     if names is None:
         raise ModelUnavailable(f"no weight table for the family {spec.shape.family!r}; RUNTIME=torch serves it")
-    try:
-        tensors = load_file(spec.folder / "model.safetensors")
-    except (SafetensorError, OSError, KeyError, TypeError) as error:  # KeyError, TypeError: a dtype numpy lacks
-        raise ModelUnavailable(f"{spec.folder}/model.safetensors cannot be read as numpy arrays: {error!r}") from error
+    tensors = read_tensors(spec)
     take = _reader(tensors, names.prefixes)
+    types = take(_TYPES) if any(prefix + _TYPES in tensors for prefix in names.prefixes) else None
+    typed = spec.token_types is not TokenTypes.NONE
+    if typed and types is None:
+        raise ModelUnavailable(f"{spec.name}: config.json promises token types, but the checkpoint has no {_TYPES}")
+    positions = take(_POSITIONS)[spec.shape.position_offset :]
     return EncoderWeights(
         words=take(_WORDS),
-        positions=_positions(take, tensors, names.prefixes, spec.shape),
+        positions=positions if typed or types is None else positions + types[0],
+        types=types if typed else None,
         norm=_norm(take, "embeddings.LayerNorm"),
         layers=tuple(_layer(take, names, index, spec.shape) for index in range(spec.shape.layers)),
         relative=take("encoder.relative_attention_bias.weight") if spec.shape.family == "mpnet" else None,
@@ -148,14 +155,6 @@ def _reader(tensors: Mapping[str, NDArray[np.generic]], prefixes: tuple[str, ...
         raise ModelUnavailable(f"the checkpoint has no tensor {name}")
 
     return take
-
-
-def _positions(
-    take: _Take, tensors: Mapping[str, NDArray[np.generic]], prefixes: tuple[str, ...], shape: EncoderShape
-) -> Array:
-    table = take("embeddings.position_embeddings.weight")[shape.position_offset :]
-    types = "embeddings.token_type_embeddings.weight"
-    return table + take(types)[0] if any(prefix + types in tensors for prefix in prefixes) else table
 
 
 def _layer(take: _Take, names: _Names, index: int, shape: EncoderShape) -> Layer:

@@ -24,6 +24,12 @@ class Window:
     words: NDArray[np.int64]
     own_start: int  # the tokens that this window answers for: here each stands furthest from a cut
     own_stop: int
+    types: NDArray[np.int64] | None = None  # the token types (tokens), where the model has any
+
+    @property
+    def payload(self) -> NDArray[np.int64]:
+        """What a lane takes: (tokens), or (2, tokens) with the types under the ids."""
+        return self.ids if self.types is None else np.stack([self.ids, self.types])
 
 
 @dataclass(frozen=True, slots=True)

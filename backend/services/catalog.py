@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from backend.cache.keys import CacheNamespace
 from backend.device.plan import Placement
 from backend.errors import UnknownModel
+from backend.ml.embeddings import TASK as EMBEDDINGS
 from backend.ml.engine import Engine
+from backend.ml.ner import TASK as NER
 from backend.models.residence import Resident
 from backend.models.selection import Choice
+from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokens import TextTokenizer
 
@@ -25,9 +29,11 @@ class LoadedModel:
     choice: Choice
     names: tuple[str, ...]  # every name it answers to; the served one first
     created_s: float  # Unix time of loading, for OpenAI's list
-    task: str = "embeddings"
+    task: str = EMBEDDINGS
     residents: tuple[Resident, ...] = ()  # its stay in memory, one a device
-    labels: tuple[str, ...] = ()  # of a classifier, in the order of its probabilities
+    labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
+    head: SequenceHead | None = None  # of a sequence classifier
+    token_engine: Engine | None = None  # an embedding model's token vectors, on the same encoders
 
     @property
     def is_loaded(self) -> bool:
@@ -54,6 +60,11 @@ class LoadedModel:
         """Where it runs, as torch names it."""
         return self.placement.device
 
+    def namespace(self, *parameters: str) -> CacheNamespace:
+        """The cache's keys for what this model, in this arithmetic, makes of an input under these parameters."""
+        spec = self.spec
+        return CacheNamespace(spec.name, spec.revision, spec.sha256, self.runtime, self.dtype).narrow(*parameters)
+
     def report(self) -> dict[str, object]:
         """Every choice made for this model, with its reasons."""
         return {
@@ -75,33 +86,35 @@ class LoadedModel:
 
 
 class Catalog:
-    """The loaded models by task. Belongs to the loop; filled by the wiring, changed by the hot loader."""
+    """The loaded models by task; embeddings are always there. Belongs to the loop; changed by the hot loader."""
 
-    def __init__(self, embedding: LoadedModel, ner: LoadedModel | None = None) -> None:
-        self._embedding, self._ner = embedding, ner
+    def __init__(self, embedding: LoadedModel, *others: LoadedModel) -> None:
+        self._models = {model.task: model for model in (embedding, *others)}
 
     def embedding(self, name: str | None = None) -> LoadedModel:
         """The embedding model, by any of its names or none. Raises: UnknownModel with the names there are."""
-        if name is None or name in self._embedding.names:
-            return self._embedding
-        raise UnknownModel(name, self._embedding.names)
+        model = self._models[EMBEDDINGS]
+        if name is None or name in model.names:
+            return model
+        raise UnknownModel(name, model.names)
+
+    def of(self, task: str) -> LoadedModel | None:
+        """The model of a task; None where none is configured."""
+        return self._models.get(task)
 
     def ner(self) -> LoadedModel | None:
         """The token classifier; None where none is configured."""
-        return self._ner
+        return self.of(NER)
 
     def replace(self, model: LoadedModel) -> LoadedModel | None:
         """Serve another model for its task from the next request on; the one it takes the place of, if any."""
-        old: LoadedModel | None
-        if model.task == self._embedding.task:
-            old, self._embedding = self._embedding, model
-        else:
-            old, self._ner = self._ner, model
+        old = self.of(model.task)
+        self._models[model.task] = model
         return old
 
     def models(self) -> Sequence[LoadedModel]:
         """Everything that is loaded."""
-        return [self._embedding, *([self._ner] if self._ner else [])]
+        return list(self._models.values())
 
     def find(self, name: str) -> LoadedModel:
         """Any loaded model, by any of its names. Raises: UnknownModel with the names there are."""

@@ -47,7 +47,7 @@ class Flights:
         joined = {key: job for key in keys if (job := self._jobs.get(key)) is not None and job.join()}
         new = [(key, one) for key, one in zip(keys, tokens, strict=True) if key not in joined]
         try:
-            jobs = submit([one.ids for _, one in new], [len(one.ids) for _, one in new]) if new else []
+            jobs = submit([one.payload for _, one in new], [len(one.ids) for _, one in new]) if new else []
         except BaseException:
             for job in joined.values():
                 job.abandon()

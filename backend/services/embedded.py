@@ -12,9 +12,10 @@ from backend.cache.store import CachedVector, VectorCache
 from backend.models.encoder import Vectors
 from backend.models.tokens import Truncate
 from backend.services.catalog import LoadedModel
+from backend.services.inference import Timing
 
 
-# The first two are named tuples: made for every request, at half the cost of a frozen dataclass.
+# A named tuple: made for every request, at half the cost of a frozen dataclass.
 class EmbedOptions(NamedTuple):
     """What a request may choose. ``None`` leaves the model's own way."""
 
@@ -22,15 +23,6 @@ class EmbedOptions(NamedTuple):
     prompt_name: str | None = None
     normalize: bool | None = None
     dimensions: int | None = None
-
-
-class Timing(NamedTuple):
-    """Seconds a request spent in each stage; of jobs run apart, the longest."""
-
-    cache_s: float = 0.0
-    tokenize_s: float = 0.0
-    queue_s: float = 0.0
-    inference_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -1,81 +1,90 @@
-"""Texts or token ids in, vectors out: cache, then tokenizer, then lanes, and equal texts computed once."""
+"""Texts or token ids in, vectors out."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from backend.batching.batcher import Batcher
+import numpy as np
+
 from backend.batching.job import Priority
 from backend.cache.keys import CacheNamespace
-from backend.cache.store import CachedVector, VectorCache
-from backend.errors import DeadlineExceeded, InvalidField
+from backend.cache.store import VectorCache
+from backend.errors import InvalidField
 from backend.ml.embeddings import TASK, finished
+from backend.ml.engine import Engine
 from backend.models.encoder import Vectors
-from backend.models.tokens import TokenPiece, Tokens, Truncate
+from backend.models.fidelity import normalized
+from backend.models.tokens import TokenPiece, Tokens
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.coalescing import Flight, Flights
-from backend.services.embedded import Embedded, EmbedOptions, Timing
+from backend.services.embedded import Embedded, EmbedOptions
+from backend.services.inference import Inference, Timing, Urgency, Usage
 from backend.telemetry import Telemetry
 
-# Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
-_INLINE_CHARS = 4_000
 _RECIPES_KEPT = 512  # distinct options seen lately
+_SURELY_LONG = 2  # characters a token above which a text is cut first; a shorter one is embedded first, it mostly fits
+_SEVERAL = 2
+_WINDOWS_AT_ONCE = 64  # a text of 1 MB has a thousand
+_TEXTS_AT_ONCE = 2048  # as many as a request may have; classifiers are learnt from more
 Input = str | Sequence[int]
 Inputs = Sequence[str] | Sequence[Sequence[int]]  # one kind a request
+_Piece = tuple[list[int], int]  # the ids of a window, and how many tokens it answers for
+_Read = tuple[Vectors, int]  # a text's vector and its tokens
 
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """A model and one set of options, resolved."""
+    """A model and one set of options, resolved; inference.Recipe."""
 
     model: LoadedModel
     prompt: str
-    truncate: Truncate
+    options: EmbedOptions
     normalize: bool
-    dimensions: int | None
     namespace: CacheNamespace
+    keeps: bool = True
+
+    @property
+    def engine(self) -> Engine:
+        return self.model.engine
+
+    def key(self, one: Input) -> bytes:
+        if isinstance(one, str):
+            return self.namespace.key("text", one)
+        return self.namespace.key("ids", one)
+
+    def characters(self, one: Input) -> int:
+        return len(one) if isinstance(one, str) else 0
+
+    def encode(self, inputs: Sequence[Input], places: Sequence[int]) -> list[Tokens]:
+        tokenizer, truncate = self.model.tokenizer, self.options.truncate
+        if isinstance(inputs[0], str):
+            return tokenizer.encode(cast("Sequence[str]", inputs), truncate, prompt=self.prompt, places=places)
+        return tokenizer.accept(cast("Sequence[Sequence[int]]", inputs), truncate, places=places)
+
+    def finish(self, rows: Sequence[Vectors]) -> list[Vectors]:
+        return list(finished(rows, dimensions=self.options.dimensions, normalize=self.normalize))
 
 
-@dataclass(slots=True)
-class _Work:
-    """One request's distinct inputs by key; done when every key has a value."""
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Vectors of whole texts. Shapes: vectors (texts, width) float32, normalised where the model's are."""
 
-    recipe: _Recipe
-    keys: list[bytes]  # of every input, in order
-    inputs: dict[bytes, Input]  # distinct ones
-    priority: Priority
-    deadline_s: float
-    values: dict[bytes, CachedVector]  # those found or computed so far
-
-    def missing(self) -> list[bytes]:
-        return [key for key in self.inputs if key not in self.values]
-
-    def places(self, keys: list[bytes]) -> list[int]:
-        """Where in the request each of ``keys`` stands first, for messages about it."""
-        if len(keys) == len(self.keys):
-            return list(range(len(keys)))
-        first = {key: index for index, key in reversed(list(enumerate(self.keys)))}
-        return [first[key] for key in keys]
+    vectors: Vectors
+    tokens: tuple[int, ...]  # read for each text; special tokens of its windows included
+    timing: Timing
+    model: LoadedModel
 
 
 class EmbeddingService:
     """The use case behind every embedding route. Belongs to the loop's thread."""
 
-    def __init__(self, catalog: Catalog, batcher: Batcher, cache: VectorCache, telemetry: Telemetry) -> None:
-        self._catalog, self._batcher, self._cache = catalog, batcher, cache
-        self._flights = Flights(telemetry)
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
-        self._recipes: dict[tuple[str | None, EmbedOptions], _Recipe] = {}
-        self._inputs = telemetry.inputs_total.labels(TASK)
-        self._tokens = telemetry.tokens_total.labels(TASK)
-        self._truncated = telemetry.truncated_total
+    def __init__(self, catalog: Catalog, inference: Inference, cache: VectorCache, telemetry: Telemetry) -> None:
+        self._catalog, self._inference, self._cache = catalog, inference, cache
+        self._recipes: dict[EmbedOptions, _Recipe] = {}
+        self._usage = Usage(telemetry, TASK)
 
     async def embed(
         self,
@@ -95,26 +104,96 @@ class EmbeddingService:
         Raises: UnknownModel, InvalidField, TooLarge, TokenIdsOutOfRange for the request; Overloaded,
             Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
-        recipe = self._recipe(model, options or EmbedOptions())
-        started = time.perf_counter()
-        keys = _keys(inputs, recipe)
-        found = self._cache.lookup_local(keys)
-        rows = [row for row in found if row is not None]
-        cache_s = time.perf_counter() - started
-        if len(rows) == len(keys):  # nothing to wait for
-            return self._answer(Embedded(rows, Timing(cache_s), recipe.model, keys, (), self._cache))
-        hits = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
-        work = _Work(recipe, keys, dict(zip(keys, inputs, strict=True)), priority, deadline_s, hits)
-        return self._answer(await self._work(work, started))
+        loaded = self._catalog.embedding(model)
+        if not isinstance(inputs[0], str):
+            loaded.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
+        embedded = await self.embed_with(loaded, inputs, options or EmbedOptions(), Urgency(priority, deadline_s))
+        self._usage.count(len(inputs), sum(embedded.tokens), sum(embedded.truncated))
+        return embedded
+
+    async def embed_with(self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency) -> Embedded:
+        """The same for another use case, whose own usage counts the inputs: by the model that it began with.
+
+        Args:
+            inputs: token ids are taken as they are: only those of the model's own tokenizer.
+        """
+        recipe = self._recipe(model, options)
+        found = await self._inference.run(recipe, inputs, urgency)
+        return Embedded(found.rows, found.timing, model, found.keys, found.computed, self._cache)
+
+    async def embed_whole(
+        self, texts: Sequence[str], *, priority: Priority = Priority.INTERACTIVE, deadline_s: float = math.inf
+    ) -> Whole:
+        """One vector a text however long it is: of its windows', each weighing as many tokens as it answers for.
+
+        With mean pooling this is the mean of all tokens. A text that fits the model has the vector ``embed`` gives it.
+        One model reads all of them, also where another takes its place meanwhile. Usage is the caller's to count.
+
+        Raises: as ``embed``.
+        """
+        model, urgency = self._catalog.embedding(), Urgency(priority, deadline_s)
+        distinct = list(dict.fromkeys(texts))
+        pieces = await self._cut(model, [one for one in distinct if len(one) > _SURELY_LONG * model.spec.max_tokens])
+        short = [text for text in distinct if len(pieces.get(text, ())) < _SEVERAL]
+        read, timing = await self._fitting(model, short, urgency)
+        pieces |= await self._cut(model, [text for text in short if text not in read])
+        joined, more = await self._joined(model, {text: pieces[text] for text in distinct if text not in read}, urgency)
+        read |= joined
+        vectors = np.array([read[text][0] for text in texts])
+        return Whole(vectors, tuple(read[text][1] for text in texts), timing.then(more), model)
+
+    async def _cut(self, model: LoadedModel, texts: Sequence[str]) -> dict[str, list[_Piece]]:
+        def cut() -> dict[str, list[_Piece]]:
+            return {
+                text: [
+                    (window.ids.tolist(), window.own_stop - window.own_start)
+                    for window in model.tokenizer.windows(text, 0).windows
+                ]
+                for text in texts
+            }
+
+        return await self._inference.off_loop(cut, sum(map(len, texts)))
+
+    async def _fitting(
+        self, model: LoadedModel, texts: Sequence[str], urgency: Urgency
+    ) -> tuple[dict[str, _Read], Timing]:
+        """Those of the texts that fit the model."""
+        read, timing = dict[str, _Read](), Timing()
+        for first in range(0, len(texts), _TEXTS_AT_ONCE):
+            some = texts[first : first + _TEXTS_AT_ONCE]
+            embedded = await self.embed_with(model, some, EmbedOptions(), urgency)
+            timing = timing.then(embedded.timing)
+            rows = zip(some, embedded.rows, strict=True)
+            read |= {text: (row.vector, row.tokens) for text, row in rows if not row.truncated}
+        return read, timing
+
+    async def _joined(
+        self, model: LoadedModel, texts: Mapping[str, Sequence[_Piece]], urgency: Urgency
+    ) -> tuple[dict[str, _Read], Timing]:
+        """The texts' vectors from those of their pieces, some at a time whichever text they are of."""
+        if not texts:
+            return {}, Timing()
+        sums, timing = np.zeros((len(texts), model.spec.width)), Timing()
+        pieces = [(place, *piece) for place, own in enumerate(texts.values()) for piece in own]
+        for first in range(0, len(pieces), _WINDOWS_AT_ONCE):
+            places, ids, weights = zip(*pieces[first : first + _WINDOWS_AT_ONCE], strict=True)
+            embedded = await self.embed_with(model, ids, EmbedOptions(normalize=False), urgency)
+            np.add.at(sums, np.array(places), np.array(weights)[:, None] * embedded.vectors)
+            timing = timing.then(embedded.timing)
+        totals = np.array([sum(weight for _, weight in own) for own in texts.values()]).reshape(-1, 1)
+        means = (sums / totals).astype(np.float32)
+        vectors = normalized(means) if model.spec.normalize else means
+        counts = (sum(len(ids) for ids, _ in own) for own in texts.values())
+        return dict(zip(texts, zip(vectors, counts, strict=True), strict=True)), timing
 
     async def tokenize(
         self, inputs: Sequence[str], *, add_special_tokens: bool = True, prompt_name: str | None = None
     ) -> list[list[TokenPiece]]:
         """Every token of each text with its place; nothing is cut."""
-        recipe = self._recipe(None, EmbedOptions(prompt_name=prompt_name))
+        recipe = self._recipe(self._catalog.embedding(), EmbedOptions(prompt_name=prompt_name))
         texts = [recipe.prompt + text for text in inputs]
         split = partial(recipe.model.tokenizer.pieces, texts, add_special_tokens=add_special_tokens)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, split)
+        return await self._inference.off_loop(split, sum(map(len, texts)))
 
     async def similarity(
         self,
@@ -132,82 +211,15 @@ class EmbeddingService:
         scores: Vectors = vectors[1:] @ vectors[0]
         return scores.tolist(), embedded
 
-    def close(self) -> None:
-        """Let the tokenizer's threads go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _work(self, work: _Work, started: float) -> Embedded:
-        missing = work.missing()
-        fetched = await self._cache.lookup(missing)
-        work.values |= {key: row for key, row in zip(missing, fetched, strict=True) if row is not None}
-        timing = Timing(time.perf_counter() - started)
-        missing = work.missing()
-        if missing:
-            timing = await self._compute(work, missing, timing)
-        rows = [work.values[key] for key in work.keys]
-        return Embedded(rows, timing, work.recipe.model, work.keys, frozenset(missing), self._cache)
-
-    async def _compute(self, work: _Work, keys: list[bytes], timing: Timing) -> Timing:
-        recipe, started = work.recipe, time.perf_counter()
-        tokens = await self._tokenize(work, keys)
-        tokenize_s = time.perf_counter() - started
-        flights = self._board(work, keys, tokens)
-        try:
-            pooled = [await flight.landing() for flight in flights]
-        except DeadlineExceeded:
-            if all(flight.job.deadline_s >= work.deadline_s for flight in flights):
-                raise
-            return await self._compute(work, keys, timing)  # it was the deadline of a caller whose job we shared
-        finally:
-            self._flights.leave(flights)
-        vectors = finished(pooled, dimensions=recipe.dimensions, normalize=recipe.normalize)
-        self._keep(work, keys, tokens, vectors)
-        queue_s, inference_s = (max(stage) for stage in zip(*(flight.stages() for flight in flights), strict=True))
-        return Timing(timing.cache_s, tokenize_s, queue_s, inference_s)
-
-    def _board(self, work: _Work, keys: list[bytes], tokens: list[Tokens]) -> list[Flight]:
-        engine, priority, deadline_s = work.recipe.model.engine, work.priority, work.deadline_s
-        submit = partial(self._batcher.submit, engine, priority=priority, deadline_s=deadline_s)
-        flights = self._flights.board(keys, tokens, submit)
-        for flight in flights:
-            self._batcher.promote(flight.job, priority)
-        return flights
-
-    def _keep(self, work: _Work, keys: list[bytes], tokens: list[Tokens], vectors: Vectors) -> None:
-        rows = zip(vectors, tokens, strict=True)
-        values = [CachedVector(vector, len(one.ids), one.truncated) for vector, one in rows]
-        work.values.update(zip(keys, values, strict=True))
-        self._cache.store(keys, values)
-
-    async def _tokenize(self, work: _Work, keys: list[bytes]) -> list[Tokens]:
-        tokenizer, truncate = work.recipe.model.tokenizer, work.recipe.truncate
-        inputs, places = [work.inputs[key] for key in keys], work.places(keys)
-        texts = [one for one in inputs if isinstance(one, str)]
-        if not texts:
-            return tokenizer.accept(cast("list[Sequence[int]]", inputs), truncate, places=places)
-        encode = partial(tokenizer.encode, texts, truncate, prompt=work.recipe.prompt, places=places)
-        if sum(map(len, texts)) <= _INLINE_CHARS:
-            return encode()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, encode)
-
-    def _answer(self, embedded: Embedded) -> Embedded:
-        """Count it on its way out."""
-        self._inputs.inc(len(embedded.rows))
-        self._tokens.inc(sum(embedded.tokens))
-        if cut := sum(embedded.truncated):
-            self._truncated.inc(cut)
-        return embedded
-
-    def _recipe(self, name: str | None, options: EmbedOptions) -> _Recipe:
-        model = self._catalog.embedding(name)
-        recipe = self._recipes.get((name, options))
+    def _recipe(self, model: LoadedModel, options: EmbedOptions) -> _Recipe:
+        recipe = self._recipes.get(options)
         if recipe is None or recipe.model is not model:
             if (
                 recipe is not None or len(self._recipes) >= _RECIPES_KEPT
             ):  # another model serves now: let the old one go
                 self._recipes.clear()
             recipe = _resolve(model, options)
-            self._recipes[name, options] = recipe
+            self._recipes[options] = recipe
         return recipe
 
 
@@ -224,17 +236,4 @@ def _resolve(model: LoadedModel, options: EmbedOptions) -> _Recipe:
     prompt = spec.prompts[name] if name else ""
     normalize = spec.normalize if options.normalize is None else options.normalize
     parameters = (prompt, options.truncate, str(normalize), str(options.dimensions or spec.width))
-    namespace = CacheNamespace(spec.name, spec.revision, spec.sha256, model.runtime, model.dtype).narrow(
-        TASK, *parameters
-    )
-    return _Recipe(model, prompt, options.truncate, normalize, options.dimensions, namespace)
-
-
-def _keys(inputs: Inputs, recipe: _Recipe) -> list[bytes]:
-    """The cache key of each input. Raises: TokenIdsOutOfRange."""
-    namespace = recipe.namespace
-    if isinstance(inputs[0], str):
-        return [namespace.key("text", text) for text in cast("Sequence[str]", inputs)]
-    ids = cast("Sequence[Sequence[int]]", inputs)
-    recipe.model.tokenizer.check(ids)
-    return [namespace.key("ids", one) for one in ids]
+    return _Recipe(model, prompt, options, normalize, model.namespace(TASK, *parameters))

@@ -1,45 +1,33 @@
-"""Texts in, named entities out: windows to the lanes, labels of words back, places in the caller's own text."""
+"""Texts in, entities out: names by the model, numbers and dates by patterns; places in the caller's own text."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 
-from backend.batching.batcher import Batcher
-from backend.batching.job import Job, Priority
+from backend.batching.job import Priority
+from backend.cache.keys import CacheNamespace
+from backend.documents.entities import MODEL, PATTERN, Entity
+from backend.documents.merge import Lost, merge
+from backend.documents.patterns import PATTERN_TYPES, find_patterns
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.ml.engine import Engine
 from backend.ml.ner import TASK, decode
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
-from backend.models.tokens import TextTokenizer
-from backend.models.windows import Windows
-from backend.services.embedded import Timing
+from backend.models.tokens import TextTokenizer, Tokens
+from backend.models.windows import Window, Windows
+from backend.services.inference import Inference, Timing, Urgency, Usage
 from backend.telemetry import Telemetry
 
-# As for embeddings: below this a hop to another thread and back costs more than the work.
-_INLINE_CHARS = 4_000
+SOURCES = (MODEL, PATTERN)
+_PATTERN_WORK = 16  # times what the tokenizer does for a character: 4 us
 _OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, where the window has room for that
-_Made = TypeVar("_Made")
-
-
-@dataclass(frozen=True, slots=True)
-class Entity:
-    """One name in a text; ``text`` is ``caller_text[start:end]``, in Unicode code points."""
-
-    type: str  # as the model's labels have it: PER, ORG, LOC, …
-    text: str
-    start: int
-    end: int
-    score: float  # mean probability of its words' labels, 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +35,9 @@ class FoundIn:
     """What one text holds."""
 
     entities: tuple[Entity, ...]  # in the order of the text; they never overlap
-    coverage: float  # share of its characters, blanks aside, that the model could read
-    tokens: int  # read for it: special tokens and the windows' overlaps included
+    coverage: float  # share of its characters, blanks aside, that could be read
+    tokens: int  # read for it by the model: special tokens and the windows' overlaps included
+    lost: tuple[Lost, ...] = ()  # what overlapped with one of these and gave way
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ class Found:
     """The answer, in the order of the texts."""
 
     rows: tuple[FoundIn, ...]
-    model: str  # the served name
+    model: str  # the served name; "patterns" where no model was asked
     timing: Timing
 
     @property
@@ -85,6 +74,9 @@ class EntityModel(Protocol):
     def labels(self) -> tuple[str, ...]:
         """In the order of the probabilities."""
 
+    def namespace(self, *parameters: str) -> CacheNamespace:
+        """The cache's keys for what it makes of an input."""
+
 
 class EntityModels(Protocol):
     """The part of the catalog that this service asks."""
@@ -100,20 +92,39 @@ class NoEntityModel(UnknownModel):
         NotFound.__init__(
             self,
             "model: no model for entities is loaded here; set NER_MODEL to a folder or a hub id of a token classifier "
-            "(python -m backend.training ner makes one) and restart",
+            "(python -m backend.training ner makes one) and restart, or ask for sources: ['pattern']",
             param="model",
         )
         self.name, self.known = name or "", ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """A token classifier on windows; inference.Recipe."""
+
+    engine: Engine
+    namespace: CacheNamespace
+    keeps: bool = True
+
+    def key(self, one: Window) -> bytes:
+        return self.namespace.key("ids", one.payload.ravel().tolist())
+
+    def characters(self, one: Window) -> int:  # noqa: ARG002 - the protocol's argument; a window is tokenised already
+        return 0
+
+    def encode(self, inputs: Sequence[Window], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
+        return [Tokens(one.ids, truncated=False, types=one.types) for one in inputs]
+
+    def finish(self, rows: Sequence[Vectors]) -> list[Vectors]:
+        return [row.ravel() for row in rows]
+
+
 class EntityService:
     """The use case behind ``/v1/entities``. Belongs to the loop's thread."""
 
-    def __init__(self, models: EntityModels, batcher: Batcher, telemetry: Telemetry) -> None:
-        self._models, self._batcher = models, batcher
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="entities")
-        self._inputs = telemetry.inputs_total.labels(TASK)
-        self._tokens = telemetry.tokens_total.labels(TASK)
+    def __init__(self, models: EntityModels, inference: Inference, telemetry: Telemetry) -> None:
+        self._models, self._inference = models, inference
+        self._usage = Usage(telemetry, TASK)
 
     async def find(
         self,
@@ -121,6 +132,7 @@ class EntityService:
         *,
         types: Collection[str] | None = None,
         min_score: float = 0.0,
+        sources: Collection[str] | None = None,
         model: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
@@ -130,59 +142,57 @@ class EntityService:
         Args:
             types: the kinds to answer with; unset: all.
             min_score: the least score of an entity, 0 to 1.
+            sources: of ``SOURCES``; unset: patterns, and the model where one is loaded.
             deadline_s: on the monotonic clock; work that would be late never reaches the device.
 
         Raises: UnknownModel, InvalidField, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded,
             InferenceFailed for the service.
         """
-        loaded = self._model(model)
-        tags = _tags(loaded.labels)
-        wanted = _wanted(types, tags)
+        loaded = self._model(model, sources)
+        wanted = _wanted(types, loaded)
         distinct = list(dict.fromkeys(texts))
         characters = sum(map(len, distinct))
-        started = time.perf_counter()
-        cut = await self._run(partial(_cut, loaded.tokenizer, distinct), characters)
-        tokenize_s = time.perf_counter() - started
-        jobs, probabilities = await self._infer(loaded.engine, cut, priority, deadline_s)
-        read_all = partial(_read, distinct, cut, probabilities, tags=tags, wanted=wanted, min_score=min_score)
-        read = await self._run(read_all, characters)
-        by_text = dict(zip(distinct, read, strict=True))
-        timing = Timing(0.0, tokenize_s, *(max(stage) for stage in zip((0.0, 0.0), *map(_stages, jobs), strict=True)))
-        found = Found(tuple(by_text[text] for text in texts), loaded.name, timing)
-        self._inputs.inc(len(found.rows))
-        self._tokens.inc(found.tokens)
+        candidates: list[list[Entity]] = [[] for _ in distinct]
+        readings, timing = [(1.0, 0)] * len(distinct), Timing()
+        if loaded is not None:
+            candidates, readings, timing = await self._read(loaded, distinct, Urgency(priority, deadline_s))
+        with_patterns = sources is None or PATTERN in sources
+        settle = partial(_settle, distinct, candidates, with_patterns=with_patterns, wanted=wanted, min_score=min_score)
+        settled = await self._inference.off_loop(settle, characters * (_PATTERN_WORK if with_patterns else 1))
+        rows = {
+            text: FoundIn(entities, coverage, tokens, lost)
+            for text, (entities, lost), (coverage, tokens) in zip(distinct, settled, readings, strict=True)
+        }
+        found = Found(tuple(rows[text] for text in texts), loaded.name if loaded else "patterns", timing)
+        self._usage.count(len(texts), found.tokens)
         return found
 
-    def close(self) -> None:
-        """Let the threads go."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _model(self, name: str | None) -> EntityModel:
+    def _model(self, name: str | None, sources: Collection[str] | None) -> EntityModel | None:
+        """The model to ask; None where only patterns are wanted, or there."""
         loaded = self._models.ner()
-        if loaded is None:
+        if sources is not None and MODEL not in sources:
+            return None
+        if loaded is None and (name is not None or sources is not None):
             raise NoEntityModel(name)
-        if name is not None and name not in loaded.names:
+        if loaded is not None and name is not None and name not in loaded.names:
             raise UnknownModel(name, loaded.names)
         return loaded
 
-    async def _infer(
-        self, engine: Engine, cut: Sequence[Windows], priority: Priority, deadline_s: float
-    ) -> tuple[list[Job], list[Vectors]]:
-        """The jobs, and (tokens, labels) of every window of every text, one after the other."""
-        ids = [window.ids for text in cut for window in text.windows]
-        costs = [len(one) for one in ids]
-        jobs = self._batcher.submit(engine, ids, costs, priority=priority, deadline_s=deadline_s)
-        try:
-            return jobs, [await job.future for job in jobs]
-        finally:
-            for job in jobs:
-                job.abandon()
-
-    async def _run(self, work: Callable[[], _Made], characters: int) -> _Made:
-        """Here where it is short, on a thread where it would hold the loop."""
-        if characters <= _INLINE_CHARS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _read(
+        self, loaded: EntityModel, texts: Sequence[str], urgency: Urgency
+    ) -> tuple[list[list[Entity]], list[tuple[float, int]], Timing]:
+        """The model's entities of each text, and its coverage and tokens."""
+        characters = sum(map(len, texts))
+        cut = await self._inference.off_loop(partial(_cut, loaded.tokenizer, texts), characters)
+        recipe = _Recipe(loaded.engine, loaded.namespace(TASK))
+        inferred = await self._inference.run(recipe, [window for text in cut for window in text.windows], urgency)
+        rest = iter(inferred.rows)
+        probabilities = [
+            [next(rest).vector.reshape(-1, len(loaded.labels)) for _ in windows.windows] for windows in cut
+        ]
+        decode_all = partial(_decode, texts, cut, probabilities, _tags(loaded.labels))
+        entities = await self._inference.off_loop(decode_all, characters)
+        return entities, [(windows.coverage, windows.tokens) for windows in cut], inferred.timing
 
 
 @lru_cache(maxsize=16)
@@ -190,15 +200,36 @@ def _tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
     return read_tags(labels)
 
 
-def _wanted(types: Collection[str] | None, tags: Sequence[Tag]) -> frozenset[str]:
-    """The kinds to answer with. Raises: InvalidField for one that the model does not know."""
-    known = types_of(tags)
+def _wanted(types: Collection[str] | None, loaded: EntityModel | None) -> frozenset[str]:
+    """The kinds to answer with. Raises: InvalidField for one that nobody here knows."""
+    known = sorted({*PATTERN_TYPES, *(types_of(_tags(loaded.labels)) if loaded else ())})
     for name in types or ():
         if name not in known:
             raise InvalidField(
-                f"types: {name!r} is not one of this model's entity types ({', '.join(known)})", param="types"
+                f"types: {name!r} is not one of the entity types here ({', '.join(known)})", param="types"
             )
     return frozenset(known if types is None else types)
+
+
+def _settle(
+    texts: Sequence[str],
+    candidates: Sequence[Sequence[Entity]],
+    *,
+    with_patterns: bool,
+    wanted: Collection[str],
+    min_score: float,
+) -> list[tuple[tuple[Entity, ...], tuple[Lost, ...]]]:
+    """Each text's entities and those that gave way to them.
+
+    A score that is too low is no claim, so it takes no other's place; a type that is not wanted does, so that asking
+    for fewer types never shows what asking for all would not.
+    """
+    settled = []
+    for text, by_model in zip(texts, candidates, strict=True):
+        found = [*by_model, *(find_patterns(text) if with_patterns else ())]
+        merged = merge([one for one in found if one.score >= min_score], wanted)
+        settled.append((tuple(merged.kept), tuple(merged.lost)))
+    return settled
 
 
 def _cut(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[Windows]:
@@ -206,22 +237,11 @@ def _cut(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[Windows]:
     return [tokenizer.windows(text, overlap) for text in texts]
 
 
-def _read(
-    texts: Sequence[str],
-    cut: Sequence[Windows],
-    probabilities: Sequence[Vectors],
-    *,
-    tags: Sequence[Tag],
-    wanted: Collection[str],
-    min_score: float,
-) -> list[FoundIn]:
-    rest = iter(probabilities)
-    found = []
-    for text, windows in zip(texts, cut, strict=True):
-        entities = _entities(text, windows, [next(rest) for _ in windows.windows], tags)
-        kept = tuple(one for one in entities if one.type in wanted and one.score >= min_score)
-        found.append(FoundIn(kept, windows.coverage, windows.tokens))
-    return found
+def _decode(
+    texts: Sequence[str], cut: Sequence[Windows], probabilities: Sequence[Sequence[Vectors]], tags: Sequence[Tag]
+) -> list[list[Entity]]:
+    rows = zip(texts, cut, probabilities, strict=True)
+    return [_entities(text, windows, scores, tags) for text, windows, scores in rows]
 
 
 def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: Sequence[Tag]) -> list[Entity]:
@@ -252,8 +272,4 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
 
 def _entity(kind: str, text: str, start: int, end: int, score: float) -> Entity:
     spelt = text[start:end].rstrip()
-    return Entity(kind, spelt, start, start + len(spelt), score)
-
-
-def _stages(job: Job) -> tuple[float, float]:
-    return job.queue_s, job.inference_s
+    return Entity(kind, spelt, start, start + len(spelt), score, MODEL)

@@ -45,6 +45,8 @@ class HealthService:
         self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
         self._gpu_report = gpu_report
         self._canary: asyncio.Task[str] | None = None
+        self._canary_fault = ""  # of the last canary that flew, and when it landed
+        self._canary_s = -math.inf
 
     async def ready(self) -> Readiness:
         """Ready while lanes live and a batch succeeded lately or a canary succeeds now.
@@ -58,6 +60,16 @@ class HealthService:
         if not faults and (status.last_batch_age_s is None or status.last_batch_age_s > FRESH_S):
             faults = [fault for fault in [await self._fly_canary()] if fault]
         return Readiness(not faults, tuple(faults))
+
+    def known_ready(self) -> bool:
+        """What is known without asking the device, for the metrics; any thread may ask.
+
+        Lanes live, and the last canary did not fail, or a batch has succeeded since.
+        """
+        status = self._batcher.status()
+        since_s = self._clock() - self._canary_s
+        proved = status.last_batch_age_s is not None and status.last_batch_age_s < since_s
+        return not _faults(status) and (proved or not self._canary_fault)
 
     def report(self) -> dict[str, object]:
         """Models, device, lanes and cache, for people and dashboards."""
@@ -89,6 +101,11 @@ class HealthService:
         return await asyncio.shield(self._canary)
 
     async def _run_canary(self) -> str:
+        self._canary_fault = await self._flight()
+        self._canary_s = self._clock()
+        return self._canary_fault
+
+    async def _flight(self) -> str:
         model = self._catalog.embedding()
         tokens = model.tokenizer.encode(["canary"])[0]
         try:

@@ -21,6 +21,10 @@ _log = logging.getLogger(__name__)
 Load = Callable[[Ground, ModelWish], LoadedModel]
 
 
+def _nobody(_model: LoadedModel) -> None:
+    """Told nobody."""
+
+
 class HotLoader:
     """Loads and swaps models while the service runs. Belongs to the loop; the loading is done on a thread.
 
@@ -29,6 +33,7 @@ class HotLoader:
 
     Args:
         wished: how each task's model is asked for; a new one inherits precision, runtime and aliases.
+        swapped: told of the new model once it serves.
     """
 
     def __init__(
@@ -39,9 +44,10 @@ class HotLoader:
         wished: Mapping[str, ModelWish],
         *,
         load: Load = load_model,
+        swapped: Callable[[LoadedModel], None] = _nobody,
     ) -> None:
         self._ground, self._catalog, self._keep_alive = ground, catalog, keep_alive
-        self._wished, self._load = wished, load
+        self._wished, self._load, self._swapped = wished, load, swapped
         self._turn = asyncio.Lock()
 
     async def load(self, source: str, task: str) -> LoadedModel:
@@ -75,6 +81,7 @@ class HotLoader:
             weakref.finalize(resident, release, model.device)
         show_model(self._ground.telemetry, model, old)
         former = old.name if old else "none"
+        self._swapped(model)
         log_event(_log, logging.INFO, "model swapped", task=model.task, old=former, new=model.name)
 
 

@@ -10,24 +10,29 @@ from functools import partial
 from backend.device.plan import Placement
 from backend.device.profile import TunedSettings
 from backend.device.records import MachineFacts
+from backend.errors import ModelUnavailable
+from backend.ml.analysis import TASK as ANALYSIS
+from backend.ml.analysis import TokenVectors
 from backend.ml.embeddings import TASK as EMBEDDINGS
 from backend.ml.embeddings import Pooled
-from backend.ml.encoding import EncoderEngine
+from backend.ml.encoding import EncoderEngine, Reader
 from backend.ml.engine import Engine
 from backend.ml.ner import TASK as NER
 from backend.ml.ner import Labelled
 from backend.ml.replicas import Replicas
 from backend.ml.rescue import Float32Rescue, NoRescue, Rescue
+from backend.ml.scoring import CLASSIFIER, RERANKER, Scored
 from backend.models.bench import warm_up
 from backend.models.encoder import Encoder
 from backend.models.residence import Resident
 from backend.models.room import learn_room
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.selection import Choice, Selector, Wish
+from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
 from backend.models.store import resolve
 from backend.models.token_head import TokenHead, read_token_head
-from backend.models.tokens import TextTokenizer
+from backend.models.tokens import tokenizer_of
 from backend.services.catalog import LoadedModel, names_of
 from backend.telemetry import Telemetry
 
@@ -49,7 +54,18 @@ class ModelWish:
     source: str  # "bundled", a folder, or a hub id with @revision
     wish: Wish
     aliases: Sequence[str] = ()
-    task: str = EMBEDDINGS  # or NER
+    task: str = EMBEDDINGS  # or NER, CLASSIFIER, RERANKER
+    is_optional: bool = False  # the service starts without it where it cannot be loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What an engine is made of, whatever the device."""
+
+    task: str
+    spec: ModelSpec
+    choice: Choice
+    reader: Reader
 
 
 def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
@@ -57,22 +73,24 @@ def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
 
     Raises: ModelUnavailable with the reason.
     """
-    spec = resolve(wished.source)
-    head = read_token_head(spec) if wished.task == NER else None
-    tokenizer = TextTokenizer(
-        spec.folder / "tokenizer.json", max_tokens=spec.max_tokens, vocabulary_size=spec.shape.vocabulary_size
-    )
+    spec = resolve(wished.source, wished.task)
+    head = _head(spec, wished.task)
+    tokenizer = tokenizer_of(spec)
     home, *others = ground.placements
     encoder, choice = Selector(ground.facts, home, ground.kept).select(spec, tokenizer, wished.wish)
     residents = [_resident(spec, choice, home, encoder), *(_resident(spec, choice, place) for place in others)]
-    engines = [
-        _engine(ground, spec, choice, place, resident, head=head)
-        for place, resident in zip(ground.placements, residents, strict=True)
-    ]
+    places = list(zip(ground.placements, residents, strict=True))
+
+    def engine(task: str, reader: Reader) -> Engine:
+        model = _Model(task, spec, choice, reader)
+        engines = [_engine(ground, model, place, resident) for place, resident in places]
+        return Replicas(engines) if others else engines[0]
+
     return LoadedModel(
         spec=spec,
         tokenizer=tokenizer,
-        engine=engines[0] if not others else Replicas(engines),
+        engine=engine(wished.task, _reader(spec, head)),
+        token_engine=engine(ANALYSIS, TokenVectors()) if wished.task == EMBEDDINGS else None,
         placement=home,
         choice=choice,
         names=names_of(spec, wished.aliases),
@@ -80,7 +98,25 @@ def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
         task=wished.task,
         residents=tuple(residents),
         labels=head.labels if head else (),
+        head=head if isinstance(head, SequenceHead) else None,
     )
+
+
+def _head(spec: ModelSpec, task: str) -> TokenHead | SequenceHead | None:
+    if task == NER:
+        return read_token_head(spec)
+    head = read_sequence_head(spec) if task in (CLASSIFIER, RERANKER) else None
+    if task == RERANKER and head is not None and len(head.labels) > 1:
+        raise ModelUnavailable(
+            f"{spec.name} tells {len(head.labels)} labels apart ({', '.join(head.labels[:3])}, …); a reranker has one"
+        )
+    return head
+
+
+def _reader(spec: ModelSpec, head: TokenHead | SequenceHead | None) -> Reader:
+    if isinstance(head, TokenHead):
+        return Labelled(head)
+    return Scored(head) if head else Pooled(spec.pooling)
 
 
 def _resident(spec: ModelSpec, choice: Choice, placement: Placement, encoder: Encoder | None = None) -> Resident:
@@ -90,16 +126,15 @@ def _resident(spec: ModelSpec, choice: Choice, placement: Placement, encoder: En
     return Resident(loaded, load, name=spec.name)
 
 
-def _engine(
-    ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: Resident, *, head: TokenHead | None
-) -> Engine:
+def _engine(ground: Ground, model: _Model, placement: Placement, resident: Resident) -> Engine:
+    spec, choice = model.spec, model.choice
     room = learn_room(resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform)
-    reader = Labelled(head) if head else Pooled(spec.pooling, _rescue(spec, choice, placement, ground.telemetry))
-    return EncoderEngine(NER if head else EMBEDDINGS, resident, reader, choice.budget, room)
+    rescue = _rescue(model, placement, ground.telemetry)
+    return EncoderEngine(model.task, resident, model.reader, choice.budget, room, rescue)
 
 
-def _rescue(spec: ModelSpec, choice: Choice, placement: Placement, telemetry: Telemetry) -> Rescue:
-    if choice.dtype == "fp32":
+def _rescue(model: _Model, placement: Placement, telemetry: Telemetry) -> Rescue:
+    if model.choice.dtype == "fp32":
         return NoRescue()
-    load = partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement)
-    return Float32Rescue(load, EMBEDDINGS, telemetry)
+    load = partial(load_encoder, model.spec, Candidate(model.choice.runtime, "fp32"), placement)
+    return Float32Rescue(load, model.task, telemetry)

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from backend.training.metrics import ClassScore, Report
 
@@ -55,6 +55,7 @@ class Card:
     labels: Sequence[str] = ()
     data: Sequence[DataSource] = ()
     report: Report = field(default_factory=Report)
+    by_set: Mapping[str, Report] = field(default_factory=dict)  # the same measures of each evaluation set alone
     limits: Sequence[str] = ()  # one sentence each
     notes: Mapping[str, Any] = field(default_factory=dict)  # as Task.publish gets it: "command", "config", steps, …
     usage: str = ""  # Python, without fences
@@ -67,6 +68,15 @@ def data_source(path: Path, *, role: str, examples: int, notes: str = "") -> Dat
     licence = next((sections[name] for name in ("licence", "license") if name in sections), "")
     name = path.resolve().name
     return DataSource(name, role, examples, licence, sections.get("source", ""), notes)
+
+
+def stated_licence(folder: Path) -> str:
+    """What a model's own card says in its front matter; "" where it has none or says nothing."""
+    try:
+        facts = ModelCard((folder / CARD).read_text(encoding="utf-8"), ignore_metadata_errors=True).data
+    except Exception:  # noqa: BLE001  # anybody's file in a YAML parser: it can raise anything, and no licence is lost
+        return ""
+    return str(facts.get("license") or "")
 
 
 def write_card(folder: Path, card: Card) -> Path:
@@ -86,6 +96,7 @@ def text_of(card: Card) -> str:
         _section("Data", _data(card.data)),
         _section("Training", _training(card)),
         _section("Scores", _scores(card.report)),
+        _section("Scores of each set", _by_set(card.by_set) if len(card.by_set) > 1 else ""),
         _section("Limits", "\n".join(f"- {limit}" for limit in (*card.limits, *_silent(card)))),
         _section("Versions", _table(("package", "version"), versions().items())),
     ]
@@ -159,6 +170,18 @@ def _scores(report: Report) -> str:
         "\n".join(f"- {name} is not defined: {why}." for name, why in report.undefined.items()),
     ]
     return "\n\n".join(part for part in parts if part) or "Not measured: there were no evaluation examples."
+
+
+def _by_set(reports: Mapping[str, Report]) -> str:
+    measures = list(dict.fromkeys(name for one in reports.values() for name in one.scores))
+    kinds = list(dict.fromkeys(row.label for one in reports.values() for row in one.per_class))
+    rows = []
+    for name, one in reports.items():
+        scores = [one.scores.get(measure) for measure in measures]
+        classes = {row.label: row for row in one.per_class}
+        scores += [classes[kind].f1 if kind in classes and classes[kind].support else None for kind in kinds]
+        rows.append((name, *("-" if value is None else f"{value:.4f}" for value in scores)))
+    return _table(("set", *measures, *(f"F1 {kind}" for kind in kinds)), rows)
 
 
 def _class_row(one: ClassScore) -> tuple[str, ...]:

@@ -109,7 +109,9 @@ def _run(options: argparse.Namespace, command: Sequence[str], stop: threading.Ev
     if result.reason == "interrupted":
         note = f"interrupted at step {result.steps}; the same command with --resume goes on"
         return _failed(note, INTERRUPTED) if ranks.main else INTERRUPTED
-    return _publish(task, result, options, made.config, command) if ranks.main else DONE
+    code = _publish(task, result, options, made.config, command) if ranks.main else DONE
+    ranks.leave()
+    return code
 
 
 def _plan_only(options: argparse.Namespace, config: TrainingConfig, told: frozenset[str]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +61,16 @@ def keep_types(sentences: Sequence[Sentence], types: Collection[str]) -> list[Se
     return [
         replace(one, tags=tuple(tag if tag[2:] in wanted else OUTSIDE for tag in one.tags))
         if one.types - wanted
+        else one
+        for one in sentences
+    ]
+
+
+def rename_types(sentences: Sequence[Sentence], names: Mapping[str, str]) -> list[Sentence]:
+    """The same sentences with some kinds of entities under other names: what two sets call differently is one kind."""
+    return [
+        replace(one, tags=tuple(tag if tag == OUTSIDE else tag[:2] + names.get(tag[2:], tag[2:]) for tag in one.tags))
+        if not one.types.isdisjoint(names)
         else one
         for one in sentences
     ]

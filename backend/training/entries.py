@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from backend.errors import BadSettings
@@ -31,20 +33,37 @@ def make_task(name: str, options: argparse.Namespace, config: TrainingConfig, *,
         return _document_images(options, config, ranks, read)
     base = resolve(options.base or BUNDLED)
     if name == "ner":
-        return ner.prepare(options.data, base, config, types=options.types, **read)
+        return ner.prepare(options.data, base, config, options=_ner_options(options), **read)
     if name == "embeddings":
         teacher = resolve(options.teacher) if options.teacher else None
         return embeddings.prepare(
-            options.data, base, config, objective=options.objective, teacher=teacher, device=device, **read
+            _only(options.data), base, config, objective=options.objective, teacher=teacher, device=device, **read
         )
     if options.mode == "head" or (options.mode == "auto" and _few(options, config, read)):
-        return classifier_head.prepare(options.data, base, config, device=device, **read)
-    return text_classifier.prepare(options.data, base, config, **read)
+        return classifier_head.prepare(_only(options.data), base, config, device=device, **read)
+    return text_classifier.prepare(_only(options.data), base, config, **read)
+
+
+def _ner_options(options: argparse.Namespace) -> ner.NerOptions:
+    return ner.NerOptions(
+        types=options.types,
+        relabel=options.relabel,
+        spelling=options.spelling,
+        recased=options.recased,
+        publish_as=options.publish_as,
+    )
+
+
+def _only(data: Sequence[Path]) -> Path:
+    """The one path that all tasks but "ner" learn from."""
+    if len(data) > 1:
+        raise BadSettings([f"--data: {len(data)} paths; only ner takes several"])
+    return data[0]
 
 
 def _few(options: argparse.Namespace, config: TrainingConfig, read: dict[str, Any]) -> bool:
     """Whether a head is enough, unless LoRA was asked for, which only a whole encoder has."""
-    few = len(text_classifier.read_data(options.data, **read).learn) < _FEW_TEXTS
+    few = len(text_classifier.read_data(_only(options.data), **read).learn) < _FEW_TEXTS
     return few and config.lora_rank is None
 
 
@@ -56,7 +75,7 @@ def _document_images(options: argparse.Namespace, config: TrainingConfig, ranks:
     changes = AugmentConfig(policy=options.augment, mixup_alpha=options.mixup, cutmix_alpha=options.cutmix)
     cache = None if options.image_cache is None else int(options.image_cache * _GIB)
     return document_images.prepare(
-        options.data,
+        _only(options.data),
         options.base,
         config,
         augmentation=changes,

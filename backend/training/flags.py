@@ -24,6 +24,7 @@ _RUN: tuple[Flag, ...] = (
     ("--batch-size", "batch_size", {"type": int, "help": "items of an optimizer step, all processes together (32)"}),
     ("--micro-batch", "micro_batch", {"type": int, "help": "items that run at once; planned, changes no result"}),
     ("--learning-rate", "learning_rate", {"type": float, "help": "the highest (5e-5; 2e-4 with LoRA)"}),
+    ("--head-learning-rate", "head_learning_rate", {"type": float, "help": "of a new head (the same)"}),
     ("--weight-decay", "weight_decay", {"type": float, "help": "of AdamW, not of biases and norms (0.01)"}),
     ("--betas", "betas", {"type": float, "nargs": 2, "metavar": ("B1", "B2"), "help": "of AdamW (0.9 0.999)"}),
     ("--max-grad-norm", "max_grad_norm", {"type": float, "help": "gradients are clipped to it (1.0); 0 clips nothing"}),
@@ -82,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument("task", choices=(*TASKS, "plan"), help="what to train; plan: say what would fit, and end")
-    made.add_argument("--data", type=Path, required=True, help="file or folder to learn from")
+    made.add_argument("--data", type=Path, nargs="+", required=True, help="file or folder to learn from; ner: several")
     made.add_argument("--evaluation", type=Path, help="file or folder to measure on; by default a part of the data")
     made.add_argument("--held-out", type=float, default=0.1, help="that part (0.1)")
     made.add_argument("--output", type=Path, help="folder of the model, its checkpoints and its log")
@@ -155,6 +156,14 @@ def _add_task_flags(made: argparse.ArgumentParser) -> None:
     texts.add_argument("--mode", choices=("auto", "head", "full"), default="auto",
                        help="text-classifier: a head on frozen vectors (few texts), or the whole encoder")  # fmt: skip
     texts.add_argument("--types", type=_names, default=(), help="ner: kinds of entities, e.g. PER,ORG,LOC")
+    texts.add_argument("--relabel", type=_pairs, default={}, metavar="FROM=TO,…",
+                       help="ner: kinds of entities to rename, before --types chooses")  # fmt: skip
+    texts.add_argument("--spelling", choices=("auto", "on", "off"), default="auto",
+                       help="ner: say how words are written; auto: where the tokenizer hides it")  # fmt: skip
+    texts.add_argument("--recased", type=float, default=0.0, metavar="SHARE",
+                       help="ner: of sentences seen all small or all in capitals (0)")  # fmt: skip
+    texts.add_argument("--publish-as", choices=("merged", "adapter"), default="merged",
+                       help="ner: a whole model, or a LoRA adapter of a few MiB for its base")  # fmt: skip
     texts.add_argument("--objective", default="auto", help="embeddings: the loss; by the data unless said")
     texts.add_argument("--teacher", help="embeddings: model whose vectors are learnt from parallel texts")
     images = made.add_argument_group("document-images")
@@ -166,6 +175,13 @@ def _add_task_flags(made: argparse.ArgumentParser) -> None:
     cache = images.add_mutually_exclusive_group()
     cache.add_argument("--image-cache", type=float, metavar="GIB", help="of decoded images (a quarter of memory)")
     cache.add_argument("--no-image-cache", dest="image_cache", action="store_const", const=0.0, help="read each time")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [one.split("=") for one in text.replace(",", " ").split()]
+    if any(len(pair) != 2 or not all(pair) for pair in pairs):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected FROM=TO, with commas between several")
+    return dict(pairs)
 
 
 def _names(text: str) -> Sequence[str]:

@@ -48,6 +48,7 @@ def add_lora(
     targets: str | Sequence[str] = ALL_LINEAR,
     *,
     heads: Sequence[str] | None = None,
+    also: Sequence[str] = (),
 ) -> PeftModel:
     """Freeze ``model`` and put adapters beside its linear layers; changes it in place and returns it wrapped.
 
@@ -58,10 +59,11 @@ def add_lora(
         targets: "all-linear", or (ends of) the names of layers.
         heads: names of direct children that are new and so are trained whole and kept out of the adapters; None finds
             them: for a transformers model with a task, everything beside its encoder.
+        also: (ends of) the names of further modules that are trained whole.
 
     Raises: TrainingError where no layer is left to adapt.
     """
-    whole = _heads(model) if heads is None else list(heads)
+    whole = heads_of(model) if heads is None else list(heads)
     layers = (
         _linear_layers(model, whole) if targets == ALL_LINEAR else [targets] if isinstance(targets, str) else targets
     )
@@ -72,7 +74,7 @@ def add_lora(
         lora_alpha=2 * rank if alpha is None else alpha,  # type: ignore[arg-type]  # a float works: it is divided
         lora_dropout=dropout,
         target_modules=list(layers),
-        modules_to_save=whole or None,
+        modules_to_save=[*whole, *also] or None,
     )
     try:
         with warnings.catch_warnings():
@@ -88,15 +90,15 @@ def merged(model: PeftModel) -> nn.Module:
 
     The copy is on the CPU; ``model`` can be trained on. Raises: TrainingError where an adapter is not finite.
     """
-    twin = _twin(model)
+    copied = twin(model)
     try:
-        plain: nn.Module = twin.merge_and_unload(safe_merge=True)
+        plain: nn.Module = copied.merge_and_unload(safe_merge=True)
     except ValueError as error:
         raise TrainingError(f"the adapters cannot be merged: {error}") from error
     return plain.requires_grad_(requires_grad=True)
 
 
-def _twin(model: PeftModel) -> PeftModel:
+def twin(model: PeftModel) -> PeftModel:
     """A copy on the CPU, made without a second one on the device: the device may be full of training."""
     tensors = (*model.parameters(), *model.buffers())
     with torch.no_grad():
@@ -108,11 +110,13 @@ def _twin(model: PeftModel) -> PeftModel:
     return copy.deepcopy(model, memo)
 
 
-def _heads(model: nn.Module) -> list[str]:
-    if not _has_task(model):
+def heads_of(model: nn.Module) -> list[str]:
+    """The direct children that a task put beside a transformers model's encoder; empty for any other model."""
+    whole = model.get_base_model() if isinstance(model, PeftModel) else model
+    if not _has_task(whole):
         return []
-    body = str(model.base_model_prefix)
-    return [name for name, child in model.named_children() if name != body and any(True for _ in child.parameters())]
+    body = str(whole.base_model_prefix)
+    return [name for name, child in whole.named_children() if name != body and any(True for _ in child.parameters())]
 
 
 def _has_task(model: nn.Module) -> bool:

@@ -18,12 +18,12 @@ from seqeval.metrics.v1 import classification_report as strict_report
 from seqeval.scheme import IOB2
 
 from backend.errors import BadData
+from backend.models.calibration import log_loss, softmax
 
 Array = NDArray[Any]
 ECE_BINS = 15  # as in Guo et al. 2017, "On Calibration of Modern Neural Networks"
 CUTOFFS = (1, 5, 10)
 _NO_EXAMPLES = "no evaluation examples"
-_TEMPERATURES = (0.05, 20.0)  # outside of it a softmax is one class or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,6 @@ class Report:
     per_class: tuple[ClassScore, ...] = ()
     labels: tuple[str, ...] = ()  # of the confusion's rows and columns
     confusion: tuple[tuple[int, ...], ...] = ()  # [true][predicted], examples
-
-
-@dataclass(frozen=True, slots=True)
-class Temperature:
-    """What logits are divided by so that confidence matches accuracy."""
-
-    value: float  # 1.0 where none can be fitted
-    why: str  # one sentence
 
 
 def classification_scores(logits: Array, targets: Array, labels: Sequence[str]) -> Report:
@@ -203,40 +195,6 @@ def expected_calibration_error(probabilities: Array, targets: Array, *, bins: in
     return float(np.abs(gaps).sum() / len(targets))
 
 
-def fit_temperature(logits: Array, targets: Array) -> Temperature:
-    """The temperature of least log loss on examples the model was not trained on; accuracy stays as it is.
-
-    The loss is convex in 1/temperature, so its slope has one root, found by bisection. Source: Guo et al. 2017.
-    """
-    rows, truth = np.asarray(logits, dtype=np.float64), np.asarray(targets, dtype=np.int64)
-    if not len(truth) or not np.isfinite(rows).all():
-        return Temperature(1.0, "not fitted: " + ("the logits are not finite" if len(truth) else _NO_EXAMPLES))
-    if (rows.argmax(axis=1) == truth).all():
-        return Temperature(
-            1.0, f"not fitted: all {len(truth)} evaluation examples are right, any confidence suits them"
-        )
-    low, high = (1 / bound for bound in reversed(_TEMPERATURES))
-    for _ in range(60):  # halves a range of 2^9 to below one unit in the last place
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if _slope(rows, truth, middle) > 0 else (middle, high)
-    value = 1 / math.sqrt(low * high)
-    return Temperature(value, f"least log loss on {len(truth)} evaluation examples")
-
-
-def log_loss(logits: Array, targets: Array) -> float:
-    """Mean negative log likelihood in nats. Shapes: (items, labels), (items,)."""
-    top = logits.max(axis=1, keepdims=True)
-    normaliser = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
-    return float((normaliser - logits[np.arange(len(targets)), targets]).mean())
-
-
-def softmax(logits: Array, temperature: float = 1.0) -> Array:
-    """Probabilities along the last axis."""
-    scaled = np.asarray(logits, dtype=np.float64) / temperature
-    powers = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
 def _per_class(labels: Sequence[str], right: Array, said: Array, support: Array) -> tuple[ClassScore, ...]:
     return tuple(
         ClassScore(
@@ -288,9 +246,3 @@ def _reciprocal_rank(found: Sequence[int], wanted: Collection[int]) -> float:
 def _ndcg(found: Sequence[int], wanted: Collection[int], k: int) -> float:
     gains = [1 / math.log2(place + 2) for place, document in enumerate(found) if document in wanted]
     return sum(gains) / sum(1 / math.log2(place + 2) for place in range(min(len(wanted), k)))
-
-
-def _slope(rows: Array, truth: Array, inverse: float) -> float:
-    """Of the log loss at 1/temperature ``inverse``: expected minus true logit."""
-    expected = (softmax(rows * inverse) * rows).sum(axis=1)
-    return float((expected - rows[np.arange(len(truth)), truth]).mean())

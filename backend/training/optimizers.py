@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import AdamW, Optimizer
 
 from backend.errors import BadSettings
+from backend.training.lora import heads_of
 from backend.training.records import TrainingConfig
 
 _FUSED = ("cuda", "cpu", "mps")  # kinds of device that torch 2.13 has a fused AdamW for
@@ -21,7 +22,7 @@ def make_optimizer(model: nn.Module, config: TrainingConfig, device: torch.devic
 
     Raises: BadSettings without anything to train, or for an 8-bit optimizer that this machine does not have.
     """
-    groups = parameter_groups(model, config.weight_decay)
+    groups = parameter_groups(model, config.weight_decay, config.head_learning_rate)
     if not groups:
         raise BadSettings(["the model has no weight that may be trained (requires_grad is off for all)"])
     if config.eight_bit_optimizer:
@@ -30,16 +31,24 @@ def make_optimizer(model: nn.Module, config: TrainingConfig, device: torch.devic
     return AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The trainable weights with and without decay.
+def parameter_groups(
+    model: nn.Module, weight_decay: float, head_learning_rate: float | None = None
+) -> list[dict[str, Any]]:
+    """The trainable weights with and without decay, and those of the head apart where it has a rate of its own.
 
     Biases and the weights of norms have one dimension; pulling them to zero helps nobody (transformers leaves them out
-    by name, timm by dimension, as here).
+    by name, timm by dimension, as here). The head is what stands beside the encoder.
     """
     trainable = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    plain = [one for name, one in trainable if _is_plain(name, one)]
-    others = [one for name, one in trainable if not _is_plain(name, one)]
-    groups = [{"params": others, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    heads = frozenset(() if head_learning_rate is None else heads_of(model))
+    new = [not heads.isdisjoint(name.split(".")) for name, _ in trainable]
+    groups: list[dict[str, Any]] = []
+    for wanted, rate in ((False, {}), (True, {"lr": head_learning_rate})):
+        part = [one for one, is_new in zip(trainable, new, strict=True) if is_new is wanted]
+        plain = [one for name, one in part if _is_plain(name, one)]
+        others = [one for name, one in part if not _is_plain(name, one)]
+        groups += [{"params": others, "weight_decay": weight_decay, **rate}]
+        groups += [{"params": plain, "weight_decay": 0.0, **rate}]
     return [group for group in groups if group["params"]]
 
 

@@ -51,6 +51,12 @@ class Ranks:
         if self.count > 1:
             self._accelerator.wait_for_everyone()
 
+    def leave(self) -> None:
+        """Part in order, at the end of a run that got through: nobody hangs up while another still talks."""
+        if self.count > 1:
+            self.wait()
+            torch.distributed.destroy_process_group()
+
     @torch.no_grad()
     def add_up(self, parameters: Sequence[nn.Parameter]) -> None:
         """Make each gradient the sum of all ranks'; one that is missing on every rank stays missing."""

@@ -83,6 +83,7 @@ class TrainingConfig:
     batch_size: int = 32  # items of an optimizer step, all ranks together: the effective batch
     micro_batch: int | None = None  # items that run at once; None: planned, and lowered when memory runs out
     learning_rate: float = 5e-5
+    head_learning_rate: float | None = None  # of a new head, which begins with nothing; None: the same
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)
     max_grad_norm: float | None = 1.0  # None: no clipping
@@ -125,6 +126,10 @@ class TrainingConfig:
         return [
             *((f"{name}={value}: must be at least 1", value < 1) for name, value in few),
             (f"learning_rate={self.learning_rate:g}: must be above 0", not self.learning_rate > 0),
+            (
+                f"head_learning_rate={self.head_learning_rate}: must be above 0, or None",
+                self.head_learning_rate is not None and not self.head_learning_rate > 0,
+            ),
             (f"weight_decay={self.weight_decay:g}: must not be negative", self.weight_decay < 0),
             (f"warmup_ratio={self.warmup_ratio:g}: must be from 0 to below 1", not 0 <= self.warmup_ratio < 1),
             (f"label_smoothing={self.label_smoothing:g}: must be from 0 to below 1", not 0 <= self.label_smoothing < 1),

@@ -39,6 +39,7 @@ class LabelledText:
     labels: tuple[str, ...]
     place: str  # file:line, for messages
     multiple: bool = False  # whether the file says that a text may have several
+    group: str = ""  # texts of one group, such as translations, are learnt from together or not at all; "": alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def read_split(
 
 
 def read_labelled(file: Path) -> list[LabelledText]:
-    """Texts with classes: fields ``text`` and ``label``, or ``labels`` where a text may have several.
+    """Texts with classes: fields ``text`` and ``label``, or ``labels`` where a text may have several; ``group`` too.
 
     ``labels`` is a list in JSON lines and joined by "|" in TSV; it may be empty.
     Raises: BadData with file and line.
@@ -199,19 +200,18 @@ def _json_rows(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Mapping[
 
 
 def _labelled(place: str, row: Mapping[str, Any]) -> LabelledText:
-    text = _text(place, row, "text")
+    text, group = _text(place, row, "text"), str(row.get("group") or "")
     if "labels" not in row:
         label = row.get("label")
         if not isinstance(label, str | int) or not str(label).strip():
             raise BadData(f"{place}: expected a field 'label' (or 'labels') with a class, got {label!r}")
-        return LabelledText(text, (str(label).strip(),), place)
+        return LabelledText(text, (str(label).strip(),), place, group=group)
     given = row["labels"]
     names = given.split("|") if isinstance(given, str) else given
     if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
         raise BadData(f"{place}: 'labels' must be a list of classes (in TSV joined by '|'), got {given!r}")
-    return LabelledText(
-        text, tuple(dict.fromkeys(str(name).strip() for name in names if str(name).strip())), place, True
-    )
+    kept = tuple(dict.fromkeys(str(name).strip() for name in names if str(name).strip()))
+    return LabelledText(text, kept, place, True, group)
 
 
 def _text(place: str, row: Mapping[str, Any], field: str) -> str:

@@ -16,14 +16,14 @@ from backend.cache.store import CachedVector
 from backend.errors import UnknownModel
 from backend.models.spec import Pooling
 from backend.models.tokens import TokenPiece
-from backend.services.embedded import Embedded, EmbedOptions, Timing
-from backend.services.entities import Entity, Found, FoundIn
+from backend.services.embedded import Embedded, EmbedOptions
 from backend.services.health import Readiness
+from backend.services.inference import Timing
 from backend.telemetry import Telemetry
+from tests.api.text_fakes import FakeAnalysis, FakeClassification, FakeEntities, FakeReranking
 
 WIDTH = 16
 NAMES = ("fake-model", "bundled", "alias/with-slash")
-ENTITIES_TIMING = Timing(0.0, 0.0002, 0.001, 0.0045)
 TIMING = Timing(cache_s=0.0001, tokenize_s=0.0002, queue_s=0.001, inference_s=0.0045)
 
 
@@ -145,35 +145,6 @@ class FakeLoader:
 
 
 @dataclass
-class FakeEntities:
-    """Finds "Juan" wherever it stands; raises ``error`` where one is set; waits for ``gate`` where one is set."""
-
-    error: Exception | None = None
-    gate: asyncio.Event | None = None
-    entered: asyncio.Event = field(default_factory=asyncio.Event)
-    cancelled: int = 0
-    calls: list[tuple[list[str], dict[str, Any]]] = field(default_factory=list)
-
-    async def find(self, texts: Sequence[str], **asked: Any) -> Found:
-        self.calls.append((list(texts), asked))
-        if self.error is not None:
-            raise self.error
-        if self.gate is not None:
-            self.entered.set()
-            try:
-                await self.gate.wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-                raise
-        return Found(tuple(FoundIn(_juan(text), 0.5, len(text) + 2) for text in texts), "tiny/ner", ENTITIES_TIMING)
-
-
-def _juan(text: str) -> tuple[Entity, ...]:
-    start = text.find("Juan")
-    return () if start < 0 else (Entity("PER", "Juan", start, start + 4, 0.25),)
-
-
-@dataclass
 class FakeServices:
     """Everything the API asks for."""
 
@@ -181,6 +152,9 @@ class FakeServices:
     embeddings: FakeEmbeddings
     loader: FakeLoader
     entities: FakeEntities = field(default_factory=FakeEntities)
+    classification: FakeClassification = field(default_factory=FakeClassification)
+    reranking: FakeReranking = field(default_factory=FakeReranking)
+    analysis: FakeAnalysis = field(default_factory=FakeAnalysis)
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))
@@ -208,6 +182,7 @@ def fake_model() -> Any:
         dtype="int8",
         runtime="onnx",
         created_s=1767225600.5,
+        labels=(),
         spec=spec,
         engine=SimpleNamespace(budget=512),
     )

@@ -11,6 +11,8 @@ import pytest
 
 from backend.api.app import ROUTES, create_app
 from backend.api.deps import ApiOptions
+from backend.api.schemas.answers import ANSWERS
+from backend.api.schemas.text_answers import ANSWERS as TEXT_ANSWERS
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 
@@ -73,6 +75,27 @@ async def _ask_all(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
             ):
                 response = await client.request(method, path.replace("{name}", "bundled"), json=example["value"])
                 assert 200 == response.status_code, (path, example, response.text)
+                _require_schema(operation, response.json() if _is_json(response) else None)
+
+
+def test_examples_of_answers_are_of_their_schemas(document: dict[str, Any]) -> None:
+    """What the documentation shows is what it describes, and no field more."""
+    for _, operation in _operations(document):
+        [content] = operation["responses"]["200"]["content"].values()
+        _require_schema(operation, content["example"])
+
+
+def _is_json(response: httpx.Response) -> bool:
+    return response.headers["content-type"] == "application/json"
+
+
+def _require_schema(operation: dict[str, Any], answer: Any) -> None:
+    """Raise what pydantic finds wrong; an answer without a named schema may be anything."""
+    [content] = operation["responses"]["200"]["content"].values()
+    name = content["schema"].get("$ref", "").rpartition("/")[2]
+    if name:
+        [model] = [model for model in (*ANSWERS, *TEXT_ANSWERS) if model.__name__ == name]
+        model.model_validate(answer, extra="forbid")
 
 
 def test_every_reference_is_defined(document: dict[str, Any]) -> None:

@@ -118,6 +118,11 @@ async def test_ten_thousand_inputs(client: httpx.AsyncClient) -> None:
         ("/embed", {"inputs": texts}),
         ("/tokenize", {"inputs": texts}),
         ("/similarity", {"inputs": {"source_sentence": "a", "sentences": texts}}),
+        ("/predict", {"inputs": [[text] for text in texts]}),
+        ("/rerank", {"query": "a", "texts": texts}),
+        ("/v1/rerank", {"query": "a", "documents": texts}),
+        ("/v1/classify", {"input": texts}),
+        ("/v1/entities", {"input": texts}),
     ]:
         problem(await client.post(path, json=body), 413, "too_large", "LIMIT_INPUTS", "100")
 

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.answer_schemas import EntitiesAnswer
 from backend.api.app import create_app
 from backend.api.deps import ApiLimits
 from backend.api.routes import entities
+from backend.api.schemas.text_answers import EntitiesAnswer
 from backend.errors import InvalidField, Overloaded, UnknownModel
 from backend.services.entities import NoEntityModel
 from tests.api.asgi import Call
@@ -21,6 +21,16 @@ from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/entities"
+JUAN = {
+    "type": "PER",
+    "text": "Juan",
+    "start": 7,
+    "end": 11,
+    "score": 0.25,
+    "source": "model",
+    "value": None,
+    "valid": None,
+}
 
 
 @pytest.fixture
@@ -39,9 +49,7 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
         "data": [
             {
                 "index": 0,
-                "entities": [
-                    {"type": "PER", "text": "Juan", "start": 7, "end": 11, "score": 0.25, "source": "model"},
-                ],
+                "entities": [JUAN],
                 "coverage": 0.5,
             }
         ],
@@ -62,14 +70,30 @@ async def test_order_is_kept(client: httpx.AsyncClient) -> None:
 
 async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
     """And what is not asked for is left to it."""
-    await client.post(URL, json={"input": "a", "types": ["PER"], "min_score": 0.5, "model": "ner", "sources": []})
-    await client.post(URL, json={"input": ["a"], "types": None, "model": None, "min_score": 1})
+    wishes = {"types": ["PER"], "min_score": 0.5, "model": "ner", "sources": ["pattern"]}
+    await client.post(URL, json={"input": "a", **wishes})
+    await client.post(
+        URL, json={"input": ["a"], **dict.fromkeys(("types", "model", "sources", "explain")), "min_score": 1}
+    )
 
     asked, bare = (wishes for _, wishes in services.entities.calls)
     assert [["a"], ["a"]] == [texts for texts, _ in services.entities.calls]
-    assert (["PER"], 0.5, "ner") == (asked["types"], asked["min_score"], asked["model"])
+    assert asked.pop("deadline_s") > 0
+    assert wishes == asked
     assert (None, 1.0, None) == (bare["types"], bare["min_score"], bare["model"])
-    assert asked["deadline_s"] > 0
+    assert bare["sources"] is None
+
+
+async def test_explain_tells_what_gave_way(client: httpx.AsyncClient) -> None:
+    """Which entity, to which, and why; without being asked the answer has no such list."""
+    [item] = (await client.post(URL, json={"input": "👍 Para Juan.", "explain": True})).json()["data"]
+
+    [gone] = item["lost"]
+    assert ("CODE", "Ju", 7, 9, "pattern", "JU", False) == tuple(
+        gone["entity"][name] for name in ("type", "text", "start", "end", "source", "value", "valid")
+    )
+    assert (JUAN, "names are longer") == (gone["to"], gone["why"])
+    assert [JUAN] == item["entities"]
 
 
 async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
@@ -88,6 +112,10 @@ async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None
         pytest.param({"input": ["a", None]}, 422, "input", id="null-among-texts"),
         pytest.param({"input": "a", "types": []}, 400, "types", id="no-types"),
         pytest.param({"input": "a", "types": "PER"}, 422, "types", id="one-type-as-text"),
+        pytest.param({"input": "a", "sources": []}, 400, "sources", id="no-sources"),
+        pytest.param({"input": "a", "sources": ["oracle"]}, 422, "sources.0", id="no-such-source"),
+        pytest.param({"input": "a", "sources": "model"}, 422, "sources", id="one-source-as-text"),
+        pytest.param({"input": "a", "explain": "yes"}, 422, "explain", id="a-text-as-wish"),
         pytest.param({"input": "a", "min_score": 1.5}, 422, "min_score", id="above-one"),
         pytest.param({"input": "a", "min_score": -0.1}, 422, "min_score", id="below-zero"),
         pytest.param({"input": "a", "min_score": "0.5"}, 422, "min_score", id="a-text-as-score"),

@@ -10,7 +10,7 @@ import pytest
 from backend.api.app import ROUTES, create_app
 from backend.api.deps import ApiOptions
 from backend.api.middleware import OPEN_PATHS, STATUSES, server_timing
-from backend.services.embedded import Timing
+from backend.services.inference import Timing
 from tests.api.checks import problem
 from tests.api.conftest import connect
 from tests.api.fakes import TIMING, FakeServices

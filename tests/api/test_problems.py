@@ -22,6 +22,8 @@ WITH_ARGUMENTS: dict[type[FinanciaError], FinanciaError] = {
     errors.UnknownModel: errors.UnknownModel("gpt", ["bundled"]),
     errors.Overloaded: errors.Overloaded(5000, 4000, 2.3),
     errors.DeadlineExceeded: errors.DeadlineExceeded(60.0),
+    errors.WrongPassword: errors.WrongPassword(),
+    errors.NotAcceptable: errors.NotAcceptable("image/png", ["application/json", "text/plain"]),
 }
 
 

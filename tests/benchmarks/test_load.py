@@ -209,6 +209,7 @@ def test_bodies_carry_one_text_as_a_string_and_several_as_a_list():
     """Both shapes of OpenAI's ``input``; a rest that does not fill a request is left out."""
     assert ["a", "b"] == [json.loads(body)["input"] for body in bodies(["a", "b"], per_request=1)]
     assert [["a", "b"]] == [json.loads(body)["input"] for body in bodies(["a", "b", "c"], per_request=2)]
+    assert [{"input": "a"}] == [json.loads(body) for body in bodies(["a"], per_request=1, encoding_format="")]
 
 
 @pytest.mark.parametrize(

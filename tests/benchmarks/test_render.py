@@ -135,6 +135,99 @@ def test_engine_section():
     assert [["torch fp32", "1,234 (1,000-1,400)"]] == rows(section, "torch fp32")
 
 
+def quality_row(**changes):
+    """A row as benchmarks.quality keeps it."""
+    row = {"task": "names", "set": "EWT", "language": "en", "measure": "F1", "score": 0.712, "examples": 2000}
+    parts = {"precision": 0.7, "recall": 0.725, "exact": 0.71, "PER": 0.8}
+    return {**row, "target": 0.71, "model": "m", "parts": parts, "notes": ""} | changes
+
+
+@pytest.fixture
+def quality():
+    """A result of a run over some sets."""
+    bundled = {"answered": 0.95, "likeliest": 0.97}
+    rows = [
+        quality_row(),
+        quality_row(set="AnCora", language="es", score=0.6, target=0.68),
+        quality_row(set="WNUT-17", target=None, parts={}),
+        quality_row(task="classes", set="topics", measure="accuracy", score=0.9, target=0.84, parts=bundled)
+        | {"notes": "en 1.000 (9)"},
+        quality_row(task="classes", set="topics, other texts", measure="no answer", score=0.9, target=None, parts={}),
+        quality_row(task="learnt-classes", set="topics", measure="accuracy", score=0.8, target=None, parts=bundled),
+        quality_row(task="classes", set="document-type", measure="accuracy", parts=bundled),
+    ]
+    models = [{"task": "ner", "name": "our/ner", "runtime": "onnx", "dtype": "int8"}]
+    return ABOUT | {"rows": rows, "models": models, "unmeasured": {}}
+
+
+def test_quality_section(quality):
+    """Every row, its target beside it, and a target that is missed says so."""
+    section = render.quality_section(quality)
+    names = rows(section, "people, organisations, places")
+
+    assert ["EWT", "en", "F1", "0.712", "0.71", "2,000"] == names[0][1:]
+    assert ["AnCora", "es", "F1", "0.600", "0.68 (missed)", "2,000"] == names[1][1:]
+    assert ["WNUT-17", "en", "F1", "0.712", "-", "2,000"] == names[2][1:]
+    assert "Models: our/ner (ner, onnx int8)." in section
+    assert "Not measured" not in section
+
+
+def test_what_was_not_measured_stands_below_the_table(quality):
+    """A table that is shorter than it should be does not hide it."""
+    section = render.quality_section(quality | {"unmeasured": {"names-fire": "absent"}})
+
+    assert section.endswith("Not measured: names-fire: absent")
+
+
+def test_a_card_has_what_concerns_its_model(quality):
+    """Names by kind; a head beside the one learnt at run time; nothing of other models."""
+    names, head = render.names_section(quality), render.head_section(quality, "topics")
+
+    assert [["EWT", "en", "0.712", "0.71", "0.700", "0.725", "0.710", "0.800", "-", "-", "2,000"]] == rows(names, "EWT")
+    assert [
+        ["bundled head", "topics", "en", "accuracy", "0.900", "0.84", "0.950", "0.970", "2,000", "en 1.000 (9)"],
+        ["bundled head", "topics, other texts", "en", "no answer", "0.900", "-", "-", "-", "2,000", "-"],
+    ] == rows(head, "bundled head")
+    assert [
+        ["head learnt at run time", "topics", "en", "accuracy", "0.800", "-", "0.950", "0.970", "2,000", "-"]
+    ] == rows(head, "head learnt at run time")
+    assert "topics" not in names
+    assert "EWT" not in head
+
+
+def test_tasks_section():
+    """The ratio with its extremes, and whether it is within the bar."""
+    times = {"median": 1.2, "min": 1.1, "max": 1.4, "n": 3}
+    rate = {"median": 400.0, "min": 380.0, "max": 420.0, "n": 3}
+    row = {"task": "entities", "over": "HTTP", "load": "one text, 32 clients", "texts_per_s": rate, "target": 1.3}
+    slow = row | {"task": "classes", "times_the_embedding": times | {"median": 1.31}}
+    free = row | {"task": "analysis", "times_the_embedding": times, "target": None}
+
+    section = render.tasks_section(ABOUT | {"rows": [row | {"times_the_embedding": times}, slow, free]})
+
+    (entities,) = rows(section, "entities")
+    assert ["HTTP", "one text, 32 clients", "400 (380-420)", "1.20x (1.10-1.40)", "at most 1.3x"] == entities[1:]
+    assert "at most 1.3x (missed)" == rows(section, "classes")[0][-1]
+    assert "-" == rows(section, "analysis")[0][-1]
+
+
+def test_every_section_is_written_from_its_result(quality, tmp_path, monkeypatch):
+    """One result gives the README its table and each card its own."""
+    pages = {name: tmp_path / f"{name}.md" for name in ("quality", "quality-ner", "quality-topics")}
+    for name, page in pages.items():
+        page.write_text(PAGE.replace("http", name), encoding="utf-8")
+    (tmp_path / "quality.json").write_text(json.dumps(quality), encoding="utf-8")
+
+    flags = [f"--page={page}" for page in pages.values()]
+    monkeypatch.setattr(sys, "argv", ["render", *flags, f"--results={tmp_path}"])
+    render.main()
+
+    written = {name: page.read_text(encoding="utf-8") for name, page in pages.items()}
+    assert "| people, organisations, places | EWT |" in written["quality"]
+    assert "| EWT | en |" in written["quality-ner"]
+    assert "| bundled head | topics | en |" in written["quality-topics"]
+
+
 PAGE = "# Title\n<!-- benchmarks:http:begin -->\nold\n<!-- benchmarks:http:end -->\nThe rest.\n"
 
 

@@ -53,6 +53,20 @@ def test_sentence_similarity(live_server: LiveServer) -> None:
     assert near > far
 
 
+def test_text_classification(live_server: LiveServer) -> None:
+    """Of a bare list, as text-embeddings-inference answers too, the client hands over the first: the best."""
+    with live_server.client() as client:
+        labels = client.get("/v1/classifiers/document-type").json()["labels"]
+
+    best = InferenceClient(f"{live_server.url}/predict").text_classification(
+        "INVOICE No. 2024-017\nBill to: Acme Ltd\nSubtotal 1,061.57\nVAT 21% 222.93\nTotal due: 1,284.50 EUR"
+    )
+
+    assert "invoice" == best.label
+    assert best.label in labels
+    assert 1 / len(labels) < best.score <= 1.0
+
+
 def test_errors_are_shown(live_server: LiveServer) -> None:
     """The client shows our message."""
     with pytest.raises(HfHubHTTPError, match="must not be empty"):

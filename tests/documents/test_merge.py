@@ -67,7 +67,7 @@ def test_a_name_that_is_only_a_number_is_lost():
     merged = merge([by_model(text, text, "ORG"), *find_patterns(text)])
 
     assert ["CIF"] == [one.type for one in merged.kept]
-    assert ["its checksum is right goes before found by the model"] == [one.why for one in merged.lost]
+    assert ["its checksum is right goes before an organisation, by the model"] == [one.why for one in merged.lost]
 
 
 def test_the_same_from_both_sides_is_one_with_the_value():

@@ -71,7 +71,7 @@ def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
     """Alone, in float32, from its own ids; everybody's result is finite and in its place."""
     exact = Overflowing(poison=-1, dtype="fp32")
     rescue = Float32Rescue(lambda: exact, "embeddings", telemetry)
-    engine = EncoderEngine(TASK, Pinned(Overflowing(bad=bad)), Pooled(Pooling.MEAN, rescue), 100)
+    engine = EncoderEngine(TASK, Pinned(Overflowing(bad=bad)), Pooled(Pooling.MEAN), 100, rescue=rescue)
 
     found = run(engine, [ids(1, 2), ids(4, 13, 5), ids(6), ids(13)])
 
@@ -85,7 +85,7 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
     """A service that never overflows never pays for it."""
     loads: list[int] = []
     rescue = Float32Rescue(lambda: loads.append(1) or Overflowing(poison=-1), "embeddings", telemetry)
-    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN, rescue), 100)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
     run(engine, [ids(1), ids(2)])
     assert not loads
     run(engine, [ids(13)])
@@ -97,7 +97,7 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
 def test_a_text_that_is_not_finite_in_float32_either(telemetry):
     """Its caller gets the error of the tree, its neighbour the vector."""
     rescue = Float32Rescue(Overflowing, "embeddings", telemetry)
-    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN, rescue), 100)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
 
     good, bad = run(engine, [ids(7), ids(13, 2, 3)])
 
@@ -109,6 +109,6 @@ def test_a_text_that_is_not_finite_in_float32_either(telemetry):
 
 def test_nothing_is_better_than_float32():
     """A model that was served in float32 has no second opinion."""
-    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN, NoRescue()), 100)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=NoRescue())
 
     assert isinstance(run(engine, [ids(13)])[0], InferenceFailed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.tiny_models import copy_of, tiny
+from tests.tiny_scorers import scorers
 from tests.tiny_taggers import taggers
 
-__all__ = ["copy_of", "taggers", "tiny"]
+__all__ = ["copy_of", "scorers", "taggers", "tiny"]

@@ -143,7 +143,7 @@ def test_a_graph_over_protobufs_limit_is_refused_with_advice(tiny: TinyModels, m
         def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
             raise ValueError("Message onnx.ModelProto exceeds maximum protobuf size of 2GB: 4000000000")
 
-    monkeypatch.setattr(_Graph, "model", lambda self, shape, *, relative: TooBig())
+    monkeypatch.setattr(_Graph, "model", lambda self, shape, weights: TooBig())
 
     with pytest.raises(ModelUnavailable, match=r"2 GiB .*; RUNTIME=torch serves it"):
         build(spec.shape, load_weights(spec), Arithmetic.FLOAT32)

@@ -54,7 +54,7 @@ def test_inputs(relative):
     """Only MPNet's graph takes distances, one for each pair of slots."""
     batch = pack(random_ids([3, 5], 100), length_multiple=8)
 
-    inputs = graph_inputs(batch, relative=relative)
+    inputs = graph_inputs(batch, {"relative"} if relative else ())
 
     assert relative == ("relative" in inputs)
     assert not relative or inputs["relative"].shape == (8, 8)

@@ -461,11 +461,41 @@ def test_several_models_live_in_one_file(workshop, select):
     assert ["openvino int8"] * 2 == workshop.loaded
 
 
+def test_a_model_of_the_same_shape_tries_the_winner_first(workshop, select):
+    """An adapter's merged weights, say: only whether it is faithful is open."""
+    _, first = select()
+    workshop.loaded.clear()
+    _, second = select(sha256="0" * 64)
+
+    assert ["openvino int8", "openvino fp32"] == workshop.loaded
+    assert (first.runtime, first.dtype, first.budget) == (second.runtime, second.dtype, second.budget)
+    assert "same shape" in second.why[0]
+
+
+def test_a_twin_that_is_not_faithful_here_is_measured_like_any(workshop, select):
+    """What serves one model well may spoil another."""
+    select()
+    workshop.has("openvino int8", 30_000.0, noise=9.0)
+    _, choice = select(sha256="0" * 64)
+
+    assert ("onnx", "int8") == (choice.runtime, choice.dtype)
+    assert len(choice.measured) == 5
+
+
+def test_another_shape_is_another_matter(workshop, select):
+    """Speed is the shape's."""
+    select()
+    workshop.loaded.clear()
+    select(sha256="0" * 64, shape=replace(spec_of("bundled").shape, layers=12))
+
+    assert len(workshop.loaded) == 5
+
+
 def edit(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the one entry of the file."""
+    """Change the entries of the file: the model's, and that of its shape."""
     content = json.loads(file.read_text())
-    [entry] = content["entries"].values()
-    change(entry)
+    for entry in content["entries"].values():
+        change(entry)
     file.write_text(json.dumps(content))
 
 

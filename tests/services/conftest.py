@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,15 +13,17 @@ from backend.batching.policy import QueueLimits
 from backend.cache.memory import MemoryCache
 from backend.cache.store import VectorCache
 from backend.cache.tiered import TieredCache
-from backend.services.catalog import Catalog
+from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embeddings import EmbeddingService
+from backend.services.inference import Inference
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 from tests.services.house import House, loaded_model
 from tests.tiny_models import copy_of, tiny
+from tests.tiny_scorers import scorers
 from tests.tiny_taggers import taggers
 
-__all__ = ["copy_of", "taggers", "tiny"]
+__all__ = ["copy_of", "scorers", "taggers", "tiny"]
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def build(clock: ManualClock) -> AsyncIterator[Callable[..., House]]:
-    """Make a house: ``build(engine, lanes=2, queue_tokens=100, spec={…}, clock=…)``."""
+    """Make a house: ``build(engine, lanes=2, queue_tokens=100, spec={…}, clock=…)``, ``build(model, others=[…])``."""
     houses: list[House] = []
 
     def make(
@@ -43,14 +45,17 @@ async def build(clock: ManualClock) -> AsyncIterator[Callable[..., House]]:
         cache: VectorCache | None = None,
         clock: Callable[[], float] = clock,
         spec: dict[str, Any] | None = None,
+        others: Sequence[LoadedModel] = (),
     ) -> House:
         telemetry = Telemetry()
-        catalog = Catalog(loaded_model(engine, **(spec or {})))
+        embedding = engine if isinstance(engine, LoadedModel) else loaded_model(engine, **(spec or {}))
+        catalog = Catalog(embedding, *others)
         batcher = Batcher(lanes, QueueLimits(queue_tokens), telemetry, clock=clock)
         batcher.start(asyncio.get_running_loop())
         kept = cache or TieredCache(MemoryCache(2**24), None, telemetry)
-        service = EmbeddingService(catalog, batcher, kept, telemetry)
-        houses.append(House(engine, service, batcher, kept, catalog, telemetry))
+        inference = Inference(batcher, kept, telemetry)
+        service = EmbeddingService(catalog, inference, kept, telemetry)
+        houses.append(House(embedding.engine, service, inference, batcher, kept, catalog, telemetry))
         return houses[-1]
 
     yield make
@@ -58,4 +63,4 @@ async def build(clock: ManualClock) -> AsyncIterator[Callable[..., House]]:
         if hasattr(house.engine, "gate"):
             house.engine.gate.set()
         await house.batcher.drain(0.0)
-        house.service.close()
+        house.inference.close()

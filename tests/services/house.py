@@ -14,6 +14,7 @@ from backend.cache.store import VectorCache
 from backend.models.selection import Choice
 from backend.services.catalog import Catalog, LoadedModel, names_of
 from backend.services.embeddings import EmbeddingService
+from backend.services.inference import Inference
 from backend.telemetry import Telemetry
 from tests.fakes import PATIENCE_S, EchoEngine, FailingEngine, GatedEngine
 from tests.tiny_models import placement, spec_of, tokenizer_of
@@ -69,6 +70,7 @@ class House:
 
     engine: Any
     service: EmbeddingService
+    inference: Inference
     batcher: Batcher
     cache: VectorCache
     catalog: Catalog
@@ -82,7 +84,7 @@ class House:
     @property
     def flights(self) -> int:
         """Seats not given back: what a leak would leave."""
-        return len(self.service._flights._jobs)
+        return len(self.inference._flights._jobs)
 
     def metric(self, name: str, **labels: str) -> float:
         """A metric's value now."""

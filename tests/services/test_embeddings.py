@@ -34,6 +34,7 @@ from tests.services.house import (
     GatedVectorEngine,
     House,
     VectorEngine,
+    loaded_model,
     vector_of,
 )
 from tests.tiny_models import encoder_of, reference_of, tokenizer_of
@@ -643,5 +644,124 @@ async def test_many_different_options_do_not_pile_up(build):
 async def test_closing_twice(build):
     """Letting go again does no harm."""
     house: House = build(VectorEngine())
-    house.service.close()
-    house.service.close()
+    house.inference.close()
+    house.inference.close()
+
+
+# Whole texts
+
+LONG = "la factura de marzo, número 12; " * 120  # some 1,200 tokens: more than four windows
+LONGER = "the total is due. " * 5_000  # 25,000 tokens: more windows than go at once
+
+
+def by_hand(text: str) -> np.ndarray:
+    """The mean of the windows' vectors as the fake engine gives them, by the tokens each answers for, at length one."""
+    windows = tokenizer_of("bundled").windows(text, 0).windows
+    weights = [window.own_stop - window.own_start for window in windows]
+    mean = np.average([vector_of(window.ids) for window in windows], axis=0, weights=weights)
+    return mean / np.linalg.norm(mean)
+
+
+async def test_a_text_that_fits_has_the_vector_of_embed(build):
+    """Bit for bit, and from its cache."""
+    house = build(VectorEngine())
+    plain = await house.service.embed(TEXTS)
+    house.engine.batches.clear()
+
+    whole = await house.service.embed_whole(TEXTS)
+
+    assert plain.vectors.tobytes() == whole.vectors.tobytes()
+    assert tuple(plain.tokens) == whole.tokens
+    assert [] == house.engine.batches
+
+
+@pytest.mark.parametrize("text", [LONG, LONGER, "de " * 300], ids=["windows", "many-windows", "short-in-characters"])
+async def test_a_long_text_is_the_mean_of_its_windows(build, text):
+    """Weighted, and of all of them; a text that turns out too long after it was tried is cut then."""
+    house = build(VectorEngine(budget=4096))
+
+    whole = await house.service.embed_whole([text])
+
+    windows = tokenizer_of("bundled").windows(text, 0)
+    np.testing.assert_allclose(whole.vectors[0], by_hand(text), atol=1e-6)
+    assert (windows.tokens,) == whole.tokens
+    assert len(windows.windows) > (64 if text is LONGER else 1)
+
+
+async def test_whole_texts_keep_their_order_and_equal_ones_are_read_once(build):
+    """Long, short, empty, repeated: each has what it has alone."""
+    house = build(VectorEngine(budget=4096))
+    texts = [LONG, "la factura", "", LONG, "de " * 300, "la factura", LONG + "x"]
+
+    together = await house.service.embed_whole(texts)
+    ran = len(house.computed)
+    alone = [(await house.service.embed_whole([text])) for text in texts]
+
+    np.testing.assert_array_equal(together.vectors, np.concatenate([one.vectors for one in alone]))
+    assert together.tokens == tuple(one.tokens[0] for one in alone)
+    assert ran == len(house.computed)  # everything was in the cache
+
+
+async def test_windows_of_many_texts_run_together(build):
+    """Thirty texts of two windows are not thirty requests one after the other."""
+    house = build(GatedVectorEngine(budget=100_000))
+    task = asyncio.create_task(house.service.embed_whole([f"{number} " + "de " * 600 for number in range(30)]))
+    await house.entered()
+    house.engine.gate.set()
+
+    await task
+
+    assert len(house.engine.batches) <= 4
+
+
+async def test_very_many_texts_are_run_in_parts(build, monkeypatch):
+    """More than a request may have, as a classifier's examples are: in order."""
+    monkeypatch.setattr("backend.services.embeddings._TEXTS_AT_ONCE", 3)
+    house = build(VectorEngine())
+    texts = [f"la factura {number}" for number in range(10)]
+
+    whole = await house.service.embed_whole(texts)
+
+    np.testing.assert_allclose(whole.vectors, np.stack([expected(text) for text in texts]), rtol=1e-6)
+
+
+async def test_one_model_reads_a_whole_request(build):
+    """Another that takes its place meanwhile is for the next one: their vectors never meet."""
+    house = build(GatedVectorEngine(budget=300))
+    old = house.catalog.embedding()
+    task = asyncio.create_task(house.service.embed_whole(["la factura", LONG, "de " * 300]))
+    await house.entered()
+    house.catalog.replace(loaded_model(VectorEngine(), sha256="another"))
+    house.engine.gate.set()
+
+    whole = await task
+
+    assert whole.model is old
+    np.testing.assert_allclose(whole.vectors[1], by_hand(LONG), atol=1e-6)
+    assert (await house.service.embed_whole(["la"])).model is not old
+
+
+async def test_usage_of_whole_texts_is_their_callers_to_count(build):
+    """Windows are nobody's inputs."""
+    house = build(VectorEngine(budget=4096))
+
+    await house.service.embed_whole([LONG, "la"])
+
+    assert (0.0, 0.0) == (house.metric("inputs_total", task="embeddings"), house.metric("truncated_total"))
+
+
+async def test_whole_texts_have_their_callers_urgency(build, clock):
+    """Priority and deadline reach every job, windows' too."""
+    house = build(GatedVectorEngine(budget=300))
+    submitted = list[tuple[Priority, float]]()
+    submit = house.batcher.submit
+
+    def spied(*arguments, **options):
+        submitted.append((options["priority"], options["deadline_s"]))
+        return submit(*arguments, **options)
+
+    house.batcher.submit = spied  # type: ignore[method-assign]
+    house.engine.gate.set()
+    await house.service.embed_whole([LONG, "la"], priority=Priority.BULK, deadline_s=clock() + 9)
+
+    assert [(Priority.BULK, clock() + 9)] * 2 == submitted

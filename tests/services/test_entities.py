@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,27 @@ from tokenizers import Tokenizer
 from backend.batching.batcher import Batcher
 from backend.batching.job import Priority
 from backend.batching.policy import QueueLimits
+from backend.cache.keys import CacheNamespace
+from backend.cache.memory import MemoryCache
+from backend.cache.store import NullCache, VectorCache
+from backend.cache.tiered import TieredCache
+from backend.documents.entities import MODEL, PATTERN
+from backend.documents.merge import merge
+from backend.documents.patterns import PATTERN_TYPES, find_patterns
 from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotFound, TooLarge, UnknownModel
 from backend.ml.encoding import EncoderEngine
 from backend.ml.ner import TASK, Labelled
 from backend.models.residence import Pinned
+from backend.models.spec import TokenTypes
+from backend.models.spelling import word_spellings
 from backend.models.token_head import read_token_head
 from backend.models.tokens import TextTokenizer
+from backend.models.words import word_places
 from backend.services.entities import EntityService, FoundIn, NoEntityModel
+from backend.services.inference import Inference
 from backend.telemetry import Telemetry
 from tests.fakes import PATIENCE_S, EchoEngine, FailingEngine, GatedEngine, ManualClock
+from tests.services.loaded import Watched
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, LABELS, TinyTaggers, reference_entities
 
@@ -44,6 +58,9 @@ class Served:
     name: str = "tiny/ner"
     names: tuple[str, ...] = ("tiny/ner", "ner")
 
+    def namespace(self, *parameters: str) -> CacheNamespace:
+        return CacheNamespace(self.name, *parameters)
+
 
 @dataclass
 class House:
@@ -53,6 +70,7 @@ class House:
     batcher: Batcher
     telemetry: Telemetry
     service: EntityService | None = None
+    inference: Inference | None = None
 
     def ner(self) -> Served | None:
         return self.served
@@ -62,7 +80,7 @@ class House:
 
     async def find(self, texts: Sequence[str], **asked: Any) -> Sequence[FoundIn]:
         assert self.service is not None
-        return (await self.service.find(texts, **asked)).rows
+        return (await self.service.find(texts, **{"sources": ("model",), **asked})).rows
 
 
 Build = Callable[..., House]
@@ -73,12 +91,15 @@ async def build() -> AsyncIterator[Build]:
     """``build(served)``: the service on two lanes."""
     houses: list[House] = []
 
-    def make(served: Served | None, *, queue_tokens: int = 200_000, clock: Any = None) -> House:
+    def make(
+        served: Served | None, *, queue_tokens: int = 200_000, clock: Any = None, cache: VectorCache | None = None
+    ) -> House:
         telemetry = Telemetry()
         batcher = Batcher(2, QueueLimits(queue_tokens), telemetry, **({"clock": clock} if clock else {}))
         batcher.start(asyncio.get_running_loop())
         house = House(served, batcher, telemetry)
-        house.service = EntityService(house, batcher, telemetry)
+        house.inference = Inference(batcher, cache or NullCache(), telemetry)
+        house.service = EntityService(house, house.inference, telemetry)
         houses.append(house)
         return house
 
@@ -87,8 +108,8 @@ async def build() -> AsyncIterator[Build]:
         if house.served is not None and hasattr(house.served.engine, "gate"):
             house.served.engine.gate.set()
         await house.batcher.drain(0.0)
-        assert house.service is not None
-        house.service.close()
+        assert house.inference is not None
+        house.inference.close()
 
 
 def served(folder: Path, runtime: str = "onnx", labels: tuple[str, ...] = LABELS) -> Served:
@@ -289,7 +310,8 @@ async def test_types_and_scores_filter(taggers: TinyTaggers, build: Build):
 
 async def test_a_type_the_model_does_not_know_is_refused(taggers: TinyTaggers, build: Build):
     """A misspelt wish never becomes an empty answer."""
-    with pytest.raises(InvalidField, match=r"types: 'PERSON' is not one of this model's entity types \(LOC, ORG, PER"):
+    known = r"types: 'PERSON' is not one of the entity types here \(BIC, .*LOC, .*ORG, PER"
+    with pytest.raises(InvalidField, match=known):
         await build(served(taggers.folder("bert"))).find(["la"], types=["PER", "PERSON"])
 
 
@@ -382,3 +404,184 @@ async def test_a_caller_that_leaves_gives_its_jobs_up(build: Build):
         await task
 
     assert not any(job.waiters for job in jobs)
+
+
+# Model and patterns
+
+
+INVOICE = (
+    "Factura n.º 2024-017 de Aceros del Norte S.A., CIF A58818501, a Juan Pérez: 1.284,50 € el 3 de marzo de 2024, "
+    "IBAN ES9121000418450200051332, ana@example.com. the la de zürich total. 12/13/2024"
+)
+BOTH = (MODEL, PATTERN)
+
+
+def kept() -> VectorCache:
+    return TieredCache(MemoryCache(2**24), None, Telemetry())
+
+
+async def test_both_sources_are_merged_into_one_list(taggers: TinyTaggers, build: Build):
+    """As documents.merge has it: in order, without overlaps, and what gave way is told with its reason."""
+    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
+    [by_model] = await house.find([INVOICE])
+
+    [row] = await house.find([INVOICE], sources=BOTH)
+
+    merged = merge([*by_model.entities, *find_patterns(INVOICE)])
+    assert (tuple(merged.kept), tuple(merged.lost)) == (row.entities, row.lost)
+    assert {MODEL, PATTERN} == {one.source for one in row.entities}
+    assert all(one.end <= other.start for one, other in pairwise(row.entities))
+    assert row.lost
+    assert all(one.why and one.to in row.entities for one in row.lost)
+    assert () == by_model.lost
+
+
+async def test_sources_pick_who_is_asked(taggers: TinyTaggers, build: Build):
+    """Patterns alone leave the model and its tokens out; unset means both."""
+    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
+    assert house.service is not None
+
+    patterns = await house.service.find([INVOICE], sources=[PATTERN])
+    model = await house.service.find([INVOICE], sources=[MODEL])
+    both, unset = await house.service.find([INVOICE], sources=BOTH), await house.service.find([INVOICE])
+
+    assert tuple(find_patterns(INVOICE)) == patterns.rows[0].entities
+    assert ("patterns", 0, 1.0) == (patterns.model, patterns.tokens, patterns.rows[0].coverage)
+    assert {MODEL} == {one.source for one in model.rows[0].entities}
+    assert both.rows == unset.rows
+    assert (model.tokens, "tiny/ner") == (both.tokens, both.model)
+
+
+@pytest.mark.parametrize("sources", [None, (PATTERN,)])
+async def test_patterns_need_no_model(build: Build, sources):
+    """Where none is loaded they answer alone; names of types are then theirs."""
+    house = build(None)
+
+    [row] = await house.find([INVOICE], sources=sources)
+
+    assert {"CIF", "MONEY", "DATE", "IBAN", "EMAIL"} <= {one.type for one in row.entities}
+    with pytest.raises(InvalidField, match="'PER' is not one of the entity types here"):
+        await house.find([INVOICE], sources=sources, types=["PER"])
+
+
+@pytest.mark.parametrize("sources", [(MODEL,), BOTH])
+async def test_a_model_that_is_asked_for_must_be_there(build: Build, sources):
+    """An explicit wish is never ignored."""
+    with pytest.raises(NoEntityModel, match="or ask for sources: \\['pattern'\\]"):
+        await build(None).find([INVOICE], sources=sources)
+
+
+@pytest.mark.parametrize(
+    ("sources", "types"),
+    [
+        *[((PATTERN,), types) for types in (["MONEY"], ["DATE", "CIF"], [], PATTERN_TYPES)],
+        *[(sources, ["PER", "ORG"]) for sources in ((MODEL,), BOTH)],
+        *[(BOTH, types) for types in (["MONEY"], ["LOC", "DATE", "CIF"], [], PATTERN_TYPES)],
+    ],
+)
+async def test_fewer_types_never_show_more(taggers: TinyTaggers, build: Build, sources, types):
+    """Asking for some is asking for all and looking at some: what lost to another stays lost."""
+    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
+    [everything] = await house.find([INVOICE], sources=sources)
+
+    [some] = await house.find([INVOICE], sources=sources, types=types)
+
+    assert tuple(one for one in everything.entities if one.type in types) == some.entities
+    assert set(some.lost) <= set(everything.lost)
+
+
+@pytest.mark.parametrize("least", [0.0, 0.3, 0.6, 0.95, 1.0])
+async def test_a_score_that_is_too_low_takes_nobodys_place(taggers: TinyTaggers, build: Build, least):
+    """As if it had not been found."""
+    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
+    [by_model] = await house.find([INVOICE])
+
+    [row] = await house.find([INVOICE], sources=BOTH, min_score=least)
+
+    sure = [one for one in (*by_model.entities, *find_patterns(INVOICE)) if one.score >= least]
+    assert merge(sure).kept == list(row.entities)
+    assert all(one.score >= least for one in row.entities)
+
+
+@pytest.mark.parametrize(("characters", "inline"), [(100, True), (3_000, False)])
+async def test_patterns_are_searched_off_the_loop(build: Build, monkeypatch, characters, inline):
+    """A page takes them some milliseconds."""
+    threads = list[bool]()
+
+    def spied(text: str) -> list[Any]:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return find_patterns(text)
+
+    monkeypatch.setattr("backend.services.entities.find_patterns", spied)
+    await build(None).find(["1.284,50 € " * (characters // 11)], sources=None)
+
+    assert [inline] == threads
+
+
+# Cache
+
+
+async def test_a_second_look_reaches_no_lane(taggers: TinyTaggers, build: Build):
+    """Hits equal misses, long texts' windows too; a new text among them is all that runs."""
+    engine = Watched(served(taggers.folder("bert")).engine)
+    model = replace(served(taggers.folder("bert")), engine=engine)
+    house = build(model, cache=kept())
+    texts = [INVOICE, "la " * 400, "", SPACED]
+
+    miss = await house.find(texts, sources=BOTH)
+    ran = engine.jobs
+    hit = await house.find(texts, sources=BOTH)
+    assert ran == engine.jobs
+    assert ran > 4
+    mixed = await house.find(["la factura nueva", *texts], sources=BOTH, types=["PER"], min_score=0.5)
+
+    assert miss == hit
+    assert ran + 1 == engine.jobs
+    assert [row.tokens for row in miss] == [row.tokens for row in mixed[1:]]
+
+
+async def test_windows_shared_by_texts_run_once(taggers: TinyTaggers, build: Build):
+    """Without a cache too: two copies of a page that differ in its last words have most windows in common."""
+    engine = Watched(served(taggers.folder("bert", blind=True)).engine)
+    house = build(replace(served(taggers.folder("bert")), engine=engine))
+
+    rows = await house.find(["la " * 600, "la " * 600 + " "])
+
+    assert rows[0].entities == rows[1].entities
+    assert engine.jobs < sum(row.tokens for row in rows) / 64 / 2 + 1
+
+
+# Models that look at how a word is written
+
+
+class SpelledEngine(EchoEngine):
+    """Labels a token by its type alone: B-PER where the word was written with a capital."""
+
+    def finish(self, output: Any) -> Sequence[Any]:
+        """(tokens, labels) a payload of ids over types."""
+        rows = np.eye(len(LABELS), dtype=np.float32)
+        plain = word_spellings("de", word_places("de"))[0]
+        return [
+            np.stack([rows[LABELS.index("B-PER") if kind not in (0, plain) else 0] for kind in types])
+            for _, types in super().finish(output)
+        ]
+
+
+async def test_the_spelling_of_words_reaches_the_model_and_the_key(build: Build):
+    """Ids of an uncased vocabulary are equal for "Factura" and "factura"; what the model and the cache see is not."""
+    bundled = spec_of("bundled")
+    tokenizer = TextTokenizer(
+        bundled.folder / "tokenizer.json",
+        max_tokens=32,
+        vocabulary_size=bundled.shape.vocabulary_size,
+        token_types=TokenTypes.SPELLING,
+    )
+    engine = SpelledEngine(budget=512)
+    house = build(Served(tokenizer, engine), cache=kept())
+
+    rows = await house.find(["la factura de marta", "la factura de Marta", "la factura " * 40 + "de Marta"])
+
+    assert [[], ["Marta"], ["Marta"]] == [[one.text for one in row.entities] for row in rows]
+    payloads = [payload for batch in engine.batches for payload in batch]
+    assert {(2, True)} == {(payload.ndim, len(payload) == 2) for payload in payloads}
+    np.testing.assert_array_equal(payloads[0][0], payloads[1][0])

@@ -232,7 +232,7 @@ async def test_an_idle_model_is_not_called_back_by_a_probe(health, clock):
     """Unloaded is ready: the next request loads it. A probe every few seconds must not."""
     service, house = health(VectorEngine())
     resident = Resident(VectorEngine(), VectorEngine, name="m")
-    house.catalog._embedding = replace(house.catalog.embedding(), residents=(resident,))
+    house.catalog.replace(replace(house.catalog.embedding(), residents=(resident,)))
     clock.advance(10 * FRESH_S)
     resident.unload()
 
@@ -240,3 +240,28 @@ async def test_an_idle_model_is_not_called_back_by_a_probe(health, clock):
     assert not house.computed
     assert not resident.is_loaded
     assert not service.report()["models"][0]["is_loaded"]
+
+
+async def test_the_metric_says_what_is_known(health, clock):
+    """1 from the start, 0 after a canary that failed, 1 again once a batch succeeds; it never asks the device."""
+    service, house = health(FailingVectorEngine(poison=None))
+    assert service.known_ready()
+    assert not house.computed
+
+    assert not (await service.ready()).ready
+    assert not service.known_ready()
+
+    house.engine.error, house.engine.stage = RuntimeError("mended"), "never"
+    clock.advance(1.0)
+    await house.service.embed(["la factura"])
+    clock.advance(1.0)
+    assert service.known_ready()
+
+
+async def test_the_metric_falls_with_the_device(health):
+    """Nobody has to probe for it."""
+    service, house = health(FailingVectorEngine(poison=None, error=DeviceLost("the card has gone")))
+    with pytest.raises(DeviceLost):
+        await house.service.embed(["la factura"])
+
+    assert not service.known_ready()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
 
-from backend.training.card import Card, DataSource, data_source, text_of, versions, write_card
+from backend.training.card import Card, DataSource, data_source, stated_licence, text_of, versions, write_card
 from backend.training.metrics import ClassScore, Report
 from backend.training.records import TrainingConfig
 
@@ -53,6 +54,17 @@ def test_a_card_says_everything(tmp_path: Path):
         f"| torch | {versions()['torch']} |",
     ):
         assert said in text
+
+
+def test_sets_stand_beside_one_another():
+    """Each measure of each set, and each class it has; one set alone is the table above it already."""
+    other = Report(scores={"accuracy": 0.5}, per_class=(ClassScore("form", 1.0, 1.0, 1.0, 2),))
+    text = text_of(replace(CARD, by_set={"en_dev": REPORT, "es_dev": other}))
+
+    assert "| set | accuracy | macro_f1 | F1 invoice | F1 form |" in text
+    assert "| en_dev | 0.8750 | 0.6667 | 0.6667 | - |" in text
+    assert "| es_dev | 0.5000 | - | - | 1.0000 |" in text
+    assert "Scores of each set" not in text_of(replace(CARD, by_set={"en_dev": REPORT}))
 
 
 def test_the_hub_reads_the_front_matter(tmp_path: Path):
@@ -128,6 +140,24 @@ def test_licence_and_source_come_from_the_data(tmp_path: Path, inside: str):
         found = data_source(path, role="training", examples=3)
         assert ("CC-BY-4.0", "some archive", 3) == (found.licence, found.source, found.examples)
         assert path.name == found.name
+
+
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        pytest.param("---\nlanguage: en\nlicense: apache-2.0\n---\n# A model\n", "apache-2.0", id="stated"),
+        pytest.param("---\nlanguage: en\n---\nlicense: mit\n", "", id="beside-the-front-matter"),
+        pytest.param("# A model\n", "", id="no-front-matter"),
+        pytest.param("---\n: [\n---\n", "", id="broken"),
+        pytest.param(None, "", id="no-card"),
+    ],
+)
+def test_the_licence_of_a_base(tmp_path: Path, card: str | None, expected: str):
+    """From the card in its folder, and nowhere else."""
+    if card is not None:
+        (tmp_path / "README.md").write_text(card, encoding="utf-8")
+
+    assert expected == stated_licence(tmp_path)
 
 
 def test_data_without_a_source(tmp_path: Path):

@@ -135,6 +135,21 @@ def test_plan(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureF
     assert before == sorted(tmp_path.iterdir())
 
 
+def test_several_sets(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """ner learns from all of them, with its own settings, and publishes an adapter; other tasks take one."""
+    base, output = str(tiny.folder("bert")), tmp_path / "out"
+    both = ["--data", str(entities), str(entities), "--base", base, "--output", str(output), *SMALL]
+    adapter = ["--lora-rank", "2", "--head-learning-rate", "1e-2", "--recased", "0.5", "--publish-as", "adapter"]
+    code = main(["ner", *both, *adapter, "--relabel", "ORG=FIRM", "--types", "FIRM"])
+    labels = json.loads((output / "config.json").read_text(encoding="utf-8"))["id2label"]
+
+    assert DONE == code
+    assert ["O", "B-FIRM", "I-FIRM"] == list(labels.values())
+    assert (output / "adapter_model.safetensors").is_file()
+    assert WRONG == main(["embeddings", *both[: -len(SMALL)], *SMALL, "--output", str(tmp_path / "other")])
+    assert "only ner takes several" in capsys.readouterr().err
+
+
 def test_few_texts(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A head on frozen vectors by itself; a whole encoder when it is asked for."""
     data = tmp_path / "texts.tsv"

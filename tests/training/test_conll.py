@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.errors import BadData
-from backend.training.conll import Sentence, as_text, bio_labels, check_types, keep_types, read_conll
+from backend.training.conll import Sentence, as_text, bio_labels, check_types, keep_types, read_conll, rename_types
 
 TWO = "La\tO\nSra.\tB-PER\nVega\tI-PER\n\nBilbao\tB-LOC\n"
 
@@ -126,6 +126,14 @@ def test_labels_and_kinds(tmp_path):
     assert [("B-PER", "O", "O"), ("O",)] == [one.tags for one in keep_types(sentences, ["PER"])]
     with pytest.raises(BadData, match="no entity in 2 sentences"):
         bio_labels(keep_types(sentences, ["MISC"]))
+
+
+def test_kinds_of_other_names(tmp_path):
+    """What two sets call differently becomes one; the rest stays."""
+    sentences = read_conll(write(tmp_path, "a\tB-GROUP\nb\tI-GROUP\nc\tO\n\nd\tB-LOC\n"))
+
+    renamed = rename_types(sentences, {"GROUP": "ORG", "NONE": "LOC"})
+    assert [("B-ORG", "I-ORG", "O"), ("B-LOC",)] == [one.tags for one in renamed]
 
 
 def test_an_unknown_kind_at_evaluation(tmp_path):

@@ -104,3 +104,13 @@ def test_wrong_usage(said: list[str], capsys: pytest.CaptureFixture[str]):
         made(*said)
 
     assert "error" in capsys.readouterr().err
+
+
+def test_kinds_of_other_names():
+    """Pairs with commas between; anything else is wrong usage."""
+    options = parser().parse_args([*BASE, "--relabel", "PER_LEGAL=PER,GROUP=ORG"])
+
+    assert {"PER_LEGAL": "PER", "GROUP": "ORG"} == options.relabel
+    for wrong in ("PER", "A=B=C", "=PER"):
+        with pytest.raises(SystemExit, match="2"):
+            parser().parse_args([*BASE, "--relabel", wrong])

@@ -9,22 +9,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import log_softmax
 from scipy.stats import pearsonr, spearmanr
 from sklearn import metrics as sklearn
 from sklearn.exceptions import UndefinedMetricWarning
 
 from backend.errors import BadData
+from backend.models.calibration import softmax
 from backend.training.metrics import (
     classification_scores,
     correlation_scores,
     entity_scores,
     expected_calibration_error,
-    fit_temperature,
     multi_label_scores,
     rank,
     retrieval_scores,
-    softmax,
 )
 
 LABELS = ("invoice", "letter", "form", "contract")
@@ -306,52 +304,3 @@ def test_calibration_error_as_defined():
 def test_a_certain_and_right_model_is_calibrated():
     """Confidence 1 belongs to the last bin."""
     assert 0.0 == expected_calibration_error(np.eye(3), np.arange(3))
-
-
-def test_temperature_is_found_again():
-    """Logits made four times too large are divided by about four; accuracy stays, log loss falls."""
-    random = np.random.default_rng(4)
-    true = random.normal(scale=1.5, size=(4000, 3))
-    targets = np.array([random.choice(3, p=row) for row in softmax(true)])
-
-    fitted = fit_temperature(4 * true, targets)
-
-    assert pytest.approx(4.0, rel=0.06) == fitted.value
-    before = classification_scores(4 * true, targets, LABELS[:3]).scores
-    after = classification_scores(4 * true / fitted.value, targets, LABELS[:3]).scores
-    assert before["accuracy"] == after["accuracy"]
-    assert after["log_loss"] < before["log_loss"]
-    assert after["ece"] < 0.05 < before["ece"]
-
-
-def test_temperature_is_the_minimum():
-    """No temperature nearby has a lower log loss."""
-    logits, targets = drawn(300, seed=5)
-
-    best = fit_temperature(logits, targets).value
-
-    def loss(temperature: float) -> float:
-        return float(-log_softmax(logits / temperature, axis=1)[np.arange(300), targets].mean())
-
-    assert all(loss(best) <= loss(best * factor) for factor in (0.9, 0.99, 1.01, 1.1))
-
-
-@pytest.mark.parametrize(
-    ("logits", "targets", "why"),
-    [
-        pytest.param(np.zeros((0, 2)), [], "no evaluation examples", id="none"),
-        pytest.param(np.eye(2), [0, 1], "all 2 evaluation examples are right", id="all-right"),
-        pytest.param(np.array([[np.nan, 0.0]]), [0], "not finite", id="broken"),
-    ],
-)
-def test_no_temperature_can_be_fitted(logits, targets, why):
-    """Then it is 1, with the reason: an endless confidence would be invented."""
-    fitted = fit_temperature(logits, np.array(targets, dtype=int))
-
-    assert 1.0 == fitted.value
-    assert why in fitted.why
-
-
-def test_a_model_that_is_worse_than_chance_is_flattened_within_bounds():
-    """Its best temperature is endless; 20 is where it stops."""
-    assert pytest.approx(20.0) == fit_temperature(np.eye(2), np.array([1, 0])).value

@@ -10,42 +10,18 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, pipelin
 
 from backend.errors import BadData, ModelUnavailable
 from backend.models.store import resolve
-from backend.training.conll import Sentence, as_text, read_conll
+from backend.training.conll import as_text, read_conll
 from backend.training.loop import train
 from backend.training.losses import IGNORED
 from backend.training.records import TrainingConfig
-from backend.training.tasks.ner import first_pieces, prepare, sentence_rows
+from backend.training.tasks.ner import NerOptions, prepare
+from backend.training.tasks.ner_rows import first_pieces, sentence_rows
 from backend.training.tasks.pretrained import read_tokenizer
 from tests.tiny_models import FAMILIES, MAX_TOKENS, copy_of, tiny
 from tests.training.learning import assert_cuts_agree, learn, one_thread
+from tests.training.tagged import CONFIG, LABELS, SENTENCES, conll, sentence
 
 __all__ = ["copy_of", "one_thread", "tiny"]
-
-CONFIG = TrainingConfig(batch_size=16)
-LABELS = ("O", "B-DOC", "I-DOC", "B-SUM", "I-SUM")
-
-
-def conll(folder, *sentences: str, name: str = "train.conll"):
-    """Sentences as "the/O invoice/B-DOC"."""
-    blocks = ["\n".join(token.replace("/", "\t") for token in one.split()) for one in sentences]
-    file = folder / name
-    file.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
-    return file
-
-
-SENTENCES = [
-    f"{article}/O {document}/B-DOC {number}/I-DOC is/O {verb}/O {total}/B-SUM euros/I-SUM"
-    for article in ("the", "la")
-    for document in ("invoice", "factura")
-    for number in ("12", "7", "403")
-    for verb in ("due", "total", "de")
-    for total in ("5", "68")
-]
-
-
-def sentence(*words: str, tags: str = "") -> Sentence:
-    given = tuple(tags.split()) or ("O",) * len(words)
-    return Sentence(words, given, "here:1")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -124,7 +100,7 @@ def test_it_learns_and_others_load_it(tiny, tmp_path, family, lora_rank):
     assert list(LABELS) == [model.config.id2label[number] for number in range(len(LABELS))]
     batch = task.collate([0, 1])
     with torch.no_grad():
-        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        inputs = {name: one for name, one in batch.items() if name not in ("labels", "weight")}
         torch.testing.assert_close(model(**inputs).logits, task.model(**inputs).logits, atol=1e-4, rtol=1e-4)
 
 
@@ -195,7 +171,7 @@ def test_types_to_learn_and_to_score(tiny, tmp_path):
     train = conll(tmp_path, *SENTENCES)
     dev = conll(tmp_path, "la/B-LAW factura/B-DOC", name="dev.conll")
 
-    task = prepare(train, resolve(str(tiny.folder("bert"))), CONFIG, evaluation=dev, types=["DOC"])
+    task = prepare(train, resolve(str(tiny.folder("bert"))), CONFIG, evaluation=dev, options=NerOptions(types=["DOC"]))
 
     assert ("O", "B-DOC", "I-DOC") == task.labels
 

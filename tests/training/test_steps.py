@@ -9,11 +9,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
 
 from backend.errors import BadSettings, DoesNotFit, TrainingFailed
 from backend.training.loop import train
+from backend.training.lora import add_lora
 from backend.training.numerics import Numerics
 from backend.training.optimizers import make_optimizer, parameter_groups
 from backend.training.ranks import join
@@ -21,7 +23,10 @@ from backend.training.readying import ReadyModel
 from backend.training.records import LossPart, MixedPrecisionConfig, TrainingConfig
 from backend.training.sampling import micro_batches
 from backend.training.steps import Gathered, NoFaults, Stepper, Update
+from tests.tiny_models import tiny
 from tests.toy_training import Faults, ToyTask, difference, one_thread, plain_config, same_bits, weights_of  # noqa: F401  # a fixture
+
+__all__ = ["tiny"]
 
 CPU = torch.device("cpu")
 
@@ -237,6 +242,22 @@ def test_decay_spares_biases_and_norms() -> None:
 
     assert ([0.1], [(4, 4)]) == ([decayed["weight_decay"]], [tuple(one.shape) for one in decayed["params"]])
     assert (0.0, 3) == (plain["weight_decay"], len(plain["params"]))
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_head_has_a_rate_of_its_own(tiny, lora: bool) -> None:
+    """What stands beside the encoder, and nothing else; unsaid, there are no groups for it."""
+    model = transformers.AutoModelForTokenClassification.from_pretrained(tiny.plain("bert"), num_labels=5)
+    model = add_lora(model, 2, also=["token_type_embeddings"]) if lora else model
+    names = {id(one): name for name, one in model.named_parameters()}
+
+    groups = parameter_groups(model, 0.1, 0.5)
+    apart = [[names[id(one)] for one in group["params"]] for group in groups if group.get("lr") == 0.5]
+    assert [["weight"], ["bias"]] == [[name.rpartition(".")[2] for name in group] for group in apart]
+    assert all("classifier" in name for group in apart for name in group)
+    count = sum(one.requires_grad for one in model.parameters())
+    assert count == sum(len(group["params"]) for group in groups)
+    assert not any("lr" in group for group in parameter_groups(model, 0.1))
 
 
 def test_nothing_to_train_is_refused() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answer_schemas import ModelCard
 from backend.api.answers import json_answer
 from backend.api.body import read_json
 from backend.api.deps import services_of
 from backend.api.routes.models import CARD_EXAMPLE, card
 from backend.api.routes.plain import post
-from backend.api.schemas import LoadModelRequest
+from backend.api.schemas.answers import ModelCard
+from backend.api.schemas.vectors import LoadModelRequest
 from backend.errors import Unauthorized
 
 

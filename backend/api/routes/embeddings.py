@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answer_schemas import EmbeddingsAnswer
 from backend.api.answers import openai_embeddings
+from backend.api.asking import ask_timed
 from backend.api.body import read_json
-from backend.api.deps import exchange_of, services_of, time_limit_s
+from backend.api.deps import services_of
 from backend.api.routes.plain import post
-from backend.api.schemas import EmbeddingsRequest, check_limits
-from backend.api.watch import while_wanted
+from backend.api.schemas.answers import EmbeddingsAnswer
+from backend.api.schemas.checks import check_limits
+from backend.api.schemas.vectors import EmbeddingsRequest
 from backend.services.embedded import Embedded, EmbedOptions
 
 
@@ -39,11 +40,7 @@ async def embed(
     """
     services = services_of(request)
     check_limits(inputs, services.limits, param)
-    limit_s = time_limit_s(request, services.limits)
-    work = services.embeddings.embed(inputs, options, model=model, deadline_s=time.monotonic() + limit_s)
-    embedded = await while_wanted(work, request.receive, limit_s)
-    exchange_of(request).timing = embedded.timing
-    return embedded
+    return await ask_timed(request, partial(services.embeddings.embed, inputs, options, model=model))
 
 
 ROUTES = (

@@ -1,100 +1,111 @@
-"""``POST /v1/entities``: the names in texts."""
+"""``POST /v1/entities``: the names, numbers and dates in texts."""
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answer_schemas import EntitiesAnswer
 from backend.api.answers import json_answer
+from backend.api.asking import ask_timed
 from backend.api.body import read_json
-from backend.api.deps import exchange_of, services_of, time_limit_s
+from backend.api.deps import services_of
 from backend.api.routes.plain import post
-from backend.api.schemas import EntitiesRequest, check_limits
-from backend.api.watch import while_wanted
-from backend.services.entities import Entity, Found, FoundIn
-
-_SOURCE = "model"
+from backend.api.schemas.checks import check_limits
+from backend.api.schemas.text_answers import EntitiesAnswer
+from backend.api.schemas.texts import EntitiesRequest
+from backend.api.text_answers import entity, lost, usage
+from backend.services.entities import Found, FoundIn
 
 
 async def find_entities(request: Request) -> Response:
-    """Names in texts of any length, with their places.
+    """Names, numbers and dates in texts of any length, with their places.
 
-    `start` and `end` count Unicode code points of the text as it was sent. Long texts are read in overlapping windows;
-    nothing is cut. Order is kept; equal texts are read once.
+    `start` and `end` count Unicode code points of the text as it was sent. Names (PER, ORG, LOC) come from a model;
+    accounts, tax numbers, dates, amounts and addresses from patterns, with their normalised `value` and whether their
+    checksum is right. Where two overlap one is kept; `explain` tells which gave way and why. Long texts are read in
+    overlapping windows; nothing is cut. Order is kept; equal texts are read once.
     """
     services = services_of(request)
     asked = await read_json(request, EntitiesRequest, services.limits)
     check_limits(asked.input, services.limits, "input")
-    limit_s = time_limit_s(request, services.limits)
-    work = services.entities.find(
-        asked.input,
-        types=asked.types,
-        min_score=asked.min_score,
-        model=asked.model,
-        deadline_s=time.monotonic() + limit_s,
+    found = await ask_timed(
+        request,
+        partial(
+            services.entities.find,
+            asked.input,
+            types=asked.types,
+            min_score=asked.min_score,
+            sources=asked.sources,
+            model=asked.model,
+        ),
     )
-    found = await while_wanted(work, request.receive, limit_s)
-    exchange_of(request).timing = found.timing
-    return json_answer(_answer(found))
+    return json_answer(_answer(found, explain=bool(asked.explain)))
 
 
-def _answer(found: Found) -> dict[str, Any]:
+def _answer(found: Found, *, explain: bool) -> dict[str, Any]:
     return {
         "object": "list",
-        "data": [_item(index, row) for index, row in enumerate(found.rows)],
+        "data": [_item(index, row, explain=explain) for index, row in enumerate(found.rows)],
         "model": found.model,
-        "usage": {"prompt_tokens": found.tokens, "total_tokens": found.tokens},
+        "usage": usage(found.tokens),
     }
 
 
-def _item(index: int, row: FoundIn) -> dict[str, Any]:
-    return {"index": index, "entities": [_entity(one) for one in row.entities], "coverage": row.coverage}
+def _item(index: int, row: FoundIn, *, explain: bool) -> dict[str, Any]:
+    item = {"index": index, "entities": [entity(one) for one in row.entities], "coverage": row.coverage}
+    return {**item, "lost": [lost(one) for one in row.lost]} if explain else item
 
 
-def _entity(one: Entity) -> dict[str, Any]:
-    place = {"start": one.start, "end": one.end}
-    return {"type": one.type, "text": one.text, **place, "score": one.score, "source": _SOURCE}
-
-
+ENTITY_EXAMPLES = (
+    {
+        "type": "ORG",
+        "text": "Aceros del Norte, S.A.",
+        "start": 11,
+        "end": 33,
+        "score": 0.9412,
+        "source": "model",
+        "value": None,
+        "valid": None,
+    },
+    {
+        "type": "MONEY",
+        "text": "1.284,50 €",
+        "start": 49,
+        "end": 59,
+        "score": 0.95,
+        "source": "pattern",
+        "value": "1284.50 EUR",
+        "valid": None,
+    },
+)
 ROUTES = (
     post(
         "/v1/entities",
         find_entities,
-        tag="FinancIA",
+        tag="texts",
         request=EntitiesRequest,
         examples={
-            "one text": {"input": "Factura de Aceros del Norte, S.A., a Juan Pérez, Bilbao."},
+            "one text": {"input": "Factura de Aceros del Norte, S.A., a Juan Pérez: 1.284,50 €."},
             "people and organisations only, sure ones": {
                 "input": ["Acme Ltd hired Jane Doe.", "Sin nombres."],
                 "types": ["ORG", "PER"],
                 "min_score": 0.8,
             },
+            "patterns only, with what gave way": {
+                "input": "IBAN ES91 2100 0418 4502 0005 1332, vence el 31/03/2026.",
+                "sources": ["pattern"],
+                "explain": True,
+            },
         },
         schema=EntitiesAnswer,
         example={
             "object": "list",
-            "data": [
-                {
-                    "index": 0,
-                    "entities": [
-                        {
-                            "type": "PER",
-                            "text": "Juan Pérez",
-                            "start": 37,
-                            "end": 47,
-                            "score": 0.9871,
-                            "source": "model",
-                        }
-                    ],
-                    "coverage": 1.0,
-                }
-            ],
+            "data": [{"index": 0, "entities": list(ENTITY_EXAMPLES), "coverage": 1.0}],
             "model": "ner-es-en",
-            "usage": {"prompt_tokens": 21, "total_tokens": 21},
+            "usage": {"prompt_tokens": 26, "total_tokens": 26},
         },
     ),
 )

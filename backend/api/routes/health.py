@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answer_schemas import Live, Ready
 from backend.api.answers import json_answer
 from backend.api.deps import exchange_of, services_of
 from backend.api.problems import Problem, answer
 from backend.api.routes.plain import get
+from backend.api.schemas.answers import Live, Ready
 from backend.errors import Unavailable
 
 _DRAINING = "draining: the process was told to stop"

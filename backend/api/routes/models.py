@@ -7,10 +7,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answer_schemas import ModelCard, ModelList
 from backend.api.answers import json_answer
 from backend.api.deps import services_of
-from backend.api.routes.plain import get
+from backend.api.routes.plain import get, name_parameter
+from backend.api.schemas.answers import ModelCard, ModelList
 from backend.services.catalog import LoadedModel
 
 
@@ -50,6 +50,7 @@ def card(model: LoadedModel) -> dict[str, Any]:
         "pooling": spec.pooling,
         "normalize": spec.normalize,
         "prompts": sorted(spec.prompts),
+        "labels": list(model.labels),
     }
 
 
@@ -70,6 +71,7 @@ CARD_EXAMPLE = {
     "pooling": "mean",
     "normalize": True,
     "prompts": [],
+    "labels": [],
 }
 ROUTES = (
     get("/v1/models", list_models, tag="OpenAI", schema=ModelList, example={"object": "list", "data": [CARD_EXAMPLE]}),
@@ -80,9 +82,7 @@ ROUTES = (
         schema=ModelCard,
         example=CARD_EXAMPLE,
         errors=(404,),
-        parameters=(
-            {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "bundled"},
-        ),
+        parameters=(name_parameter("bundled"),),
     ),
     get(
         "/v1/system",

@@ -6,14 +6,17 @@ parsed from the bytes and an answer written from arrays, so that none of it is n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
@@ -26,15 +29,27 @@ class PlainRoute(APIRoute):
     """An ``APIRoute`` that calls its endpoint and sends what it returns, nothing else."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; a method that the route lacks is refused by the parent (405)."""
+        """Serve one request.
+
+        Raises: HTTPException (405) for a method that neither this route nor another of the same path has.
+        """
         if scope["method"] not in (self.methods or ()):
-            await super().handle(scope, receive, send)
-            return
+            raise HTTPException(405, headers={"Allow": ", ".join(_methods_at(self.path, scope["app"].routes))})
         response = await self.endpoint(Request(scope, receive))
         await response(scope, receive, send)
 
 
-def get(
+def _methods_at(path: str, routes: Iterable[BaseRoute]) -> list[str]:
+    return sorted(
+        method
+        for route in routes
+        if isinstance(route, APIRoute) and route.path == path
+        for method in route.methods or ()
+    )
+
+
+def _asking(
+    method: str,
     path: str,
     endpoint: Endpoint,
     *,
@@ -46,12 +61,12 @@ def get(
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads no body. ``example`` and ``schema`` are those of the answer."""
-    answer = _content(schema, {"example": example}, media_type)
-    described = {"parameters": list(parameters)} if parameters else {}
-    return _route(path, endpoint, methods=["GET"], tags=[tag], answers=_answers(answer, errors), described=described)
+    answers = _answers(_content(schema, {"example": example}, media_type), errors)
+    return _route(path, endpoint, methods=[method], tags=[tag], answers=answers, described=_described(parameters))
 
 
-def post(
+def _reading(
+    method: str,
     path: str,
     endpoint: Endpoint,
     *,
@@ -61,14 +76,29 @@ def post(
     example: Any,
     schema: type[BaseModel] | dict[str, Any],
     errors: tuple[int, ...] = (400, 404, 413, 415, 422, 429, 503, 504),
+    parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads JSON. ``examples`` are requests by name; ``example`` and ``schema`` the answer's."""
     named = {"examples": {name: {"value": value} for name, value in examples.items()}}
-    body = {"required": True, "content": _content(request, named, JSON)}
-    answer = _content(schema, {"example": example}, JSON)
-    return _route(
-        path, endpoint, methods=["POST"], tags=[tag], answers=_answers(answer, errors), described={"requestBody": body}
-    )
+    described = {
+        "requestBody": {"required": True, "content": _content(request, named, JSON)},
+        **_described(parameters),
+    }
+    answers = _answers(_content(schema, {"example": example}, JSON), errors)
+    return _route(path, endpoint, methods=[method], tags=[tag], answers=answers, described=described)
+
+
+get, delete = partial(_asking, "GET"), partial(_asking, "DELETE")
+post, put = partial(_reading, "POST"), partial(_reading, "PUT")
+
+
+def name_parameter(example: str) -> dict[str, Any]:
+    """What OpenAPI says of a path's ``{name}``."""
+    return {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": example}
+
+
+def _described(parameters: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    return {"parameters": list(parameters)} if parameters else {}
 
 
 def _route(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answer_schemas import Info
-from backend.api.answers import json_answer, tei_embeddings, tei_headers
+from backend.api.answers import cut_inputs, json_answer, tei_embeddings, tei_headers
+from backend.api.asking import ask, ask_timed
 from backend.api.body import read_json
 from backend.api.deps import exchange_of, services_of, time_limit_s
 from backend.api.routes.embeddings import embed
 from backend.api.routes.plain import get, post
-from backend.api.schemas import EmbedRequest, SimilarityRequest, TokenizeRequest, check_limits
+from backend.api.schemas.answers import Info
+from backend.api.schemas.checks import check_chars, check_count, check_limits
+from backend.api.schemas.classes import PredictRequest
+from backend.api.schemas.ranking import RankTextsRequest
+from backend.api.schemas.vectors import EmbedRequest, SimilarityRequest, TokenizeRequest
 from backend.api.watch import while_wanted
 from backend.services.embedded import EmbedOptions
 
@@ -42,13 +46,49 @@ async def compare(request: Request) -> Response:
     source, sentences = asked.inputs.source_sentence, asked.inputs.sentences
     check_limits([source, *sentences], services.limits, "inputs.sentences")
     options = asked.parameters.options() if asked.parameters else EmbedOptions(normalize=True)
-    limit_s = time_limit_s(request, services.limits)
-    work = services.embeddings.similarity(source, sentences, options, deadline_s=time.monotonic() + limit_s)
-    scores, embedded = await while_wanted(work, request.receive, limit_s)
+    work = partial(services.embeddings.similarity, source, sentences, options)
+    scores, embedded = await ask(request, work)
     exchange_of(request).timing = embedded.timing
-    answer = json_answer(scores)
-    answer.headers.update(tei_headers(embedded))
-    return answer
+    return json_answer(scores, headers=tei_headers(sum(embedded.tokens), cut_inputs(embedded.truncated)))
+
+
+async def predict(request: Request) -> Response:
+    """Classes of a text, of a pair of texts, or of a batch of both, all with their scores, the best first.
+
+    One text or one pair is answered with a list, a batch with a list of lists. A list of two texts is a pair: a batch
+    of two texts is `[["a"], ["b"]]`. The classifier is CLASSIFIER_MODEL's, else the bundled one for document types,
+    which reads single texts only. `POST /v1/classify` can be asked for others.
+    """
+    services = services_of(request)
+    asked = await read_json(request, PredictRequest, services.limits)
+    check_count(asked.inputs.rows, services.limits, "inputs")
+    check_chars(asked.inputs.texts, services.limits, "inputs")
+    work = partial(
+        services.classification.predict,
+        asked.inputs.rows,
+        raw_scores=bool(asked.raw_scores),
+        truncate=asked.truncation(),
+    )
+    classified = await ask_timed(request, work)
+    rows = [[{"score": one.score, "label": one.label} for one in row.predictions] for row in classified.rows]
+    cut = cut_inputs([row.truncated for row in classified.rows])
+    return json_answer(rows if asked.inputs.batch else rows[0], headers=tei_headers(classified.tokens, cut))
+
+
+async def rank(request: Request) -> Response:
+    """Texts in the order of what they say about the query, the best first; `score` is 0 to 1 unless `raw_scores`."""
+    services = services_of(request)
+    asked = await read_json(request, RankTextsRequest, services.limits)
+    check_limits([asked.query], services.limits, "query")
+    check_limits(asked.texts, services.limits, "texts")
+    work = partial(services.reranking.rerank, asked.query, asked.texts, truncate=asked.truncation())
+    reranked = await ask_timed(request, work)
+    results = [
+        {"index": one.index, "score": one.raw_score if asked.raw_scores else one.score}
+        | ({"text": asked.texts[one.index]} if asked.return_text else {})
+        for one in reranked.results
+    ]
+    return json_answer(results, headers=tei_headers(reranked.tokens, reranked.truncated))
 
 
 async def tokenize(request: Request) -> Response:
@@ -82,6 +122,8 @@ async def info(request: Request) -> Response:
     )
 
 
+_PREDICTIONS: dict[str, Any] = {"type": "array", "items": {"$ref": "#/components/schemas/PredictionAnswer"}}
+_RANKS: dict[str, Any] = {"type": "array", "items": {"$ref": "#/components/schemas/TextRank"}}
 _EMBED_EXAMPLES = {
     "one text": {"inputs": "What is Deep Learning?"},
     "several texts, never cut": {"inputs": ["first text", "segundo texto"], "truncate": False, "normalize": True},
@@ -107,6 +149,27 @@ ROUTES = (
         examples={"one against two": _SIMILARITY_EXAMPLE},
         schema=_SCORES,
         example=[0.731, 0.052],
+    ),
+    post(
+        "/predict",
+        predict,
+        tag="text-embeddings-inference",
+        request=PredictRequest,
+        examples={
+            "one text": {"inputs": "Factura n.º 2024-017. Total a pagar: 1.284,50 €."},
+            "a batch": {"inputs": [["Invoice 2024-017, due in 30 days"], ["Recibo de alquiler, enero"]]},
+        },
+        schema={"oneOf": [_PREDICTIONS, {"type": "array", "items": _PREDICTIONS}]},
+        example=[{"score": 0.9734, "label": "invoice"}, {"score": 0.0181, "label": "receipt"}],
+    ),
+    post(
+        "/rerank",
+        rank,
+        tag="text-embeddings-inference",
+        request=RankTextsRequest,
+        examples={"two texts": {"query": "What is Deep Learning?", "texts": ["Una receta.", "Deep Learning is …"]}},
+        schema=_RANKS,
+        example=[{"index": 1, "score": 0.9871}, {"index": 0, "score": 0.0112}],
     ),
     post(
         "/tokenize",

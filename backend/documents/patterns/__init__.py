@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 from backend.documents.entities import PATTERN, Entity
-from backend.documents.patterns import accounts, amounts, contact, dates, identity, phones, references
+from backend.documents.patterns import accounts, amounts, companies, contact, dates, identity, phones, references
 from backend.documents.patterns.folding import fold, visible
 
 _KINDS = (
@@ -17,6 +17,7 @@ _KINDS = (
     *contact.KINDS,
     *phones.KINDS,
     *references.KINDS,
+    *companies.KINDS,
 )
 _DIGIT = re.compile("[0-9]")  # all that folding leaves
 PATTERN_TYPES = tuple(kind.type for kind in _KINDS)

@@ -5,74 +5,31 @@ The head is some kilobytes and runs on the vectors that the embedding lanes make
 
 from __future__ import annotations
 
-import json
-import random
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 from torch import Tensor, nn
 
-from backend.errors import ModelUnavailable
+from backend.errors import BadSettings
+from backend.models.calibration import Temperature, softmax
+from backend.models.classifier_head import NONE, ClassifierHead, Wider, write_head
+from backend.models.logistic import SEVERAL_THRESHOLD, Fit, fit
 from backend.models.spec import ModelSpec
 from backend.models.store import BUNDLED
 from backend.training.card import write_card
-from backend.training.metrics import Report, Temperature, fit_temperature, log_loss, softmax
+from backend.training.metrics import Report
 from backend.training.records import Batch, LossPart, TrainingConfig, TrainingResult
 from backend.training.tasks.frozen import vectors_of
 from backend.training.tasks.text_classifier import LabelledData, card_of, labelled_loss, read_data
-from backend.training.texts import SPLIT_SEED
 
-CONFIG = "head.json"
-WEIGHTS = "head.safetensors"
 ENCODER = "encoder"  # the folder of a base that not every installation has
-_STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)  # of the L2 penalty; on vectors of mean square 1 the best lies inside
-_FOLDS = 5
-_CHOSEN_ON_MAX = 2000  # examples that the penalty is chosen on; more change the choice rarely and cost minutes
-_ITERATIONS = 200
 _ENCODER_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "1_Pooling/config.json")
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifierHead:
-    """A published head. Shapes: weight (labels, width), bias (labels), float32."""
-
-    labels: tuple[str, ...]
-    multiple: bool  # whether a text may have several classes
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    encoder: str  # for backend.models.store.resolve: "bundled" or a folder
-    encoder_sha256: str  # of the weights whose vectors it was trained on
-
-    def probabilities(self, vectors: NDArray[np.float32]) -> NDArray[Any]:
-        """Shapes: (texts, width) as the encoder serves them -> (texts, labels)."""
-        logits = vectors @ self.weight.T + self.bias
-        return 1 / (1 + np.exp(-logits)) if self.multiple else softmax(logits)
-
-
-def read_head(folder: Path) -> ClassifierHead:
-    """A published head. Raises: ModelUnavailable."""
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        tensors = load_file(folder / WEIGHTS)
-        encoder = config["encoder"]
-        return ClassifierHead(
-            labels=tuple(config["labels"]),
-            multiple=bool(config["multiple"]),
-            weight=tensors["weight"],
-            bias=tensors["bias"],
-            encoder=encoder if encoder == BUNDLED else str(folder / encoder),
-            encoder_sha256=config["encoder_sha256"],
-        )
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise ModelUnavailable(f"{folder} is no classifier head ({CONFIG}, {WEIGHTS}): {error!r}") from error
 
 
 def prepare(
@@ -84,10 +41,27 @@ def prepare(
     held_out: float = 0.1,
     device: str = "cpu",
 ) -> ClassifierHeadTask:
-    """Read the data and let the frozen base make its vectors once, on ``device``. Raises: BadData, ModelUnavailable."""
+    """Read the data and let the frozen base make its vectors once, on ``device``.
+
+    Raises: BadData, BadSettings, ModelUnavailable.
+    """
+    refuse_unsolvable(config)
     read = read_data(data, evaluation=evaluation, held_out=held_out)
     vectors, truncated = vectors_of(base, [one.text for one in (*read.learn, *read.judge)], device=device)
     return ClassifierHeadTask(base, config, read, torch.from_numpy(vectors), truncated=truncated)
+
+
+def refuse_unsolvable(config: TrainingConfig) -> None:
+    """Losses that only steps can follow. Raises: BadSettings."""
+    wished = {"--focal-gamma": config.focal_gamma, "--label-smoothing": config.label_smoothing}
+    faults = [
+        f"{flag}={value:g}: a head on frozen vectors is solved for plain cross entropy, with its own penalty and "
+        "calibration; leave it out, or train the encoder with --mode full"
+        for flag, value in wished.items()
+        if value
+    ]
+    if faults:
+        raise BadSettings(faults)
 
 
 class ClassifierHeadTask:
@@ -104,10 +78,10 @@ class ClassifierHeadTask:
         self.truncated = truncated
         self._base, self._config = base, config
         self._size = vectors[: len(data.learn)].square().mean().sqrt().item() or 1.0
-        self._vectors = vectors / self._size  # of mean square 1, so that penalties and learning rates mean the same
+        self._vectors = vectors / self._size  # of mean square 1, so that learning rates mean the same
         self._targets = data.targets(data.learn)
         self._weights = data.weights(config)
-        self._temperature = Temperature(1.0, "not fitted")
+        self._solved: Fit | None = None
         self.model: nn.Module = self._fresh(vectors.dtype)
 
     @property
@@ -129,31 +103,47 @@ class ClassifierHeadTask:
         return labelled_loss(model(batch["vectors"]), batch["targets"], self._config, self._weights)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """As in fine-tuning."""
+        """As in fine-tuning; of a solved head with one class a text, what its threshold does besides.
+
+        ``answered`` is the share of texts of the classes that get one, ``answered_accuracy`` how often it is right, and
+        ``foreign_answered`` the share of texts of no class that get one nevertheless.
+        """
         return self.report(model).scores
 
-    @torch.no_grad()
     def report(self, model: nn.Module) -> Report:
         """The same with every class, and what is not defined."""
-        device = next(model.parameters()).device
-        return self.data.report(model(self._vectors[len(self.data.learn) :].to(device)).float().cpu())
+        logits = self._judged(model)
+        report = self.data.report(logits)
+        if self._solved is None or self.data.multiple or not self.data.judge:
+            return report
+        return replace(report, scores={**report.scores, **self._answers(logits.numpy())})
+
+    def by_set(self, model: nn.Module) -> dict[str, Report]:
+        """The same of each file that evaluation texts come from, such as one a language."""
+        logits, found = self._judged(model), {}
+        files = [Path(one.place.rpartition(":")[0]).stem for one in self.data.judge]
+        for name in dict.fromkeys(files):
+            some = [place for place, file in enumerate(files) if file == name]
+            part = replace(self.data, judge=[self.data.judge[place] for place in some])
+            found[name] = part.report(logits[some])
+        return found
 
     def fit(self) -> TrainingResult:
-        """Solve the head: the penalty by cross validation, the weights by L-BFGS, the temperature on the folds.
-
-        Nothing of it looks at the evaluation texts, so their scores, calibration included, are honest.
-        """
-        folds = self._folds()
-        targets = self._targets[[index for fold in folds for index in fold]]
-        unseen = {strength: self._unseen_logits(folds, strength) for strength in _STRENGTHS}
-        best = min(unseen, key=lambda strength: self._log_loss(unseen[strength], targets))
-        if not self.data.multiple:
-            self._temperature = fit_temperature(unseen[best].numpy(), targets.numpy())
-        solved, loss, steps = self._solve(range(len(self.data.learn)), best)
-        divided = {name: (value / self._temperature.value).float() for name, value in solved.state_dict().items()}
-        self.model.load_state_dict(divided)
-        count = len(self.data.learn)
-        return TrainingResult(steps, float(steps), loss, self.evaluate(self.model), "fp32", count, "converged")
+        """Solve the head; nothing of it looks at the evaluation texts, so their scores are honest."""
+        labels = list(self.data.labels)
+        solved = self._solved = fit(
+            self._vectors[: len(self.data.learn)].numpy(),
+            self._targets.numpy(),
+            labels=len(labels),
+            class_weights=None if self._weights is None else self._weights.numpy(),
+            texts=[one.text for one in self.data.learn],
+            groups=[one.group or one.text for one in self.data.learn],
+            background=labels.index(NONE) if self._background else None,
+        )
+        state = {"weight": torch.from_numpy(solved.weight).float(), "bias": torch.from_numpy(solved.bias).float()}
+        self.model.load_state_dict(state)
+        count, steps = len(self.data.learn), solved.iterations
+        return TrainingResult(steps, float(steps), solved.loss, self.evaluate(self.model), "fp32", count, "converged")
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
         """``head.json`` and ``head.safetensors``, a card, and the encoder where it is not the bundled one."""
@@ -161,22 +151,54 @@ class ClassifierHeadTask:
         bundled = self._base.source == BUNDLED
         if not bundled:
             _copy_encoder(self._base.folder, output / ENCODER)
+        head = self._head(model, output.name)
+        write_head(output, head, encoder=BUNDLED if bundled else ENCODER)
+        temperature = self._solved.temperature if self._solved else Temperature(1.0, "not fitted")
+        card = card_of(self.data, self._base, output.name, notes, report=self.report(model), temperature=temperature)
+        kind = (
+            "A head on frozen vectors and character n-grams" if head.reads_text else "A linear head on frozen vectors"
+        )
+        limits = [f"{kind}; reads the first {self._base.max_tokens} tokens of a text."]
+        if head.threshold and not head.multiple:
+            limits.append(f"Gives no class where the best score is below {head.threshold:.3f}.")
+        card = replace(card, labels=head.labels, library="financia", by_set=self.by_set(model), usage=_USAGE)
+        write_card(output, replace(card, limits=[*limits, *card.limits]))
+
+    @property
+    def _background(self) -> bool:
+        return NONE in self.data.labels and not self.data.multiple
+
+    def _head(self, model: nn.Module, name: str) -> ClassifierHead:
+        """The model as it is served: rows in the labels' order, the background last."""
         assert isinstance(model, nn.Linear)
         weight, bias = (value.detach().cpu().float().numpy() for value in (model.weight, model.bias))
-        save_file({"weight": weight / np.float32(self._size), "bias": bias}, output / WEIGHTS)
-        record = {
-            "task": self.name,
-            "labels": list(self.data.labels),
-            "multiple": self.data.multiple,
-            "encoder": BUNDLED if bundled else ENCODER,
-            "encoder_sha256": self._base.sha256,
-        }
-        (output / CONFIG).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        card = card_of(
-            self.data, self._base, output.name, notes, report=self.report(model), temperature=self._temperature
+        names = [label for label in self.data.labels if not (self._background and label == NONE)]
+        order = [self.data.labels.index(label) for label in (*names, *([NONE] if self._background else []))]
+        threshold = SEVERAL_THRESHOLD if self.data.multiple else 0.0
+        wider = self._wider(self._size)
+        return ClassifierHead(
+            labels=tuple(names),
+            multiple=self.data.multiple,
+            weight=(weight[order] / self._size).astype(np.float32),
+            bias=bias[order],
+            encoder=self._base.source,
+            encoder_sha256=self._base.sha256,
+            name=name,
+            threshold=self._solved.threshold if self._solved else threshold,
+            info=self._info(),
+            wider=None if wider is None else wider.rows(order),
         )
-        limits = [f"A linear head on frozen vectors; reads the first {self._base.max_tokens} tokens of a text."]
-        write_card(output, replace(card, library="financia", limits=[*limits, *card.limits]))
+
+    def _info(self) -> dict[str, Any]:
+        info: dict[str, Any] = {"examples": len(self.data.learn)}
+        if self._solved is not None:
+            info |= {
+                "penalty": self._solved.penalty,
+                "temperature": round(self._solved.temperature.value, 4),
+                "temperature_why": self._solved.temperature.why,
+                "accuracy_on_folds": self._solved.accuracy,
+            }
+        return info
 
     def _fresh(self, dtype: torch.dtype) -> nn.Linear:
         """A head that knows nothing: every class equally likely."""
@@ -185,48 +207,53 @@ class ClassifierHeadTask:
         nn.init.zeros_(head.bias)
         return head
 
-    def _folds(self) -> list[list[int]]:
-        """Numbers of training texts, dealt out so that every fold has its share of each class."""
-        order = list(range(len(self.data.learn)))
-        generator = random.Random(SPLIT_SEED)  # noqa: S311  # a reproducible choice, no secret
-        generator.shuffle(order)
-        order = sorted(order[:_CHOSEN_ON_MAX], key=lambda index: self.data.learn[index].labels)
-        return [fold for first in range(_FOLDS) if (fold := order[first::_FOLDS])]
+    @torch.no_grad()
+    def _judged(self, model: nn.Module) -> Tensor:
+        """Logits of the evaluation texts, on the CPU."""
+        device, vectors = next(model.parameters()).device, self._vectors[len(self.data.learn) :]
+        logits: Tensor = model(vectors.to(device)).float().cpu()
+        wider = self._wider(1.0)
+        if wider is None:
+            return logits
+        more = wider.logits(vectors.numpy(), [one.text for one in self.data.judge])
+        return logits + torch.from_numpy(more).float()
 
-    def _unseen_logits(self, folds: Sequence[Sequence[int]], strength: float) -> Tensor:
-        """Logits of each fold from the others' head, fold after fold."""
-        rows = []
-        for place, fold in enumerate(folds):
-            others = [index for other, rest in enumerate(folds) if other != place for index in rest]
-            solved, _, _ = self._solve(others, strength)
-            with torch.no_grad():
-                rows.append(solved(self._vectors[fold].double()))
-        return torch.cat(rows)
+    def _wider(self, size: float) -> Wider | None:
+        """What the solver took beside the vectors, for vectors ``size`` times as long as its own."""
+        one = self._solved
+        if one is None or one.gate is None or one.gated is None or one.table is None:
+            return None
+        return Wider(one.gate.of_unit(size), (one.gated / size).astype(np.float32), one.table.astype(np.float32))
 
-    def _solve(self, indices: Sequence[int], strength: float) -> tuple[nn.Linear, float, int]:
-        """The head of least loss with this penalty, its loss, and the iterations it took; float64, no randomness."""
-        model = self._fresh(torch.float64)
-        vectors, targets = self._vectors[list(indices)].double(), self._targets[list(indices)]
-        solver = torch.optim.LBFGS(model.parameters(), max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
+    def _answers(self, logits: NDArray[np.float32]) -> dict[str, float]:
+        """What the threshold lets through. Shapes: (items, labels)."""
+        assert self._solved is not None
+        scores, truth = softmax(logits), self.data.targets(self.data.judge).numpy()
+        own = np.ones(len(truth), dtype=bool)
+        if self._background:
+            place = self.data.labels.index(NONE)
+            scores[:, place], own = -1.0, truth != place
+        given = scores.max(axis=1) >= self._solved.threshold
+        right = scores.argmax(axis=1) == truth
+        found: dict[str, float] = {}
+        if own.any():
+            found["answered"] = float(given[own].mean())
+        if (given & own).any():
+            found["answered_accuracy"] = float(right[given & own].mean())
+        if not own.all():
+            found["foreign_answered"] = float(given[~own].mean())
+        return found
 
-        def loss() -> Tensor:
-            part = labelled_loss(model(vectors), targets, self._config, self._weights)
-            return part.total / max(part.weight, 1e-12) + strength / 2 * model.weight.square().sum()
 
-        def closure() -> float:
-            solver.zero_grad()
-            now = loss()
-            now.backward()  # type: ignore[no-untyped-call]
-            return now.item()
+_USAGE = """
+from pathlib import Path
 
-        solver.step(closure)  # type: ignore[no-untyped-call]
-        state = solver.state[model.weight]
-        return model, loss().item(), int(state.get("n_iter", 0))
+from backend.models.classifier_head import read_head
 
-    def _log_loss(self, logits: Tensor, targets: Tensor) -> float:
-        if self.data.multiple:
-            return float(nn.functional.binary_cross_entropy_with_logits(logits, targets.double()))
-        return log_loss(logits.numpy(), targets.numpy())
+head = read_head(Path(FOLDER))
+scores = head.probabilities(VECTORS, TEXTS)  # vectors of the encoder head.encoder, as the service gives them
+answers = head.best(scores)  # numbers of head.labels; -1 where no class is likely enough
+"""
 
 
 def _copy_encoder(folder: Path, output: Path) -> None:

@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from backend.device.host import memory_limit_bytes, usable_cores
 from backend.device.split import split_and_retry
 from backend.errors import BadData
+from backend.models.calibration import Temperature, fit_temperature
 from backend.telemetry import log_event
 from backend.training.augment import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
 from backend.training.card import Card, data_source, write_card
@@ -24,7 +25,7 @@ from backend.training.images import ImageCache, ImageExample, Pixels, Skipped, c
 from backend.training.loaders import collation_epoch
 from backend.training.lora import add_lora
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
-from backend.training.metrics import Report, Temperature, classification_scores, fit_temperature
+from backend.training.metrics import Report, classification_scores
 from backend.training.records import Batch, LossPart, TrainingConfig
 from backend.training.tasks.image_models import ImageBase, load_image_model, read_base
 from backend.training.tasks.pages import PageData, PageStore, read_pages

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
+import numpy as np
+from peft import PeftModel
+from torch import nn
 from transformers import AutoModelForTokenClassification
 
-from backend.errors import BadData
+from backend.errors import BadData, BadSettings
 from backend.models.spec import ModelSpec
-from backend.models.tokens import TextTokenizer, TokenPiece
-from backend.training.card import Card, data_source, write_card
-from backend.training.conll import OUTSIDE, Sentence, as_text, bio_labels, check_types, keep_types, read_conll
+from backend.training.adapters import base_of, go_on_from, save_adapter, stored_twin
+from backend.training.card import Card, data_source, stated_licence, write_card
+from backend.training.conll import bio_labels, check_types
+from backend.training.loaders import collation_epoch
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, entity_scores
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.batches import model_inputs, on_device_of, pad, windows, within_budget
+from backend.training.tasks.batches import pad
+from backend.training.tasks.ner_data import Source, by_file, languages, read_sources
+from backend.training.tasks.ner_rows import Row, sentence_rows
+from backend.training.tasks.ner_scores import predict, row_inputs
 from backend.training.tasks.pretrained import (
     adapted,
     load_model,
@@ -28,52 +33,70 @@ from backend.training.tasks.pretrained import (
     plain_copy,
     read_tokenizer,
     save_model,
-    special_ids,
 )
-from backend.training.texts import read_split
+from backend.training.tasks.spelling import TABLE, Wish, grow_types, learns_spelling
 
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_SEED_RANGE = 2**64
 _USAGE = """from transformers import pipeline
 
 pipeline("ner", model=FOLDER, aggregation_strategy="first")(TEXT)"""
-_TOKENIZED_AT_ONCE = 1024  # sentences; bounds the memory of their pieces
+_ADAPTER_USAGE = """from peft import PeftModel
+from transformers import AutoConfig, AutoModelForTokenClassification
+
+base = AutoModelForTokenClassification.from_pretrained(
+    BASE, config=AutoConfig.from_pretrained(FOLDER), ignore_mismatched_sizes=True
+)
+PeftModel.from_pretrained(base, FOLDER)"""
+_SPELT = (
+    "token_type_ids say how each word is written (backend/models/spelling.py); tools that leave them at 0, such as "
+    "transformers' pipeline, have it read every text as if it were in small letters."
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A sentence, or a window of one, as the model sees it. Equally long but for ``sentence``."""
+class NerOptions:
+    """What this task alone is told."""
 
-    ids: Sequence[int]
-    words: Sequence[int]  # of each position: the word it answers for, or -100
-    labels: Sequence[int]  # of each position: the number of its word's tag, or -100
-    sentence: int
+    types: Collection[str] = ()  # the kinds of entities to learn and to score; unset: all of the training data
+    relabel: Mapping[str, str] = field(default_factory=dict)  # kind in the data -> kind to learn, before ``types``
+    spelling: Wish = "auto"  # whether token types say how words are written (tasks/spelling.py)
+    recased: float = 0.0  # share of sentences seen all small or all in capitals, anew in each epoch; needs spelling
+    publish_as: Literal["merged", "adapter"] = "merged"
+
+    def __post_init__(self) -> None:
+        """Raises: BadSettings."""
+        if not 0 <= self.recased <= 1:
+            raise BadSettings([f"--recased={self.recased:g}: a share of the sentences, 0 to 1"])
 
 
 def prepare(
-    data: Path,
+    data: Path | Sequence[Path],
     base: ModelSpec,
     config: TrainingConfig,
     *,
     evaluation: Path | None = None,
     held_out: float = 0.1,
-    types: Collection[str] = (),
+    options: NerOptions | None = None,
 ) -> NerTask:
     """Read the data and set a fresh head on the base.
 
     Args:
-        data: a ``.conll`` file, or a folder of them (names with dev or test are for evaluation).
+        data: a ``.conll`` file, or a folder of them (names with dev or test are for evaluation); or several of either.
+        base: an encoder, or an adapter to go on from: of the same labels, rank and scale.
         evaluation: a file or folder to evaluate on instead.
         held_out: share of the training sentences kept back where nothing else is there to evaluate on.
-        types: the kinds of entities to learn and to score; unset: all of the training data.
 
-    Raises: BadData, ModelUnavailable.
+    Raises: BadData, BadSettings, ModelUnavailable.
     """
-    learn, judge = read_split(
-        data, evaluation, read_conll, suffixes=(".conll",), held_out=held_out, group=lambda one: one.words
-    )
-    if types:
-        learn, judge = keep_types(learn, types), keep_types(judge, types)
-    labels = bio_labels(learn)
-    check_types(judge, labels)
+    chosen = options or NerOptions()
+    if chosen.publish_as == "adapter" and config.lora_rank is None:
+        raise BadSettings(["--publish-as adapter: say --lora-rank too; a model trained whole has no adapter"])
+    origin = [data] if isinstance(data, Path) else list(data)
+    sources = read_sources(origin, evaluation=evaluation, held_out=held_out, relabel=chosen.relabel, types=chosen.types)
+    begun, base = (base, base_of(base)) if base.adapter else (None, base)
+    labels = bio_labels([one for source in sources for one in source.learn])
+    check_types([one for source in sources for one in source.judge], labels)
     model = load_model(
         AutoModelForTokenClassification,
         base,
@@ -82,8 +105,20 @@ def prepare(
         id2label=dict(enumerate(labels)),
         label2id={label: number for number, label in enumerate(labels)},
     )
-    origin = (data, evaluation) if evaluation else (data,)
-    return NerTask(adapted(model, config), base, config, labels=labels, learn=learn, judge=judge, origin=origin)
+    spelt = learns_spelling(model, base, chosen.spelling)
+    if spelt:
+        grow_types(model)
+    learner = adapted(model, config, also=(TABLE,) if spelt else ())
+    if begun is not None:
+        _go_on(learner, begun, labels)
+    return NerTask(
+        learner,
+        base,
+        config,
+        labels=labels,
+        sources=sources,
+        options=replace(chosen, spelling="on" if spelt else "off"),
+    )
 
 
 class NerTask:
@@ -100,22 +135,22 @@ class NerTask:
         config: TrainingConfig,
         *,
         labels: Sequence[str],
-        learn: Sequence[Sentence],
-        judge: Sequence[Sentence],
-        origin: Sequence[Path],
+        sources: Sequence[Source],
+        options: NerOptions,
     ) -> None:
         """Tokenise. Raises: BadData when no sentence has a labelled token."""
         self.model = model
         self.labels = tuple(labels)
-        self._base, self._config, self._origin = base, config, tuple(origin)
+        self._base, self._config, self._sources, self._options = base, config, tuple(sources), options
+        self._spelt = options.spelling == "on"
+        learn = [one for source in sources for one in source.learn]
         self._filling = padding_id(base, model)
         tokenizer = read_tokenizer(base)
         rows = sentence_rows(learn, tokenizer, self.labels)
         self._rows = [row for row in rows if any(label != IGNORED for label in row.labels)]
         self.windowed = sum(count > 1 for count in Counter(row.sentence for row in rows).values())
-        self._judge = judge
-        self._judge_rows = sentence_rows(judge, tokenizer, self.labels)
-        self._sentences = len(learn)
+        self._judge = [one for source in sources for one in source.judge]
+        self._judge_rows = sentence_rows(self._judge, tokenizer, self.labels)
         if not self._rows:
             raise BadData(f"none of {len(learn)} sentences has a token that this tokenizer knows")
         counts = Counter(label for row in self._rows for label in row.labels)
@@ -128,15 +163,16 @@ class NerTask:
         return [len(row.ids) for row in self._rows]
 
     def collate(self, indices: Sequence[int]) -> Batch:
-        """``input_ids``, ``attention_mask`` and ``labels``, each (batch, longest), and the labels' ``weight``."""
+        """The model's inputs and ``labels``, each (batch, longest), and the labels' ``weight``."""
         rows = [self._rows[index] for index in indices]
+        types = [self._types(self._rows[index], index) for index in indices] if self._spelt else None
         labels = pad([row.labels for row in rows], IGNORED)
         weight = target_weight(labels, class_weights=self._weights)
-        return {**model_inputs([row.ids for row in rows], self._filling), "labels": labels, "weight": weight}
+        return {**row_inputs(rows, self._filling, types), "labels": labels, "weight": weight}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
         """Cross entropy over labelled tokens."""
-        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        logits = model(**{name: batch[name] for name in _INPUTS if name in batch}).logits
         return classification_loss(
             logits,
             batch["labels"],
@@ -152,97 +188,76 @@ class NerTask:
 
     def report(self, model: nn.Module) -> Report:
         """The same with every kind of entity, and what is not defined."""
-        tags = self.predict(model)
-        return entity_scores([one.tags for one in self._judge], tags)
+        return self._scores(self.predict(model), range(len(self._judge)))
 
-    @torch.no_grad()
     def predict(self, model: nn.Module) -> list[list[str]]:
         """A tag for each word of the evaluation sentences; O for words that the tokenizer has no token for."""
-        tags = [[OUTSIDE] * len(one.words) for one in self._judge]
-        for group in within_budget([len(row.ids) for row in self._judge_rows]):
-            rows = [self._judge_rows[index] for index in group]
-            inputs = on_device_of(model, model_inputs([row.ids for row in rows], self._filling))
-            chosen: Tensor = model(**inputs).logits.argmax(-1).cpu()
-            for row, numbers in zip(rows, chosen.tolist(), strict=True):
-                for word, number in zip(row.words, numbers, strict=False):  # numbers go on through the padding
-                    if word != IGNORED:
-                        tags[row.sentence][word] = self.labels[number]
-        return tags
+        return predict(model, self._judge_rows, self._judge, self.labels, filling=self._filling, spelt=self._spelt)
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """A plain transformers folder for AutoModelForTokenClassification, with a card whose scores are of it."""
-        plain = plain_copy(model)
-        save_model(plain, self._base, output)
-        write_card(output, self._card(self.report(plain), notes, output.name))
+        """A folder of transformers' AutoModelForTokenClassification, or of peft's; its card has the scores of it."""
+        if self._options.publish_as == "adapter" and isinstance(model, PeftModel):
+            published = stored_twin(model)
+            save_adapter(published, self._base, output)
+        else:
+            published = plain_copy(model)
+            save_model(published, self._base, output)
+        tags = self.predict(published.eval())
+        report = self._scores(tags, range(len(self._judge)))
+        by_set = {name: self._scores(tags, places) for name, places in by_file(self._judge).items()}
+        write_card(output, self._card(report, by_set, notes, output.name))
 
-    def _card(self, report: Report, notes: Mapping[str, Any], name: str) -> Card:
+    def _types(self, row: Row, index: int) -> Sequence[int]:
+        """How its words are written, or for some sentences of an epoch as if all were small, or all capitals."""
+        if not self._options.recased:
+            return row.types
+        drawn = np.random.default_rng([self._config.seed % _SEED_RANGE, collation_epoch(), index]).random()
+        if drawn >= self._options.recased:
+            return row.types
+        return row.shouted if drawn < self._options.recased / 2 else [0] * len(row.types)
+
+    def _scores(self, tags: Sequence[Sequence[str]], places: Sequence[int]) -> Report:
+        return entity_scores([self._judge[place].tags for place in places], [list(tags[place]) for place in places])
+
+    def _card(self, report: Report, by_set: Mapping[str, Report], notes: Mapping[str, Any], name: str) -> Card:
         kinds = [label[2:] for label in self.labels if label.startswith("B-")]
-        counts = {"training": self._sentences, "evaluation": len(self._judge)}
-        roles = ("training", "evaluation") if len(self._origin) > 1 else ("training and evaluation",)
         return Card(
             name=name,
             task=self.name,
+            library="peft" if self._options.publish_as == "adapter" else "transformers",
             summary=f"Finds names in text: {', '.join(kinds)}. One BIO tag on the first sub-word of each word.",
             base=self._base.name,
             base_revision=self._base.revision,
+            base_licence=stated_licence(self._base.folder),
             pipeline_tag="token-classification",
+            languages=languages([one.place for source in self._sources for one in (*source.learn, *source.judge)]),
             labels=self.labels,
             data=[
-                data_source(path, role=role, examples=counts.get(role, sum(counts.values())), notes=_split(counts))
-                for path, role in zip(self._origin, roles, strict=True)
+                data_source(
+                    one.path,
+                    role=one.role,
+                    examples=len(one.learn) + len(one.judge),
+                    notes=f"{len(one.learn)} sentences to learn from, {len(one.judge)} to evaluate on",
+                )
+                for one in self._sources
             ],
             report=report,
+            by_set=by_set,
             limits=[
                 f"Reads {self._base.max_tokens} tokens at once; longer texts need overlapping windows.",
                 "A word's tag is that of its first sub-word: aggregation_strategy='first' reads it so.",
+                *([_SPELT] if self._spelt else []),
             ],
             notes=notes,
-            usage=_USAGE,
+            usage=_ADAPTER_USAGE if self._options.publish_as == "adapter" else _USAGE,
         )
 
 
-def sentence_rows(sentences: Sequence[Sentence], tokenizer: TextTokenizer, labels: Sequence[str]) -> list[Row]:
-    """Every sentence as one row, or as windows where it is too long for the model."""
-    numbers = {label: number for number, label in enumerate(labels)}
-    before, after = special_ids(tokenizer)
-    room = tokenizer.max_tokens - len(before) - len(after)
-    rows: list[Row] = []
-    for first in range(0, len(sentences), _TOKENIZED_AT_ONCE):
-        some = sentences[first : first + _TOKENIZED_AT_ONCE]
-        laid = [as_text(one.words) for one in some]
-        pieces = tokenizer.pieces([text for text, _ in laid], add_special_tokens=False)
-        for place, (one, (text, places), row) in enumerate(zip(some, laid, pieces, strict=True)):
-            words = first_pieces(row, text, places)
-            for window in windows(len(row), room):
-                own = [
-                    word if window.own_start <= at < window.own_stop else IGNORED
-                    for at, word in enumerate(words[window.start : window.stop], start=window.start)
-                ]
-                own = [*([IGNORED] * len(before)), *own, *([IGNORED] * len(after))]
-                ids = [*before, *(piece.id for piece in row[window.start : window.stop]), *after]
-                tags = [IGNORED if word == IGNORED else numbers[one.tags[word]] for word in own]
-                rows.append(Row(ids, own, tags, first + place))
-    return rows
-
-
-def first_pieces(pieces: Sequence[TokenPiece], text: str, places: Sequence[tuple[int, int]]) -> list[int]:
-    """Of each piece: the word that it is the first piece of, or -100.
-
-    A piece belongs to the word of its first character that is not a space; a word that shares its only piece with
-    the word before has none of its own.
-    """
-    word_at = [IGNORED] * len(text)
-    for number, (start, stop) in enumerate(places):
-        word_at[start:stop] = [number] * (stop - start)
-    owners, last = [], -1
-    for piece in pieces:
-        start, stop = piece.start or 0, piece.stop or 0
-        word = next((word_at[at] for at in range(start, stop) if word_at[at] != IGNORED), IGNORED)
-        fresh = word > last
-        owners.append(word if fresh else IGNORED)
-        last = word if fresh else last
-    return owners
-
-
-def _split(counts: Mapping[str, int]) -> str:
-    return f"{counts['training']} sentences to learn from, {counts['evaluation']} to evaluate on"
+def _go_on(model: nn.Module, adapter: ModelSpec, labels: Sequence[str]) -> None:
+    """Raises: BadSettings where the adapter is for other labels or another way of training; ModelUnavailable."""
+    if not isinstance(model, PeftModel):
+        raise BadSettings([f"{adapter.name} is an adapter: say --lora-rank, or start from a merged model"])
+    taught = [adapter.config["id2label"][str(number)] for number in range(len(adapter.config["id2label"]))]
+    if taught != list(labels):
+        raise BadSettings([f"{adapter.name} was taught {', '.join(taught)}, and the data has {', '.join(labels)}"])
+    go_on_from(model, adapter)

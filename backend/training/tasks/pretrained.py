@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ def load_model(kind: Any, spec: ModelSpec, *, seed: int, **config: Any) -> Any:
 
     Raises: ModelUnavailable when transformers cannot load it, or when tensors of the encoder are absent.
     """
+    if spec.adapter is not None:
+        raise ModelUnavailable(f"{spec.name} is an adapter: start from its base, or from a merged model")
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -81,11 +83,19 @@ def padding_id(spec: ModelSpec, model: Any) -> int:
     return given if isinstance(given, int) and 0 <= given < spec.shape.vocabulary_size else 0
 
 
-def adapted(model: nn.Module, config: TrainingConfig) -> nn.Module:
-    """The model with LoRA where the settings ask for it (a new head is trained whole), else itself."""
+def adapted(model: nn.Module, config: TrainingConfig, also: Sequence[str] = ()) -> nn.Module:
+    """The model with LoRA where the settings ask for it (a new head is trained whole), else itself.
+
+    The adapters are drawn from the seed, as the head is.
+
+    Args:
+        also: names of further modules that are trained whole.
+    """
     if config.lora_rank is None:
         return model
-    wrapped: nn.Module = add_lora(model, config.lora_rank, config.lora_alpha, config.lora_dropout)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        wrapped: nn.Module = add_lora(model, config.lora_rank, config.lora_alpha, config.lora_dropout, also=also)
     return wrapped
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification
 
 from backend.errors import BadData
+from backend.models.calibration import Temperature, fit_temperature
 from backend.models.spec import ModelSpec
 from backend.training.card import Card, data_source, write_card
 from backend.training.losses import (
@@ -23,7 +24,7 @@ from backend.training.losses import (
     classification_loss,
     multilabel_loss,
 )
-from backend.training.metrics import Report, Temperature, classification_scores, fit_temperature, multi_label_scores
+from backend.training.metrics import Report, classification_scores, multi_label_scores
 from backend.training.records import Batch, LossPart, TrainingConfig
 from backend.training.tasks.batches import model_inputs, on_device_of, within_budget
 from backend.training.tasks.pretrained import (
@@ -92,7 +93,7 @@ def read_data(data: Path, *, evaluation: Path | None = None, held_out: float = 0
         read_labelled,
         suffixes=SUFFIXES,
         held_out=held_out,
-        group=lambda one: one.text,
+        group=lambda one: one.group or one.text,
         stratum=lambda one: one.labels,
     )
     multiple = any(one.multiple for one in learn)

@@ -1,4 +1,4 @@
-"""The answers on the wire, for OpenAPI only: answers are written by hand in answers.py and never pass through here."""
+"""The answers on the wire, for OpenAPI only: answers are written by hand and never pass through here."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ class ModelCard(BaseModel):
     pooling: str
     normalize: bool
     prompts: list[str] = Field(description="Names that `prompt_name` may take.")
+    labels: list[str] = Field(description="Of a classifier, in the order of its probabilities; empty for others.")
 
 
 class ModelList(BaseModel):
@@ -98,41 +99,4 @@ class Ready(BaseModel):
     reasons: list[str]
 
 
-class EntityAnswer(BaseModel):
-    """One name in a text."""
-
-    type: str = Field(description="As the model names it: PER, ORG, LOC, …")
-    text: str = Field(description="As the caller wrote it.")
-    start: int = Field(description="First code point in the caller's text.")
-    end: int = Field(description="The code point after its last.")
-    score: float = Field(description="Mean probability of its words, 0 to 1.")
-    source: Literal["model"]
-
-
-class EntitiesItem(BaseModel):
-    """The entities of one text, in its order; they never overlap."""
-
-    index: int = Field(description="Place of its input in the request.")
-    entities: list[EntityAnswer]
-    coverage: float = Field(description="Share of the text's characters, blanks aside, that the model could read.")
-
-
-class EntitiesAnswer(BaseModel):
-    """`POST /v1/entities`."""
-
-    object: Literal["list"]
-    data: list[EntitiesItem]
-    model: str
-    usage: Usage
-
-
-ANSWERS: tuple[type[BaseModel], ...] = (
-    EmbeddingsAnswer,
-    TokenAnswer,
-    Info,
-    ModelCard,
-    ModelList,
-    Live,
-    Ready,
-    EntitiesAnswer,
-)
+ANSWERS: tuple[type[BaseModel], ...] = (EmbeddingsAnswer, TokenAnswer, Info, ModelCard, ModelList, Live, Ready)

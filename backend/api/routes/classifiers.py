@@ -1,0 +1,141 @@
+"""``/v1/classifiers``: classes learnt from a few examples while the service runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.answers import json_answer
+from backend.api.asking import ask
+from backend.api.body import read_json
+from backend.api.deps import Services, services_of
+from backend.api.routes.plain import delete, get, name_parameter, put
+from backend.api.schemas.checks import check_labels, check_limits
+from backend.api.schemas.classes import LearnRequest
+from backend.api.schemas.text_answers import ClassifierAnswer, ClassifierList, ForgottenClassifier
+from backend.errors import NotFound
+from backend.services.classification import ClassifierInfo
+
+
+async def list_classifiers(request: Request) -> Response:
+    """The classifiers there are: bundled ones, learnt ones, and a configured model."""
+    data = [_card(info) for info in services_of(request).classification.classifiers()]
+    return json_answer({"object": "list", "data": data})
+
+
+async def retrieve_classifier(request: Request) -> Response:
+    """One classifier, by its name."""
+    return json_answer(_card(_find(services_of(request), request.path_params["name"])))
+
+
+async def learn_classifier(request: Request) -> Response:
+    """Learn classes from examples, under a name that `POST /v1/classify` then takes as `model`.
+
+    A few texts a class are enough to begin with; the same name again replaces what was learnt before. Texts labelled
+    `(none)` are examples of what belongs to no class, so that it may abstain. It is kept across restarts.
+    """
+    services = services_of(request)
+    asked = await read_json(request, LearnRequest, services.limits)
+    examples = asked.by_label()
+    check_labels(examples.keys(), services.limits)
+    check_limits([text for texts in examples.values() for text in texts], services.limits, "examples")
+    name = request.path_params["name"]
+    return json_answer(_card(await ask(request, partial(services.classification.learn, name, examples))))
+
+
+async def forget_classifier(request: Request) -> Response:
+    """Forget a learnt classifier and its examples."""
+    name = request.path_params["name"]
+    await services_of(request).classification.forget(name)
+    return json_answer({"object": "classifier", "name": name, "deleted": True})
+
+
+def _find(services: Services, name: str) -> ClassifierInfo:
+    infos = services.classification.classifiers()
+    for info in infos:
+        if info.name == name:
+            return info
+    known = ", ".join(info.name for info in infos) or "none"
+    raise NotFound(f"name: there is no classifier '{name[:100]}'; there are: {known}", param="name")
+
+
+def _card(info: ClassifierInfo) -> dict[str, Any]:
+    return {
+        "object": "classifier",
+        "name": info.name,
+        "kind": info.kind,
+        "labels": list(info.labels),
+        "multi_label": info.multi_label,
+        "examples": info.examples,
+        "threshold": info.threshold,
+        "accuracy": info.accuracy,
+        "created": None if info.created_s is None else int(info.created_s),
+    }
+
+
+_NAME = "support-routing"
+_CARD_EXAMPLE = {
+    "object": "classifier",
+    "name": _NAME,
+    "kind": "learnt",
+    "labels": ["tarjeta", "recibo"],
+    "multi_label": False,
+    "examples": 4,
+    "threshold": 0.5,
+    "accuracy": None,
+    "created": 1767225600,
+}
+_BY_TEXT = [
+    {"text": "No puedo pagar con la tarjeta.", "label": "tarjeta"},
+    {"text": "The cash machine kept my card.", "label": "tarjeta"},
+    {"text": "Me han cobrado el recibo dos veces.", "label": "recibo"},
+    {"text": "Please send me last month's bill again.", "label": "recibo"},
+]
+ROUTES = (
+    get(
+        "/v1/classifiers",
+        list_classifiers,
+        tag="texts",
+        schema=ClassifierList,
+        example={"object": "list", "data": [_CARD_EXAMPLE]},
+    ),
+    get(
+        "/v1/classifiers/{name}",
+        retrieve_classifier,
+        tag="texts",
+        schema=ClassifierAnswer,
+        example=_CARD_EXAMPLE,
+        errors=(404,),
+        parameters=(name_parameter(_NAME),),
+    ),
+    put(
+        "/v1/classifiers/{name}",
+        learn_classifier,
+        tag="texts",
+        request=LearnRequest,
+        examples={
+            "texts with their labels": {"examples": _BY_TEXT},
+            "labels with their texts": {
+                "labels": {
+                    "tarjeta": ["No puedo pagar con la tarjeta.", "The cash machine kept my card."],
+                    "recibo": ["Me han cobrado el recibo dos veces."],
+                }
+            },
+        },
+        schema=ClassifierAnswer,
+        example=_CARD_EXAMPLE,
+        parameters=(name_parameter(_NAME),),
+    ),
+    delete(
+        "/v1/classifiers/{name}",
+        forget_classifier,
+        tag="texts",
+        schema=ForgottenClassifier,
+        example={"object": "classifier", "name": _NAME, "deleted": True},
+        errors=(404, 422),
+        parameters=(name_parameter(_NAME),),
+    ),
+)

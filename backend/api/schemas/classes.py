@@ -1,0 +1,177 @@
+"""Requests for classes: Jina's ``/v1/classify``, text-embeddings-inference's ``/predict``, and learning new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+
+from backend.api.schemas.checks import (
+    require_filled,
+    require_labels,
+    require_some,
+    require_texts,
+    wrong,
+)
+from backend.api.schemas.fields import Labels, Sentence, TextItems, WireRequest
+from backend.api.schemas.vectors import TruncatingRequest
+from backend.errors import BadInput, InvalidField
+
+Pair = tuple[str, str]
+_SLOT = "{}"
+_PREDICT_KINDS = 'a text, a pair of texts [a, b], or a batch of lists of one or two texts each: [["a"], ["b", "c"]]'
+
+
+def _check_template(value: Any, info: ValidationInfo) -> str | None:
+    name = info.field_name or "hypothesis_template"
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise wrong(name, value, "a text")
+    if value.count(_SLOT) != 1 or set(value.replace(_SLOT, "")) & set(_SLOT):
+        raise InvalidField(f"{name}: must hold {_SLOT} once, where the label goes, and no other braces", param=name)
+    return value
+
+
+class ClassifyRequest(WireRequest):
+    """Jina's request: classes given with it (zero-shot), or a classifier by its name."""
+
+    input: TextItems = Field(description="What to classify: one text or a list, each as it is or as {text}.")
+    labels: Labels = Field(
+        None, description="Classes to choose from, in words (zero-shot), at most LIMIT_LABELS; unset: the classifier's."
+    )
+    model: str | None = Field(
+        None, description="A classifier that GET /v1/classifiers lists, or a model that GET /v1/models does."
+    )
+    classifier_id: str | None = Field(None, description="Jina's word for the classifier's name; the same as `model`.")
+    multi_label: bool | None = Field(
+        None, description="Whether each label is judged by itself; unset: as the classifier was made, else false."
+    )
+    top_k: int | None = Field(None, ge=1, description="How many predictions to answer with, best first; unset: all.")
+    min_score: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="Least score of `prediction`, which is null below; unset: the classifier's own.",
+    )
+    hypothesis_template: Annotated[
+        Any, PlainValidator(_check_template), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]})
+    ] = Field(None, description="How a label becomes a sentence, with {} in its place.")
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ClassifyRequest:
+        if self.labels is not None and len(self.labels) == 1 and not self.multi_label:
+            raise InvalidField(
+                "labels: one label alone would always win with score 1; give a second one such as 'other', or set "
+                "multi_label to have it judged by itself",
+                param="labels",
+            )
+        if None not in (self.model, self.classifier_id) and self.model != self.classifier_id:
+            raise InvalidField(
+                "classifier_id: says the same as model, but here another name; send one of them", param="classifier_id"
+            )
+        return self
+
+    @property
+    def classifier(self) -> str | None:
+        """The name asked for, by whichever field."""
+        return self.model if self.model is not None else self.classifier_id
+
+
+@dataclass(frozen=True, slots=True)
+class PredictInputs:
+    """What ``/predict`` was given."""
+
+    rows: tuple[str | Pair, ...]
+    batch: bool  # answered as a list of lists
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text, of a pair both."""
+        return [text for row in self.rows for text in ([row] if isinstance(row, str) else row)]
+
+
+def _check_predict(value: Any, info: ValidationInfo) -> PredictInputs:
+    """One text or one pair; or a batch, which is told from a pair by its lists."""
+    name = info.field_name or "inputs"
+    if type(value) is str:
+        value = [value]
+    if type(value) is not list:
+        raise wrong(name, value, _PREDICT_KINDS)
+    require_some(value, name)
+    if type(value[0]) is str:
+        return PredictInputs(rows=(_row(value, name),), batch=False)
+    for index, row in enumerate(value):
+        if type(row) is not list:
+            raise wrong(f"{name}[{index}]", row, f"as {name} must be {_PREDICT_KINDS}")
+    return PredictInputs(rows=tuple(_row(row, f"{name}[{index}]") for index, row in enumerate(value)), batch=True)
+
+
+def _row(texts: list[Any], place: str) -> str | Pair:
+    name = place.partition("[")[0]
+    require_texts(texts, place)
+    if len(texts) not in (1, 2):
+        raise InvalidField(f"{place}: must be {_PREDICT_KINDS}; got {len(texts)} texts in one list", param=name)
+    if not all(texts):
+        raise BadInput(f"{place}: must not be empty; leave empty texts out of the request", param=name)
+    return (texts[0], texts[1]) if len(texts) == 2 else texts[0]
+
+
+_TEXT_LIST = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string", "minLength": 1}}
+
+
+class PredictRequest(TruncatingRequest):
+    """The request of text-embeddings-inference's ``/predict``."""
+
+    inputs: Annotated[
+        Any,
+        PlainValidator(_check_predict),
+        WithJsonSchema(
+            {
+                "oneOf": [
+                    {"type": "string", "minLength": 1, "title": "a text"},
+                    {**_TEXT_LIST, "title": "a text, or a pair of texts"},
+                    {"type": "array", "minItems": 1, "items": _TEXT_LIST, "title": "a batch of texts and pairs"},
+                ]
+            }
+        ),
+    ] = Field(description="What to classify.")
+    raw_scores: bool | None = Field(False, description="Logits instead of probabilities.")
+
+
+class Example(WireRequest):
+    """One text and its class."""
+
+    text: Sentence
+    label: Sentence
+
+
+class LearnRequest(WireRequest):
+    """`PUT /v1/classifiers/{name}`: texts with their classes, one after the other or gathered by class."""
+
+    examples: Annotated[list[Example], Field(min_length=1, fail_fast=True)] | None = Field(
+        None, description="Texts, each with its label."
+    )
+    labels: dict[str, list[str]] | None = Field(None, description="The same, gathered: a list of texts for each label.")
+
+    def by_label(self) -> Mapping[str, list[str]]:
+        """The texts of each class, in the order in which they came.
+
+        Raises: BadInput, InvalidField; whether they are enough to learn from is the service's to say.
+        """
+        if (self.examples is None) == (self.labels is None):
+            raise InvalidField('examples: send either examples, [{"text", "label"}, …], or labels, {"label": [texts]}')
+        found = dict(self.labels or {})
+        for example in self.examples or ():
+            found.setdefault(example.label, []).append(example.text)
+        require_some(found, "labels")
+        require_labels(list(found), "labels")
+        for label, texts in found.items():
+            require_some(texts, f"labels.{label}", "; every label needs at least one text")
+            require_filled(texts, f"labels.{label}")
+        return found
+
+
+REQUESTS: tuple[type[BaseModel], ...] = (ClassifyRequest, PredictRequest, LearnRequest)

@@ -1,0 +1,101 @@
+"""Requests to rank texts by what they say about a query, as Cohere, Jina and text-embeddings-inference take them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
+
+from backend.api.schemas.checks import require_filled, require_some, require_texts, wrong
+from backend.api.schemas.fields import Sentence, WireRequest
+from backend.api.schemas.vectors import TRUNCATE, TruncatingRequest
+from backend.errors import InvalidField
+from backend.models.tokens import Truncate
+
+Document = str | dict[str, Any]
+
+
+def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
+    name = info.field_name or "documents"
+    if type(value) is not list:
+        raise wrong(name, value, "a list of texts or of objects with the field text")
+    require_some(value, name)
+    for index, one in enumerate(value):
+        if type(one) not in (str, dict):
+            raise wrong(f"{name}[{index}]", one, "a text or an object with the field text")
+    return value
+
+
+def _check_filled_texts(value: Any, info: ValidationInfo) -> list[str]:
+    name = info.field_name or "texts"
+    if type(value) is not list:
+        raise wrong(name, value, "a list of texts")
+    require_some(value, name)
+    require_texts(value, name)
+    require_filled(value, name)
+    return value
+
+
+class RerankRequest(WireRequest):
+    """The request of Cohere's and Jina's clients."""
+
+    query: Sentence = Field(description="What the documents are to say something about.")
+    documents: Annotated[
+        Any,
+        PlainValidator(_check_documents),
+        WithJsonSchema(
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "object"}]},
+            }
+        ),
+    ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+    top_n: int | None = Field(None, ge=1, description="How many results to answer with, best first; unset: all.")
+    return_documents: bool | None = Field(
+        None, description="Whether results carry their documents; unset: true as Jina's, on /v2 false as Cohere's."
+    )
+    rank_fields: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Fields of the documents that are read, in this order, where they are objects; unset: text."
+    )
+    truncate: Truncate | None = Field("end", description=TRUNCATE)
+    max_tokens_per_doc: Any = Field(None, description="Accepted and ignored: documents are read to the model's length.")
+
+    def texts(self) -> list[str]:
+        """What is read of each document, in their order.
+
+        Raises: BadInput for an empty one, InvalidField for one without any of the fields.
+        """
+        texts = [self._text(document, f"documents[{index}]") for index, document in enumerate(self.documents)]
+        require_filled(texts, "documents")
+        return texts
+
+    def _text(self, document: Document, place: str) -> str:
+        if isinstance(document, str):
+            return document
+        fields = self.rank_fields or ["text"]
+        parts = {field: document[field] for field in fields if field in document}
+        if not parts:
+            where = "the fields of rank_fields" if self.rank_fields else "a text, or an object with the field text"
+            raise InvalidField(f"{place}: must have {where}", param="documents")
+        for field, part in parts.items():
+            if type(part) is not str:
+                raise wrong(f"{place}.{field}", part, "a text")
+        return "\n".join(parts.values())
+
+
+class RankTextsRequest(TruncatingRequest):
+    """The request of text-embeddings-inference's ``/rerank``."""
+
+    query: Sentence = Field(description="What the texts are to say something about.")
+    texts: Annotated[
+        Any,
+        PlainValidator(_check_filled_texts),
+        WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}),
+    ] = Field(description="What is ranked, at most LIMIT_INPUTS.")
+    raw_scores: bool | None = Field(False, description="The model's own scores instead of 0 to 1.")
+    return_text: bool | None = Field(False, description="Whether results carry their texts.")
+
+
+REQUESTS: tuple[type[BaseModel], ...] = (RerankRequest, RankTextsRequest)

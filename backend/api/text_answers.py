@@ -1,0 +1,49 @@
+"""Writing what was found in texts: records of the services as plain values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from backend.documents.entities import Entity
+from backend.documents.merge import Lost
+from backend.services.classification import ClassifiedText, Prediction
+
+
+def usage(tokens: int) -> dict[str, int]:
+    """OpenAI's count of the tokens read."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+def truncated(indices: Sequence[int]) -> dict[str, list[int]]:
+    """The inputs that were cut at the model's length; nothing where none was."""
+    return {"truncated": list(indices)} if indices else {}
+
+
+def entity(found: Entity) -> dict[str, Any]:
+    """An entity; ``start`` and ``end`` count code points of the caller's text."""
+    return {
+        "type": found.type,
+        "text": found.text,
+        "start": found.start,
+        "end": found.end,
+        "score": found.score,
+        "source": found.source,
+        "value": found.value,
+        "valid": found.valid,
+    }
+
+
+def lost(loser: Lost) -> dict[str, Any]:
+    """An entity that gave way, to which, and why."""
+    return {"entity": entity(loser.entity), "to": entity(loser.to), "why": loser.why}
+
+
+def classes(row: ClassifiedText) -> dict[str, Any]:
+    """The classes of a text; ``prediction`` is null where the classifier abstains."""
+    return {"prediction": row.prediction, "score": row.score, "predictions": predictions(row.predictions)}
+
+
+def predictions(rows: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """Classes with their scores, in their order."""
+    return [{"label": row.label, "score": row.score} for row in rows]

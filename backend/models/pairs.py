@@ -1,0 +1,140 @@
+"""Pairs of texts as one input: a query and a document, a premise and a hypothesis. Cutting is explicit and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.errors import ModelUnavailable, TooLarge
+from backend.models.spec import TokenTypes
+from backend.models.tokens import TextTokenizer, Tokens
+
+Cut = Literal["first", "second", "longest", "none"]
+_Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """What the model puts around and between two texts. Shapes of a part: (2, tokens), ids over types."""
+
+    before: _Ids
+    between: _Ids
+    after: _Ids
+    first_type: int
+    second_type: int
+
+    @property
+    def specials(self) -> int:
+        return sum(part.shape[1] for part in (self.before, self.between, self.after))
+
+
+class PairTokenizer:
+    """A model's tokenizer for pairs. Safe from any thread.
+
+    Each different text is tokenised once, however many pairs it is in: a query with a hundred documents, a premise with
+    a hundred hypotheses. Ids and types are those that the tokenizer gives a pair.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, token_types: TokenTypes) -> None:
+        """Read the template from the tokenizer. Raises: ModelUnavailable when it puts a pair in no usual order.
+
+        Args:
+            token_types: the model's; only SEGMENTS makes payloads with types.
+        """
+        self._tokenizer = tokenizer
+        self._typed = token_types is TokenTypes.SEGMENTS
+        self._template = _read_template(tokenizer)
+
+    def encode(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        cut: Cut = "longest",
+        *,
+        places: Sequence[int] = (),
+        param: str = "input",
+    ) -> list[Tokens]:
+        """Token ids of each pair, in order, at most the model's length of them.
+
+        Args:
+            cut: which text loses its end when a pair does not fit: one of them, or the longer until both are as long
+                ("longest", as sentence-transformers does: a query stays whole while it is the shorter).
+            places: where each pair stands in its request, for messages; unset: as here.
+            param: the request's field, for messages.
+
+        Raises: TooLarge when a pair does not fit and ``cut`` is "none", or the other text alone leaves no room.
+        """
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        encodings = self._tokenizer.encodings(texts, add_special_tokens=False)
+        ids = {text: np.array(encoding.ids, np.int64) for text, encoding in zip(texts, encodings, strict=True)}
+        room = self._tokenizer.max_tokens - self._template.specials
+        found = []
+        for (first, second), place in zip(pairs, places or range(len(pairs)), strict=True):
+            one, other = ids[first], ids[second]
+            kept = kept_tokens(len(one), len(other), room, cut)
+            if kept is None:
+                raise self._too_large(len(one), len(other), cut, f"{param}[{place}]", param)
+            found.append(self._joined(one[: kept[0]], other[: kept[1]], truncated=kept != (len(one), len(other))))
+        return found
+
+    def _joined(self, first: _Ids, second: _Ids, *, truncated: bool) -> Tokens:
+        template = self._template
+        parts = [
+            template.before,
+            np.stack([first, np.full_like(first, template.first_type)]),
+            template.between,
+            np.stack([second, np.full_like(second, template.second_type)]),
+            template.after,
+        ]
+        whole = np.concatenate(parts, axis=1)
+        if not whole.shape[1]:  # two empty texts and no special tokens: a text must have a row in its batch
+            whole = np.zeros((2, 1), np.int64)
+        return Tokens(whole[0], truncated, whole[1] if self._typed else None)
+
+    def _too_large(self, first: int, second: int, cut: Cut, what: str, param: str) -> TooLarge:
+        limit, total = self._tokenizer.max_tokens, first + second + self._template.specials
+        advice = "Shorten it, split it, or let it be cut"
+        if cut in ("first", "second"):
+            stays = second if cut == "first" else first
+            advice = f"{stays} of them are of the text that is never cut, which leaves none for the other; shorten it"
+        return TooLarge(f"{what} tokens", total, limit, "the model's length", advice=advice, param=param)
+
+
+def kept_tokens(first: int, second: int, room: int, cut: Cut) -> tuple[int, int] | None:
+    """How many tokens of each text stay, or None when the pair cannot be made to fit in ``room``.
+
+    A text that is cut keeps one token at least.
+    Source: huggingface/tokenizers, tokenizers/src/utils/truncation.rs, truncate_encodings.
+    """
+    if first + second <= room:
+        return first, second
+    if cut == "longest" and room >= 0:
+        shorter = min(first, second)
+        half, odd = divmod(room, 2)
+        if shorter <= half:
+            return (first, room - first) if first <= second else (room - second, second)
+        return (half, half + odd) if first <= second else (half + odd, half)
+    if cut == "first" and room > second:
+        return room - second, second
+    if cut == "second" and room > first:
+        return first, room - first
+    return None
+
+
+def _read_template(tokenizer: TextTokenizer) -> _Template:
+    [encoding] = tokenizer.encodings([("a", "a")])
+    rows = np.array([encoding.ids, encoding.type_ids], np.int64)
+    owners = np.array([-1 if owner is None else owner for owner in encoding.sequence_ids])
+    first, second = np.flatnonzero(owners == 0), np.flatnonzero(owners == 1)
+    if not len(first) or not len(second) or first[-1] > second[0]:
+        raise ModelUnavailable("the tokenizer's template for pairs has no first text before a second; is it for pairs?")
+    return _Template(
+        before=rows[:, : first[0]],
+        between=rows[:, first[-1] + 1 : second[0]],
+        after=rows[:, second[-1] + 1 :],
+        first_type=int(rows[1, first[0]]),
+        second_type=int(rows[1, second[0]]),
+    )

@@ -1,0 +1,214 @@
+"""A sequence classifier's last layers, and what its labels mean. The layers below them are any of our encoders'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend.errors import ModelUnavailable
+from backend.models.activations import FUNCTIONS, Activation, activate
+from backend.models.encoder import Vectors
+from backend.models.labels import named_labels
+from backend.models.products import linear
+from backend.models.spec import ModelSpec, Pooling
+from backend.models.tensors import Tensors, read_tensors
+from backend.models.weights import Linear, Norm
+
+_CLASS = "ForSequenceClassification"
+_UNNAMED = 2  # labels of a model whose config.json counts none, as transformers has it
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceHead:
+    """Two layers with a function, and in some families a norm, between them; and the labels.
+
+    Shapes: inner weight (width, width), outer weight (labels, width).
+    """
+
+    pooling: Pooling  # which vector of a text it reads: CLS or MEAN
+    inner: Linear
+    function: str  # by transformers' name
+    norm: Norm | None
+    epsilon: float  # of the norm
+    outer: Linear
+    labels: tuple[str, ...]  # in the order of the outer layer's rows
+    activation: Activation  # what transformers' text-classification pipeline makes scores with
+    relevance: Activation  # what sentence-transformers' CrossEncoder does
+
+    def logits(self, vectors: Vectors) -> Vectors:
+        """One row a text: (batch, width) -> (batch, labels) float32. What is not finite going in stays so."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            inside = FUNCTIONS[self.function](linear(vectors, self.inner))
+            if self.norm is not None:
+                inside = _normed(inside, self.norm, self.epsilon)
+            return linear(inside, self.outer)
+
+    def apply(self, logits: Vectors, activation: Activation | None = None) -> Vectors:
+        """Scores of logits, by the model's own ``activation`` unless another is given: (…, labels), the same shape."""
+        return activate(logits, activation or self.activation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What one family calls its last layers; of alternatives the first that there is."""
+
+    inner: tuple[str, ...]
+    outer: str
+    function: str
+    function_field: str = ""  # of config.json, where it names the function
+    norm: str = ""
+
+    @property
+    def tensors(self) -> list[str]:
+        layers = [*self.inner, self.outer, *([self.norm] if self.norm else [])]
+        return [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
+
+
+_ROBERTA = _Names(("classifier.dense",), "classifier.out_proj", "tanh")
+_DEBERTA = _Names(("pooler.dense",), "classifier", "gelu", "pooler_hidden_act")
+# Source: transformers, the family's modeling file, its ForSequenceClassification.
+FAMILIES: Mapping[str, _Names] = {
+    "albert": _Names(("albert.pooler", "pooler"), "classifier", "tanh"),
+    "bert": _Names(("bert.pooler.dense", "pooler.dense"), "classifier", "tanh"),
+    "camembert": _ROBERTA,
+    "deberta": _DEBERTA,
+    "deberta-v2": _DEBERTA,
+    "distilbert": _Names(("pre_classifier",), "classifier", "relu"),
+    "electra": _Names(("classifier.dense",), "classifier.out_proj", "gelu"),
+    "modernbert": _Names(("head.dense",), "classifier", "gelu", "classifier_activation", "head.norm"),
+    "mpnet": _ROBERTA,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+}
+
+
+def read_sequence_head(spec: ModelSpec) -> SequenceHead:
+    """Read the layers and their labels from the folder of a ForSequenceClassification model.
+
+    Raises: ModelUnavailable when it is none, of a family without a table here, or its tensors do not fit its labels.
+    """
+    architectures = [str(name) for name in spec.config.get("architectures") or []]
+    if architectures and not any(name.endswith(_CLASS) for name in architectures):
+        raise ModelUnavailable(f"{spec.name} is a {architectures[0]}, not a sequence classifier (…{_CLASS})")
+    names = FAMILIES.get(spec.shape.family)
+    if names is None:
+        raise ModelUnavailable(
+            f"{spec.name}: sequence classifiers of the family {spec.shape.family!r} are not served; served are "
+            f"{', '.join(FAMILIES)}"
+        )
+    tensors = read_tensors(spec, names.tensors)
+    labels = _labels(spec)
+    inner = next((name for name in names.inner if f"{name}.weight" in tensors), names.inner[0])
+    return SequenceHead(
+        pooling=_pooling(spec),
+        inner=_linear(spec, tensors, inner, (spec.width, spec.width)),
+        function=_function(spec, names),
+        norm=_norm(spec, tensors, names.norm) if names.norm else None,
+        epsilon=float(spec.config.get("norm_eps", 1e-5)),  # ModernBERT's; no other family has the norm
+        outer=_linear(spec, tensors, names.outer, (len(labels), spec.width)),
+        labels=labels,
+        activation=_activation(spec.config, len(labels)),
+        relevance=_relevance(spec, len(labels)),
+    )
+
+
+def _linear(spec: ModelSpec, tensors: Tensors, name: str, shape: tuple[int, int]) -> Linear:
+    """ModernBERT's inner layer has no bias: zeros then."""
+    weight = _tensor(spec, tensors, f"{name}.weight", shape)
+    if f"{name}.bias" not in tensors:
+        return Linear(weight, np.zeros(shape[0], np.float32))
+    return Linear(weight, _tensor(spec, tensors, f"{name}.bias", shape[:1]))
+
+
+def _norm(spec: ModelSpec, tensors: Tensors, name: str) -> Norm:
+    gain = _tensor(spec, tensors, f"{name}.weight", (spec.width,))
+    bias = f"{name}.bias"
+    return Norm(gain, _tensor(spec, tensors, bias, (spec.width,)) if bias in tensors else np.zeros_like(gain))
+
+
+def _tensor(spec: ModelSpec, tensors: Tensors, name: str, shape: tuple[int, ...]) -> Vectors:
+    if name not in tensors:
+        raise ModelUnavailable(f"{spec.name} has no {name} among its tensors; was it saved without its classifier?")
+    if tensors[name].shape != shape:
+        raise ModelUnavailable(
+            f"{spec.name}: {name} has the shape {tensors[name].shape}, but the labels of config.json's id2label and "
+            f"the width {spec.width} need {shape}"
+        )
+    return np.ascontiguousarray(tensors[name], np.float32)
+
+
+def _labels(spec: ModelSpec) -> tuple[str, ...]:
+    """Transformers leaves out what it would fill in by itself: two labels, and names that only count."""
+    if spec.config.get("id2label") is None:
+        return tuple(f"LABEL_{number}" for number in range(int(spec.config.get("num_labels") or _UNNAMED)))
+    return named_labels(spec.config, spec.name)
+
+
+def _pooling(spec: ModelSpec) -> Pooling:
+    named = str(spec.config.get("classifier_pooling", "cls")) if spec.shape.family == "modernbert" else "cls"
+    if named not in ("cls", "mean"):
+        raise ModelUnavailable(f"{spec.name}: classifier_pooling {named!r} is not served; served are cls and mean")
+    return Pooling(named)
+
+
+def _function(spec: ModelSpec, names: _Names) -> str:
+    named = str(spec.config.get(names.function_field, names.function))
+    if named not in FUNCTIONS:
+        raise ModelUnavailable(
+            f"{spec.name}: {names.function_field} {named!r} is not served; served are {', '.join(FUNCTIONS)}"
+        )
+    return named
+
+
+def _activation(config: Mapping[str, Any], labels: int) -> Activation:
+    """Source: transformers, pipelines/text_classification.py, TextClassificationPipeline.postprocess."""
+    if config.get("problem_type") == "regression":
+        return Activation.IDENTITY
+    if config.get("problem_type") == "multi_label_classification" or labels == 1:
+        return Activation.SIGMOID
+    return Activation.SOFTMAX
+
+
+def _relevance(spec: ModelSpec, labels: int) -> Activation:
+    """What the model's files name, in the order of their age, or by the number of labels.
+
+    Source: sentence-transformers, cross_encoder/model.py, _parse_model_config and get_default_activation_fn.
+    """
+    older = spec.config.get("sentence_transformers")
+    named = (
+        _settings(spec.adapter or spec.folder).get("activation_fn")
+        or (older.get("activation_fn") if isinstance(older, dict) else None)
+        or spec.config.get("sbert_ce_default_activation_function")
+    )
+    if not str(named).startswith(
+        "torch."
+    ):  # nothing, or code of the model's own, which sentence-transformers leaves too
+        return Activation.SIGMOID if labels == 1 else Activation.IDENTITY
+    kind = str(named).rpartition(".")[2].lower()
+    if kind not in set(Activation):
+        raise ModelUnavailable(f"{spec.name}: activation_fn {named} is not served; served are {', '.join(Activation)}")
+    return Activation(kind)
+
+
+def _settings(folder: Path) -> Mapping[str, Any]:
+    """Sentence-transformers' own, none where there is no such file."""
+    file = folder / "config_sentence_transformers.json"
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ModelUnavailable(f"{file} cannot be read: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _normed(values: Vectors, norm: Norm, epsilon: float) -> Vectors:
+    centred = values - values.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + np.float32(epsilon))
+    found: Vectors = centred / spread * norm.gain + norm.bias
+    return found

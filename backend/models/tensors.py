@@ -1,0 +1,114 @@
+"""A checkpoint's tensors by name, with the LoRA adapter of its spec multiplied in."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401  # its import teaches numpy bfloat16; onnx brings it
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from backend.errors import ModelUnavailable
+from backend.models.spec import ModelSpec
+
+WEIGHTS = "model.safetensors"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+_PEFT = "base_model.model."
+_SAVED = ".modules_to_save"  # in the names of modules that are replaced whole, as older versions of peft wrote them
+Tensors = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter as peft publishes it. Shapes of a pair: down (rank, in), up (out, rank)."""
+
+    scale: float
+    pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]  # by the name of the weight that each is added to
+    replaced: Mapping[str, NDArray[Any]]  # tensors that take the base's place, or have none there: heads
+
+
+def read_tensors(spec: ModelSpec, names: Collection[str] | None = None) -> Tensors:
+    """The model's tensors, in the checkpoint's names and dtypes; those of ``names`` that there are, or all.
+
+    Raises: ModelUnavailable for a file that cannot be read, or an adapter that does not fit the base.
+    """
+    tensors = _load(spec.folder / WEIGHTS, names)
+    if spec.adapter is None:
+        return tensors
+    adapter = read_adapter(spec.adapter)
+    if names is not None:
+        replaced = {name: value for name, value in adapter.replaced.items() if name in names}
+        pairs = {name: pair for name, pair in adapter.pairs.items() if _place(tensors, name)}
+        adapter = Adapter(adapter.scale, pairs, replaced)
+    return _merged(tensors, adapter, spec.adapter)
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """A folder of peft's. Raises: ModelUnavailable for another method than plain LoRA."""
+    try:
+        config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: {error!r}") from error
+    _check_method(folder, config)
+    pairs: dict[str, dict[str, NDArray[Any]]] = {}
+    replaced: Tensors = {}
+    for name, value in _load(folder / ADAPTER_WEIGHTS).items():
+        module, _, part = name.removeprefix(_PEFT).rpartition(".lora_")
+        if not module:
+            replaced[name.removeprefix(_PEFT).replace(_SAVED, "")] = value
+        elif part in ("A.weight", "B.weight"):
+            pairs.setdefault(f"{module}.weight", {})[part[0]] = value
+        else:
+            raise ModelUnavailable(f"{folder}: the tensor {name} is of no plain LoRA adapter, the only kind served")
+    whole = {name: (pair["A"], pair["B"]) for name, pair in pairs.items() if len(pair) == len("AB")}
+    if len(whole) < len(pairs):
+        raise ModelUnavailable(f"{folder}: half of a pair is absent for {sorted(set(pairs) - set(whole))[:3]}")
+    scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return Adapter(scale, whole, replaced)
+
+
+def _check_method(folder: Path, config: Mapping[str, Any]) -> None:
+    kind = config.get("peft_type", "LORA")
+    unusual = [
+        name
+        for name in ("use_dora", "fan_in_fan_out", "alpha_pattern", "rank_pattern", "use_qalora", "lora_bias")
+        if config.get(name)
+    ]
+    if kind != "LORA" or unusual or config.get("bias", "none") != "none":
+        said = ", ".join(unusual) or f"peft_type={kind}, bias={config.get('bias')}"
+        raise ModelUnavailable(f"{folder}: only plain LoRA is served, not {said}; publish the merged model instead")
+
+
+def _merged(tensors: Tensors, adapter: Adapter, folder: Path) -> Tensors:
+    merged = dict(tensors)
+    for name, (down, up) in adapter.pairs.items():
+        place = _place(merged, name)
+        if place is None or merged[place].shape != (up.shape[0], down.shape[1]):
+            raise ModelUnavailable(f"{folder} is an adapter of another base: {name} does not fit its tensors")
+        change = up.astype(np.float32) @ down.astype(np.float32)
+        merged[place] = merged[place].astype(np.float32) + np.float32(adapter.scale) * change
+    for name, value in adapter.replaced.items():
+        merged[_place(merged, name) or name] = value
+    return merged
+
+
+def _place(tensors: Tensors, name: str) -> str | None:
+    """The tensor's name in the base, whose checkpoint may lack the family's prefix ("bert.", "roberta.")."""
+    bare = name.partition(".")[2]
+    return next((one for one in (name, bare) if one in tensors), None)
+
+
+def _load(file: Path, names: Collection[str] | None = None) -> Tensors:
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            return {name: stored.get_tensor(name) for name in stored.keys() if names is None or name in names}  # noqa: SIM118  # it is no dict
+    except (SafetensorError, OSError, KeyError, TypeError) as error:  # KeyError, TypeError: a dtype numpy lacks
+        raise ModelUnavailable(f"{file} cannot be read as numpy arrays: {error!r}") from error

@@ -1,0 +1,26 @@
+"""What every section of the results has: where its numbers come from, and Markdown tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# A result is JSON written by a benchmark; Any is what json.loads gives.
+Result = Mapping[str, Any]
+
+
+def about(result: Result, circumstances: str = "") -> str:
+    """Day, commit, machine, versions and command; ``circumstances`` follow the machine and begin with a comma."""
+    machine, versions = result["machine"], result["versions"]
+    flags = ", ".join(machine["cpu_flags"])
+    return (
+        f"Measured {result['started'][:10]} at commit `{result['commit']}` on {machine['cores']} cores of "
+        f"{machine['cpu']} ({flags}){circumstances}; Python {versions['python']}, "
+        f"torch {versions['torch']}; `{result['command']}`."
+    )
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, the first one the head."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

@@ -1,0 +1,245 @@
+"""POST /v1/classify: Jina's shape, and what a request may not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.app import create_app
+from backend.api.deps import ApiLimits
+from backend.api.schemas.text_answers import ClassifyAnswer
+from backend.errors import Overloaded, UnknownModel
+from tests.api.asgi import Call
+from tests.api.checks import problem
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices, fake_services
+
+URL = "/v1/classify"
+LABELS = ["factura", "contrato"]
+
+
+@pytest.fixture
+def services() -> FakeServices:
+    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, labels=4, body_bytes=10_000))
+
+
+async def test_one_text(client: httpx.AsyncClient) -> None:
+    """A list of one, in Jina's shape, and no other field."""
+    response = await client.post(URL, json={"input": "hola", "labels": LABELS})
+
+    assert 200 == response.status_code
+    assert {
+        "object": "list",
+        "data": [
+            {
+                "object": "classification",
+                "index": 0,
+                "prediction": "factura",
+                "score": 0.5,
+                "predictions": [{"label": "factura", "score": 0.5}, {"label": "contrato", "score": 1 / 3}],
+            }
+        ],
+        "model": "document-type",
+        "usage": {"prompt_tokens": 6, "total_tokens": 6},
+    } == response.json()
+    ClassifyAnswer.model_validate(response.json(), extra="forbid")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param("a", ["a"], id="text"),
+        pytest.param({"text": "a"}, ["a"], id="object"),
+        pytest.param(["a", "b"], ["a", "b"], id="texts"),
+        pytest.param([{"text": "a"}, "b", {"text": "c", "image": "x"}], ["a", "b", "c"], id="objects-among-texts"),
+        pytest.param(
+            ["👩‍👩‍👧‍👦 e\u0301", "\u202e\u05e9\u05dc\u05d5\u05dd"],
+            ["👩‍👩‍👧‍👦 e\u0301", "\u202e\u05e9\u05dc\u05d5\u05dd"],
+            id="odd-text",
+        ),
+        pytest.param(" ", [" "], id="blank"),
+    ],
+)
+async def test_every_form_of_input(
+    client: httpx.AsyncClient, services: FakeServices, given: Any, expected: list[str]
+) -> None:
+    """Reaches the service as texts, and each gets its own answer, in order."""
+    response = await client.post(URL, json={"input": given})
+
+    assert list(range(len(expected))) == [item["index"] for item in response.json()["data"]]
+    assert expected == services.classification.calls[0][0]
+
+
+async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """And what is not asked for is left to it."""
+    wishes = {
+        "labels": LABELS,
+        "model": "document-type",
+        "multi_label": True,
+        "top_k": 1,
+        "min_score": 0.25,
+        "hypothesis_template": "This text is about {}.",
+    }
+    await client.post(URL, json={"input": "a", **wishes})
+    await client.post(URL, json={"input": "a", **dict.fromkeys(wishes), "classifier_id": None})
+    await client.post(URL, json={"input": "a"})
+
+    asked, nulls, bare = (wishes for _, wishes in services.classification.calls)
+    assert [True] * 3 == [one.pop("deadline_s") > 0 for one in (asked, nulls, bare)]
+    assert wishes == asked
+    assert dict.fromkeys(wishes) == nulls == bare
+
+
+async def test_classifier_id_is_the_model(client: httpx.AsyncClient) -> None:
+    """Jina's word for the same thing."""
+    bodies = [{"classifier_id": "bundled"}, {"model": "bundled"}, {"model": "bundled", "classifier_id": "bundled"}]
+    answers = [(await client.post(URL, json={"input": "a", **body})).json()["model"] for body in bodies]
+
+    assert ["bundled"] * 3 == answers
+
+
+async def test_abstaining(client: httpx.AsyncClient) -> None:
+    """No prediction, but what would have been the best is told."""
+    [item] = (await client.post(URL, json={"input": "abstain"})).json()["data"]
+
+    assert (None, 0.5, "invoice") == (item["prediction"], item["score"], item["predictions"][0]["label"])
+
+
+async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
+    """As /v1/embeddings lists them."""
+    body = (await client.post(URL, json={"input": ["a", "long text", "b", "long too"]})).json()
+
+    assert [1, 3] == body["truncated"]
+    ClassifyAnswer.model_validate(body, extra="forbid")
+
+
+async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
+    """As every inference does."""
+    header = (await client.post(URL, json={"input": "a"})).headers["server-timing"]
+
+    assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param", "named"),
+    [
+        pytest.param({}, 422, "input", ["required"], id="no-input"),
+        pytest.param({"input": []}, 400, "input", ["empty list"], id="no-texts"),
+        pytest.param({"input": ""}, 400, "input", ["must not be empty"], id="empty-text"),
+        pytest.param({"input": ["a", ""]}, 400, "input", ["input[1]"], id="one-empty-text"),
+        pytest.param({"input": {"text": ""}}, 400, "input", ["must not be empty"], id="empty-object"),
+        pytest.param({"input": None}, 422, "input", ["null"], id="null"),
+        pytest.param({"input": [1, 2]}, 422, "input", ["input[0]", "a number"], id="token-ids"),
+        pytest.param({"input": ["a", ["b"]]}, 422, "input", ["input[1]", "a list"], id="nested"),
+        pytest.param({"input": [{"image": "x"}]}, 422, "input", ["input[0]", "text"], id="an-image"),
+        pytest.param({"input": {"text": 5}}, 422, "input", ["a number"], id="number-for-text"),
+        pytest.param({"input": "a", "labels": []}, 400, "labels", ["empty list", "leave the field out"], id="none"),
+        pytest.param({"input": "a", "labels": "b"}, 422, "labels", ["a list of texts"], id="one-label-as-text"),
+        pytest.param({"input": "a", "labels": ["b", 5]}, 422, "labels", ["labels[1]", "a number"], id="number"),
+        pytest.param({"input": "a", "labels": ["b", None]}, 422, "labels", ["labels[1]", "null"], id="null-label"),
+        pytest.param({"input": "a", "labels": ["b", " \n"]}, 400, "labels", ["labels[1]", "empty"], id="blank"),
+        pytest.param(
+            {"input": "a", "labels": ["b", "c", "b"]}, 422, "labels", ["labels[2]", "'b'", "labels[0]"], id="twice"
+        ),
+        pytest.param({"input": "a", "labels": ["b", "b "]}, 422, "labels", ["'b'"], id="twice-but-for-blanks"),
+        pytest.param({"input": "a", "labels": ["b", "c" * 501]}, 422, "labels", ["labels[1]", "501", "500"], id="long"),
+        pytest.param({"input": "a", "labels": ["b"]}, 422, "labels", ["a second one", "multi_label"], id="only-one"),
+        pytest.param({"input": "a", "labels": list("bcdef")}, 413, "labels", ["5", "4", "LIMIT_LABELS"], id="many"),
+        pytest.param({"input": "a", "multi_label": "yes"}, 422, "multi_label", [], id="a-text-as-wish"),
+        pytest.param({"input": "a", "top_k": 0}, 422, "top_k", ["0"], id="no-predictions"),
+        pytest.param({"input": "a", "top_k": True}, 422, "top_k", [], id="boolean-as-number"),
+        pytest.param({"input": "a", "min_score": 1.01}, 422, "min_score", [], id="above-one"),
+        pytest.param({"input": "a", "hypothesis_template": "x"}, 422, "hypothesis_template", ["{}"], id="no-place"),
+        pytest.param({"input": "a", "hypothesis_template": "{}{}"}, 422, "hypothesis_template", ["once"], id="two"),
+        pytest.param({"input": "a", "hypothesis_template": "{} {x}"}, 422, "hypothesis_template", [], id="braces"),
+        pytest.param({"input": "a", "hypothesis_template": 5}, 422, "hypothesis_template", [], id="number-as-template"),
+        pytest.param(
+            {"input": "a", "model": "x", "classifier_id": "y"}, 422, "classifier_id", ["model"], id="two-names"
+        ),
+        pytest.param({"input": ["a"] * 6}, 413, "input", ["6", "5", "LIMIT_INPUTS"], id="too-many"),
+        pytest.param({"input": ["a", "a" * 101]}, 413, "input", ["input[1]", "LIMIT_TEXT_CHARS"], id="too-long"),
+    ],
+)
+async def test_bad_requests(
+    client: httpx.AsyncClient, services: FakeServices, body: Any, *, status: int, param: str, named: list[str]
+) -> None:
+    """A problem that names field, value and limit; and nothing is computed."""
+    response = await client.post(URL, json=body)
+
+    assert param == problem(response, status, None, *named)["error"]["param"]
+    assert [] == services.classification.calls
+
+
+async def test_one_label_is_fine_by_itself(client: httpx.AsyncClient) -> None:
+    """With multi_label its score says something."""
+    response = await client.post(URL, json={"input": "a", "labels": ["urgente"], "multi_label": True})
+
+    assert 200 == response.status_code
+
+
+@pytest.mark.parametrize(("count", "status"), [(1000, 200), (1001, 413)])
+async def test_a_thousand_labels(count: int, status: int) -> None:
+    """As many as are allowed unless set otherwise, and one more."""
+    async with connect(fake_services(limits=ApiLimits())) as client:
+        response = await client.post(URL, json={"input": "a", "labels": [f"label {index}" for index in range(count)]})
+
+    assert status == response.status_code
+    if status == 413:
+        problem(response, 413, "too_large", "1001", "1000", "LIMIT_LABELS")
+
+
+async def test_a_text_of_a_megabyte() -> None:
+    """Allowed unless set otherwise, and not one character more."""
+    services = fake_services(limits=ApiLimits())
+    async with connect(services) as client:
+        whole = await client.post(URL, json={"input": "ñ" * 1_000_000})
+        beyond = await client.post(URL, json={"input": "ñ" * 1_000_001})
+
+    assert 200 == whole.status_code
+    assert ["ñ" * 1_000_000] == services.classification.calls[0][0]
+    problem(beyond, 413, "too_large", "input characters", "1000001", "LIMIT_TEXT_CHARS")
+
+
+async def test_not_a_number_is_no_score(client: httpx.AsyncClient) -> None:
+    """Python's json writes NaN; no score is at least that."""
+    content = json.dumps({"input": "a", "min_score": float("nan")})
+    response = await client.post(URL, content=content, headers={"content-type": "application/json"})
+
+    assert response.status_code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "told"),
+    [
+        pytest.param(UnknownModel("x", ("document-type",)), 404, "model_not_found", "document-type", id="unknown"),
+        pytest.param(Overloaded(10, 10, 2.0), 429, "overloaded", "", id="full"),
+    ],
+)
+async def test_the_services_errors_are_problems(
+    services: FakeServices, error: Exception, status: int, code: str, told: str
+) -> None:
+    """With status, code and what to do."""
+    services.classification.error = error
+
+    async with connect(services) as client:
+        response = await client.post(URL, json={"input": "a"})
+
+    problem(response, status, code, told)
+
+
+async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
+    """Nobody waits for the answer any more."""
+    services.classification.gate = asyncio.Event()
+    call = Call(services, URL, [b'{"input": "a"}'], app=create_app(services))
+    running = asyncio.create_task(call.run())
+    await services.classification.entered.wait()
+
+    call.leave()
+    response = await running
+
+    assert 499 == response.status_code
+    assert 1 == services.classification.cancelled

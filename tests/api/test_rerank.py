@@ -1,0 +1,187 @@
+"""POST /v1/rerank and /v2/rerank: the shapes of Jina and Cohere."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from backend.api.app import create_app
+from backend.api.deps import ApiLimits
+from backend.api.schemas.text_answers import RerankAnswer
+from tests.api.asgi import Call
+from tests.api.checks import problem
+from tests.api.fakes import FakeServices, fake_services
+
+URL = "/v1/rerank"
+BODY = {"query": "q", "documents": ["ab", "abcd", "a"]}
+
+
+@pytest.fixture
+def services() -> FakeServices:
+    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+
+
+async def test_the_shape(client: httpx.AsyncClient) -> None:
+    """Jina's fields and Cohere's, best first, and no other."""
+    response = await client.post(URL, json=BODY, headers={"X-Request-Id": "r-1"})
+
+    assert 200 == response.status_code
+    assert {
+        "id": "r-1",
+        "object": "list",
+        "model": "tiny/reranker",
+        "results": [
+            {"index": 1, "relevance_score": 1.0, "document": {"text": "abcd"}},
+            {"index": 0, "relevance_score": 0.5, "document": {"text": "ab"}},
+            {"index": 2, "relevance_score": 0.25, "document": {"text": "a"}},
+        ],
+        "usage": {"prompt_tokens": 10, "total_tokens": 10},
+        "meta": {
+            "api_version": {"version": "1"},
+            "billed_units": {"search_units": 1},
+            "tokens": {"input_tokens": 10},
+        },
+    } == response.json()
+    RerankAnswer.model_validate(response.json(), extra="forbid")
+
+
+@pytest.mark.parametrize(
+    ("path", "wish", "expected"),
+    [
+        pytest.param("/v1/rerank", {}, True, id="jina's-default"),
+        pytest.param("/v1/rerank", {"return_documents": None}, True, id="null-is-the-default"),
+        pytest.param("/v1/rerank", {"return_documents": False}, False, id="left-out"),
+        pytest.param("/v2/rerank", {}, False, id="cohere's-default"),
+        pytest.param("/v2/rerank", {"return_documents": True}, True, id="asked-for"),
+    ],
+)
+async def test_return_documents(client: httpx.AsyncClient, path: str, wish: dict[str, Any], expected: bool) -> None:
+    """Each API has its own default; a wish is a wish on both."""
+    body = (await client.post(path, json={**BODY, **wish})).json()
+
+    assert [expected] * 3 == ["document" in result for result in body["results"]]
+    assert path[2] == body["meta"]["api_version"]["version"]
+    RerankAnswer.model_validate(body, extra="forbid")
+
+
+@pytest.mark.parametrize(("top_n", "expected"), [(1, [1]), (2, [1, 0]), (50, [1, 0, 2]), (None, [1, 0, 2])])
+async def test_top_n(client: httpx.AsyncClient, top_n: int | None, expected: list[int]) -> None:
+    """The best so many; more than there are is all of them."""
+    body = (await client.post(URL, json={**BODY, "top_n": top_n})).json()
+
+    assert expected == [result["index"] for result in body["results"]]
+
+
+async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """And what is not asked for is left to it; Cohere's other fields are accepted."""
+    wishes = {"top_n": 2, "model": "tiny/reranker", "truncate": "none"}
+    await client.post(URL, json={**BODY, **wishes})
+    await client.post("/v2/rerank", json={**BODY, "max_tokens_per_doc": 512, "priority": 0, "truncate": None})
+
+    (given, asked), (_, bare) = services.reranking.calls
+    assert ("q", BODY["documents"]) == given
+    assert asked.pop("deadline_s") > 0
+    assert wishes == asked
+    assert (None, None, "end") == (bare["top_n"], bare["model"], bare["truncate"])
+
+
+async def test_documents_as_objects(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Their text is read; they come back as they were sent."""
+    documents = [{"text": "ab", "id": 7}, "a"]
+
+    body = (await client.post(URL, json={"query": "q", "documents": documents})).json()
+
+    assert ["ab", "a"] == services.reranking.calls[0][0][1]
+    assert [documents[0], {"text": "a"}] == [result["document"] for result in body["results"]]
+
+
+async def test_rank_fields(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Are read in their order; a text among objects is read as it is, and an absent field passed over."""
+    documents = [{"text": "no", "title": "b", "author": "a"}, {"title": "c"}, "d"]
+
+    await client.post(URL, json={"query": "q", "documents": documents, "rank_fields": ["author", "title"]})
+
+    assert ["a\nb", "c", "d"] == services.reranking.calls[0][0][1]
+
+
+async def test_cut_documents_are_listed(client: httpx.AsyncClient) -> None:
+    """By their places in the request, not in the answer."""
+    body = (await client.post(URL, json={"query": "q", "documents": ["a", "long document", "b"]})).json()
+
+    assert [1] == body["truncated"]
+    RerankAnswer.model_validate(body, extra="forbid")
+
+
+@pytest.mark.parametrize(("count", "units"), [(1, 1), (100, 1), (101, 2)])
+async def test_search_units(services: FakeServices, client: httpx.AsyncClient, count: int, units: int) -> None:
+    """Cohere's clients add these up: a query with up to a hundred documents is one."""
+    services.limits = ApiLimits()
+
+    body = (await client.post(URL, json={"query": "q", "documents": ["a"] * count})).json()
+
+    assert units == body["meta"]["billed_units"]["search_units"]
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+@pytest.mark.parametrize(
+    ("fields", "status", "param", "named"),
+    [
+        pytest.param({"query": ""}, 400, "query", ["must not be empty"], id="empty-query"),
+        pytest.param({"query": None}, 422, "query", [], id="no-query"),
+        pytest.param({"query": ["q"]}, 422, "query", [], id="queries"),
+        pytest.param({"documents": []}, 400, "documents", ["empty list"], id="no-documents"),
+        pytest.param({"documents": "a"}, 422, "documents", ["a list"], id="one-document-as-text"),
+        pytest.param({"documents": None}, 422, "documents", ["null"], id="null"),
+        pytest.param({"documents": ["a", ""]}, 400, "documents", ["documents[1]", "empty"], id="empty-document"),
+        pytest.param({"documents": ["a", {"text": ""}]}, 400, "documents", ["documents[1]"], id="empty-object"),
+        pytest.param({"documents": ["a", 5]}, 422, "documents", ["documents[1]", "a number"], id="number"),
+        pytest.param({"documents": [{"title": "a"}]}, 422, "documents", ["documents[0]", "text"], id="no-text"),
+        pytest.param({"documents": [{"text": 5}]}, 422, None, ["documents[0].text", "a number"], id="number-as-text"),
+        pytest.param({"rank_fields": []}, 400, "rank_fields", ["empty"], id="no-fields"),
+        pytest.param(
+            {"documents": [{"text": "a"}], "rank_fields": ["title"]}, 422, "documents", ["rank_fields"], id="no-field"
+        ),
+        pytest.param({"top_n": 0}, 422, "top_n", ["0"], id="none"),
+        pytest.param({"top_n": -3}, 422, "top_n", ["-3"], id="fewer-than-none"),
+        pytest.param({"top_n": "2"}, 422, "top_n", [], id="number-as-text"),
+        pytest.param({"truncate": "middle"}, 422, "truncate", ["middle"], id="truncate"),
+        pytest.param({"return_documents": "yes"}, 422, "return_documents", [], id="a-text-as-wish"),
+        pytest.param({"model": "gpt-4"}, 404, "model", ["gpt-4", "tiny/reranker"], id="unknown-model"),
+        pytest.param({"documents": ["a"] * 6}, 413, "documents", ["6", "5", "LIMIT_INPUTS"], id="too-many"),
+        pytest.param(
+            {"documents": ["a", "a" * 101]}, 413, "documents", ["documents[1]", "LIMIT_TEXT_CHARS"], id="long"
+        ),
+        pytest.param({"query": "a" * 101}, 413, "query", ["query characters", "101"], id="long-query"),
+    ],
+)
+async def test_bad_requests(
+    client: httpx.AsyncClient, path: str, fields: Any, *, status: int, param: str | None, named: list[str]
+) -> None:
+    """A problem that names field, value and limit."""
+    body = problem(await client.post(path, json={**BODY, **fields}), status, None, *named)
+
+    assert param is None or param == body["error"]["param"]
+
+
+async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
+    """As every inference does."""
+    header = (await client.post(URL, json=BODY)).headers["server-timing"]
+
+    assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
+
+
+async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
+    """Nobody waits for the answer any more."""
+    services.reranking.gate = asyncio.Event()
+    call = Call(services, URL, [b'{"query": "q", "documents": ["a"]}'], app=create_app(services))
+    running = asyncio.create_task(call.run())
+    await services.reranking.entered.wait()
+
+    call.leave()
+    response = await running
+
+    assert 499 == response.status_code
+    assert 1 == services.reranking.cancelled

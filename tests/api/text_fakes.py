@@ -1,0 +1,162 @@
+"""The services that understand texts, without a model: what they answer is easy to foretell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from backend.documents.entities import Entity
+from backend.documents.key_phrases import KeyPhrase
+from backend.documents.language import Language
+from backend.documents.merge import Lost
+from backend.errors import InvalidField, NotFound, UnknownModel
+from backend.services.analysis import Analysis, KeySentence
+from backend.services.classification import Classified, ClassifiedText, ClassifierInfo, Prediction
+from backend.services.entities import Found, FoundIn
+from backend.services.inference import Timing
+from backend.services.reranking import Ranked, Reranked
+
+TIMING = Timing(0.0, 0.0002, 0.001, 0.0045)
+ABSTAINS_BELOW = 0.4
+
+
+@dataclass
+class Fake:
+    """Raises ``error`` where one is set; waits for ``gate`` where one is set; remembers what it was asked."""
+
+    error: Exception | None = None
+    gate: asyncio.Event | None = None
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: int = 0
+    calls: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+
+    async def enter(self, inputs: Any, asked: dict[str, Any]) -> None:
+        """What every call begins with."""
+        self.calls.append((inputs, asked))
+        if self.error is not None:
+            raise self.error
+        if self.gate is None:
+            return
+        self.entered.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+class FakeEntities(Fake):
+    """Finds "Juan" wherever it stands; "Ju" gave way to it."""
+
+    async def find(self, texts: Sequence[str], **asked: Any) -> Found:
+        await self.enter(list(texts), asked)
+        return Found(tuple(_found_in(text) for text in texts), "tiny/ner", TIMING)
+
+
+def _found_in(text: str) -> FoundIn:
+    start = text.find("Juan")
+    if start < 0:
+        return FoundIn((), 0.5, len(text) + 2, ())
+    kept = Entity("PER", "Juan", start, start + 4, 0.25, "model")
+    loser = Entity("CODE", "Ju", start, start + 2, 0.75, "pattern", value="JU", valid=False)
+    return FoundIn((kept,), 0.5, len(text) + 2, (Lost(loser, kept, "names are longer"),))
+
+
+class FakeClassification(Fake):
+    """Scores fall from label to label: the first has 1/2, the second 1/3. A text that says so makes it abstain."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.infos = {
+            "document-type": _info("document-type", "bundled", ("invoice", "receipt", "contract"), None),
+            "bundled": _info("bundled", "learnt", ("a", "b"), 7),  # the name that tests/api/test_app.py asks for
+        }
+
+    async def classify(self, texts: Sequence[str], *, labels: Sequence[str] | None = None, **asked: Any) -> Classified:
+        await self.enter(list(texts), {"labels": labels, **asked})
+        if asked["model"] not in (None, *self.infos):
+            raise UnknownModel(asked["model"], tuple(self.infos))
+        names = labels or self.infos["document-type"].labels
+        rows = tuple(_classified(text, names[: asked["top_k"]]) for text in texts)
+        return Classified(rows, asked["model"] or "document-type", bool(asked["multi_label"]), TIMING)
+
+    async def predict(self, inputs: Sequence[str | tuple[str, str]], **asked: Any) -> Classified:
+        await self.enter(list(inputs), asked)
+        rows = tuple(_classified("".join(one), ("invoice", "receipt")) for one in inputs)
+        return Classified(rows, "document-type", multi_label=False, timing=TIMING)
+
+    async def learn(self, name: str, examples: Mapping[str, Sequence[str]], **asked: Any) -> ClassifierInfo:
+        await self.enter((name, dict(examples)), asked)
+        if name != name.lower():
+            raise InvalidField(f"name: must be lower case, got '{name}'", param="name")
+        self.infos[name] = _info(name, "learnt", tuple(examples), sum(map(len, examples.values())))
+        return self.infos[name]
+
+    def classifiers(self) -> list[ClassifierInfo]:
+        return list(self.infos.values())
+
+    async def forget(self, name: str) -> None:
+        if name not in self.infos:
+            raise NotFound(f"name: there is no classifier '{name}'", param="name")
+        if self.infos[name].kind == "bundled":
+            raise InvalidField(f"name: '{name}' is bundled", param="name")
+        del self.infos[name]
+
+
+def _classified(text: str, labels: Sequence[str]) -> ClassifiedText:
+    predictions = tuple(Prediction(label, 1 / (2 + index)) for index, label in enumerate(labels))
+    best = None if text == "abstain" else predictions[0].label
+    return ClassifiedText(predictions, best, predictions[0].score, len(text) + 2, text.startswith("long"))
+
+
+def _info(name: str, kind: Any, labels: tuple[str, ...], examples: int | None) -> ClassifierInfo:
+    learnt = kind == "learnt"
+    return ClassifierInfo(
+        name,
+        kind,
+        labels,
+        multi_label=False,
+        examples=examples,
+        threshold=ABSTAINS_BELOW,
+        accuracy=None if learnt else 0.95,
+        created_s=1767225600.5 if learnt else None,
+    )
+
+
+class FakeReranking(Fake):
+    """The longer a document, the better; its raw score is its length."""
+
+    async def rerank(self, query: str, documents: Sequence[str], **asked: Any) -> Reranked:
+        await self.enter((query, list(documents)), asked)
+        if asked.get("model") not in (None, "tiny/reranker"):
+            raise UnknownModel(asked["model"], ("tiny/reranker",))
+        order = sorted(range(len(documents)), key=lambda index: -len(documents[index]))
+        longest = len(documents[order[0]])
+        ranked = [Ranked(index, len(documents[index]) / longest, float(len(documents[index]))) for index in order]
+        cut = tuple(index for index, text in enumerate(documents) if text.startswith("long"))
+        tokens = sum(len(query) + len(text) for text in documents)
+        return Reranked(tuple(ranked[: asked.get("top_n")]), "tiny/reranker", TIMING, tokens, cut)
+
+
+class FakeAnalysis(Fake):
+    """Finds everything in every text but in "…", where nothing can be told."""
+
+    async def analyze(self, text: str, **asked: Any) -> Analysis:
+        await self.enter(text, asked)
+        unknown = text == "…"
+        return Analysis(
+            language=None if unknown else Language("es", 0.75),
+            key_phrases=() if unknown else (KeyPhrase(text[:4], 0.5, np.array([[0, 4], [6, 10]])),),
+            key_sentences=() if unknown else (KeySentence(text, 0, len(text), 1.0),),
+            classes=None if unknown else _classified(text, asked["labels"] or ("invoice", "receipt")),
+            entities=_found_in(text).entities,
+            coverage=None if asked["features"] == ["vector"] else 0.5,
+            vector=np.array([0.5, -0.25, 1.0], np.float32),
+            model="tiny/encoder",
+            tokens=len(text) + 2,
+            timing=TIMING,
+        )

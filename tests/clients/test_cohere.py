@@ -1,0 +1,91 @@
+"""Cohere's clients, both APIs, against /v1/rerank and /v2/rerank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.server import MARKS, LiveServer
+
+cohere = pytest.importorskip("cohere")
+pytestmark = MARKS
+QUERY = "When is the invoice due?"
+DOCUMENTS = [
+    "Our office opens at nine and closes at five.",
+    "The invoice is due in 30 days.",
+    "A recipe for bread with olives.",
+    "Payment of this invoice is expected by the end of March.",
+]
+
+
+@pytest.fixture
+def client(live_server: LiveServer) -> Iterator[cohere.ClientV2]:
+    with cohere.ClientV2("not-needed", base_url=live_server.url) as client:
+        yield client
+
+
+def test_v2(client: cohere.ClientV2) -> None:
+    """The best first, as many as asked for, without documents, and with what the client counts."""
+    response = client.rerank(model="bundled", query=QUERY, documents=DOCUMENTS, top_n=3)
+
+    scores = [result.relevance_score for result in response.results]
+    assert {1, 3} == {result.index for result in response.results[:2]}
+    assert 3 == len(scores)
+    assert sorted(scores, reverse=True) == scores
+    assert all(0.0 <= score <= 1.0 for score in scores)
+    assert response.id
+    assert ("2", 1.0) == (response.meta.api_version.version, response.meta.billed_units.search_units)
+    assert response.meta.tokens.input_tokens > len(DOCUMENTS)
+    assert not hasattr(response.results[0], "document")
+
+
+def test_v1(live_server: LiveServer) -> None:
+    """Texts and objects alike; without a model the one that is loaded; documents come back where asked for."""
+    documents = [DOCUMENTS[0], *({"text": text} for text in DOCUMENTS[1:])]
+    with cohere.Client("not-needed", base_url=live_server.url) as client:
+        with_documents = client.rerank(query=QUERY, documents=documents, return_documents=True)
+        bare = client.rerank(query=QUERY, documents=documents, top_n=1, return_documents=False)
+
+    assert [DOCUMENTS[result.index] for result in with_documents.results] == [
+        result.document.text for result in with_documents.results
+    ]
+    assert [with_documents.results[0].index] == [result.index for result in bare.results]
+    assert bare.results[0].document is None
+
+
+def test_fields_of_documents(live_server: LiveServer) -> None:
+    """rank_fields says what is read: the same words elsewhere count for nothing."""
+    documents = [{"title": DOCUMENTS[0], "text": DOCUMENTS[1]}, {"title": DOCUMENTS[1], "text": DOCUMENTS[0]}]
+    with cohere.Client("not-needed", base_url=live_server.url) as client:
+        by_title = client.rerank(query=QUERY, documents=documents, rank_fields=["title"])
+        by_text = client.rerank(query=QUERY, documents=documents)
+
+    assert ([1, 0], [0, 1]) == tuple([result.index for result in one.results] for one in (by_title, by_text))
+
+
+async def test_async(live_server: LiveServer) -> None:
+    """The asynchronous half works too."""
+    async with cohere.AsyncClientV2("not-needed", base_url=live_server.url) as client:
+        response = await client.rerank(model="bundled", query="¿Cuándo vence?", documents=["Vence en marzo.", "Pan."])
+
+    assert 0 == response.results[0].index
+
+
+def test_errors_are_its_own(client: cohere.ClientV2) -> None:
+    """Each fault raises the client's exception for it, with our message."""
+    with pytest.raises(cohere.BadRequestError, match="documents: must not be an empty list"):
+        client.rerank(model="bundled", query=QUERY, documents=[])
+    with pytest.raises(cohere.UnprocessableEntityError, match="top_n"):
+        client.rerank(model="bundled", query=QUERY, documents=DOCUMENTS, top_n=0)
+    with pytest.raises(cohere.NotFoundError, match=r"rerank-v3\.5"):
+        client.rerank(model="rerank-v3.5", query=QUERY, documents=DOCUMENTS)
+
+
+def test_keys(guarded_server: LiveServer) -> None:
+    """Its key is our key."""
+    with cohere.ClientV2("right-key", base_url=guarded_server.url) as client:
+        assert 1 == client.rerank(model="bundled", query=QUERY, documents=DOCUMENTS[:2]).results[0].index
+    with cohere.ClientV2("wrong-key", base_url=guarded_server.url) as client:
+        with pytest.raises(cohere.UnauthorizedError, match="API_KEYS"):
+            client.rerank(model="bundled", query=QUERY, documents=DOCUMENTS)

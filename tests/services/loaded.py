@@ -1,0 +1,77 @@
+"""Loaded models on real encoders, as the catalog holds them, with engines that tell what reached them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend.ml.analysis import TASK as ANALYSIS
+from backend.ml.analysis import TokenVectors
+from backend.ml.embeddings import TASK as EMBEDDINGS
+from backend.ml.embeddings import Pooled
+from backend.ml.encoding import EncoderEngine, Reader
+from backend.ml.ner import TASK as NER
+from backend.ml.ner import Labelled
+from backend.ml.scoring import Scored
+from backend.models.residence import Pinned
+from backend.models.selection import Choice
+from backend.models.sequence_head import read_sequence_head
+from backend.models.token_head import read_token_head
+from backend.services.catalog import LoadedModel, names_of
+from tests.tiny_models import encoder_of, placement, spec_of, tokenizer_of
+
+
+class Watched:
+    """An engine that remembers every batch it ran."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.batches: list[list[np.ndarray]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def on(self, device_index: int) -> Watched:
+        """Itself."""
+        return self
+
+    def prepare(self, payloads: Sequence[Any]) -> Any:
+        """Note the batch."""
+        self.batches.append(list(payloads))
+        return self._engine.prepare(payloads)
+
+    @property
+    def jobs(self) -> int:
+        """Texts, pairs or windows that reached it."""
+        return sum(map(len, self.batches))
+
+
+def embedding_model(source: str | Path = "bundled", *, aliases: Sequence[str] = ()) -> LoadedModel:
+    """With pooled vectors and token vectors from one encoder."""
+    pooled = _engine(EMBEDDINGS, source, Pooled(spec_of(source).pooling))
+    return _loaded(source, EMBEDDINGS, pooled, aliases, token_engine=_engine(ANALYSIS, source, TokenVectors()))
+
+
+def scoring_model(folder: Path, task: str) -> LoadedModel:
+    """A classifier, an NLI model or a cross-encoder."""
+    head = read_sequence_head(spec_of(folder))
+    return _loaded(folder, task, _engine(task, folder, Scored(head)), (task,), labels=head.labels, head=head)
+
+
+def entity_model(folder: Path) -> LoadedModel:
+    """A token classifier."""
+    head = read_token_head(spec_of(folder))
+    return _loaded(folder, NER, _engine(NER, folder, Labelled(head)), (NER,), labels=head.labels)
+
+
+def _engine(task: str, source: str | Path, reader: Reader) -> Watched:
+    return Watched(EncoderEngine(task, Pinned(encoder_of(source, "onnx", "fp32")), reader, budget=512))
+
+
+def _loaded(source: str | Path, task: str, engine: Any, aliases: Sequence[str], **more: Any) -> LoadedModel:
+    spec, choice = spec_of(source), Choice("onnx", "fp32", 512, 1000.0, ("told by the test",))
+    names = names_of(spec, tuple(aliases))
+    return LoadedModel(spec, tokenizer_of(source), engine, placement(lanes=1), choice, names, 1.0, task=task, **more)

@@ -1,0 +1,325 @@
+"""The registry of classifiers: what answers, what is kept, what a crash, a full disk or another model leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.errors import InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
+from backend.models.classifier_head import NONE, ClassifierHead, write_head
+from backend.services import classifier_folder
+from backend.services.classifier_folder import Example, read_examples, write_folder
+from backend.services.classifiers import KEPT, Classifiers, check_examples
+
+SHA = "a" * 64
+OTHER = "b" * 64
+EXAMPLES = [Example("una factura", ("bill",)), Example("\ud83d alone, \u202eright to left", ("letter",))]
+
+
+def head_of(*labels: str, sha256: str = SHA, seed: int = 0) -> ClassifierHead:
+    weight = np.random.default_rng(seed).normal(size=(len(labels), 4)).astype(np.float32)
+    return ClassifierHead(labels, False, weight, np.zeros(len(labels), np.float32), "bundled", sha256)
+
+
+@pytest.fixture
+def bundled(tmp_path) -> Path:
+    folder = tmp_path / "bundled" / "document-type"
+    folder.mkdir(parents=True)
+    write_head(folder, head_of("invoice", "contract"))
+    return folder.parent
+
+
+def started(tmp_path: Path, bundled: Path, sha256: str = SHA, **more) -> Classifiers:
+    made = Classifiers(tmp_path / "state", sha256, bundled, **more)
+    made.start()
+    return made
+
+
+def test_what_is_learnt_survives_a_restart(tmp_path, bundled):
+    """Head, examples and name, beside the bundled one."""
+    first = started(tmp_path, bundled)
+    kept = first.save("tickets", head_of("bill", "letter"), EXAMPLES)
+
+    again = started(tmp_path, bundled)
+
+    assert ["document-type", "tickets"] == first.names() == again.names()
+    found = again.find("tickets")
+    assert ("tickets", "learnt", kept.head.version) == (found.name, found.source, found.head.version)
+    assert EXAMPLES == again.examples("tickets")
+    assert [] == again.stale() == again.faults
+
+
+def test_saving_again_replaces(tmp_path, bundled):
+    """One of a name, the newest; nothing is left beside it."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+
+    registry.save("tickets", head_of("red", "blue"), EXAMPLES[:1])
+
+    assert ("red", "blue") == registry.find("tickets").head.labels
+    assert EXAMPLES[:1] == registry.examples("tickets")
+    assert ["tickets"] == [one.name for one in (tmp_path / "state" / KEPT).iterdir()]
+
+
+def test_forgetting(tmp_path, bundled):
+    """It is gone, after a restart too; a second time, or for one that was never there, there is nothing to forget."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+
+    registry.forget("tickets")
+
+    assert ["document-type"] == registry.names() == started(tmp_path, bundled).names()
+    with pytest.raises(NotFound, match="no classifier 'tickets'; there are document-type"):
+        registry.forget("tickets")
+    with pytest.raises(NotFound):
+        registry.examples("tickets")
+
+
+def test_one_that_does_not_answer_is_named_with_those_that_do(tmp_path, bundled):
+    with pytest.raises(UnknownModel, match="'poems' is not loaded here; loaded are document-type"):
+        started(tmp_path, bundled).find("poems")
+
+
+def test_the_bundled_ones_cannot_be_changed(tmp_path, bundled):
+    """Neither taken away nor replaced."""
+    registry = started(tmp_path, bundled)
+
+    with pytest.raises(InvalidField, match="is a bundled classifier"):
+        registry.forget("document-type")
+    with pytest.raises(InvalidField, match="is a bundled classifier"):
+        registry.save("document-type", head_of("bill", "letter"), EXAMPLES)
+    with pytest.raises(InvalidField, match="is a bundled classifier"):
+        registry.check("document-type", EXAMPLES, multiple=False)
+    assert ("invoice", "contract") == registry.find("document-type").head.labels
+
+
+def test_another_embedding_model(tmp_path, bundled):
+    """Heads of other vectors are silent; the learnt ones are listed with their examples until they are learnt again."""
+    started(tmp_path, bundled).save("tickets", head_of("bill", "letter"), EXAMPLES)
+
+    registry = started(tmp_path, bundled, OTHER)
+
+    assert [] == registry.names()
+    assert ["tickets"] == registry.stale()
+    assert EXAMPLES == registry.examples("tickets")
+    with pytest.raises(UnknownModel):
+        registry.find("document-type")
+    with pytest.raises(Unavailable, match="learnt again") as waiting:
+        registry.find("tickets")
+    assert waiting.value.retryable
+    registry.save("tickets", head_of("bill", "letter", sha256=OTHER), EXAMPLES)
+    assert (["tickets"], []) == (registry.names(), registry.stale())
+
+
+def test_a_model_swapped_while_serving(tmp_path, bundled):
+    """The same without a restart, and back."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+
+    registry.use_encoder(OTHER)
+
+    assert ([], ["tickets"]) == (registry.names(), registry.stale())
+    registry.use_encoder(SHA)
+    assert (["document-type", "tickets"], []) == (registry.names(), registry.stale())
+
+
+def test_a_broken_head_is_learnt_again(tmp_path, bundled):
+    """Reported, and neither fatal nor lost: its examples are there."""
+    started(tmp_path, bundled).save("tickets", head_of("bill", "letter"), EXAMPLES)
+    (tmp_path / "state" / KEPT / "tickets" / "head.safetensors").write_bytes(b"broken")
+
+    registry = started(tmp_path, bundled)
+
+    assert (["document-type"], ["tickets"]) == (registry.names(), registry.stale())
+    assert "tickets" in registry.faults[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"text": 1}\n', b"\xff\xfe"], ids=["none", "half", "fields", "bytes"])
+def test_one_of_which_nothing_can_be_read(tmp_path, bundled, content):
+    """Skipped with its reason; the others answer; it can be forgotten by saving over it."""
+    first = started(tmp_path, bundled)
+    first.save("good", head_of("a", "b"), EXAMPLES)
+    broken = tmp_path / "state" / KEPT / "tickets"
+    broken.mkdir()
+    if content:
+        (broken / "examples.jsonl").write_bytes(content)
+
+    registry = started(tmp_path, bundled)
+
+    assert ["document-type", "good"] == registry.names()
+    assert [] == registry.stale()
+    assert registry.faults[0].startswith("tickets: ")
+    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    assert ["document-type", "good", "tickets"] == started(tmp_path, bundled).names()
+
+
+def test_weights_of_another_head(tmp_path, bundled):
+    """Files of two heads mixed: the version tells."""
+    registry = started(tmp_path, bundled)
+    registry.save("one", head_of("bill", "letter", seed=1), EXAMPLES)
+    registry.save("two", head_of("bill", "letter", seed=2), EXAMPLES)
+    folder = tmp_path / "state" / KEPT
+    (folder / "one" / "head.safetensors").write_bytes((folder / "two" / "head.safetensors").read_bytes())
+
+    again = started(tmp_path, bundled)
+
+    assert ["one"] == again.stale()
+    assert "version" in again.faults[0]
+
+
+def test_a_crash_between_two_renames(tmp_path, bundled):
+    """The old one comes back."""
+    started(tmp_path, bundled).save("tickets", head_of("bill", "letter"), EXAMPLES)
+    folder = tmp_path / "state" / KEPT
+    (folder / "tickets").rename(folder / ".tickets.old")
+    (folder / ".tickets.abc").mkdir()  # what was being written
+
+    registry = started(tmp_path, bundled)
+
+    assert "tickets" in registry.names()
+    assert [] == registry.faults
+
+
+def test_a_crash_after_the_second_rename(tmp_path, bundled):
+    """The new one stays and the old one goes."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", head_of("red", "blue"), EXAMPLES)
+    write_folder(tmp_path / "state" / KEPT, "older", head_of("bill", "letter"), EXAMPLES)
+    folder = tmp_path / "state" / KEPT
+    (folder / "older").rename(folder / ".tickets.old")
+
+    again = started(tmp_path, bundled)
+
+    assert ("red", "blue") == again.find("tickets").head.labels
+    assert ["tickets"] == [one.name for one in folder.iterdir()]
+
+
+def test_a_full_disk_changes_nothing(tmp_path, bundled, monkeypatch):
+    """The old one answers on, and the caller may try again."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(classifier_folder, "_write_examples", full)
+    with pytest.raises(Unavailable, match="No space left on device"):
+        registry.save("tickets", head_of("red", "blue"), EXAMPLES)
+
+    assert ("bill", "letter") == registry.find("tickets").head.labels
+    assert ("bill", "letter") == started(tmp_path, bundled).find("tickets").head.labels
+    assert ["tickets"] == [one.name for one in (tmp_path / "state" / KEPT).iterdir()]
+
+
+def test_a_swap_that_fails_half_way(tmp_path, monkeypatch):
+    """What was moved aside is moved back."""
+    write_folder(tmp_path, "tickets", head_of("bill", "letter"), EXAMPLES)
+    rename = Path.rename
+
+    def refusing(self: Path, target: Path) -> Path:
+        if target.name == "tickets" and not self.name.endswith(".old"):
+            raise OSError(errno.EIO, "I/O error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refusing)
+    with pytest.raises(OSError, match="I/O error"):
+        write_folder(tmp_path, "tickets", head_of("red", "blue"), EXAMPLES[:1])
+
+    assert EXAMPLES == read_examples(tmp_path / "tickets")
+    assert ["tickets"] == [one.name for one in tmp_path.iterdir()]
+
+
+def test_a_head_that_was_asked_for(tmp_path, bundled):
+    """It answers by its own name; of other vectors or broken it stops the start."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_head(folder, replace(head_of("bill", "letter"), name="mail"))
+
+    assert ["document-type", "mail"] == started(tmp_path, bundled, configured=[folder]).names()
+    with pytest.raises(
+        ModelUnavailable, match=r"mine was trained on vectors of a{12}, but the embedding model is b{12}"
+    ):
+        started(tmp_path, bundled, OTHER, configured=[folder])
+    with pytest.raises(ModelUnavailable, match="no classifier head"):
+        started(tmp_path, bundled, configured=[tmp_path])
+
+
+@pytest.mark.parametrize("name", ["", "A", "-a", "a/b", "..", ".a", "a" * 65, "ñ", "a b", "a\n"])
+def test_names_that_cannot_be(tmp_path, bundled, name):
+    """Nothing reaches the disk."""
+    registry = started(tmp_path, bundled)
+
+    with pytest.raises(InvalidField, match="cannot be a classifier's"):
+        registry.save(name, head_of("bill", "letter"), EXAMPLES)
+    assert not (tmp_path / "state").exists()
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))
+def test_names_that_can_be(name):
+    Classifiers(Path("nowhere"), SHA)._check_name(name)
+
+
+def test_there_is_an_end_to_how_many(tmp_path, bundled, monkeypatch):
+    """A known name may still be replaced."""
+    monkeypatch.setattr("backend.services.classifiers.CLASSIFIERS_MAX", 1)
+    registry = started(tmp_path, bundled)
+    registry.save("one", head_of("bill", "letter"), EXAMPLES)
+
+    registry.save("one", head_of("red", "blue"), EXAMPLES)
+    with pytest.raises(InvalidField, match="forget one first"):
+        registry.save("two", head_of("bill", "letter"), EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("examples", "multiple", "words"),
+    [
+        pytest.param([], False, "none given", id="none"),
+        pytest.param([Example("a", ("x",))], False, "1 label; at least two", id="one-label"),
+        pytest.param([Example(" \n", ("x",))], False, r"\[0\]: the text is empty", id="empty-text"),
+        pytest.param([Example("a", ("x",)), Example("a", ("y",))], False, r"\[1\]: the same text", id="conflict"),
+        pytest.param([Example("a", ("x", "y"))], False, "2 labels; one is needed", id="two-of-one"),
+        pytest.param([Example("a", ())], False, "0 labels; one is needed", id="none-of-one"),
+        pytest.param([Example("a", ("x", "x"))], True, "given twice", id="twice"),
+        pytest.param([Example("a", ("",))], True, "cannot be a label", id="empty-label"),
+        pytest.param([Example("a", ("x" * 201,))], True, "cannot be a label", id="long-label"),
+        pytest.param([Example("a", (NONE,))], True, "no label at all instead", id="none-of-several"),
+        pytest.param([Example("a", ())], True, "0 label", id="labels-nowhere"),
+    ],
+)
+def test_examples_that_cannot_be_learnt(examples, multiple, words):
+    """Each fault by its place."""
+    with pytest.raises(InvalidField, match=words):
+        check_examples(examples, multiple=multiple)
+
+
+def test_limits_of_examples():
+    """1000 labels, 10,000 examples."""
+    with pytest.raises(TooLarge, match="labels: 1001 is over the limit of 1000"):
+        check_examples([Example(f"text {number}", (f"{number}",)) for number in range(1001)], multiple=False)
+    with pytest.raises(TooLarge, match="examples: 10001"):
+        check_examples([Example("a", ("x",))] * 10_001, multiple=True)
+
+
+def test_labels_in_the_order_they_come():
+    """The background is none of them; with it one label is enough."""
+    examples = [Example("a", ("z",)), Example("b", (NONE,)), Example("c", ("y",)), Example("d", ("z",))]
+
+    assert ["z", "y"] == check_examples(examples, multiple=False)
+    assert ["z"] == check_examples(examples[:2], multiple=False)
+    assert ["z", "y"] == check_examples([Example("a", ("z", "y")), Example("b", ())], multiple=True)
+
+
+def test_the_kept_file_is_one_that_training_reads(tmp_path):
+    """JSON lines with text and labels."""
+    write_folder(tmp_path, "tickets", head_of("bill", "letter"), EXAMPLES)
+
+    rows = [json.loads(line) for line in (tmp_path / "tickets" / "examples.jsonl").read_text().splitlines()]
+
+    assert [{"text": one.text, "labels": list(one.labels)} for one in EXAMPLES] == rows

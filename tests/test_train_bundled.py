@@ -1,0 +1,111 @@
+"""The sets of the bundled models are cut the same way each time, and scores are printed from files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.models.store import resolve
+from backend.training.tasks.ner import prepare
+from tests.tiny_models import tiny
+from tests.training.tagged import CASED, CONFIG, conll
+from tools import score_ner, train_bundled
+from tools.train_bundled import Part, cut
+
+__all__ = ["tiny"]
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> Path:
+    """Two sets of ten sentences, "0" to "9"."""
+    for name in ("ner_one", "ner_two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "SOURCE.md").write_text(f"## Licence\n\n{name}\n", encoding="utf-8")
+        rows = "\n\n\n".join(f"{number}\tB-PER\nsaid\tO" for number in range(10))
+        (tmp_path / name / "en_all_train.conll").write_text(f"{rows}\n\n", encoding="utf-8")
+    return tmp_path
+
+
+def first_words(file: Path) -> str:
+    """Of each sentence, joined."""
+    return "".join(block.partition("\t")[0].strip() for block in file.read_text(encoding="utf-8").split("\n\n"))
+
+
+def test_cut(sets: Path, tmp_path: Path):
+    """Every third one, twice, the end of the file for evaluation; licences come along; a second time is the same."""
+    parts = [
+        Part("ner_one", "en_all_train", every=3),
+        Part("ner_two", "en_all_train", every=3, times=2, held_out=0.3),
+        Part("ner_one", "en_all_train", every=3),
+    ]
+    for _ in range(2):
+        folders = cut(parts, sets, tmp_path / "work")
+
+    assert [tmp_path / "work" / "ner_one", tmp_path / "work" / "ner_two"] == folders
+    assert "0369" == first_words(folders[0] / "en_all_train.conll")
+    assert "036036" == first_words(folders[1] / "en_all_train.conll")
+    assert "789" == first_words(folders[1] / "en_all_dev.conll")
+    assert not (folders[0] / "en_all_dev.conll").exists()
+    assert "ner_two" in (folders[1] / "SOURCE.md").read_text(encoding="utf-8")
+
+
+def test_the_recipe_is_about_files_that_are_there(data_dir: Path, tmp_path: Path):
+    """Every part of the bundled tagger, where the shared data lies; no sentence is on both sides of a cut."""
+    folders = [
+        folder
+        for name, parts in (("first", train_bundled.NER), ("second", train_bundled.NER_SECOND))
+        for folder in cut(parts, data_dir, tmp_path / name)
+    ]
+
+    for folder in folders:
+        for held in folder.glob("*_dev.conll"):
+            learnt = folder / held.name.replace("_dev", "_train")
+            if not learnt.is_file():
+                continue
+            blocks = [set(file.read_text(encoding="utf-8").strip().split("\n\n")) for file in (held, learnt)]
+            long = {block for block in blocks[0] if block.count("\n") >= 20}
+            assert len(long & blocks[1]) <= 0.02 * max(1, len(long)), held
+
+
+def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What the training wrote and serving reads, and nothing else; nothing where the training failed."""
+    place, codes, bases = tmp_path / "bundled", iter([0, 0, 0, 1, 1]), []
+
+    def training(arguments: list[str]) -> int:
+        made = Path(arguments[-1])
+        bases.append(arguments[arguments.index("--base") + 1] if "--base" in arguments else "")
+        made.mkdir(parents=True)
+        for name in (*train_bundled._ADAPTER, "train.jsonl"):
+            (made / name).write_text("new", encoding="utf-8")
+        return next(codes)
+
+    monkeypatch.setattr(train_bundled, "NER", (Part("ner_one", "en_all_train"),))
+    monkeypatch.setattr(train_bundled, "NER_SECOND", (Part("ner_two", "en_all_train", every=2),))
+    monkeypatch.setattr(train_bundled, "train", training)
+    monkeypatch.setattr(train_bundled, "BUNDLED_ADAPTERS", place)
+    command = ["ner", "--data", str(sets), "--work", str(tmp_path / "work")]
+
+    assert 0 == train_bundled.main(command)
+    assert sorted(train_bundled._ADAPTER) == sorted(one.name for one in (place / "ner").iterdir())
+    assert ["", str(tmp_path / "work" / "ner-first")] == bases
+    card = (place / "ner" / "README.md").read_text(encoding="utf-8")
+    assert "| ner_one/en_all_train | all | 1 | - |" in card
+    assert "| ner_two/en_all_train | one of 2, from the first on | 1 | - |" in card
+    (place / "ner" / "README.md").write_text("old", encoding="utf-8")
+    assert 1 == train_bundled.main(command)  # the second run fails
+    assert 1 == train_bundled.main(command)  # the first one does
+    assert 5 == len(bases)
+    assert "old" == (place / "ner" / "README.md").read_text(encoding="utf-8")
+
+
+def test_score_ner(tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A row a file; a model that is not there is told."""
+    file = conll(tmp_path, *CASED)
+    task = prepare(file, resolve(str(tiny.folder("bert"))), CONFIG)
+    task.publish(task.model, tmp_path / "out", {})
+
+    assert 0 == score_ner.main([str(tmp_path / "out"), str(file), "--types", "DOC"])
+    assert "| train | " in capsys.readouterr().out
+    assert 1 == score_ner.main([str(tmp_path / "absent"), str(file)])
+    assert "does not exist" in capsys.readouterr().err

@@ -1,0 +1,174 @@
+"""Small sequence classifiers with fixed random weights, of every family served, and the references they must equal."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentence_transformers import CrossEncoder
+from tokenizers import Tokenizer, processors
+from transformers import PreTrainedTokenizerFast
+
+from tests.tiny_models import WIDTH, _tokenizer
+
+GRAPH_FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet")
+TORCH_FAMILIES = ("albert", "deberta", "deberta-v2", "electra", "modernbert")
+FAMILIES = (*GRAPH_FAMILIES, *TORCH_FAMILIES)
+EVERY = [(family, runtime) for family in GRAPH_FAMILIES for runtime in ("onnx", "openvino", "torch")]
+EVERY += [(family, "torch") for family in TORCH_FAMILIES]
+LABELS = ("invoice", "contract", "letter")
+NLI = ("contradiction", "neutral", "entailment")
+TABLE = 64
+_CLASSES = {
+    "albert": "Albert",
+    "bert": "Bert",
+    "camembert": "Camembert",
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "modernbert": "ModernBert",
+    "mpnet": "MPNet",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+}
+_SEGMENTED = ("albert", "bert", "electra")  # families whose models have two token types
+_TOKENIZERS = {"camembert": "xlm-roberta", "modernbert": "bert", "deberta": "bert", "deberta-v2": "bert"} | {
+    "electra": "bert",
+    "albert": "bert",
+}
+_RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+_OWN: dict[str, dict[str, Any]] = {  # settings that published models have
+    "albert": {"embedding_size": 16},
+    "camembert": {"type_vocab_size": 1},
+    "deberta": _RELATIVE,
+    "deberta-v2": {**_RELATIVE, "type_vocab_size": 0, "position_buckets": 8, "share_att_key": True},
+    "electra": {"embedding_size": 16},
+    "modernbert": {"local_attention": 8},
+    "roberta": {"type_vocab_size": 1},
+    "xlm-roberta": {"type_vocab_size": 1},
+}
+
+
+class TinyScorers:
+    """Makes folders on demand and keeps them for the session."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.folder = functools.cache(self._make)
+
+    def _make(
+        self,
+        family: str = "bert",
+        labels: Sequence[str] = LABELS,
+        *,
+        max_tokens: int = TABLE,
+        dtype: torch.dtype = torch.float32,
+        **config: Any,
+    ) -> Path:
+        """A ForSequenceClassification folder."""
+        folder = Path(tempfile.mkdtemp(dir=self._root, prefix=f"{family}-"))
+        tokenizer, marks = _tokenizer(_TOKENIZERS.get(family, family))
+        _for_pairs(tokenizer, family)
+        inputs = ["input_ids", *(["token_type_ids"] if family in _SEGMENTED else []), "attention_mask"]
+        fast = PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, model_max_length=max_tokens, model_input_names=inputs, **marks
+        )
+        fast.save_pretrained(folder)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(20260103)
+            model = _model(family, fast, labels, config)
+        model.to(dtype).save_pretrained(folder)
+        return folder
+
+
+@pytest.fixture(scope="session")
+def scorers() -> Iterator[TinyScorers]:
+    """Small sequence classifiers: ``scorers.folder("mpnet")``, ``scorers.folder("bert", NLI)``."""
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory(prefix="scorers-") as root:
+        yield TinyScorers(Path(root))
+
+
+@functools.cache
+def tokenizer_as_transformers_has_it(folder: Path) -> PreTrainedTokenizerFast:
+    return PreTrainedTokenizerFast.from_pretrained(folder)
+
+
+@functools.cache
+def pipeline_of(folder: Path, task: str) -> Any:
+    """The same model as transformers runs it."""
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True)
+    tokenizer = tokenizer_as_transformers_has_it(folder)
+    return transformers.pipeline(task, model=model.float(), tokenizer=tokenizer, device="cpu")
+
+
+def reference_scores(folder: Path, texts: Sequence[str]) -> np.ndarray:
+    """(texts, labels), by the text-classification pipeline, in the order of the model's labels."""
+    pipeline = pipeline_of(folder, "text-classification")
+    numbers = pipeline.model.config.label2id
+    rows = [pipeline(text, top_k=None, truncation=True) for text in texts]
+    return np.array([[one["score"] for one in sorted(row, key=lambda one: numbers[one["label"]])] for row in rows])
+
+
+def reference_logits(folder: Path, pairs: Sequence[tuple[str, str]], truncation: str) -> np.ndarray:
+    """(pairs, labels), by transformers, each pair alone."""
+    model, tokenizer = pipeline_of(folder, "text-classification").model, tokenizer_as_transformers_has_it(folder)
+    rows = []
+    with torch.inference_mode():
+        for first, second in pairs:
+            inputs = tokenizer([first], [second], truncation=truncation, return_tensors="pt")
+            rows.append(model(**inputs).logits[0].numpy())
+    return np.stack(rows)
+
+
+@functools.cache
+def cross_encoder_of(folder: Path) -> CrossEncoder:
+    """The same model in sentence-transformers, float32 on the CPU."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CrossEncoder(str(folder), device="cpu", local_files_only=True)
+
+
+def _for_pairs(tokenizer: Tokenizer, family: str) -> None:
+    """The template of the family's published tokenizers: types for BERT's kind, two marks between for RoBERTa's."""
+    if _TOKENIZERS.get(family, family) in ("bert", "distilbert"):
+        marks, pair = ("[CLS]", "[SEP]"), "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1"
+    else:
+        marks, pair = ("<s>", "</s>"), "<s> $A </s> </s> $B </s>"
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{marks[0]} $A {marks[1]}",
+        pair=pair,
+        special_tokens=[(mark, tokenizer.token_to_id(mark)) for mark in marks],
+    )
+
+
+def _model(family: str, fast: PreTrainedTokenizerFast, labels: Sequence[str], config: dict[str, Any]) -> Any:
+    sizes: dict[str, Any] = {
+        "vocab_size": len(fast),
+        "max_position_embeddings": TABLE + 2,
+        "pad_token_id": fast.pad_token_id,
+        "cls_token_id": fast.cls_token_id,
+        "sep_token_id": fast.sep_token_id,
+        "bos_token_id": fast.cls_token_id,
+        "eos_token_id": fast.sep_token_id,
+    }
+    if family == "distilbert":
+        sizes |= {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+    else:
+        sizes |= {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {label: number for number, label in enumerate(labels)}}
+    made = getattr(transformers, f"{_CLASSES[family]}Config")(**sizes | names | _OWN.get(family, {}) | config)
+    model = getattr(transformers, f"{_CLASSES[family]}ForSequenceClassification")(made)
+    for name, weights in model.named_parameters():  # biases and gains too: one that is read wrongly must show
+        gain = "norm" in name.lower() and name.endswith("weight")
+        torch.nn.init.normal_(weights, mean=1.0 if gain else 0.0, std=0.3)
+    return model.eval()
