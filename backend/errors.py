@@ -4,7 +4,11 @@
     ├── BadInput                      400  the caller must change the request
     │   ├── InvalidField              422  a field has the wrong type or value
     │   ├── TokenIdsOutOfRange        422  token ids of another tokenizer
+    │   ├── UnreadableFile            422  an uploaded file, or a page of it, is broken
+    │   ├── PasswordRequired          422  the file is encrypted and came without its password
+    │   │   └── WrongPassword         422
     │   ├── TooLarge                  413  over a limit; names the setting that moves it
+    │   ├── NotAcceptable             406  Accept allows no format there is; lists them
     │   ├── WrongMediaType            415
     │   ├── Unauthorized              401
     │   └── NotFound                  404
@@ -90,11 +94,57 @@ class TooLarge(BadInput):
     title = "Too large"
 
     def __init__(
-        self, what: str, value: int, limit: int, setting: str, *, advice: str = "", param: str | None = None
+        self, what: str, value: float, limit: float, setting: str, *, advice: str = "", param: str | None = None
     ) -> None:
         message = f"{what}: {value} is over the limit of {limit} ({setting})"
         super().__init__(f"{message}. {advice}" if advice else message, param=param)
         self.what, self.value, self.limit, self.setting = what, value, limit, setting
+
+
+class UnreadableFile(BadInput):
+    """An uploaded file, or one page of it, that cannot be read: broken, cut off, or it took its reader down."""
+
+    status = 422
+    code = "unreadable_file"
+    title = "Unreadable file"
+
+    def __init__(self, message: str, *, page: int | None = None, param: str = "file") -> None:
+        super().__init__(message, param=param)
+        self.page = page  # from 1; None where the whole file is meant
+
+
+class PasswordRequired(BadInput):
+    """The file is encrypted and no password came with it."""
+
+    status = 422
+    code = "password_required"
+    title = "Password required"
+
+    def __init__(self, message: str = "file: it is encrypted; send its password with it") -> None:
+        super().__init__(message, param="password")
+
+
+class WrongPassword(PasswordRequired):
+    """The password that came is not the file's."""
+
+    code = "wrong_password"
+    title = "Wrong password"
+
+    def __init__(self) -> None:
+        super().__init__("password: it does not open this file")
+
+
+class NotAcceptable(BadInput):
+    """``Accept`` allows none of the formats that this answer can have."""
+
+    status = 406
+    code = "not_acceptable"
+    title = "Not acceptable"
+
+    def __init__(self, accept: str, known: Sequence[str]) -> None:
+        super().__init__(f"Accept: '{accept[:200]}' allows none of {', '.join(known)}; leave it out to get {known[0]}")
+        self.accept = accept
+        self.known = tuple(known)
 
 
 class WrongMediaType(BadInput):

@@ -23,7 +23,7 @@ from backend.errors import (
 )
 
 # RFC 9110, RFC 6585 (429), RFC 4918 (507), and 499 as nginx has it
-STATUSES = {400, 401, 404, 413, 415, 422, 429, 499, 500, 503, 504, 507}
+STATUSES = {400, 401, 404, 406, 413, 415, 422, 429, 499, 500, 503, 504, 507}
 
 
 def descendants(root: type[FinanciaError]) -> Iterator[type[FinanciaError]]:

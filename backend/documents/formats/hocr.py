@@ -1,0 +1,76 @@
+"""hOCR 1.2: words with boxes as XHTML (https://kba.github.io/hocr-spec/1.2/).
+
+Boxes are whole pixels there. Those of an image are its own; a page of a PDF has points, so it is told at 300 pixels an
+inch, which ``scan_res`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from backend.documents.formats.markup import escaped, is_right_to_left, language_tag
+from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, around, blocks_of
+
+PDF_PIXELS_PER_INCH = 300.0
+_CAPABILITIES = "ocr_page ocr_carea ocr_par ocr_line ocrx_word ocrp_dir ocrp_lang ocrp_wconf"
+_HEAD = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN" "http://www.w3.org/TR/xhtml1/DTD/xhtml1-transitional.dtd">
+<html xmlns="http://www.w3.org/1999/xhtml">
+<head>
+<title></title>
+<meta http-equiv="Content-Type" content="text/html;charset=utf-8"/>
+<meta name="ocr-system" content="{system}"/>
+<meta name="ocr-capabilities" content="{capabilities}"/>
+<meta name="ocr-number-of-pages" content="{pages}"/>
+</head>
+<body>
+"""
+
+
+def hocr_parts(document: Document) -> Iterator[bytes]:
+    """The XHTML, a page at a time."""
+    engines = ", ".join(sorted({page.engine for page in document.pages}))
+    head = _HEAD.format(system=escaped(engines), capabilities=_CAPABILITIES, pages=len(document.pages))
+    yield head.encode()
+    for page in document.pages:
+        yield _page(document, page).encode()
+    yield b"</body>\n</html>\n"
+
+
+def _page(document: Document, page: Page) -> str:
+    factor = PDF_PIXELS_PER_INCH / POINTS_PER_INCH if document.kind == "pdf" else 1.0
+    resolution = round(page.units_per_inch * factor)
+    title = (
+        f'image "sha256:{document.sha256}"; {_bbox(Box(0, 0, page.width, page.height), factor)}; '
+        f"ppageno {page.number - 1}; scan_res {resolution} {resolution}"
+    )
+    lang = language_tag(page.language)
+    parts = [f'<div class="ocr_page" id="page_{page.number}" title="{escaped(title)}"{_lang(lang)}>\n']
+    for index, block in enumerate(blocks_of(page)):
+        title = _bbox(around(word.box for line in block for word in line), factor)
+        parts.append(f'<div class="ocr_carea" id="block_{page.number}_{index}" title="{title}">\n')
+        parts.append(f'<p class="ocr_par" id="par_{page.number}_{index}" title="{title}">\n')
+        parts += [_line(page.number, line, factor) for line in block]
+        parts.append("</p>\n</div>\n")
+    return "".join([*parts, "</div>\n"])
+
+
+def _line(page: int, words: Sequence[Word], factor: float) -> str:
+    title = _bbox(around(word.box for word in words), factor)
+    direction = ' dir="rtl"' if is_right_to_left(" ".join(word.text for word in words)) else ""
+    spans = " ".join(
+        f'<span class="ocrx_word" id="word_{page}_{word.start}" '
+        f'title="{_bbox(word.box, factor)}; x_wconf {round(word.confidence * 100)}">{escaped(word.text)}</span>'
+        for word in words
+    )
+    return f'<span class="ocr_line" id="line_{page}_{words[0].line}" title="{title}"{direction}>{spans}</span>\n'
+
+
+def _bbox(box: Box, factor: float) -> str:
+    """The property of that name: whole pixels that are not below zero."""
+    left, top, right, bottom = (max(0, round(side * factor)) for side in box)
+    return f"bbox {left} {top} {right} {bottom}"
+
+
+def _lang(tag: str | None) -> str:
+    return f' lang="{tag}" xml:lang="{tag}"' if tag else ""

@@ -1,0 +1,80 @@
+"""hOCR, read back with an XML parser."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from lxml import etree
+
+from backend.documents.formats.hocr import hocr_parts
+from backend.documents.pages import Document
+from tests.documents.drawn import document_of, documents, page_of
+
+X = "{http://www.w3.org/1999/xhtml}"
+
+
+def read(document: Document):
+    return etree.fromstring(b"".join(hocr_parts(document)))
+
+
+def of_class(root, name):
+    return [one for one in root.iter() if one.get("class") == name]
+
+
+def bbox(element) -> list[int]:
+    return [int(side) for side in re.search(r"\bbbox (\d+) (\d+) (\d+) (\d+)", element.get("title")).groups()]
+
+
+@given(documents(kind="png"))
+def test_words_and_boxes_come_back(document):
+    """Words in order with their boxes to the pixel, inside their line, block and page."""
+    root = read(document)
+    pages = of_class(root, "ocr_page")
+
+    assert len(document.pages) == len(pages)
+    for page, written in zip(document.pages, pages, strict=True):
+        words = of_class(written, "ocrx_word")
+        assert [(word.text, [round(side) for side in word.box]) for word in page.words] == [
+            (word.text, bbox(word)) for word in words
+        ]
+        assert all(word.getparent().get("class") == "ocr_line" for word in words)
+        for name in ("ocr_line", "ocr_par", "ocr_carea"):
+            for area in of_class(written, name):
+                left, top, right, bottom = bbox(area)
+                assert all(
+                    left <= box[0] and top <= box[1] and right >= box[2] and bottom >= box[3]
+                    for box in map(bbox, of_class(area, "ocrx_word"))
+                )
+
+
+@given(documents())
+def test_ids_are_unique(document):
+    found = [one.get("id") for one in read(document).iter() if one.get("id")]
+
+    assert sorted(set(found)) == sorted(found)
+
+
+def test_what_readers_ask_for():
+    """The capabilities and system that the specification requires, size, resolution, confidence and direction."""
+    page = page_of([[["Sí", "<b>&"], ["שלום"]]], 3, units_per_inch=300.0, language="es")
+    root = read(document_of(page, kind="png"))
+    metas = {one.get("name"): one.get("content") for one in root.iter(f"{X}meta")}
+
+    assert metas["ocr-system"] == "tesseract 5.3.0"
+    used = {one.get("class") for one in root.iter() if one.get("class")}
+    assert used <= set(metas["ocr-capabilities"].split())
+    [written] = of_class(root, "ocr_page")
+    assert bbox(written) == [0, 0, 595, 842]
+    assert "ppageno 2" in written.get("title")
+    assert "scan_res 300 300" in written.get("title")
+    assert written.get("lang") == "es"
+    assert ["bbox 20 20 32 30; x_wconf 90"] == [one.get("title") for one in of_class(root, "ocrx_word")][:1]
+    assert [None, "rtl"] == [one.get("dir") for one in of_class(root, "ocr_line")]
+
+
+def test_points_become_pixels():
+    """A page of a PDF has 300 pixels an inch: whole points would put words up to a third of a millimetre off."""
+    [word] = of_class(read(document_of(page_of([[["Sí"]]]))), "ocrx_word")
+
+    assert [83, 83, 133, 123] == bbox(word)  # 20, 20, 32, 29.6 points

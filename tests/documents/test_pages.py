@@ -1,0 +1,124 @@
+"""Pages: a text made of words, and the place of every word in it."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.documents.pages import PAGE_GAP, Box, Seen, around, blocks_of, make_page, plain_text
+from backend.documents.patterns import find_patterns
+from backend.documents.sentences import sentence_places
+from tests.documents.drawn import BLOCKS, document_of, documents, page_of
+
+ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=20)  # half surrogates and control characters too
+
+
+def page_from(blocks: list[list[list[str]]]):
+    box = Box(0, 0, 1, 1)
+    seen = [[[Seen(text, box) for text in line] for line in block] for block in blocks]
+    return make_page(seen, number=1, width=1, height=1, source="ocr", why="", engine="")
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        pytest.param([[["Total", "10"], ["Fin"]], [["Pie"]]], "Total 10\nFin\n\nPie", id="blank-line-block"),
+        pytest.param([[["a"], [], ["b"]], [], [[]], [["c"]]], "a\nb\n\nc", id="empty-lines-and-blocks-are-none"),
+        pytest.param([[["\x00", " ", ""], ["a"]]], "a", id="empty-words-are-none"),
+        pytest.param([[["a\nb\t c"]]], "a b c", id="white-space-inside"),
+        pytest.param([[["\ud800x\x07y\ufffez\ufffd"]]], "xyz\ufffd", id="what-no-format-holds-goes"),
+        pytest.param(
+            [[["e\u0301", "👩\u200d👧", "שלום"]]], "e\u0301 👩\u200d👧 שלום", id="marks-joiners-and-hebrew-stay"
+        ),
+        pytest.param([], "", id="nothing"),
+    ],
+)
+def test_text_of_a_page(blocks, expected):
+    """Words are joined by a blank, lines by a break, blocks by an empty line."""
+    assert expected == page_from(blocks).text
+
+
+@given(st.lists(st.lists(st.lists(ANYTHING, max_size=4), max_size=3), max_size=3))
+def test_every_word_stands_at_its_place(blocks):
+    """A word is its stretch of the text, words follow each other, nothing but gaps is between them."""
+    page = page_from(blocks)
+
+    assert [word.text for word in page.words] == [page.text[word.start : word.end] for word in page.words]
+    gaps = {page.text[before.end : after.start] for before, after in pairwise(page.words)}
+    assert gaps <= {" ", "\n", "\n\n"}
+    assert page.text == page.text.strip()
+    assert all(word.text for word in page.words)
+
+
+@given(st.lists(st.lists(st.lists(ANYTHING, max_size=4), max_size=3), max_size=3))
+def test_lines_and_blocks_are_counted_without_holes(blocks):
+    """Numbers of lines and blocks begin at 0 and grow by one, and gaps in the text say the same."""
+    page = page_from(blocks)
+    grouped = blocks_of(page)
+
+    assert list(range(len(grouped))) == [block[0][0].block for block in grouped]
+    lines = [line for block in grouped for line in block]
+    assert list(range(len(lines))) == [line[0].line for line in lines]
+    assert page.text == "\n\n".join(
+        "\n".join(" ".join(word.text for word in line) for line in block) for block in grouped
+    )
+
+
+@given(ANYTHING)
+def test_plain_text_can_be_written_anywhere(text):
+    """What is left goes into UTF-8 and JSON, on one line, and is left alone the second time."""
+    plain = plain_text(text)
+
+    assert plain == orjson.loads(orjson.dumps(plain))
+    assert plain == plain_text(plain)
+    assert len(plain.splitlines()) <= 1
+
+
+@given(documents())
+def test_pages_start_where_the_text_says(document):
+    """Each page's text begins at its start, and nothing but the gap is between two."""
+    text = document.text
+    starts = document.page_starts
+
+    assert [page.text for page in document.pages] == [
+        text[start : start + len(page.text)] for start, page in zip(starts, document.pages, strict=True)
+    ]
+    assert len(text) == sum(len(page.text) for page in document.pages) + max(0, len(starts) - 1) * len(PAGE_GAP)
+
+
+def test_nothing_is_read_across_a_page_break():
+    """Neither an account nor a sentence goes on from the foot of a page into the head of the next."""
+    halves = page_of([[["ES79", "2100", "0813"]]]), page_of([[["6101", "2345", "6789"]]], 2)
+    document = document_of(*halves)
+    text = document.text
+
+    assert [] == [entity for entity in find_patterns(text, ["IBAN"]) if entity.valid]
+    assert any(entity.valid for entity in find_patterns("ES79 2100 0813\n6101 2345 6789", ["IBAN"]))
+    assert ["ES79 2100 0813", "6101 2345 6789"] == [text[start:end] for start, end in sentence_places(text).tolist()]
+
+
+@given(BLOCKS)
+def test_a_document_travels_between_processes(blocks):
+    """Records are what they were after a pickle, for pages are read in worker processes."""
+    document = document_of(page_of(blocks))
+
+    assert document == pickle.loads(pickle.dumps(document))
+
+
+def test_around_holds_all_boxes():
+    """The smallest box that holds others; none around nothing."""
+    assert Box(1, 2, 9, 8) == around([Box(1, 5, 3, 8), Box(2, 2, 9, 4)])
+    with pytest.raises(ValueError, match="not enough values"):
+        around([])
+
+
+def test_boxes_scale():
+    box = Box(1, 2, 3, 6)
+
+    assert Box(2.5, 5, 7.5, 15) == box.scaled(2.5)
+    assert (2, 4) == (box.width, box.height)
