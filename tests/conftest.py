@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub: no test asks the hub
@@ -13,6 +14,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingf
 from backend.config import Settings
 
 pytest_plugins = ("tests.redis_server",)
+
+# Times belong in benchmarks: an example that takes 0.2 s on a busy machine is no fault.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
 PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract"}  # marker -> program that `make test` installs

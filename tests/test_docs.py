@@ -199,7 +199,7 @@ def test_routes_of_the_readme_are_the_routes():
     """Every route of the table answers as the API documents it, and every documented route is in the table."""
     from backend.api.app import create_app  # here, so that the other documents are checked without the API
 
-    rows = re.findall(r"^\| `(GET|POST|DELETE) (/\S*)` \|", README, re.MULTILINE)
+    rows = re.findall(r"^\| `(GET|POST|PUT|DELETE) (/\S*)` \|", README, re.MULTILINE)
     services = cast("Services", SimpleNamespace(telemetry=Telemetry()))  # all that the document needs of them
     paths = create_app(services).openapi()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}

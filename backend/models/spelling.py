@@ -49,6 +49,7 @@ def word_spellings(text: str, words: Places) -> Ids:
     cases = np.frombuffer(text.translate(_CASES).encode("latin-1"), np.uint8)
     letters, capitals = cases != _BARE, cases == _CAPITAL
     begins = letters & ~np.concatenate([[False], letters[:-1]])  # of a run of letters: of "O" and "Brien"
+    begins[words[:, 0]] = letters[words[:, 0]]  # also where the word before it touches it, as ideographs do
     count, high, led = (_within(flags, words) for flags in (letters, capitals, capitals & begins))
     small = _within(cases == _SMALL, words)
     runs = _within(begins, words)

@@ -92,7 +92,7 @@ async def test_async_client(live_server: LiveServer) -> None:
 
 def test_models(client: openai.OpenAI) -> None:
     """The client lists and fetches models, by names with a slash too."""
-    (model,) = client.models.list().data
+    model = next(one for one in client.models.list().data if one.model_dump()["task"] == "embeddings")
 
     assert model.id == client.models.retrieve("bundled").id == client.models.retrieve(model.id).id
     assert 384 == model.model_dump()["width"]
