@@ -15,7 +15,7 @@ PIP := $(PY) -m pip install --constraint constraints.txt
 CODE := backend benchmarks tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 
-.PHONY: help serve check-gpu train test test-slow check lint format format-check types docs docs-check bench bench-quality bench-tasks bundled install install-dev lock clean
+.PHONY: help serve check-gpu train test test-slow test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bundled install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: $(VENV)/.dev ## Install what the tests need and run all but the slow ones
 test-slow: $(VENV)/.dev ## Run the slow tests only
 	@tools/system_packages.sh
 	@$(PYTEST) -m slow $(ARGS)
+
+test-containers: $(VENV)/.dev ## Build the images and run the Compose file for real (docker or podman)
+	@$(PYTEST) -m containers tests/containers $(ARGS)
 
 check: format-check lint types docs-check test ## Everything a change must pass
 

@@ -15,7 +15,7 @@ from backend.training.conll import OUTSIDE, Sentence, as_text, keep_types, read_
 from backend.training.metrics import entity_scores
 from benchmarks.judging.records import Bench, Judge, Row, Unmeasured
 from benchmarks.judging.tasks import NAMES
-from tools.train_bundled import NER
+from tools.train_bundled import NER_FIRST
 
 TYPES = ("LOC", "ORG", "PER")
 _AT_ONCE = 256  # sentences a request
@@ -56,7 +56,7 @@ def sentences_of(bench: Bench, one: NameSet) -> list[Sentence]:
     Raises: Unmeasured.
     """
     read = read_conll(bench.file(one.folder, f"{one.file}.conll"))
-    share = next((part.held_out for part in NER if (part.folder, part.file) == (one.folder, one.file)), 0.0)
+    share = next((part.held_out for part in NER_FIRST if (part.folder, part.file) == (one.folder, one.file)), 0.0)
     if share:
         read = read[len(read) - round(len(read) * share) :]
     return bench.some(keep_types(rename_types(read, one.relabel), TYPES), one.at_most)

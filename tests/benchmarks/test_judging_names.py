@@ -11,7 +11,7 @@ from backend.documents.entities import MODEL, PATTERN, Entity
 from backend.training.conll import as_text, read_conll
 from benchmarks.judging.names import SETS, NameSet, f1_of, judge, sentences_of, spans_of, tags_of
 from benchmarks.judging.records import Bench, Unmeasured
-from tools.train_bundled import NER, cut
+from tools.train_bundled import NER_FIRST, cut
 
 GOLD = "Ana\tB-PER\nPérez\tI-PER\nvive\tO\nen\tO\nLugo\tB-LOC\n.\tO\n\nEl\tO\nTajo\tB-RIVER\n,\tO\nGrupo\tB-GROUP\n"
 SET = NameSet("made", "es", "ner_made", "es_made_dev", 0.5, {"GROUP": "ORG"})
@@ -122,7 +122,7 @@ def test_a_set_or_a_model_that_is_absent_is_said(tmp_path):
 
 def test_no_sentence_was_learnt_from(data_dir, tmp_path):
     """What is judged of a training file is what the bundled model's training held out of it, and nothing else."""
-    held = [part for part in NER if part.held_out]
+    held = [part for part in NER_FIRST if part.held_out]
     folders = cut(held, data_dir, tmp_path)
     kept = {file.stem: read_conll(file) for folder in folders for file in folder.glob("*_dev.conll")}
 
