@@ -37,7 +37,8 @@ test-slow: $(VENV)/.dev ## Run the slow tests only
 	@tools/system_packages.sh
 	@$(PYTEST) -m slow $(ARGS)
 
-test-containers: $(VENV)/.dev ## Build the images and run the Compose file for real (docker or podman)
+test-containers: $(VENV)/.dev ## Build the images, start them and see that they work (Docker, or podman as root)
+	@tests/containers/containers.sh setup
 	@$(PYTEST) -m containers tests/containers $(ARGS)
 
 check: format-check lint types docs-check test ## Everything a change must pass

@@ -25,3 +25,4 @@ print(next(wish for wish in project["dependencies"] if wish.startswith("torch>")
     "$python" -m pip freeze --all --exclude pip --exclude financia-inference | sed -E 's/^(torch==[^+]+)\+.*/\1/' | LC_ALL=C sort -f
 } > "$folder/constraints.txt"
 cp "$folder/constraints.txt" constraints.txt
+"$python" -m tools.lock_image  # what the images install, with checksums

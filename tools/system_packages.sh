@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests use and pip cannot bring: Tesseract with English and Spanish, a Redis server.
+# Installs the programs that the tests use and pip cannot bring: Tesseract with English and Spanish, a Redis server,
+# and promtool, which comes with the Prometheus server.
 # Where it may not (no apt, no root), it says what is missing; the tests that need it are then skipped, or fail under CI=true.
 set -euo pipefail
 
 missing=()
 command -v redis-server >/dev/null 2>&1 || missing+=(redis-server)
 command -v tesseract >/dev/null 2>&1 || missing+=(tesseract-ocr)
+command -v promtool >/dev/null 2>&1 || missing+=(prometheus)
 tesseract --list-langs 2>/dev/null | grep -qx spa || missing+=(tesseract-ocr-spa)
+command -v shellcheck >/dev/null 2>&1 || missing+=(shellcheck)
+command -v pdftotext >/dev/null 2>&1 || missing+=(poppler-utils)
 [ ${#missing[@]} = 0 ] && exit 0
 
 as_root() {
@@ -19,8 +23,17 @@ install_missing() {
     as_root "${install[@]}" || { as_root apt-get update -q && as_root "${install[@]}"; }
 }
 
+# Debian starts every server that it installs, and nobody asked for a Prometheus on port 9090.
+stop_prometheus() {
+    if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
+        as_root systemctl disable --now prometheus >/dev/null 2>&1 || true
+    fi
+}
+
 echo "==> installing ${missing[*]}"
-if ! install_missing; then
+if install_missing; then
+    stop_prometheus
+else
     echo "==> could not install ${missing[*]} (needs apt-get and root or passwordless sudo)." >&2
     echo "    The tests that need them are skipped, or fail under CI=true. By hand: sudo apt-get install ${missing[*]}" >&2
 fi

@@ -1,0 +1,362 @@
+"""Dockerfiles, Compose files and what the images are made of: true to the service and to each other. Starts nothing."""
+
+from __future__ import annotations
+
+import difflib
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backend import __version__
+from backend.batching.batcher import LANE_EXIT_S
+from backend.config import Settings
+from backend.device import builds
+from backend.main import GRACE_S
+from tests.containers.engine import BACKEND, REDIS, ROOT
+from tools import lock_image
+
+FILES = {"cpu": "docker-compose.yml", "gpu": "docker-compose.gpu.yml"}
+IMAGES = {"cpu": "Dockerfile.backend", "gpu": "Dockerfile.backend.gpu"}
+COMPOSE: dict[str, dict[str, Any]] = {
+    kind: yaml.safe_load((ROOT / file).read_text(encoding="utf-8")) for kind, file in FILES.items()
+}
+TEXTS = {kind: (ROOT / file).read_text(encoding="utf-8") for kind, file in IMAGES.items()}
+BOTH = pytest.mark.parametrize("kind", FILES)
+FOLDER = ROOT / "deploy" / "image"
+_OF_CARDS = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GPU_MEMORY_FRACTION", "PYTORCH_ALLOC_CONF"}
+
+
+def backend(kind: str) -> dict[str, Any]:
+    service: dict[str, Any] = COMPOSE[kind]["services"]["backend"]
+    return service
+
+
+def instructions(kind: str) -> list[str]:
+    """The Dockerfile's, each in one line, without comments."""
+    text = re.sub(r"^#.*\n", "", TEXTS[kind], flags=re.MULTILINE)
+    return [line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines() if line.strip()]
+
+
+def environment(kind: str) -> dict[str, str]:
+    """ENV of the last stage."""
+    pairs = " ".join(line[4:] for line in instructions(kind) if line.startswith("ENV "))
+    return dict(pair.split("=", 1) for pair in re.findall(r"\S+=\S+", pairs))
+
+
+@BOTH
+def test_names_and_versions(kind: str):
+    """Those that ./deploy-gpu.sh, Kubernetes and Prometheus know."""
+    name = {"cpu": "financia-backend", "gpu": "financia-backend-gpu"}[kind]
+    targets = yaml.safe_load((ROOT / f"deploy/prometheus/targets/{kind}.yml").read_text(encoding="utf-8"))
+
+    assert f"{name}:{__version__}" == backend(kind)["image"]
+    assert name.replace("-", "_") == backend(kind)["container_name"]
+    assert [{"targets": [f"{backend(kind)['container_name']}:8000"]}] == targets
+    assert f"ARG VERSION={__version__}" in instructions(kind)
+    assert IMAGES[kind] == backend(kind)["build"]["dockerfile"]
+    assert (BACKEND, REDIS) == (
+        backend("cpu")["container_name"],
+        COMPOSE[kind]["services"]["redis"]["container_name"],
+    )
+
+
+@BOTH
+def test_every_setting_reaches_the_service(kind: str):
+    """From the environment or .env, by its own name; but for where the service listens, and what it keeps."""
+    given = backend(kind)["environment"]
+    settings = {name.upper() for name in Settings.model_fields}
+    missing = settings - set(given) - (_OF_CARDS if kind == "cpu" else set())
+    foreign = (
+        set(given) - settings - {"HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "PYTORCH_CUDA_ALLOC_CONF"}
+    )
+    fixed = {name for name, value in given.items() if value is not None and "${" not in value}
+    misnamed = [name for name, value in given.items() if "${" in (value or "") and not value.startswith(f"${{{name}:-")]
+
+    assert set() == missing, f"add a line to the environment of backend in {FILES[kind]}"
+    assert set() == foreign
+    assert {"HOST", "PORT", "STATE_DIR", "HF_HOME"} | ({"USE_GPU"} if kind == "cpu" else set()) == fixed
+    assert [] == misnamed
+
+
+@BOTH
+def test_what_the_files_give_is_right(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """With nothing set outside, image and Compose file together are a valid configuration."""
+    defaults = {
+        name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+        for name, value in backend(kind)["environment"].items()
+        if value is not None
+    }
+    for name, value in {**environment(kind), **defaults}.items():
+        monkeypatch.setenv(name, value)
+
+    settings = Settings()
+
+    assert ("0.0.0.0", 8000, kind == "gpu") == (settings.host, settings.port, settings.use_gpu)
+    assert "redis://redis:6379/0" == settings.redis_url
+    assert {"cpu": "bundled", "gpu": "multilingual"}[kind] == settings.model_profile
+
+
+@BOTH
+def test_what_is_written_lies_on_volumes(kind: str):
+    """STATE_DIR, HF_HOME and /tmp, by image and Compose file alike; the rest cannot be written."""
+    mounts = {Path(volume.split(":")[1]) for volume in backend(kind)["volumes"]}
+    written = {Path(environment(kind)[name]) for name in ("STATE_DIR", "HF_HOME")}
+    made = " ".join(instructions(kind))
+
+    assert mounts == written == {Path(backend(kind)["environment"][name]) for name in ("STATE_DIR", "HF_HOME")}
+    assert all(f" {folder}" in made.partition("install -d -o 10001 -g 10001")[2] for folder in written)
+    assert "/tmp" == environment(kind)["HOME"]
+    assert backend(kind)["tmpfs"][0].startswith("/tmp:")
+    assert not [line for line in instructions(kind) if line.startswith("VOLUME")]
+
+
+@BOTH
+def test_every_service_is_bounded(kind: str):
+    """Rights, memory, processes, logs, restarts and a health check; only the monitoring is a profile."""
+    for name, service in COMPOSE[kind]["services"].items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["restart"] == "unless-stopped", name
+        assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}, name
+        assert service["healthcheck"]["test"][0].startswith("CMD"), name
+        assert service["mem_limit"], name
+        assert service["pids_limit"] > 0, name
+        assert ("profiles" in service) == (name in {"prometheus", "grafana"}), name
+    assert backend(kind)["depends_on"] == {"redis": {"condition": "service_healthy"}}
+
+
+@BOTH
+def test_ports_are_on_this_machine_only(kind: str):
+    """Unless BIND_ADDRESS says otherwise; Redis has none."""
+    services = COMPOSE[kind]["services"]
+    ports = {name: port for name, service in services.items() for port in service.get("ports", ())}
+
+    assert {"backend", "prometheus", "grafana"} == set(ports)
+    assert all(port.startswith("${BIND_ADDRESS:-127.0.0.1}:${") for port in ports.values())
+    assert "${BIND_ADDRESS:-127.0.0.1}:${PORT:-8000}:8000" == ports["backend"]
+
+
+@BOTH
+def test_a_stop_has_its_time(kind: str):
+    """The grace, open requests, and the jobs they left."""
+    drain_s = Settings.model_fields["limit_drain_s"].default
+    grace_s = int(backend(kind)["stop_grace_period"].removesuffix("s"))
+
+    assert grace_s > GRACE_S + 2 * drain_s + 1 + LANE_EXIT_S
+
+
+@BOTH
+def test_what_is_mounted_exists(kind: str):
+    """A path that is not there becomes an empty folder without a word."""
+    services = COMPOSE[kind]["services"]
+    mounts = [
+        mount.split(":")
+        for service in services.values()
+        for mount in service["volumes" if "volumes" in service else "tmpfs"]
+    ]
+    files = [mount for mount in mounts if mount[0].startswith("./")]
+    named = {mount[0] for mount in mounts if mount[0][0] not in "./"}
+
+    assert len(files) == 5
+    assert all((ROOT / source).exists() and rights == ["ro"] for source, _, *rights in files)
+    assert named == set(COMPOSE[kind]["volumes"])
+    assert [f"./deploy/prometheus/targets/{kind}.yml"] == [source for source, *_ in files if "targets" in source]
+
+
+@BOTH
+def test_old_compose_can_read_them(kind: str):
+    """Compose 1.28 knows none of these."""
+    text = (ROOT / FILES[kind]).read_text(encoding="utf-8")
+
+    assert not {"name", "include", "configs", "secrets"} & set(COMPOSE[kind])
+    assert not re.search(r"^\s+(env_file|required|start_interval|develop|pull_policy|attach):", text, re.MULTILINE)
+
+
+def test_the_two_compose_files_differ_where_they_must():
+    """Redis and the monitoring are the same but for the list of targets; the same names of services."""
+    cpu, gpu = (dict(COMPOSE[kind]["services"]) for kind in FILES)
+    backends = cpu.pop("backend"), gpu.pop("backend")
+    for services, kind in ((cpu, "cpu"), (gpu, "gpu")):
+        services["prometheus"] = yaml.safe_load(
+            yaml.dump(services["prometheus"]).replace(f"targets/{kind}", "targets/x")
+        )
+    devices = backends[1].pop("deploy")["resources"]["reservations"]["devices"]
+
+    assert cpu == gpu
+    assert [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}] == devices
+    assert {"shm_size"} == set(backends[1]) - set(backends[0])
+    assert COMPOSE["cpu"]["volumes"] == COMPOSE["gpu"]["volumes"]
+
+
+def test_the_two_images_differ_where_they_say_so():
+    """Training, the index of torch and its check, what NVIDIA's toolkit reads, and the title."""
+    lines = [line for line in difflib.ndiff(instructions("cpu"), instructions("gpu")) if line[0] in "+-"]
+    words = {re.sub(r"=.*", "", line[2:]) if "ARG" in line or "ENV" in line else line[2:7] for line in lines}
+
+    assert {"ARG WITH_TRAINING", "ARG TORCH_INDEX_URL", "ENV NVIDIA_VISIBLE_DEVICES", "RUN /", "LABEL"} >= words
+    assert {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"} == set(environment("gpu")) - set(environment("cpu"))
+
+
+@BOTH
+def test_arguments_of_the_build(kind: str):
+    """Compose gives the Dockerfile's own defaults; the GPU's build of torch is one that exists."""
+    args = backend(kind)["build"]["args"]
+    declared = dict(line[4:].split("=", 1) for line in instructions(kind) if line.startswith("ARG "))
+    build = declared["TORCH_INDEX_URL"].rpartition("/")[2]
+    published = {f"cu{cuda.replace('.', '')}" for cuda in builds.BUILDS}
+
+    assert {name: f"${{{name}:-{declared[name]}}}" for name in args} == args
+    assert "cpu" == build if kind == "cpu" else build in published
+
+
+@BOTH
+def test_nobody_is_root_and_tini_is_first(kind: str):
+    """In exec form, so that signals reach the service; the number is the one of Kubernetes."""
+    manifest = yaml.safe_load((ROOT / "deploy/kubernetes/base/deployment.yaml").read_text(encoding="utf-8"))
+    rights = manifest["spec"]["template"]["spec"]["securityContext"]
+
+    assert f"USER {rights['runAsUser']}:{rights['runAsGroup']}" in instructions(kind)
+    assert 'ENTRYPOINT ["/usr/bin/tini", "--"]' in instructions(kind)
+    assert 'CMD ["python", "-m", "backend.main"]' in instructions(kind)
+    assert "WORKDIR /app" in instructions(kind)
+
+
+@BOTH
+def test_health_checks_agree(kind: str):
+    """An engine that ignores the image's takes the Compose file's."""
+    [line] = [line for line in instructions(kind) if line.startswith("HEALTHCHECK")]
+    check = backend(kind)["healthcheck"]
+
+    assert ["CMD", "healthcheck"] == check["test"]
+    for option, name in {
+        "interval": "interval",
+        "timeout": "timeout",
+        "retries": "retries",
+        "start-period": "start_period",
+    }.items():
+        assert f"--{option}={check[name]} " in line
+
+
+def test_the_context_is_small():
+    """Everything that is copied, and nothing else."""
+    lines = [
+        line for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] not in {"#", ""}
+    ]
+    taken = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        word
+        for kind in IMAGES
+        for line in instructions(kind)
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+        if not word.startswith("--")
+    }
+
+    assert "*" == lines[0]
+    assert all(any(Path(path).is_relative_to(top) for top in taken) for path in copied)
+    assert all(any(Path(path).is_relative_to(top) for path in copied) for top in taken)
+    assert {"backend/.env", "**/__pycache__"} <= set(lines)
+
+
+def test_the_images_install_what_is_pinned():
+    """Every dependency of pyproject.toml is in a list, with the version of constraints.txt and a checksum."""
+    pinned = lock_image.pins((ROOT / "constraints.txt").read_text(encoding="utf-8")) | lock_image.BEFORE_3_11_3
+    lists = {file: (FOLDER / f"{file}.txt").read_text(encoding="utf-8") for file in ("serve", "train", "torch")}
+    versions = {file: lock_image.pins(text) for file, text in lists.items()}
+    serve, train = ({**versions["torch"], **versions["serve"]}, versions["train"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    asked = {file: {_name(wish) for wish in wishes} for file, wishes in lock_image.wishes().items()}
+
+    assert {_name(wish) for wish in project["dependencies"]} - set(serve) == set(), "make lock"
+    assert asked["train"] - set(serve) - set(train) == set(), "make lock"
+    assert {name: pinned.get(name) for name in {**serve, **train}} == {**serve, **train}, "make lock"
+    assert not set(serve) & set(train)
+    for file in ("serve", "train"):
+        found = lock_image.checksums(lists[file])
+        assert set(found) == set(versions[file])
+        assert all(1 <= len(sums) <= len(lock_image.MACHINES) for sums in found.values())
+
+
+def _name(wish: str) -> str:
+    return lock_image.canonical(re.split(r"[\[<>=!~ ;]", wish)[0])
+
+
+def test_lists_are_written_as_pip_reads_them():
+    """Sorted, each checksum on its line; what was written is read back. Packages that torch pins are not taken."""
+    versions = {"a-b": "1.0", "torch": "2.13.0", "c": "2"}
+    report = {
+        "install": [{"metadata": {"name": name}} for name in ("A_b", "torch", "nvidia-cublas", "financia-inference")]
+    }
+    text = lock_image.render("serve", versions, {"c": {"0" * 64}, "a-b": {"2" * 64, "1" * 64}})
+
+    assert {"a-b"} == lock_image.needed(report, versions)
+    assert {"a-b": {"1" * 64, "2" * 64}, "c": {"0" * 64}} == lock_image.checksums(text)
+    assert {"a-b": "1.0", "c": "2"} == lock_image.pins(text)
+    assert text.partition("aarch64.\n")[2].splitlines() == [
+        "a-b==1.0 \\",
+        f"    --hash=sha256:{'1' * 64} \\",
+        f"    --hash=sha256:{'2' * 64}",
+        "c==2 \\",
+        f"    --hash=sha256:{'0' * 64}",
+    ]
+
+
+class _Health(http.server.BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/health/ready" else 404)
+        self.end_headers()
+        self.wfile.write(b"lane 0 is starting")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def health() -> Iterator[tuple[type[_Health], int]]:
+    """A port that answers /health/ready with the status one sets."""
+    answers = type("Answers", (_Health,), {})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield answers, server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def check_health(port: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / "healthcheck.py")]
+    environment = {**os.environ, "PORT": str(port)}
+    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=30)
+
+
+def test_the_health_check_tells_ready_from_not(health: tuple[type[_Health], int]):
+    """0 for 200; else 1 and the reason, which `docker inspect` shows."""
+    answers, port = health
+    ready = check_health(port)
+    answers.status = 503
+    busy = check_health(port)
+
+    assert (0, "") == (ready.returncode, ready.stderr)
+    assert (1, "503 lane 0 is starting\n") == (busy.returncode, busy.stderr)
+
+
+def test_the_health_check_without_an_answer(health: tuple[type[_Health], int]):
+    answers, port = health
+    answers.do_GET = lambda self: self.wfile.write(b"nonsense\r\n")  # type: ignore[method-assign]
+    nonsense = check_health(port)
+
+    assert nonsense.returncode == 1
+    assert nonsense.stderr.startswith("no answer: BadStatusLine")
+    assert "Traceback" not in nonsense.stderr

@@ -1,0 +1,196 @@
+"""The CPU image and docker-compose.yml for real: built, started, asked, hurt, and well again.
+
+Run by `make test-containers`; needs Docker, or podman as root.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.containers.engine import BACKEND, CPU_INDEX, REDIS, ROOT, Stack, run, until
+
+# The first test also waits for the build.
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(2400)]
+
+TEXTS = {
+    "es": "La factura 2024/017 de Aceros del Norte, S.A. vence el 12 de marzo de 2024.",
+    "en": "The landlord shall return the deposit within thirty days of the end of the lease.",
+}
+
+
+def test_everything_becomes_healthy(stack: Stack):
+    """By the health checks that the Compose file gives each container."""
+    for container in (BACKEND, REDIS, "financia_prometheus"):
+        until(lambda name=container: stack.is_healthy(name), within_s=90, what=f"{container} is healthy")
+
+
+def test_texts_are_answered(stack: Stack):
+    """Vectors, entities and classes from the bundled models, with no hub behind them."""
+    vectors = stack.post("/v1/embeddings", {"input": list(TEXTS.values())})["data"]
+    entities = stack.post("/v1/entities", {"input": f"{TEXTS['es']} NIF A58818501, 1.284,50 €"})
+    classes = stack.post("/v1/classify", {"input": [TEXTS["en"]], "labels": ["contract", "recipe", "weather"]})
+
+    assert [384, 384] == [len(vector["embedding"]) for vector in vectors]
+    assert all(abs(sum(x * x for x in vector["embedding"]) - 1) < 1e-3 for vector in vectors)
+    assert "A58818501" in str(entities)
+    assert "contract" == classes["data"][0]["prediction"]
+
+
+# Here comes a scanned page (issue 6): the route that reads documents, a page of tests/ with Spanish and English on it.
+
+
+def test_vectors_are_kept_in_redis(stack: Stack):
+    """Written in the background, under our prefix, with a time to live, in a Redis whose memory is bounded."""
+    before = int(stack.redis("dbsize"))
+    stack.vector("A text that only this test has.")
+
+    until(lambda: int(stack.redis("dbsize")) > before, within_s=20, what="Redis has one key more")
+    key = stack.redis("--scan", "--pattern", "financia*").splitlines()[0]
+    assert int(stack.redis("ttl", key)) > 0
+    assert int(stack.redis("strlen", key)) >= 384 * 2
+    assert "allkeys-lru" in stack.redis("config", "get", "maxmemory-policy")
+    assert "536870912" in stack.redis("config", "get", "maxmemory")
+
+
+def test_the_process_may_do_little(stack: Stack):
+    """Its own user, no capability, no way to new ones, and a root file system that cannot be written."""
+    status = stack.inside(BACKEND, "cat", "/proc/self/status").stdout
+    told = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    refused = stack.inside(BACKEND, "touch", "/app/backend/new")
+
+    assert "10001" == stack.inside(BACKEND, "id", "-u").stdout.strip()
+    assert {"10001"} == set(told["Uid"].split()) == set(told["Gid"].split())
+    assert 0 == int(told["CapEff"], 16) == int(told["CapBnd"], 16)
+    assert "1" == told["NoNewPrivs"]
+    assert refused.returncode != 0
+    assert "Read-only file system" in refused.stderr
+    assert "Read-only file system" in stack.plain("exec", "--user", "0", BACKEND, "touch", "/usr/new").stderr
+
+
+def test_volumes_and_tmp_can_be_written(stack: Stack):
+    """By that user; and the service has filed what it measured."""
+    for folder in ("/var/lib/financia/state", "/var/lib/financia/models", "/tmp"):
+        written = stack.inside(BACKEND, "sh", "-c", f"touch {folder}/probe && rm {folder}/probe")
+        assert written.returncode == 0, written.stderr
+
+    assert "tuning.json" in stack.inside(BACKEND, "ls", "/var/lib/financia/state").stdout
+
+
+def test_what_is_in_the_image(stack: Stack):
+    """Tesseract with both languages, tini as the first process, `sleep` for Kubernetes, no CUDA, and no pip."""
+    names = "from importlib.metadata import distributions as d; print(*sorted(x.metadata['Name'] for x in d()))"
+    packages = stack.inside(BACKEND, "python", "-c", names).stdout.split()
+
+    assert {"eng", "spa"} <= set(stack.inside(BACKEND, "tesseract", "--list-langs").stdout.split())
+    assert "tini" == stack.inside(BACKEND, "cat", "/proc/1/comm").stdout.strip()
+    assert stack.inside(BACKEND, "sleep", "0").returncode == 0
+    assert "torch" in packages
+    assert ["nvidia-ml-py"] == [name for name in packages if name.lower().startswith(("nvidia", "cuda", "triton"))]
+    assert "pip" not in packages
+
+
+def test_the_check_up_runs_inside(stack: Stack):
+    """As ./deploy-gpu.sh --check calls it; a machine without a card is no failure of an image without CUDA."""
+    done = stack.inside(BACKEND, "python", "-m", "backend.check_gpu")
+
+    assert done.returncode in {0, 1}, done.stdout + done.stderr
+    assert "torch" in done.stdout
+
+
+def test_only_this_machine_reaches_the_ports(stack: Stack):
+    """Published on the loopback address; Redis not at all."""
+    ports = stack.said("port", BACKEND).splitlines() + stack.said("port", "financia_prometheus").splitlines()
+
+    assert {"127.0.0.1"} == {line.rpartition("> ")[2].rpartition(":")[0] for line in ports}
+    assert "" == stack.said("port", REDIS)
+
+
+def test_prometheus_scrapes_and_knows_the_alerts(stack: Stack):
+    """Both pages of the instance are up, and every rule of alerts.yml is loaded and can be evaluated."""
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text(encoding="utf-8"))["groups"]
+    expected = sorted(rule["alert"] for group in groups for rule in group["rules"])
+
+    def up() -> dict[str, str]:
+        result = stack.prometheus("query?query=up{job=~'financia.*'}")["result"]
+        return {one["metric"]["job"]: one["value"][1] for one in result}
+
+    def rules() -> list[dict[str, Any]]:
+        return [rule for group in stack.prometheus("rules")["groups"] for rule in group["rules"]]
+
+    until(lambda: {"financia": "1", "financia-gpu": "1"} == up(), within_s=90, what="up is 1 for both jobs")
+    until(lambda: all(rule["health"] != "unknown" for rule in rules()), within_s=60, what="every rule was evaluated")
+    assert expected == sorted(rule["name"] for rule in rules())
+    assert {"ok"} == {rule["health"] for rule in rules()}
+    assert [] == [rule["name"] for rule in rules() if rule["state"] == "firing"]
+
+
+def test_a_dead_redis_costs_no_request(stack: Stack):
+    """Killed, it is done without; back again, it is used again."""
+    stack.vector("Before Redis died.")
+    stack.said("kill", REDIS)
+    try:
+        for number in range(5):
+            assert len(stack.vector(f"Without Redis, text {number}.")) == 384
+        assert stack.is_ready()
+    finally:
+        stack.said("start", REDIS)
+    until(lambda: stack.redis("ping") == "PONG", within_s=30, what="Redis answers again")
+
+    def written() -> bool:
+        stack.vector(f"Redis is back, {stack.redis('dbsize')} {stack.redis('info', 'commandstats')[-40:]}")
+        return int(stack.redis("dbsize")) > 0
+
+    until(written, within_s=90, what="new vectors are in the new Redis")
+
+
+def test_a_dead_backend_comes_back(stack: Stack):
+    """Killed without a word, it is started again, knows what it had measured, and finds its vectors in Redis."""
+    text = "A vector that outlives the process."
+    before, keys = stack.vector(text), int(stack.redis("dbsize"))
+    until(lambda: int(stack.redis("dbsize")) >= max(keys, 1), within_s=20, what="the vector is in Redis")
+    started = stack.metric("process_start_time_seconds")
+    killed = stack.inside(BACKEND, "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)")
+
+    def another() -> bool:
+        return stack.is_ready() and stack.metric("process_start_time_seconds") != started
+
+    until(another, within_s=120, what=f"another process is ready (kill said {killed.returncode}: {killed.stderr})")
+    assert before == stack.vector(text)
+    assert 1 == stack.metric('financia_cache_hits_total{tier="redis"}')
+
+
+def test_a_stop_is_clean(stack: Stack):
+    """Within the time that the Compose file gives, with exit code 0; and it starts again."""
+    stack.said("stop", BACKEND)
+    code = stack.said("inspect", "--format", "{{.State.ExitCode}}", BACKEND)
+    logs = stack.plain("logs", BACKEND)
+    stack.said("start", BACKEND)
+
+    assert "0" == code
+    assert "services closed" in logs.stdout + logs.stderr
+    stack.wait_until_ready()
+
+
+def test_the_compose_files_are_read(stack: Stack):
+    """By this engine's Compose, with every profile; the GPU's asks for cards."""
+    for file in ("docker-compose.yml", "docker-compose.gpu.yml"):
+        command = ("--env-file", os.devnull, "--file", file, "--profile", "monitoring", "config")
+        done = run(*stack.engine.compose, *command)
+        assert done.returncode == 0, done.stderr
+        services = yaml.safe_load(done.stdout)["services"]
+
+        assert {"backend", "redis", "prometheus", "grafana"} == set(services)
+        assert ("gpu" in file) == ("nvidia" in str(services["backend"].get("deploy")))
+
+
+def test_the_gpu_image_refuses_a_torch_without_cuda(stack: Stack):
+    """Every step up to that check is built; the gigabytes of a CUDA build are left out here."""
+    arguments = ("--file", "Dockerfile.backend.gpu", "--build-arg", f"TORCH_INDEX_URL={CPU_INDEX}")
+    done = run(*stack.engine.build, *arguments, "--tag", "financia-backend-gpu:refused", ".", timeout_s=1500)
+
+    assert done.returncode != 0
+    assert "has no CUDA: see TORCH_INDEX_URL" in done.stdout + done.stderr

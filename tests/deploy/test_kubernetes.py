@@ -1,0 +1,362 @@
+"""The manifests: valid by Kubernetes' own schemas, as kustomize would put them together, and true to the service."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from backend import __version__
+from backend.api.middleware import OPEN_PATHS
+from backend.batching.batcher import LANE_EXIT_S
+from backend.config import Settings
+from backend.main import GRACE_S
+from tests.conftest import absent
+from tests.deploy.promql import DEPLOY
+
+FOLDER = DEPLOY / "kubernetes"
+GUIDE = DEPLOY.parent / "docs" / "operations.md"
+OLDEST, NEWEST = "1.27", "1.37"  # autoscaling/v2 and the probes' fields are older; the newest that the validator knows
+CHOICES = ("base", "gpu", "monitoring")
+
+Manifest = dict[str, Any]
+
+
+def load(file: Path) -> list[Manifest]:
+    """Every document of a file."""
+    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+
+
+def ours(folder: Path) -> list[Manifest]:
+    """What `kustomize build` makes of a folder, for as much of its language as ours use."""
+    [wish] = load(folder / "kustomization.yaml")
+    assert set(wish) <= {"apiVersion", "kind", "resources", "patches", "images"}, "teach this function the new field"
+    manifests: list[Manifest] = []
+    for name in wish["resources"]:
+        found = folder / name
+        manifests += ours(found) if found.is_dir() else load(found)
+    for patch in wish.get("patches", ()):
+        [change] = load(folder / patch["path"])
+        [index] = [at for at, one in enumerate(manifests) if identity(one) == identity(change)]
+        if change.get("$patch") == "delete":
+            del manifests[index]
+        else:
+            manifests[index] = merged(manifests[index], change)
+    return [with_images(one, wish.get("images", ())) for one in manifests]
+
+
+def merged(base: Any, change: Any) -> Any:
+    """A strategic merge: maps by key, lists of things with names by name, everything else is replaced."""
+    if isinstance(base, dict) and isinstance(change, dict):
+        both = {key: merged(base[key], change[key]) for key in base.keys() & change.keys()}
+        return {**base, **change, **both}
+    if isinstance(base, list) and isinstance(change, list) and all(map(_is_named, [*base, *change])):
+        changes = {one["name"]: one for one in change}
+        kept = [merged(one, changes.pop(one["name"], {})) for one in base]
+        return [*kept, *changes.values()]
+    return copy.deepcopy(change)
+
+
+def _is_named(item: Any) -> bool:
+    return isinstance(item, dict) and "name" in item
+
+
+def with_images(manifest: Manifest, wishes: Iterable[Manifest]) -> Manifest:
+    """The manifest with the images of its containers renamed."""
+    found = copy.deepcopy(manifest)
+    for container in found.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()):
+        for wish in wishes:
+            if container["image"].rpartition(":")[0] == wish["name"]:
+                container["image"] = f"{wish['newName']}:{wish['newTag']}"
+                break
+    return found
+
+
+def identity(manifest: Manifest) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+def the(manifests: Iterable[Manifest], kind: str) -> Manifest:
+    """The only one of a kind."""
+    [found] = [manifest for manifest in manifests if manifest["kind"] == kind]
+    return found
+
+
+def pod(manifests: Iterable[Manifest]) -> Manifest:
+    spec: Manifest = the(manifests, "Deployment")["spec"]["template"]["spec"]
+    return spec
+
+
+def container(manifests: Iterable[Manifest]) -> Manifest:
+    [found] = pod(manifests)["containers"]
+    return dict(found)
+
+
+def theirs(program: str) -> Callable[[Path], list[Manifest]]:
+    """The same by the real program."""
+    command = ["kustomize", "build"] if program == "kustomize" else ["kubectl", "kustomize"]
+
+    def build(folder: Path) -> list[Manifest]:
+        made = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=True)
+        return list(yaml.safe_load_all(made.stdout))
+
+    return build
+
+
+def has_kustomize(program: str) -> bool:
+    """Whether there is one that is young enough; kubectl before 1.21 brings a kustomize of another language."""
+    if shutil.which(program) is None:
+        return False
+    if program == "kustomize":
+        return True
+    told = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=False)
+    return bool(re.search(r'"kustomizeVersion": "v5', told.stdout))
+
+
+# Ours always; the real ones beside it where they are installed, to keep ours honest. Nothing is skipped without them.
+BUILDERS = {"ours": ours} | {name: theirs(name) for name in ("kustomize", "kubectl") if has_kustomize(name)}
+BUILT = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
+
+
+@pytest.fixture
+def faults_of() -> Callable[[Manifest, str], str]:
+    """Why a manifest is none for this version of Kubernetes, or ""; a field it does not know is a fault too."""
+    if find_spec("kubernetes_validate") is None:
+        absent("kubernetes-validate is not installed (make install-dev installs it)")
+    import kubernetes_validate  # 20 MB of schemas, for these tests alone
+
+    def check(manifest: Manifest, version: str) -> str:
+        try:
+            kubernetes_validate.validate(manifest, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            return str(error)
+        return ""
+
+    return check
+
+
+@BUILT
+@pytest.mark.parametrize("choice", ["base", "gpu"])
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_manifests_are_valid(
+    build: Callable[[Path], list[Manifest]], choice: str, version: str, faults_of: Callable[[Manifest, str], str]
+):
+    """By the schemas of the oldest and the newest Kubernetes meant."""
+    manifests = build(FOLDER / choice)
+
+    assert len(manifests) >= 5
+    assert [""] * len(manifests) == [faults_of(manifest, version) for manifest in manifests]
+
+
+def test_the_validator_has_eyes(faults_of: Callable[[Manifest, str], str]):
+    """A misspelt field and a wrong type are seen, deep inside."""
+    deployment = the(ours(FOLDER / "base"), "Deployment")
+    misspelt, mistyped = copy.deepcopy(deployment), copy.deepcopy(deployment)
+    misspelt["spec"]["template"]["spec"]["containers"][0]["securityContext"]["readOnlyRootFileSystem"] = True
+    mistyped["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = "75"
+
+    assert "readOnlyRootFileSystem" in faults_of(misspelt, NEWEST)
+    assert "75" in faults_of(mistyped, NEWEST)
+
+
+@BUILT
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_builder_makes_the_same(build: Callable[[Path], list[Manifest]], choice: str):
+    """What is asserted below of ours holds for what kubectl applies; and every manifest of a folder is used."""
+    built = {identity(manifest): manifest for manifest in build(FOLDER / choice)}
+    files = {file.name for file in (FOLDER / choice).glob("*.yaml")} - {"kustomization.yaml"}
+    [wish] = load(FOLDER / choice / "kustomization.yaml")
+    named = {*wish["resources"], *(patch["path"] for patch in wish.get("patches", ()))}
+
+    assert {identity(manifest): manifest for manifest in ours(FOLDER / choice)} == built
+    assert files == {name for name in named if name.endswith(".yaml")}
+
+
+def test_the_base_is_complete():
+    """Everything that a deployment which must not stop consists of."""
+    kinds = sorted(manifest["kind"] for manifest in ours(FOLDER / "base"))
+
+    assert kinds == [
+        "ConfigMap",
+        "Deployment",
+        "HorizontalPodAutoscaler",
+        "PersistentVolumeClaim",
+        "PodDisruptionBudget",
+        "Service",
+    ]
+
+
+def test_whoever_selects_pods_finds_them():
+    """Deployment, service, budget, spreading and monitor ask for labels that the pods have."""
+    manifests = [*ours(FOLDER / "base"), *ours(FOLDER / "monitoring")]
+    deployment, service = the(manifests, "Deployment")["spec"], the(manifests, "Service")["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    [spread] = pod(manifests)["topologySpreadConstraints"]
+    selectors = [
+        deployment["selector"]["matchLabels"],
+        service["selector"],
+        the(manifests, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        spread["labelSelector"]["matchLabels"],
+        the(manifests, "PodMonitor")["spec"]["selector"]["matchLabels"],
+    ]
+
+    assert all(selector.items() <= labels.items() and len(selector) == 2 for selector in selectors)
+
+
+def test_names_refer_to_what_is_there():
+    """The autoscaler's target, the settings, the volume, and the ports by their name."""
+    manifests = [*ours(FOLDER / "base"), *ours(FOLDER / "monitoring")]
+    names = {identity(manifest) for manifest in manifests}
+    backend, volumes = container(manifests), {volume["name"]: volume for volume in pod(manifests)["volumes"]}
+    ports = {port["name"] for port in backend["ports"]}
+    target = the(manifests, "HorizontalPodAutoscaler")["spec"]["scaleTargetRef"]
+    [settings] = [source["configMapRef"]["name"] for source in backend["envFrom"] if "configMapRef" in source]
+
+    assert (target["kind"], target["name"]) in names
+    assert ("ConfigMap", settings) in names
+    assert ("PersistentVolumeClaim", volumes["data"]["persistentVolumeClaim"]["claimName"]) in names
+    assert {mount["name"] for mount in backend["volumeMounts"]} == set(volumes)
+    assert {port["targetPort"] for port in the(manifests, "Service")["spec"]["ports"]} <= ports
+    assert {end["port"] for end in the(manifests, "PodMonitor")["spec"]["podMetricsEndpoints"]} <= ports
+
+
+@pytest.mark.parametrize("choice", ["base", "gpu"])
+def test_settings_are_settings(choice: str, monkeypatch: pytest.MonkeyPatch):
+    """Every pair of the ConfigMap is one the service reads, but for HF_HOME, and all of them are right."""
+    pairs = the(ours(FOLDER / choice), "ConfigMap")["data"]
+    for name, value in pairs.items():
+        monkeypatch.setenv(name, value)
+
+    settings = Settings()
+
+    assert {name.lower() for name in pairs} - {"hf_home"} <= set(Settings.model_fields)
+    assert ("0.0.0.0", choice == "gpu" or None) == (settings.host, settings.use_gpu)
+    assert [{"name": "http", "containerPort": settings.port}] == container(ours(FOLDER / choice))["ports"]
+
+
+@pytest.mark.parametrize("choice", ["base", "gpu"])
+def test_a_pod_has_the_time_to_end(choice: str):
+    """The pause before SIGTERM, the grace, open requests and the jobs they left, all within the pod's grace period."""
+    manifests = ours(FOLDER / choice)
+    pause_s = int(container(manifests)["lifecycle"]["preStop"]["exec"]["command"][1])
+    drain_s = float(the(manifests, "ConfigMap")["data"]["LIMIT_DRAIN_S"])
+
+    assert pause_s > GRACE_S
+    assert pod(manifests)["terminationGracePeriodSeconds"] > pause_s + GRACE_S + 2 * drain_s + 1 + LANE_EXIT_S
+
+
+def test_probes_ask_what_answers():
+    """Their paths need no key; a start may take ten minutes; a probe may wait as long as readiness does."""
+    backend = container(ours(FOLDER / "base"))
+    start, ready, live = (backend[name] for name in ("startupProbe", "readinessProbe", "livenessProbe"))
+
+    assert {probe["httpGet"]["path"] for probe in (start, ready, live)} <= OPEN_PATHS
+    assert "/health/ready" == ready["httpGet"]["path"]
+    assert "/health/live" == live["httpGet"]["path"] == start["httpGet"]["path"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 600
+    assert ready["timeoutSeconds"] > 5  # services/health.py, CANARY_S
+
+
+@pytest.mark.parametrize("choice", ["base", "gpu"])
+def test_a_pod_may_do_little(choice: str):
+    """No privileges, a root file system that cannot be written, and no token for Kubernetes."""
+    manifests = ours(FOLDER / choice)
+    spec, rights = pod(manifests), container(manifests)["securityContext"]
+
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert spec["automountServiceAccountToken"] is False
+    assert (rights["allowPrivilegeEscalation"], rights["readOnlyRootFilesystem"]) == (False, True)
+    assert rights["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_what_is_written_lies_on_volumes():
+    """STATE_DIR and HF_HOME; everything else is read-only."""
+    manifests = ours(FOLDER / "base")
+    pairs = the(manifests, "ConfigMap")["data"]
+    mounts = [Path(mount["mountPath"]) for mount in container(manifests)["volumeMounts"]]
+
+    assert Path("/tmp") in mounts
+    for name in ("STATE_DIR", "HF_HOME"):
+        assert any(Path(pairs[name]).is_relative_to(mount) for mount in mounts)
+
+
+def test_processors_are_whole_and_bounded():
+    """There are as many lanes as the limit has cores, and requests that promise them."""
+    resources = container(ours(FOLDER / "base"))["resources"]
+
+    assert resources["limits"] == resources["requests"]
+    assert re.fullmatch(r"\d+", resources["limits"]["cpu"])
+
+
+def test_the_overlay_for_gpus():
+    """One card a pod, demanded; no autoscaler by the processor; another image; everything else as in the base."""
+    base, gpu = ours(FOLDER / "base"), ours(FOLDER / "gpu")
+    limits = container(gpu)["resources"]["limits"]
+
+    assert limits["nvidia.com/gpu"] == 1
+    assert {"HorizontalPodAutoscaler"} == {one["kind"] for one in base} - {one["kind"] for one in gpu}
+    assert the(gpu, "Deployment")["spec"]["replicas"] == 1
+    assert {"STATE_DIR", "USE_GPU"} <= set(the(gpu, "ConfigMap")["data"])
+    assert container(gpu)["livenessProbe"] == container(base)["livenessProbe"]
+
+
+def test_images_have_the_version():
+    """Never `latest`; both are of this version."""
+    images = [container(ours(FOLDER / choice))["image"] for choice in ("base", "gpu")]
+
+    assert [f"financia-backend:{__version__}", f"financia-backend-gpu:{__version__}"] == images
+
+
+def test_upkeep_of_a_node_is_never_blocked():
+    """With one pod too; and a rollout takes none away before another is ready."""
+    manifests = ours(FOLDER / "base")
+
+    assert the(manifests, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    assert the(manifests, "Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert "replicas" not in the(manifests, "Deployment")["spec"]  # the autoscaler's, not apply's
+    assert the(manifests, "HorizontalPodAutoscaler")["spec"]["minReplicas"] > 1
+
+
+def test_the_monitor_scrapes_what_prometheus_scrapes():
+    """The same paths under the same names of jobs."""
+    jobs = load(DEPLOY / "prometheus" / "prometheus.yml")[0]["scrape_configs"]
+    ends = the(ours(FOLDER / "monitoring"), "PodMonitor")["spec"]["podMetricsEndpoints"]
+    told = {end["path"]: relabel["replacement"] for end in ends for relabel in end["relabelings"]}
+
+    assert {job["metrics_path"]: job["job_name"] for job in jobs if "metrics_path" in job} == told
+
+
+def test_the_alerts_become_an_object_of_the_operator():
+    """By the line of the guide, which keeps one copy of them."""
+    [line] = re.findall(r"^(\{ printf .*?) \| kubectl apply -f -$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    made = subprocess.run(["bash", "-c", line], cwd=DEPLOY.parent, capture_output=True, text=True, check=True)
+    rule = yaml.safe_load(made.stdout)
+
+    assert ("PrometheusRule", "financia") == identity(rule)
+    assert load(DEPLOY / "prometheus" / "alerts.yml")[0] == rule["spec"]
+
+
+def test_merging_as_kubernetes_does():
+    """Maps by key, named things by name in their place, other lists whole; what was there is not touched."""
+    base = {"a": 1, "list": [1, 2], "things": [{"name": "x", "k": {"p": 1}}, {"name": "y"}]}
+    before = json.dumps(base)
+
+    after = merged(base, {"list": [3], "things": [{"name": "x", "k": {"q": 2}}, {"name": "z"}]})
+
+    assert {
+        "a": 1,
+        "list": [3],
+        "things": [{"name": "x", "k": {"p": 1, "q": 2}}, {"name": "y"}, {"name": "z"}],
+    } == after
+    assert before == json.dumps(base)
