@@ -11,7 +11,7 @@ from backend.training.tasks.ner import prepare
 from tests.tiny_models import tiny
 from tests.training.tagged import CASED, CONFIG, conll
 from tools import score_ner, train_bundled
-from tools.train_bundled import Part, cut
+from tools.train_bundled import RUNS, Part, Run, cut
 
 __all__ = ["tiny"]
 
@@ -52,11 +52,7 @@ def test_cut(sets: Path, tmp_path: Path):
 
 def test_the_recipe_is_about_files_that_are_there(data_dir: Path, tmp_path: Path):
     """Every part of the bundled tagger, where the shared data lies; no sentence is on both sides of a cut."""
-    folders = [
-        folder
-        for name, parts in (("first", train_bundled.NER), ("second", train_bundled.NER_SECOND))
-        for folder in cut(parts, data_dir, tmp_path / name)
-    ]
+    folders = [folder for run in RUNS for folder in cut(run.parts, data_dir, tmp_path / run.name)]
 
     for folder in folders:
         for held in folder.glob("*_dev.conll"):
@@ -69,34 +65,45 @@ def test_the_recipe_is_about_files_that_are_there(data_dir: Path, tmp_path: Path
 
 
 def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """What the training wrote and serving reads, and nothing else; nothing where the training failed."""
-    place, codes, bases = tmp_path / "bundled", iter([0, 0, 0, 1, 1]), []
+    """Each run goes on from the one before; of the last what serving reads is put there, of a failed one nothing."""
+    place, work, bases, codes = tmp_path / "bundled", tmp_path / "work", [], iter([0, 0, 0, 1])
+    runs = (
+        Run("one", (Part("ner_one", "en_all_train"),), ("--halfway",)),
+        Run("two", (Part("ner_two", "en_all_train", every=2, bare_every=3),), ()),
+    )
 
     def training(arguments: list[str]) -> int:
         made = Path(arguments[-1])
-        bases.append(arguments[arguments.index("--base") + 1] if "--base" in arguments else "")
         made.mkdir(parents=True)
+        bases.append(arguments[arguments.index("--base") + 1] if "--base" in arguments else "")
         for name in (*train_bundled._ADAPTER, "train.jsonl"):
             (made / name).write_text("new", encoding="utf-8")
         return next(codes)
 
-    monkeypatch.setattr(train_bundled, "NER", (Part("ner_one", "en_all_train"),))
-    monkeypatch.setattr(train_bundled, "NER_SECOND", (Part("ner_two", "en_all_train", every=2),))
-    monkeypatch.setattr(train_bundled, "train", training)
-    monkeypatch.setattr(train_bundled, "BUNDLED_ADAPTERS", place)
-    command = ["ner", "--data", str(sets), "--work", str(tmp_path / "work")]
+    for name, value in (("RUNS", runs), ("train", training), ("BUNDLED_ADAPTERS", place)):
+        monkeypatch.setattr(train_bundled, name, value)
+    command = ["ner", "--data", str(sets), "--work", str(work)]
 
     assert 0 == train_bundled.main(command)
+    assert ["", str(work / "one")] == bases
     assert sorted(train_bundled._ADAPTER) == sorted(one.name for one in (place / "ner").iterdir())
-    assert ["", str(tmp_path / "work" / "ner-first")] == bases
     card = (place / "ner" / "README.md").read_text(encoding="utf-8")
     assert "| ner_one/en_all_train | all | 1 | - |" in card
-    assert "| ner_two/en_all_train | one of 2, from the first on | 1 | - |" in card
+    assert "| one of 2, from the first on; of those without a name one of 3 | 1 | - |" in card
     (place / "ner" / "README.md").write_text("old", encoding="utf-8")
-    assert 1 == train_bundled.main(command)  # the second run fails
-    assert 1 == train_bundled.main(command)  # the first one does
-    assert 5 == len(bases)
+    assert 1 == train_bundled.main(command)
     assert "old" == (place / "ner" / "README.md").read_text(encoding="utf-8")
+
+
+def test_bare_sentences(tmp_path: Path):
+    """Of those without a name some are left out; those with one stay, and so does the order."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "SOURCE.md").write_text("", encoding="utf-8")
+    rows = [f"{number}\t{'B-PER' if number % 4 == 0 else 'B-DATE' if number % 4 == 1 else 'O'}" for number in range(8)]
+    (tmp_path / "set" / "es_train.conll").write_text("\n\n".join(rows), encoding="utf-8")
+
+    [folder] = cut([Part("set", "es_train", bare_every=3)], tmp_path, tmp_path / "work")
+    assert "0145" == first_words(folder / "es_train.conll")
 
 
 def test_score_ner(tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -62,7 +62,7 @@ def go_on_from(model: PeftModel, adapter: ModelSpec) -> None:
         if getattr(ours, name) != theirs[name]
     ]
     fresh = {name: one.shape for name, one in get_peft_model_state_dict(model).items()}
-    tensors = load_file(adapter.adapter / ADAPTER_WEIGHTS) if adapter.adapter else {}
+    tensors = load_file(_folder(adapter) / ADAPTER_WEIGHTS)
     if not faults and {name: one.shape for name, one in tensors.items()} != fresh:
         faults = [f"the adapter {adapter.name} has other tensors than this task: labels or adapted layers differ"]
     if faults:
@@ -70,9 +70,19 @@ def go_on_from(model: PeftModel, adapter: ModelSpec) -> None:
     set_peft_model_state_dict(model, {name: one.float() for name, one in tensors.items()})
 
 
-def stored_twin(model: PeftModel) -> PeftModel:
-    """A copy on the CPU with the numbers that ``save_adapter`` stores, so that scores are of what is published."""
+def stored_twin(model: PeftModel, halfway_from: ModelSpec | None = None) -> PeftModel:
+    """A copy on the CPU with the numbers that ``save_adapter`` stores, so that scores are of what is published.
+
+    Args:
+        halfway_from: the adapter that the run went on from; the copy is the mean of the two, which keeps most of what
+            both do well (Wortsman et al. 2022, arXiv 2109.01903).
+    """
     copied = twin(model)
+    if halfway_from is not None:
+        learnt = get_peft_model_state_dict(copied)
+        before = load_file(_folder(halfway_from) / ADAPTER_WEIGHTS)
+        mean = {name: (one.float() + before[name].float()) / 2 for name, one in learnt.items()}
+        set_peft_model_state_dict(copied, mean)
     with torch.no_grad():
         for one in copied.parameters():
             if one.requires_grad:
@@ -81,10 +91,14 @@ def stored_twin(model: PeftModel) -> PeftModel:
 
 
 def _read_config(adapter: ModelSpec) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((_folder(adapter) / ADAPTER_CONFIG).read_text(encoding="utf-8"))
+    return read  # it was understood when its spec was read
+
+
+def _folder(adapter: ModelSpec) -> Path:
     if adapter.adapter is None:
         raise ModelUnavailable(f"{adapter.name} is no adapter")
-    read: dict[str, Any] = json.loads((adapter.adapter / ADAPTER_CONFIG).read_text(encoding="utf-8"))
-    return read  # it was understood when its spec was read
+    return adapter.adapter
 
 
 def _config(model: PeftModel, base: ModelSpec) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def _ner_options(options: argparse.Namespace) -> ner.NerOptions:
         spelling=options.spelling,
         recased=options.recased,
         publish_as=options.publish_as,
+        halfway=options.halfway,
     )
 
 

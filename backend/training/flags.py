@@ -164,6 +164,8 @@ def _add_task_flags(made: argparse.ArgumentParser) -> None:
                        help="ner: of sentences seen all small or all in capitals (0)")  # fmt: skip
     texts.add_argument("--publish-as", choices=("merged", "adapter"), default="merged",
                        help="ner: a whole model, or a LoRA adapter of a few MiB for its base")  # fmt: skip
+    texts.add_argument("--halfway", action="store_true",
+                       help="ner: publish the mean of the adapter in --base and of what was learnt")  # fmt: skip
     texts.add_argument("--objective", default="auto", help="embeddings: the loss; by the data unless said")
     texts.add_argument("--teacher", help="embeddings: model whose vectors are learnt from parallel texts")
     images = made.add_argument_group("document-images")

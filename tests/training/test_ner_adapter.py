@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 from peft import PeftModel
+from peft.utils import get_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForTokenClassification
 
@@ -92,6 +93,30 @@ def test_going_on_from_an_adapter(tiny, tmp_path):
     assert first.evaluate(first.model)["f1"] <= second.evaluate(second.model)["f1"]
     settings = json.loads((tmp_path / "second" / "adapter_config.json").read_text(encoding="utf-8"))
     assert base.source == settings["base_model_name_or_path"]
+
+
+def test_halfway(tiny, tmp_path):
+    """The mean of the numbers before and after, in file and scores; for runs that went on from an adapter."""
+    file, base = conll(tmp_path, *CASED), resolve(str(tiny.folder("bert")))
+    config, adapter = TrainingConfig(batch_size=16, lora_rank=4), NerOptions(publish_as="adapter")
+    first = prepare(file, base, config, options=adapter)
+    learn(first, steps=20, learning_rate=1e-2)
+    first.publish(first.model, tmp_path / "first", {})
+
+    both = NerOptions(publish_as="adapter", halfway=True)
+    second = prepare(file, resolve(str(tmp_path / "first")), config, evaluation=file, options=both)
+    learn(second, steps=20, learning_rate=1e-2)
+    second.publish(second.model, tmp_path / "second", {})
+
+    before, found = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("first", "second"))
+    after = get_peft_model_state_dict(second.model)
+    for name, one in found.items():
+        torch.testing.assert_close(one.float(), (before[name].float() + after[name]) / 2, atol=2e-3, rtol=2e-3)
+    assert any(not torch.equal(one, before[name]) for name, one in found.items())
+    f1 = score_files(str(tmp_path / "second"), [file])["train"].scores.get("f1", 0.0)
+    assert f"| f1 | {f1:.4f} |" in (tmp_path / "second" / "README.md").read_text(encoding="utf-8")
+    with pytest.raises(BadSettings, match="--halfway"):
+        prepare(file, base, config, options=both)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class NerOptions:
     spelling: Wish = "auto"  # whether token types say how words are written (tasks/spelling.py)
     recased: float = 0.0  # share of sentences seen all small or all in capitals, anew in each epoch; needs spelling
     publish_as: Literal["merged", "adapter"] = "merged"
+    halfway: bool = False  # publish the mean of the adapter that the run went on from and of what it learnt
 
     def __post_init__(self) -> None:
         """Raises: BadSettings."""
@@ -95,6 +96,8 @@ def prepare(
     origin = [data] if isinstance(data, Path) else list(data)
     sources = read_sources(origin, evaluation=evaluation, held_out=held_out, relabel=chosen.relabel, types=chosen.types)
     begun, base = (base, base_of(base)) if base.adapter else (None, base)
+    if chosen.halfway and (begun is None or chosen.publish_as != "adapter"):
+        raise BadSettings(["--halfway: for a run that goes on from an adapter and is published as one"])
     labels = bio_labels([one for source in sources for one in source.learn])
     check_types([one for source in sources for one in source.judge], labels)
     model = load_model(
@@ -118,6 +121,7 @@ def prepare(
         labels=labels,
         sources=sources,
         options=replace(chosen, spelling="on" if spelt else "off"),
+        begun=begun,
     )
 
 
@@ -137,12 +141,13 @@ class NerTask:
         labels: Sequence[str],
         sources: Sequence[Source],
         options: NerOptions,
+        begun: ModelSpec | None = None,
     ) -> None:
         """Tokenise. Raises: BadData when no sentence has a labelled token."""
         self.model = model
         self.labels = tuple(labels)
         self._base, self._config, self._sources, self._options = base, config, tuple(sources), options
-        self._spelt = options.spelling == "on"
+        self._spelt, self._begun = options.spelling == "on", begun
         learn = [one for source in sources for one in source.learn]
         self._filling = padding_id(base, model)
         tokenizer = read_tokenizer(base)
@@ -197,7 +202,7 @@ class NerTask:
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
         """A folder of transformers' AutoModelForTokenClassification, or of peft's; its card has the scores of it."""
         if self._options.publish_as == "adapter" and isinstance(model, PeftModel):
-            published = stored_twin(model)
+            published = stored_twin(model, self._begun if self._options.halfway else None)
             save_adapter(published, self._base, output)
         else:
             published = plain_copy(model)
