@@ -21,9 +21,9 @@ from backend.training.cli import main as train
 _SUFFIX = ".conll"
 _ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "config.json", "README.md")
 
-_NOTE = """`python -m tools.train_bundled ner` makes all runs, each going on from the one before; the command above is of the
-last one. A new training gives like numbers, not the same bits. What to take of which set, and where to publish halfway, was
-decided by the scores above: expect somewhat lower ones elsewhere."""
+_NOTE = """`python -m tools.train_bundled ner` makes all runs, each going on from the one before; the command above is
+the last one's. A new training gives like numbers, not the same bits. What to take of which set, and where to publish
+halfway, was decided by the scores above: expect somewhat lower ones elsewhere."""
 _NAMES = frozenset({"PER", "PER_LEGAL", "ORG", "LOC"})
 
 Block = tuple[str, ...]  # the lines of a sentence
