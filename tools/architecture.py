@@ -24,6 +24,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"models"}),
     frozenset({"ml", "documents", "training"}),
     frozenset({"batching", "cache"}),
+    frozenset({"jobs"}),
     frozenset({"services"}),
     frozenset({"api", "config"}),
     frozenset({"ground"}),
@@ -39,7 +40,12 @@ LIBRARY_ROOMS: Mapping[str, frozenset[str]] = {  # library -> the rooms that may
     "pillow_heif": frozenset({"documents"}),
     "PIL": frozenset({"documents", "training"}),
     "scipy": frozenset({"models"}),
-    "redis": frozenset({"cache"}),
+    "redis": frozenset({"cache", "jobs"}),
+    "cv2": frozenset({"ml"}),
+    "tesserocr": frozenset({"ml"}),
+    "pytesseract": frozenset({"ml"}),
+    "rapidocr": frozenset({"ml"}),
+    "python_multipart": frozenset({"api"}),
     "prometheus_client": frozenset({"telemetry"}),
     "fastapi": frozenset({"api"}),
     "starlette": frozenset({"api"}),
@@ -49,7 +55,7 @@ LIBRARY_ROOMS: Mapping[str, frozenset[str]] = {  # library -> the rooms that may
 }
 # Seconds and hundreds of megabytes that a start on another runtime must not pay.
 LAZY_WHEN_SERVING = frozenset(
-    {"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "openvino", "scipy"}
+    {"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "openvino", "scipy", "rapidocr", "cv2"}
 )
 SERVING = f"{PACKAGE}.main"
 
