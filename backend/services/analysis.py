@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 from backend.batching.job import Priority
-from backend.cache.keys import CacheNamespace
 from backend.cache.store import CachedVector
 from backend.documents.entities import Entity
 from backend.documents.key_phrases import Candidate, KeyPhrase, candidates, rank
@@ -19,9 +18,7 @@ from backend.documents.key_sentences import choose
 from backend.documents.language import Language, detect
 from backend.documents.sentences import sentence_places
 from backend.ml.analysis import TASK, SpanSums
-from backend.ml.engine import Engine
 from backend.models.encoder import Vectors
-from backend.models.tokens import Tokens
 from backend.models.windows import Window
 from backend.models.words import Places
 from backend.services.catalog import Catalog, LoadedModel
@@ -29,6 +26,7 @@ from backend.services.classification import ClassificationService, ClassifiedTex
 from backend.services.embeddings import Whole
 from backend.services.entities import EntityService, Found
 from backend.services.inference import Inference, Timing, Urgency, Usage, off_loop
+from backend.services.windowed import WindowRecipe
 from backend.telemetry import Telemetry
 
 FEATURES = ("language", "key_phrases", "key_sentences", "classes", "entities", "vector")
@@ -81,27 +79,6 @@ class _Outline:
         Against all its places the first changed nothing measurable.
         """
         return np.concatenate([self.sentences, *(one.places[:1] for one in self.phrases)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """Token vectors of windows; inference.Recipe. They are not kept: a window's take 400 KB."""
-
-    engine: Engine
-    namespace: CacheNamespace
-    keeps: bool = False
-
-    def key(self, one: Window) -> bytes:
-        return self.namespace.key("ids", one.ids.tolist())
-
-    def characters(self, one: Window) -> int:  # noqa: ARG002 - the protocol's argument; it is tokenised already
-        return 0
-
-    def encode(self, inputs: Sequence[Window], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
-        return [Tokens(one.ids, truncated=False) for one in inputs]
-
-    def finish(self, rows: Sequence[Vectors]) -> list[Vectors]:
-        return [row.ravel() for row in rows]
 
 
 class AnalysisService:
@@ -179,7 +156,8 @@ class AnalysisService:
         """The one pass, some windows at a time."""
         model, windows = outline.model, outline.windows
         sums, timing = SpanSums(outline.spans, model.spec), Timing()
-        recipe = _Recipe(model.token_engine or model.engine, model.namespace(TASK))
+        engine, namespace = model.token_engine or model.engine, model.namespace(TASK)
+        recipe = WindowRecipe(engine, namespace, keeps=False)  # a window's token vectors take 400 KB
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
             some = windows[first : first + _WINDOWS_AT_ONCE]
             inferred = await self._inference.run(recipe, some, urgency)

@@ -20,9 +20,10 @@ from backend.ml.engine import Engine
 from backend.ml.ner import TASK, decode
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
-from backend.models.tokens import TextTokenizer, Tokens
-from backend.models.windows import Window, Windows
+from backend.models.tokens import TextTokenizer
+from backend.models.windows import Windows
 from backend.services.inference import Inference, Timing, Urgency, Usage
+from backend.services.windowed import WindowRecipe
 from backend.telemetry import Telemetry
 
 SOURCES = (MODEL, PATTERN)
@@ -98,27 +99,6 @@ class NoEntityModel(UnknownModel):
         self.name, self.known = name or "", ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """A token classifier on windows; inference.Recipe."""
-
-    engine: Engine
-    namespace: CacheNamespace
-    keeps: bool = True
-
-    def key(self, one: Window) -> bytes:
-        return self.namespace.key("ids", one.payload.ravel().tolist())
-
-    def characters(self, one: Window) -> int:  # noqa: ARG002 - the protocol's argument; a window is tokenised already
-        return 0
-
-    def encode(self, inputs: Sequence[Window], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
-        return [Tokens(one.ids, truncated=False, types=one.types) for one in inputs]
-
-    def finish(self, rows: Sequence[Vectors]) -> list[Vectors]:
-        return [row.ravel() for row in rows]
-
-
 class EntityService:
     """The use case behind ``/v1/entities``. Belongs to the loop's thread."""
 
@@ -184,7 +164,7 @@ class EntityService:
         """The model's entities of each text, and its coverage and tokens."""
         characters = sum(map(len, texts))
         cut = await self._inference.off_loop(partial(_cut, loaded.tokenizer, texts), characters)
-        recipe = _Recipe(loaded.engine, loaded.namespace(TASK))
+        recipe = WindowRecipe(loaded.engine, loaded.namespace(TASK))
         inferred = await self._inference.run(recipe, [window for text in cut for window in text.windows], urgency)
         rest = iter(inferred.rows)
         probabilities = [
