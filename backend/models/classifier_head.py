@@ -83,6 +83,15 @@ class ClassifierHead:
         """Whether a last row stands for texts that belong to no class."""
         return len(self.weight) > len(self.labels)
 
+    def logits(self, vectors: NDArray[np.float32], texts: Sequence[str] = ()) -> NDArray[Any]:
+        """What every row says, the background's too. Shapes: (texts, width) -> (texts, rows).
+
+        Args:
+            texts: as those of ``probabilities``.
+        """
+        logits: NDArray[Any] = vectors @ self.weight.T + self.bias
+        return logits if self.wider is None else logits + self.wider.logits(vectors, texts)
+
     def probabilities(self, vectors: NDArray[np.float32], texts: Sequence[str] = ()) -> NDArray[np.float64]:
         """Calibrated scores. Shapes: (texts, width) -> (texts, labels).
 
@@ -91,9 +100,7 @@ class ClassifierHead:
         Args:
             texts: those of the vectors; needed where the head ``reads_text``.
         """
-        logits = vectors @ self.weight.T + self.bias
-        if self.wider is not None:
-            logits = logits + self.wider.logits(vectors, texts)
+        logits = self.logits(vectors, texts)
         scores: NDArray[np.float64] = sigmoid(logits) if self.multiple else softmax(logits)
         return scores[:, : len(self.labels)]
 

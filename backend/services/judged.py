@@ -9,8 +9,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from backend.models.activations import Activation
-from backend.models.classifier_head import ClassifierHead
-from backend.models.encoder import Vectors
 from backend.models.logistic import SEVERAL_THRESHOLD
 from backend.services.catalog import LoadedModel
 from backend.services.classifiers import Classifier
@@ -37,9 +35,10 @@ class Judged:
 
 def by_head(found: Classifier, texts: Sequence[str], whole: Whole, *, raw_scores: bool = False) -> Judged:
     """What a head says of texts and their vectors; its logits where raw scores are asked for."""
-    head, judge = found.head, _logits if raw_scores else ClassifierHead.probabilities
+    head = found.head
+    judge = head.logits if raw_scores else head.probabilities
     return Judged(
-        scores=judge(head, whole.vectors, texts),
+        scores=judge(whole.vectors, texts)[:, : len(head.labels)],  # no logit of the background's
         labels=head.labels,
         model=found.name,
         several=head.multiple,
@@ -70,10 +69,3 @@ def by_model(model: LoadedModel, scored: Scored, activation: Activation | None) 
         truncated=scored.truncated,
         timing=scored.timing,
     )
-
-
-def _logits(head: ClassifierHead, vectors: Vectors, texts: Sequence[str]) -> NDArray[Any]:
-    logits: NDArray[Any] = vectors @ head.weight.T + head.bias
-    if head.wider is not None:
-        logits = logits + head.wider.logits(vectors, texts)
-    return logits[:, : len(head.labels)]
