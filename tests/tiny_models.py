@@ -23,6 +23,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from backend.device.plan import Placement
+from backend.models import tokens
 from backend.models.encoder import Encoder
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import ModelSpec
@@ -124,10 +125,7 @@ def spec_of(source: str | Path) -> ModelSpec:
 @functools.cache
 def tokenizer_of(source: str | Path) -> TextTokenizer:
     """A model's tokenizer, read once a session."""
-    spec = spec_of(source)
-    return TextTokenizer(
-        spec.folder / "tokenizer.json", max_tokens=spec.max_tokens, vocabulary_size=spec.shape.vocabulary_size
-    )
+    return tokens.tokenizer_of(spec_of(source))
 
 
 @functools.cache

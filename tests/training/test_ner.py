@@ -10,13 +10,13 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer, pipelin
 
 from backend.errors import BadData, ModelUnavailable
 from backend.models.store import resolve
+from backend.models.tokens import tokenizer_of
 from backend.training.conll import as_text, read_conll
 from backend.training.loop import train
 from backend.training.losses import IGNORED
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare
 from backend.training.tasks.ner_rows import first_pieces, sentence_rows
-from backend.training.tasks.pretrained import read_tokenizer
 from tests.tiny_models import FAMILIES, MAX_TOKENS, copy_of, tiny
 from tests.training.learning import assert_cuts_agree, learn, one_thread
 from tests.training.tagged import CONFIG, LABELS, SENTENCES, conll, sentence
@@ -27,7 +27,7 @@ __all__ = ["copy_of", "one_thread", "tiny"]
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_word_is_answered_for_by_its_first_piece(tiny, family):
     """In every family's tokenizer, however it marks spaces; the rest of a word is silent."""
-    tokenizer = read_tokenizer(resolve(str(tiny.folder(family))))
+    tokenizer = tokenizer_of(resolve(str(tiny.folder(family))))
     words = ("la", "factura", "ñandú99", "is", "12.50", "euros", ".")
     text, places = as_text(words)
     pieces = tokenizer.pieces([text], add_special_tokens=False)[0]
@@ -42,7 +42,7 @@ def test_every_word_is_answered_for_by_its_first_piece(tiny, family):
 
 def test_tags_stand_on_first_pieces(tiny):
     """Special tokens and later pieces of a word are silent."""
-    tokenizer = read_tokenizer(resolve(str(tiny.folder("bert"))))
+    tokenizer = tokenizer_of(resolve(str(tiny.folder("bert"))))
 
     rows = sentence_rows([sentence("the", "xyz", "euros", tags="O B-DOC I-DOC")], tokenizer, LABELS)
 
@@ -53,7 +53,7 @@ def test_tags_stand_on_first_pieces(tiny):
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
 def test_long_sentences_are_windowed_and_nothing_is_lost(tiny, family):
     """Every word is answered for by one window, and no window is longer than the model reads."""
-    tokenizer = read_tokenizer(resolve(str(tiny.folder(family))))
+    tokenizer = tokenizer_of(resolve(str(tiny.folder(family))))
     long = sentence(*(("factura", "xy", "12")[number % 3] for number in range(150)))
 
     rows = sentence_rows([sentence("the"), long, sentence("is")], tokenizer, LABELS)

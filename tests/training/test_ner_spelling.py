@@ -12,12 +12,12 @@ from backend.errors import BadSettings
 from backend.models.spec import TokenTypes
 from backend.models.spelling import KINDS
 from backend.models.store import resolve
+from backend.models.tokens import tokenizer_of
 from backend.training.loaders import MicroBatchLoader
 from backend.training.loop import train
 from backend.training.records import StepEvent, TrainingConfig
 from backend.training.tasks.ner import NerOptions, NerTask, prepare
 from backend.training.tasks.ner_rows import sentence_rows
-from backend.training.tasks.pretrained import read_tokenizer
 from tests.tiny_models import tiny
 from tests.toy_training import Notes
 from tests.training.learning import learn, one_thread
@@ -46,7 +46,7 @@ def spelt(tiny, data, config, **options) -> NerTask:
 
 def test_rows_know_how_words_are_written(tiny):
     """Every piece of a word has its word's kind, special tokens none; in capitals every word of two letters has."""
-    tokenizer = read_tokenizer(resolve(str(tiny.folder("bert"))))
+    tokenizer = tokenizer_of(resolve(str(tiny.folder("bert"))))
 
     [row] = sentence_rows([sentence("La", "xyZ", "12", "euros")], tokenizer, LABELS)
 

@@ -10,10 +10,10 @@ import torch
 from backend.models.encoder import Encoder, Vectors
 from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import ModelSpec
+from backend.models.tokens import tokenizer_of
 from backend.models.torch_encoder import TorchEncoder
 from backend.models.weights import FAMILIES
 from backend.training.tasks.batches import within_budget
-from backend.training.tasks.pretrained import read_tokenizer
 
 
 def vectors_of(spec: ModelSpec, texts: Sequence[str], *, device: str = "cpu") -> tuple[Vectors, int]:
@@ -23,7 +23,7 @@ def vectors_of(spec: ModelSpec, texts: Sequence[str], *, device: str = "cpu") ->
     than torch there (docs/engine.md).
     Raises: ModelUnavailable.
     """
-    tokenizer = read_tokenizer(spec)
+    tokenizer = tokenizer_of(spec)
     prompt = spec.prompts.get(spec.default_prompt or "", "")
     tokens = tokenizer.encode(texts, prompt=prompt)
     encoder = _encoder(spec, device)

@@ -15,6 +15,7 @@ from transformers import AutoModelForTokenClassification
 
 from backend.errors import BadData, BadSettings
 from backend.models.spec import ModelSpec
+from backend.models.tokens import tokenizer_of
 from backend.training.adapters import base_of, go_on_from, save_adapter, stored_twin
 from backend.training.card import Card, data_source, stated_licence, write_card
 from backend.training.conll import bio_labels, check_types
@@ -31,7 +32,6 @@ from backend.training.tasks.pretrained import (
     load_model,
     padding_id,
     plain_copy,
-    read_tokenizer,
     save_model,
 )
 from backend.training.tasks.spelling import TABLE, Wish, grow_types, learns_spelling
@@ -150,7 +150,7 @@ class NerTask:
         self._spelt, self._begun = options.spelling == "on", begun
         learn = [one for source in sources for one in source.learn]
         self._filling = padding_id(base, model)
-        tokenizer = read_tokenizer(base)
+        tokenizer = tokenizer_of(base)
         rows = sentence_rows(learn, tokenizer, self.labels)
         self._rows = [row for row in rows if any(label != IGNORED for label in row.labels)]
         self.windowed = sum(count > 1 for count in Counter(row.sentence for row in rows).values())

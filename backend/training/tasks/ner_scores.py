@@ -15,12 +15,13 @@ from transformers import AutoConfig, AutoModelForTokenClassification
 from backend.errors import ModelUnavailable
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.store import resolve
+from backend.models.tokens import tokenizer_of
 from backend.training.conll import OUTSIDE, Sentence, keep_types, read_conll, rename_types
 from backend.training.losses import IGNORED
 from backend.training.metrics import Report, entity_scores
 from backend.training.tasks.batches import model_inputs, on_device_of, pad, within_budget
 from backend.training.tasks.ner_rows import Row, sentence_rows
-from backend.training.tasks.pretrained import padding_id, read_tokenizer
+from backend.training.tasks.pretrained import padding_id
 
 
 def score_files(
@@ -37,7 +38,7 @@ def score_files(
     """
     spec = resolve(source)
     model, labels = _tagger(spec)
-    tokenizer, filling = read_tokenizer(spec), padding_id(spec, model)
+    tokenizer, filling = tokenizer_of(spec), padding_id(spec, model)
     reports = {}
     for file in files:
         sentences: Sequence[Sentence] = rename_types(read_conll(file), relabel or {})

@@ -62,13 +62,6 @@ def load_model(kind: Any, spec: ModelSpec, *, seed: int, **config: Any) -> Any:
     return model
 
 
-def read_tokenizer(spec: ModelSpec) -> TextTokenizer:
-    """The tokenizer that serving uses. Raises: ModelUnavailable."""
-    return TextTokenizer(
-        spec.folder / "tokenizer.json", max_tokens=spec.max_tokens, vocabulary_size=spec.shape.vocabulary_size
-    )
-
-
 def special_ids(tokenizer: TextTokenizer) -> tuple[list[int], list[int]]:
     """The ids that the model's template puts before and after a text."""
     pieces = tokenizer.pieces(["a"])[0]

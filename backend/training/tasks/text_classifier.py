@@ -17,6 +17,7 @@ from transformers import AutoModelForSequenceClassification
 from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
 from backend.models.spec import ModelSpec
+from backend.models.tokens import tokenizer_of
 from backend.training.card import Card, data_source, write_card
 from backend.training.losses import (
     balanced_class_weights,
@@ -33,7 +34,6 @@ from backend.training.tasks.pretrained import (
     load_model,
     padding_id,
     plain_copy,
-    read_tokenizer,
     save_model,
 )
 from backend.training.texts import LabelledText, read_labelled, read_split
@@ -149,7 +149,7 @@ class TextClassifierTask:
         self.data = data
         self._base, self._config = base, config
         self._filling = padding_id(base, model)
-        tokenizer = read_tokenizer(base)
+        tokenizer = tokenizer_of(base)
         tokens = tokenizer.encode([one.text for one in data.learn])
         judged = tokenizer.encode([one.text for one in data.judge])
         self.truncated = sum(one.truncated for one in (*tokens, *judged))

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from backend.errors import BadData, BadSettings
 from backend.models.spec import ModelSpec
+from backend.models.tokens import tokenizer_of
 from backend.training.metrics import Report, rank, retrieval_scores
-from backend.training.tasks.pretrained import read_tokenizer
 from backend.training.texts import TextGroup, is_retrieval, read_groups, read_split
 
 Objective = Literal["auto", "multiple_negatives", "cosent", "cosine", "triplet", "distillation"]
@@ -72,7 +72,7 @@ def tokenised(base: ModelSpec, groups: Sequence[TextGroup]) -> tuple[list[list[N
 
     Where the base knows prompts for queries and documents, the first text is the query; else its default one is put.
     """
-    tokenizer = read_tokenizer(base)
+    tokenizer = tokenizer_of(base)
     columns = len(groups[0].texts) if groups else 0
     default = base.prompts.get(base.default_prompt or "", "")
     document = base.prompts.get("document", base.prompts.get("passage", default))
