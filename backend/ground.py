@@ -88,7 +88,7 @@ def models_wished(settings: Settings) -> dict[str, ModelWish]:
     profile = PROFILES[settings.model_profile]
     return {
         task: ModelWish(
-            profile.get(task, "") if source is None else {NO_MODEL: ""}.get(source, source),
+            profile.get(task, "") if source is None else _named(source),
             wish,
             settings.model_aliases if task == EMBEDDINGS else (),
             task=task,
@@ -96,6 +96,10 @@ def models_wished(settings: Settings) -> dict[str, ModelWish]:
         )
         for task, source in asked.items()
     }
+
+
+def _named(source: str) -> str:
+    return "" if source == NO_MODEL else source
 
 
 def _head_folder(settings: Settings) -> Path | None:
