@@ -62,6 +62,11 @@ class Encoder(Protocol):
         """Wait and give one vector a text: (batch, width) float32, not normalised."""
 
 
+def payload_of(ids: Ids, types: Ids | None) -> Ids:
+    """A text as ``pack`` and the lanes take it: (tokens), or (2, tokens) with the token types under the ids."""
+    return ids if types is None else np.stack([ids, types])
+
+
 def pack(ids: Sequence[Ids], *, row_multiple: int = 1, length_multiple: int = 1) -> TokenBatch:
     """Lay texts end to end.
 

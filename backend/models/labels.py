@@ -1,4 +1,4 @@
-"""What a model calls its labels, by config.json."""
+"""What a model is for and what it calls its labels, by config.json."""
 
 from __future__ import annotations
 
@@ -6,6 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.errors import ModelUnavailable
+from backend.models.spec import ModelSpec
+
+
+def check_architecture(spec: ModelSpec, ending: str, kind: str) -> None:
+    """Refuse a model of another task; one whose config.json names no architecture may be any.
+
+    Args:
+        ending: of transformers' classes for the task, e.g. "ForTokenClassification".
+        kind: what such a model is, for messages.
+
+    Raises: ModelUnavailable.
+    """
+    architectures = [str(name) for name in spec.config.get("architectures") or []]
+    if architectures and not any(name.endswith(ending) for name in architectures):
+        raise ModelUnavailable(f"{spec.name} is a {architectures[0]}, not a {kind} (…{ending})")
 
 
 def named_labels(config: Mapping[str, Any], name: str) -> tuple[str, ...]:

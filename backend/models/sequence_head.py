@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,9 @@ import numpy as np
 from backend.errors import ModelUnavailable
 from backend.models.activations import FUNCTIONS, Activation, activate
 from backend.models.encoder import Vectors
-from backend.models.labels import named_labels
+from backend.models.labels import check_architecture, named_labels
 from backend.models.products import linear
-from backend.models.spec import ModelSpec, Pooling
+from backend.models.spec import ModelSpec, Pooling, read_json
 from backend.models.tensors import Tensors, read_tensors
 from backend.models.weights import Linear, Norm
 
@@ -92,9 +91,7 @@ def read_sequence_head(spec: ModelSpec) -> SequenceHead:
 
     Raises: ModelUnavailable when it is none, of a family without a table here, or its tensors do not fit its labels.
     """
-    architectures = [str(name) for name in spec.config.get("architectures") or []]
-    if architectures and not any(name.endswith(_CLASS) for name in architectures):
-        raise ModelUnavailable(f"{spec.name} is a {architectures[0]}, not a sequence classifier (…{_CLASS})")
+    check_architecture(spec, _CLASS, "sequence classifier")
     names = FAMILIES.get(spec.shape.family)
     if names is None:
         raise ModelUnavailable(
@@ -197,13 +194,7 @@ def _relevance(spec: ModelSpec, labels: int) -> Activation:
 
 def _settings(folder: Path) -> Mapping[str, Any]:
     """Sentence-transformers' own, none where there is no such file."""
-    file = folder / "config_sentence_transformers.json"
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ModelUnavailable(f"{file} cannot be read: {error}") from error
+    content = read_json(folder / "config_sentence_transformers.json", {})
     return content if isinstance(content, dict) else {}
 
 

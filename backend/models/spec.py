@@ -87,9 +87,9 @@ def read_spec(
     Raises: ModelUnavailable when the files say something that cannot be served.
     """
     shape = read_shape(folder)
-    config = {**_json(folder / "config.json", {}), **(_json(adapter / "config.json", {}) if adapter else {})}
-    modules = [module["type"].rsplit(".", 1)[-1] for module in _json(folder / "modules.json", [])]
-    prompts = _json(folder / "config_sentence_transformers.json", {})
+    config = {**read_json(folder / "config.json", {}), **(read_json(adapter / "config.json", {}) if adapter else {})}
+    modules = [module["type"].rsplit(".", 1)[-1] for module in read_json(folder / "modules.json", [])]
+    prompts = read_json(folder / "config_sentence_transformers.json", {})
     return ModelSpec(
         name=name,
         source=source,
@@ -125,7 +125,7 @@ def _token_types(config: Mapping[str, Any]) -> TokenTypes:
 
 def read_shape(folder: Path) -> EncoderShape:
     """The encoder's numbers. Raises: ModelUnavailable without a readable ``config.json``."""
-    config = _json(folder / "config.json", None)
+    config = read_json(folder / "config.json", None)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelUnavailable(f"{folder} has no readable config.json with a model_type; is it a transformers model?")
     family = str(config["model_type"])
@@ -155,14 +155,14 @@ def _integer(config: Mapping[str, Any], *names: str) -> int:
 
 def _max_tokens(folder: Path, shape: EncoderShape) -> int:
     table = shape.positions - shape.position_offset
-    settings = _json(folder / "sentence_bert_config.json", {})
+    settings = read_json(folder / "sentence_bert_config.json", {})
     if settings.get("do_lower_case"):
         raise ModelUnavailable(
             f"{folder}: do_lower_case before the tokenizer is not served; put it into tokenizer.json"
         )
     wished = settings.get("max_seq_length")
     if wished is None:
-        wished = _json(folder / "tokenizer_config.json", {}).get("model_max_length", table)
+        wished = read_json(folder / "tokenizer_config.json", {}).get("model_max_length", table)
     return int(min(wished, table))
 
 
@@ -172,7 +172,7 @@ def _pooling(folder: Path, modules: list[str]) -> Pooling:
         raise ModelUnavailable(
             f"{folder}: the modules {sorted(unknown)} are not served; only Transformer, Pooling, Normalize are"
         )
-    config: dict[str, Any] = _json(folder / "1_Pooling" / "config.json", {})
+    config: dict[str, Any] = read_json(folder / "1_Pooling" / "config.json", {})
     if config.get("include_prompt") is False:
         raise ModelUnavailable(f"{folder}: include_prompt=false (prompts left out of the pooling) is not served")
     named = config.get("pooling_mode")
@@ -192,7 +192,8 @@ def _pooling_named(folder: Path, name: str) -> Pooling:
         ) from None
 
 
-def _json(file: Path, default: Any) -> Any:
+def read_json(file: Path, default: Any) -> Any:
+    """The content of a model's file, ``default`` where there is none. Raises: ModelUnavailable when it is no JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

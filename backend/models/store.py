@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from huggingface_hub.errors import (
 
 from backend.errors import ModelUnavailable
 from backend.models.spec import ModelSpec, read_spec
-from backend.models.tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS
+from backend.models.tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS, adapter_config
 
 BUNDLED = "bundled"
 BUNDLED_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -93,11 +92,11 @@ def _bundled() -> ModelSpec:
 
 def _adapted(folder: Path, name: str, source: str) -> ModelSpec:
     """An adapter on the base that it names. Raises: ModelUnavailable, also when the base has other weights."""
-    try:
-        config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
-        base = resolve(str(config["base_model_name_or_path"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: {error!r}") from error
+    config = adapter_config(folder)
+    named = config.get("base_model_name_or_path")
+    if named is None:
+        raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: it names no base_model_name_or_path")
+    base = resolve(str(named))
     if config.get("base_sha256") not in (None, base.sha256):
         raise ModelUnavailable(f"{folder} was trained on a {base.name} with other weights ({config['base_sha256']})")
     own = sha256_of(folder / ADAPTER_WEIGHTS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from backend.errors import ModelUnavailable
-from backend.models.spec import ModelSpec
+from backend.models.spec import ModelSpec, read_json
 
 WEIGHTS = "model.safetensors"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -50,12 +49,20 @@ def read_tensors(spec: ModelSpec, names: Collection[str] | None = None) -> Tenso
     return _merged(tensors, adapter, spec.adapter)
 
 
+def adapter_config(folder: Path) -> dict[str, Any]:
+    """What peft says of a folder's adapter. Raises: ModelUnavailable when it is absent or no JSON object."""
+    config = read_json(folder / ADAPTER_CONFIG, None)
+    if not isinstance(config, dict):
+        raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: it is absent, or no JSON object")
+    return config
+
+
 def read_adapter(folder: Path) -> Adapter:
     """A folder of peft's. Raises: ModelUnavailable for another method than plain LoRA."""
+    config = adapter_config(folder)
     try:
-        config = json.loads((folder / ADAPTER_CONFIG).read_text(encoding="utf-8"))
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: {error!r}") from error
     _check_method(folder, config)
     pairs: dict[str, dict[str, NDArray[Any]]] = {}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from backend.errors import ModelUnavailable
 from backend.models.activations import softmax
 from backend.models.encoder import Vectors
-from backend.models.labels import named_labels
+from backend.models.labels import check_architecture, named_labels
 from backend.models.products import linear
 from backend.models.spec import ModelSpec
 from backend.models.tensors import read_tensors
@@ -64,12 +64,9 @@ def read_token_head(spec: ModelSpec) -> TokenHead:
 
     Raises: ModelUnavailable when the folder has no such layer, or its labels name no entities.
     """
-    config = spec.config
-    architectures = [str(name) for name in config.get("architectures") or []]
-    if architectures and not any(name.endswith(_CLASS) for name in architectures):
-        raise ModelUnavailable(f"{spec.name} is a {architectures[0]}, not a token classifier (…{_CLASS})")
+    check_architecture(spec, _CLASS, "token classifier")
     weight, bias = _tensors(spec)
-    labels = named_labels(config, spec.name)
+    labels = named_labels(spec.config, spec.name)
     if weight.shape != (len(labels), spec.width) or bias.shape != (len(labels),):
         raise ModelUnavailable(
             f"{spec.name}: {_LAYER} has the shapes {weight.shape} and {bias.shape}, but {len(labels)} labels of a "

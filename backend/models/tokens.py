@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+from backend.models.encoder import payload_of
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import word_spellings
 from backend.models.windows import Window, Windows, coverage, cut
@@ -31,7 +32,7 @@ class Tokens:
     @property
     def payload(self) -> NDArray[np.int64]:
         """What a lane takes: (tokens), or (2, tokens) with the types under the ids."""
-        return self.ids if self.types is None else np.stack([self.ids, self.types])
+        return payload_of(self.ids, self.types)
 
 
 @dataclass(frozen=True, slots=True)

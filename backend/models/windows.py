@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.models.encoder import payload_of
 from backend.models.words import Places
 
 
@@ -29,7 +30,7 @@ class Window:
     @property
     def payload(self) -> NDArray[np.int64]:
         """What a lane takes: (tokens), or (2, tokens) with the types under the ids."""
-        return self.ids if self.types is None else np.stack([self.ids, self.types])
+        return payload_of(self.ids, self.types)
 
 
 @dataclass(frozen=True, slots=True)
