@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A room is a folder or a file directly under backend/. A module imports its own room and lower floors only.
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "telemetry"}),
+    frozenset({"errors", "lazy_names", "telemetry"}),
     frozenset({"device"}),
     frozenset({"models"}),
     frozenset({"ml", "documents", "training"}),

@@ -3,8 +3,9 @@
 Each name is imported when it is first asked for: half of them need torch, which a service on another runtime does not.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from backend.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from backend.device.attention import attention_report as attention_report
@@ -47,15 +48,4 @@ _HOMES = {  # name -> the module it lives in
     "profile_model": "doors.throughput",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605  # the table is the list
-
-
-def __getattr__(name: str) -> object:
-    """The name from its module, imported now."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """The names, imported or not."""
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -4,8 +4,9 @@ The names that training guides use: ``from backend.training import MixedPrecisio
 Each is imported when it is first asked for, so that asking for a record does not load accelerate.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from backend.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from backend.training.doors import MixedPrecisionTrainer as MixedPrecisionTrainer
@@ -34,15 +35,4 @@ _HOMES = {  # name -> the module it lives in
     "train": "loop",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605  # the table is the list
-
-
-def __getattr__(name: str) -> object:
-    """The name from its module, imported now."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    """The names, imported or not."""
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

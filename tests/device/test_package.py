@@ -41,7 +41,7 @@ def test_types_are_told_the_same():
     told = {
         one.name: (node.module or "").removeprefix("backend.device.")
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backend.")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("backend.device.")
         for one in node.names
     }
 
