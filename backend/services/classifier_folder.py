@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from backend.device.disk import flush
 from backend.errors import ModelUnavailable
 from backend.models.classifier_head import ClassifierHead, write_head
 
@@ -37,7 +37,7 @@ def write_folder(root: Path, name: str, head: ClassifierHead, examples: Sequence
         write_head(made, head)
         _write_examples(made / EXAMPLES, examples)
         for file in made.iterdir():
-            _flush(file)
+            flush(file)
         _swap(made, root / name)
     except OSError:
         shutil.rmtree(made, ignore_errors=True)
@@ -88,7 +88,7 @@ def _swap(made: Path, target: Path) -> None:
         if aside.exists():
             aside.rename(target)
         raise
-    _flush(target.parent)
+    flush(target.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -108,14 +108,3 @@ def _examples(file: Path) -> Iterator[Example]:
         for line in stream:
             row = json.loads(line)
             yield Example(str(row["text"]), tuple(str(label) for label in row["labels"]))
-
-
-def _flush(path: Path) -> None:
-    """Wait until the disk has a file, or a folder's list of names, which Windows cannot and need not be told."""
-    if os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -24,8 +24,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from backend.device.disk import flush
 from backend.errors import BadCheckpoint, TrainingError
-from backend.training.durable import digest, flush, is_full, point, pointed, write_json
+from backend.training.durable import digest, is_full, point, pointed, write_json
 from backend.training.packing import Packer, unpack
 
 FOLDER = "checkpoints"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from backend.device.disk import flush
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -23,17 +24,6 @@ def digest(file: Path) -> str:
     """BLAKE2b of the content, 128 bits in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
-def flush(path: Path) -> None:
-    """Wait until the disk has a file, or a folder's list of names, which Windows cannot and need not be told."""
-    if path.is_dir() and os.name == "nt":
-        return
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def point(pointer: Path, target: str, pending: Path) -> None:

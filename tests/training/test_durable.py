@@ -7,7 +7,7 @@ import errno
 import pytest
 from safetensors import SafetensorError
 
-from backend.training.durable import digest, flush, is_full, point, pointed, write_json
+from backend.training.durable import digest, is_full, point, pointed
 
 
 def test_a_pointer_changes_whole(tmp_path):
@@ -41,16 +41,6 @@ def test_a_digest_sees_one_bit(tmp_path):
         (tmp_path / name).write_bytes(content)
 
     assert digest(tmp_path / "one") == digest(tmp_path / "same") != digest(tmp_path / "other")
-
-
-def test_files_and_folders_are_flushed(tmp_path):
-    """Neither raises; a file that is gone does."""
-    write_json(tmp_path / "a.json", {"ñ": 1})
-    flush(tmp_path / "a.json")
-    flush(tmp_path)
-
-    with pytest.raises(FileNotFoundError):
-        flush(tmp_path / "b.json")
 
 
 @pytest.mark.parametrize(
