@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from typing import Any
 
@@ -10,14 +9,12 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.app import create_app
 from backend.api.deps import ApiLimits
 from backend.api.routes import analyze
 from backend.api.schemas.text_answers import AnalyzeAnswer
 from backend.api.schemas.texts import FEATURES
 from backend.services import analysis
-from tests.api.asgi import Call
-from tests.api.checks import problem
+from tests.api.checks import check_ended, problem
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/analyze"
@@ -163,16 +160,7 @@ async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None
 
 async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
     """Nobody waits for the answer any more."""
-    services.analysis.gate = asyncio.Event()
-    call = Call(services, URL, [b'{"input": "a"}'], app=create_app(services))
-    running = asyncio.create_task(call.run())
-    await services.analysis.entered.wait()
-
-    call.leave()
-    response = await running
-
-    assert 499 == response.status_code
-    assert 1 == services.analysis.cancelled
+    await check_ended(services, services.analysis, URL, {"input": "a"})
 
 
 def test_the_example_is_a_true_answer() -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.api.app import create_app
 from backend.api.deps import ApiLimits
 from backend.api.schemas.text_answers import ClassifyAnswer
 from backend.errors import Overloaded, UnknownModel
-from tests.api.asgi import Call
-from tests.api.checks import problem
+from tests.api.checks import check_ended, check_told, problem
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 
@@ -223,23 +220,9 @@ async def test_the_services_errors_are_problems(
     services: FakeServices, error: Exception, status: int, code: str, told: str
 ) -> None:
     """With status, code and what to do."""
-    services.classification.error = error
-
-    async with connect(services) as client:
-        response = await client.post(URL, json={"input": "a"})
-
-    problem(response, status, code, told)
+    await check_told(services, services.classification, URL, error, status, code, told)
 
 
 async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
     """Nobody waits for the answer any more."""
-    services.classification.gate = asyncio.Event()
-    call = Call(services, URL, [b'{"input": "a"}'], app=create_app(services))
-    running = asyncio.create_task(call.run())
-    await services.classification.entered.wait()
-
-    call.leave()
-    response = await running
-
-    assert 499 == response.status_code
-    assert 1 == services.classification.cancelled
+    await check_ended(services, services.classification, URL, {"input": "a"})

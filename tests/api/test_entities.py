@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.api.app import create_app
 from backend.api.deps import ApiLimits
 from backend.api.routes import entities
 from backend.api.schemas.text_answers import EntitiesAnswer
 from backend.errors import InvalidField, Overloaded, UnknownModel
 from backend.services.entities import NoEntityModel
-from tests.api.asgi import Call
-from tests.api.checks import problem
-from tests.api.conftest import connect
+from tests.api.checks import check_ended, check_told, problem
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/entities"
@@ -153,26 +149,12 @@ async def test_the_services_errors_are_problems(
     services: FakeServices, error: Exception, status: int, code: str, told: str
 ) -> None:
     """With status, code and what to do."""
-    services.entities.error = error
-
-    async with connect(services) as client:
-        response = await client.post(URL, json={"input": "a"})
-
-    problem(response, status, code, told)
+    await check_told(services, services.entities, URL, error, status, code, told)
 
 
 async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
     """Nobody waits for the answer any more."""
-    services.entities.gate = asyncio.Event()
-    call = Call(services, URL, [b'{"input": "a"}'], app=create_app(services))
-    running = asyncio.create_task(call.run())
-    await services.entities.entered.wait()
-
-    call.leave()
-    response = await running
-
-    assert 499 == response.status_code
-    assert 1 == services.entities.cancelled
+    await check_ended(services, services.entities, URL, {"input": "a"})
 
 
 async def test_the_example_is_a_true_answer() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.api.app import create_app
 from backend.api.deps import ApiLimits
 from backend.api.schemas.text_answers import RerankAnswer
-from tests.api.asgi import Call
-from tests.api.checks import problem
+from tests.api.checks import check_ended, problem
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/rerank"
@@ -175,13 +172,4 @@ async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None
 
 async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
     """Nobody waits for the answer any more."""
-    services.reranking.gate = asyncio.Event()
-    call = Call(services, URL, [b'{"query": "q", "documents": ["a"]}'], app=create_app(services))
-    running = asyncio.create_task(call.run())
-    await services.reranking.entered.wait()
-
-    call.leave()
-    response = await running
-
-    assert 499 == response.status_code
-    assert 1 == services.reranking.cancelled
+    await check_ended(services, services.reranking, URL, {"query": "q", "documents": ["a"]})
