@@ -7,14 +7,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.models.fidelity import normalized
+
 Numbers = NDArray[np.float64]
 
 
 def units(vectors: NDArray[np.float32]) -> Numbers:
     """The vectors at length 1; zeros stay. Shapes: (parts, width) -> (parts, width)."""
-    wide = vectors.astype(np.float64)
-    found: Numbers = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)
-    return found
+    return normalized(vectors.astype(np.float64))
 
 
 def spread(values: Numbers) -> Numbers:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.calibration import sigmoid, softmax
+from backend.models.fidelity import normalized
 
 Array = NDArray[Any]
 TEMPLATES = (
@@ -72,7 +73,9 @@ def label_vectors(vectors: Sequence[Array]) -> LabelVectors:
 
     Shapes: a label's array is (names x templates, width), as ``label_texts`` orders them.
     """
-    names = [_unit(one.reshape(-1, len(TEMPLATES), one.shape[-1]).astype(np.float64).mean(axis=1)) for one in vectors]
+    names = [
+        normalized(one.reshape(-1, len(TEMPLATES), one.shape[-1]).astype(np.float64).mean(axis=1)) for one in vectors
+    ]
     starts = np.cumsum([0, *(len(one) for one in names[:-1])])
     return LabelVectors(np.concatenate(names), starts.astype(np.int64))
 
@@ -85,13 +88,9 @@ def scores(texts: Array, labels: LabelVectors, common: LabelVectors, *, multi_la
     Args:
         common: the vectors of ``COMMON_LABELS``, made as those of the labels are; read where labels may go together.
     """
-    units = _unit(texts.astype(np.float64))
+    units = normalized(texts.astype(np.float64))
     near = labels.similarities(units)
     if multi_label:
         usual = common.similarities(units).mean(axis=1, keepdims=True)
         return sigmoid((near - usual - _MARGIN) / _TEMPERATURE)
     return softmax(near, _TEMPERATURE)
-
-
-def _unit(vectors: Array) -> Array:
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.models.encoder import Vectors
 
+_Floats = TypeVar("_Floats", NDArray[np.float32], NDArray[np.float64])
 _TINY = np.finfo(np.float32).tiny
 BATCH_SINGLE_AT_LEAST = 0.9999  # whatever the neighbours in the batch (DESIGN §5)
 
@@ -67,10 +70,10 @@ def spearman(first: Vectors, second: Vectors) -> float:
     return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
-def normalized(vectors: Vectors) -> Vectors:
-    """Rows of length one; a row of zeros stays zero. Shapes: (batch, width) -> (batch, width)."""
+def normalized(vectors: _Floats) -> _Floats:
+    """Rows of length one, of the same dtype; a row of zeros stays zero. Shapes: (batch, width) -> (batch, width)."""
     squares = np.einsum("ij,ij->i", vectors, vectors)  # half the overhead of np.linalg.norm on one short row
-    scaled: Vectors = vectors / np.sqrt(np.maximum(squares, _TINY))[:, None]
+    scaled: _Floats = vectors / np.sqrt(np.maximum(squares, _TINY))[:, None]
     return scaled
 
 

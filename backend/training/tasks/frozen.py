@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from backend.models.encoder import Encoder, Vectors
+from backend.models.fidelity import normalized
 from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import ModelSpec
 from backend.models.tokens import tokenizer_of
@@ -31,9 +32,7 @@ def vectors_of(spec: ModelSpec, texts: Sequence[str], *, device: str = "cpu") ->
     for group in within_budget([len(one.ids) for one in tokens]):
         batch = encoder.prepare([tokens[index].ids for index in group])
         found[group] = encoder.pooled(encoder.forward(batch), batch, spec.pooling)
-    if spec.normalize:
-        found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)  # torch's normalize has the same floor
-    return found, sum(one.truncated for one in tokens)
+    return normalized(found) if spec.normalize else found, sum(one.truncated for one in tokens)
 
 
 def _encoder(spec: ModelSpec, device: str) -> Encoder:
