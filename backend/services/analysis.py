@@ -25,7 +25,7 @@ from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classification import ClassificationService, ClassifiedText
 from backend.services.embeddings import Whole
 from backend.services.entities import EntityService, Found
-from backend.services.inference import Inference, Timing, Urgency, Usage, off_loop
+from backend.services.inference import Inference, Timing, Urgency, Usage, calculate
 from backend.services.windowed import WindowRecipe
 from backend.telemetry import Telemetry
 
@@ -156,13 +156,14 @@ class AnalysisService:
         """The one pass, some windows at a time."""
         model, windows = outline.model, outline.windows
         sums, timing = SpanSums(outline.spans, model.spec), Timing()
-        engine, namespace = model.token_engine or model.engine, model.namespace(TASK)
-        recipe = WindowRecipe(engine, namespace, keeps=False)  # a window's token vectors take 400 KB
+        recipe = WindowRecipe(
+            model.token_engine, model.namespace(TASK), keeps=False
+        )  # a window's token vectors take 400 KB
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
             some = windows[first : first + _WINDOWS_AT_ONCE]
             inferred = await self._inference.run(recipe, some, urgency)
             timing = timing.then(inferred.timing)
-            await off_loop(partial(_add, sums, some, inferred.rows), sum(row.vector.size for row in inferred.rows))
+            await calculate(partial(_add, sums, some, inferred.rows), sum(row.vector.size for row in inferred.rows))
         tokens = sum(len(window.ids) for window in windows)
         return sums, Whole(sums.whole()[None], (tokens,), timing, model)
 

@@ -21,7 +21,7 @@ from backend.models.tokens import Truncate
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classifiers import Classifier, Classifiers
 from backend.services.embeddings import EmbeddingService, Whole
-from backend.services.inference import Timing, Urgency, Usage, off_loop
+from backend.services.inference import Timing, Urgency, Usage, calculate
 from backend.services.judged import Judged, by_head, by_model, work_of
 from backend.services.learning import Learner
 from backend.services.scoring import Scorable, ScoringService
@@ -129,7 +129,7 @@ class ClassificationService:
             judged = await self._zero_shot.judge(question, urgency, model=model)
         else:
             judged = await self._by_classifier(texts, model, multi_label, urgency)
-        classified = await off_loop(partial(_classified, judged, top_k, min_score), judged.scores.size)
+        classified = await calculate(partial(_classified, judged, top_k, min_score), judged.scores.size)
         return self._counted(classified)
 
     def can_classify(self, model: str | None = None) -> bool:
@@ -169,7 +169,7 @@ class ClassificationService:
                     param="inputs",
                 )
             judged = await self._by_head(found, texts, urgency, raw_scores=raw_scores)
-        return self._counted(await off_loop(partial(_classified, judged, None, None), judged.scores.size))
+        return self._counted(await calculate(partial(_classified, judged, None, None), judged.scores.size))
 
     async def learn(
         self, name: str, examples: Mapping[str, Sequence[str]], *, deadline_s: float = math.inf
@@ -230,7 +230,7 @@ class ClassificationService:
         priority, deadline_s = urgency
         whole = await self._embeddings.embed_whole(texts, priority=priority, deadline_s=deadline_s)
         judge = partial(by_head, found, texts, whole, raw_scores=raw_scores)
-        return await off_loop(judge, work_of(found, texts))
+        return await calculate(judge, work_of(found, texts))
 
     def _counted(self, classified: Classified) -> Classified:
         rows = classified.rows

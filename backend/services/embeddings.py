@@ -21,14 +21,13 @@ from backend.models.fidelity import normalized
 from backend.models.tokens import TokenPiece, Tokens
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embedded import Embedded, EmbedOptions
-from backend.services.inference import Inference, Timing, Urgency, Usage
+from backend.services.inference import Inference, Inferred, Timing, Urgency, Usage
 from backend.telemetry import Telemetry
 
 _RECIPES_KEPT = 512  # distinct options seen lately
 _SURELY_LONG = 2  # characters a token above which a text is cut first; a shorter one is embedded first, it mostly fits
 _SEVERAL = 2
 _WINDOWS_AT_ONCE = 64  # a text of 1 MB has a thousand
-_TEXTS_AT_ONCE = 2048  # as many as a request may have; classifiers are learnt from more
 Input = str | Sequence[int]
 Inputs = Sequence[str] | Sequence[Sequence[int]]  # one kind a request
 _Piece = tuple[list[int], int]  # the ids of a window, and how many tokens it answers for
@@ -117,9 +116,13 @@ class EmbeddingService:
         Args:
             inputs: token ids are taken as they are: only those of the model's own tokenizer.
         """
-        recipe = self._recipe(model, options)
-        found = await self._inference.run(recipe, inputs, urgency)
-        return Embedded(found.rows, found.timing, model, found.keys, found.computed, self._cache)
+        return self._embedded(model, await self._inference.run(self._recipe(model, options), inputs, urgency))
+
+    async def embed_in_parts(
+        self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency
+    ) -> Embedded:
+        """The same for more inputs than a request may have; any number, also none."""
+        return self._embedded(model, await self._inference.run_in_parts(self._recipe(model, options), inputs, urgency))
 
     async def embed_whole(
         self, texts: Sequence[str], *, priority: Priority = Priority.INTERACTIVE, deadline_s: float = math.inf
@@ -158,14 +161,9 @@ class EmbeddingService:
         self, model: LoadedModel, texts: Sequence[str], urgency: Urgency
     ) -> tuple[dict[str, _Read], Timing]:
         """Those of the texts that fit the model."""
-        read, timing = dict[str, _Read](), Timing()
-        for first in range(0, len(texts), _TEXTS_AT_ONCE):
-            some = texts[first : first + _TEXTS_AT_ONCE]
-            embedded = await self.embed_with(model, some, EmbedOptions(), urgency)
-            timing = timing.then(embedded.timing)
-            rows = zip(some, embedded.rows, strict=True)
-            read |= {text: (row.vector, row.tokens) for text, row in rows if not row.truncated}
-        return read, timing
+        embedded = await self.embed_in_parts(model, texts, EmbedOptions(), urgency)
+        rows = zip(texts, embedded.rows, strict=True)
+        return {text: (row.vector, row.tokens) for text, row in rows if not row.truncated}, embedded.timing
 
     async def _joined(
         self, model: LoadedModel, texts: Mapping[str, Sequence[_Piece]], urgency: Urgency
@@ -210,6 +208,9 @@ class EmbeddingService:
         vectors = embedded.vectors
         scores: Vectors = vectors[1:] @ vectors[0]
         return scores.tolist(), embedded
+
+    def _embedded(self, model: LoadedModel, found: Inferred) -> Embedded:
+        return Embedded(found.rows, found.timing, model, found.keys, found.computed, self._cache)
 
     def _recipe(self, model: LoadedModel, options: EmbedOptions) -> _Recipe:
         recipe = self._recipes.get(options)

@@ -23,6 +23,7 @@ from backend.telemetry import Telemetry
 
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
 _INLINE_CHARS = 4_000
+_PART = 2048  # inputs: as many as a request may have, so that a part holds the loop no longer than one
 _INLINE_NUMBERS = 20_000  # of a table: about a millisecond's work
 _Made = TypeVar("_Made")
 
@@ -85,7 +86,7 @@ class Recipe(Protocol):
         """What is kept and answered of the engine's results: (n) float32 each."""
 
 
-async def off_loop(work: Callable[[], _Made], numbers: int) -> _Made:
+async def calculate(work: Callable[[], _Made], numbers: int) -> _Made:
     """Arithmetic on so many numbers: here where it is short, on a thread where it would hold the loop."""
     return work() if numbers <= _INLINE_NUMBERS else await asyncio.to_thread(work)
 
@@ -109,6 +110,7 @@ class _Work:
     inputs: dict[bytes, Any]  # distinct ones
     urgency: Urgency
     values: dict[bytes, CachedVector]  # those found or computed so far
+    first: int  # where the inputs begin in the request
 
     def missing(self) -> list[bytes]:
         return [key for key in self.inputs if key not in self.values]
@@ -116,9 +118,9 @@ class _Work:
     def places(self, keys: list[bytes]) -> list[int]:
         """Where in the request each of ``keys`` stands first, for messages about it."""
         if len(keys) == len(self.keys):
-            return list(range(len(keys)))
-        first = {key: index for index, key in reversed(list(enumerate(self.keys)))}
-        return [first[key] for key in keys]
+            return list(range(self.first, self.first + len(keys)))
+        firsts = {key: index for index, key in reversed(list(enumerate(self.keys, self.first)))}
+        return [firsts[key] for key in keys]
 
 
 class Inference:
@@ -129,8 +131,13 @@ class Inference:
         self._flights = Flights(telemetry)
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
 
-    async def run(self, recipe: Recipe, inputs: Sequence[Any], urgency: Urgency) -> Inferred:
+    async def run(self, recipe: Recipe, inputs: Sequence[Any], urgency: Urgency, *, first: int = 0) -> Inferred:
         """One value an input; equal inputs, in this request and in others under way, are computed once.
+
+        They are admitted all or none.
+
+        Args:
+            first: where the inputs begin in their request, for messages.
 
         Raises: what the recipe finds wrong with an input; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed.
         """
@@ -142,8 +149,19 @@ class Inference:
         if len(rows) == len(keys):  # nothing to wait for
             return Inferred(rows, Timing(cache_s), keys)
         hits = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
-        work = _Work(recipe, keys, dict(zip(keys, inputs, strict=True)), urgency, hits)
+        work = _Work(recipe, keys, dict(zip(keys, inputs, strict=True)), urgency, hits, first)
         return await self._work(work, started)
+
+    async def run_in_parts(self, recipe: Recipe, inputs: Sequence[Any], urgency: Urgency) -> Inferred:
+        """The same for more inputs than a request may have: a part after the other, each admitted by itself."""
+        rows, keys, computed, timing = list[CachedVector](), list[bytes](), set[bytes](), Timing()
+        for first in range(0, len(inputs), _PART):
+            part = await self.run(recipe, inputs[first : first + _PART], urgency, first=first)
+            rows += part.rows
+            keys += part.keys
+            computed |= part.computed
+            timing = timing.then(part.timing)
+        return Inferred(rows, timing, keys, frozenset(computed))
 
     async def off_loop(self, work: Callable[[], _Made], characters: int) -> _Made:
         """Work on so many characters: here where it is short, on a thread where it would hold the loop."""

@@ -50,7 +50,7 @@ def by_head(found: Classifier, texts: Sequence[str], whole: Whole, *, raw_scores
 
 
 def work_of(found: Classifier, texts: Sequence[str]) -> int:
-    """How much ``by_head`` has to do, in numbers of ``off_loop``."""
+    """How much ``by_head`` has to do, in numbers of ``calculate``."""
     return len(texts) * (len(found.head.weight) + (_TEXT_WORK if found.head.reads_text else 0))
 
 

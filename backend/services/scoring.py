@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from backend.cache.keys import CacheNamespace
-from backend.cache.store import CachedVector
 from backend.ml.engine import Engine
 from backend.models.encoder import Vectors
 from backend.models.pairs import Cut, PairTokenizer
@@ -17,7 +16,6 @@ from backend.services.catalog import LoadedModel
 from backend.services.inference import Inference, Timing, Urgency
 
 Scorable = str | tuple[str, str]
-_AT_ONCE = 2048  # as many as a request may have inputs: texts times labels are more, and must not hold the loop longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,6 @@ class _Recipe:
     param: str
     namespace: CacheNamespace
     keeps: bool = True
-    first: int = 0  # where the run's inputs begin in the request
     digests: dict[str, str] = field(default_factory=dict)  # of the first texts: one is in many pairs
 
     @property
@@ -59,7 +56,6 @@ class _Recipe:
         return len(one) if isinstance(one, str) else len(one[0]) + len(one[1])
 
     def encode(self, inputs: Sequence[Scorable], places: Sequence[int]) -> list[Tokens]:
-        places = [self.first + place for place in places]
         alone = [(place, one) for place, one in zip(places, inputs, strict=True) if isinstance(one, str)]
         paired = [(place, one) for place, one in zip(places, inputs, strict=True) if not isinstance(one, str)]
         made: dict[int, Tokens] = {}
@@ -103,15 +99,11 @@ class ScoringService:
         Raises: TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
         recipe = _Recipe(model, cut, truncate, param, model.namespace(model.task, cut, truncate))
-        rows, timing = list[CachedVector](), Timing()
-        for first in range(0, len(inputs), _AT_ONCE):
-            some = inputs[first : first + _AT_ONCE]
-            inferred = await self._inference.run(replace(recipe, first=first), some, urgency)
-            rows.extend(inferred.rows)
-            timing = timing.then(inferred.timing)
+        inferred = await self._inference.run_in_parts(recipe, inputs, urgency)  # texts times labels may be many
+        rows = inferred.rows
         return Scored(
             np.concatenate([row.vector for row in rows]).reshape(len(rows), -1),
             tuple(row.tokens for row in rows),
             tuple(row.truncated for row in rows),
-            timing,
+            inferred.timing,
         )

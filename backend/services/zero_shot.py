@@ -18,11 +18,10 @@ from backend.models.logistic import SEVERAL_THRESHOLD
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embedded import EmbedOptions
 from backend.services.embeddings import EmbeddingService
-from backend.services.inference import Timing, Urgency, off_loop
+from backend.services.inference import Timing, Urgency, calculate
 from backend.services.judged import Judged
 from backend.services.scoring import ScoringService
 
-_TEXTS_AT_ONCE = 2048  # as many as a request may have
 PAIRS_MAX = 20_000  # texts times labels of a request to an NLI model: a minute's work and more
 
 
@@ -96,7 +95,7 @@ class ZeroShot:
         about = await self._names(whole.model, question.labels, urgency)
         common = await self._common_of(whole.model, urgency) if question.several else about
         compare = partial(scores, whole.vectors, about, common, multi_label=question.several)
-        found = await off_loop(compare, whole.vectors.size + len(whole.vectors) * len(about.vectors))
+        found = await calculate(compare, whole.vectors.size + len(whole.vectors) * len(about.vectors))
         none_cut = [False] * len(question.texts)
         return _judged(question, found, model=whole.model.name, tokens=whole.tokens, cut=none_cut, timing=whole.timing)
 
@@ -111,13 +110,10 @@ class ZeroShot:
         """The labels' vectors by that model."""
         prompts = label_texts(labels)
         texts, ends = [prompt for own in prompts for prompt in own], np.cumsum([len(own) for own in prompts])
-        parts = []
-        for first in range(0, len(texts), _TEXTS_AT_ONCE):  # a thousand labels of several names are many
-            some = texts[first : first + _TEXTS_AT_ONCE]
-            embedded = await self._embeddings.embed_with(model, some, EmbedOptions(normalize=True), urgency)
-            parts.append(embedded.vectors)
-        vectors = np.concatenate(parts)
-        return await off_loop(lambda: label_vectors(np.split(vectors, ends[:-1])), vectors.size)
+        # A thousand labels of several names are many.
+        embedded = await self._embeddings.embed_in_parts(model, texts, EmbedOptions(normalize=True), urgency)
+        vectors = embedded.vectors
+        return await calculate(lambda: label_vectors(np.split(vectors, ends[:-1])), vectors.size)
 
 
 def _judged(

@@ -86,6 +86,15 @@ def test_scores_are_the_softmax_of_the_logits():
     np.testing.assert_allclose(found, single, atol=1e-6)
 
 
+def test_logits_are_of_every_row():
+    """The background's too; beside the vector's what the text says."""
+    head, wide = head_of(rows=4), wide_head()
+
+    np.testing.assert_allclose(head.logits(VECTORS), VECTORS @ head.weight.T + head.bias, atol=1e-6)
+    own = wide.logits(VECTORS, TEXTS) - wide.wider.logits(VECTORS, TEXTS)
+    np.testing.assert_allclose(own, VECTORS @ wide.weight.T + wide.bias, atol=1e-6)
+
+
 def test_the_background_keeps_its_share():
     """It is no label; what it takes is missing from the others."""
     head = head_of(rows=4)

@@ -716,7 +716,7 @@ async def test_windows_of_many_texts_run_together(build):
 
 async def test_very_many_texts_are_run_in_parts(build, monkeypatch):
     """More than a request may have, as a classifier's examples are: in order."""
-    monkeypatch.setattr("backend.services.embeddings._TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr("backend.services.inference._PART", 3)
     house = build(VectorEngine())
     texts = [f"la factura {number}" for number in range(10)]
 

@@ -15,7 +15,7 @@ from backend.batching.job import Priority
 from backend.cache.keys import CacheNamespace
 from backend.errors import DeadlineExceeded, InferenceFailed, TooLarge, Unavailable
 from backend.models.tokens import Tokens
-from backend.services.inference import Inferred, Timing, Urgency, off_loop
+from backend.services.inference import Inferred, Timing, Urgency, calculate
 from tests.services.house import (
     FailingVectorEngine,
     GatedVectorEngine,
@@ -94,6 +94,21 @@ async def test_a_hit_is_the_miss_bit_for_bit(build):
     assert (frozenset(miss.keys), frozenset()) == (miss.computed, hit.computed)
     assert 4 == len(house.computed) == len(recipe.encoded)
     assert (0.0, 0.0, 0.0) == hit.timing[1:]
+
+
+async def test_parts_of_a_request_keep_order_and_places(build, monkeypatch):
+    """Each part is admitted by itself; what another part had is a hit, and messages name places in the whole."""
+    monkeypatch.setattr("backend.services.inference._PART", 2)
+    house = build(VectorEngine(budget=8))
+    recipe = Letters(house.engine)
+
+    found = await house.inference.run_in_parts(recipe, WORDS, NOW)
+
+    np.testing.assert_array_equal(expected(WORDS), vectors(found))
+    assert [("one", 0), ("three", 1), ("", 2), ("fourteen", 4)] == recipe.encoded
+    assert [recipe.key(word) for word in WORDS] == list(found.keys)
+    assert frozenset(found.keys) == found.computed
+    assert (await house.inference.run_in_parts(recipe, [], NOW)).rows == []
 
 
 async def test_equal_inputs_are_computed_once_and_named_by_their_first_place(build):
@@ -234,7 +249,7 @@ async def test_long_inputs_are_tokenised_off_the_loop(build, characters, on):
 @pytest.mark.parametrize(("numbers", "inline"), [(0, True), (20_000, True), (20_001, False)])
 async def test_arithmetic_on_large_tables_leaves_the_loop(numbers, inline):
     """A small one is not worth the hop."""
-    thread = await off_loop(threading.current_thread, numbers)
+    thread = await calculate(threading.current_thread, numbers)
 
     assert inline == (thread is threading.main_thread())
 

@@ -137,7 +137,7 @@ async def test_what_does_not_fit_is_named_by_its_place(scorers: TinyScorers, hou
 
 async def test_very_many_pairs_are_run_in_parts(scorers: TinyScorers, house, monkeypatch):
     """So that none holds the loop: in order, and named by their places in the whole request."""
-    monkeypatch.setattr("backend.services.scoring._AT_ONCE", 4)
+    monkeypatch.setattr("backend.services.inference._PART", 4)
     model = scoring_model(scorers.folder("bert"), CLASSIFIER)
     service = ScoringService(house.inference)
     pairs = [("the invoice", "la " * (number % 7)) for number in range(11)]
@@ -148,7 +148,7 @@ async def test_very_many_pairs_are_run_in_parts(scorers: TinyScorers, house, mon
 
     np.testing.assert_array_equal(parts.logits, whole.logits)
     assert 7 == model.engine.jobs  # equal pairs once, in whichever part
-    monkeypatch.setattr("backend.services.scoring._AT_ONCE", 4)
+    monkeypatch.setattr("backend.services.inference._PART", 4)
     with pytest.raises(TooLarge, match=r"documents\[9\] tokens"):
         await service.logits(model, [*pairs[:9], ("la", "de " * 99)], NOW, cut="none", param="documents")
 

@@ -193,7 +193,7 @@ async def test_the_common_labels_are_embedded_once_a_model(build, tmp_path):
 @pytest.mark.parametrize("at_once", [1, 7, 2048])
 async def test_prompts_are_embedded_in_parts(build, tmp_path, monkeypatch, at_once):
     """A thousand labels of several names each are tens of thousands of prompts; each label keeps its own."""
-    monkeypatch.setattr(zero_shot, "_TEXTS_AT_ONCE", at_once)
+    monkeypatch.setattr("backend.services.inference._PART", at_once)
     desk = desk_of(build(VectorEngine(budget=8192)), tmp_path)
 
     [row] = (await desk.service.classify(["la"], labels=["science/technology", "travel", "a and b or c"])).rows
