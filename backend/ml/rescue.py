@@ -32,30 +32,19 @@ class NoRescue:
         return _not_finite(text.shape[-1], "float32")
 
 
-class Float32Rescue:
-    """The same model in float32, loaded with the first output that needs it and kept.
+class Float32Encoder:
+    """The same model in float32, loaded with the first output that needs it and kept; one for all engines of a device.
 
-    Half precision overflows on few texts of few models (fp16 ends at 65,504): those texts alone pay.
+    Any thread.
     """
 
-    def __init__(self, load: Callable[[], Encoder], engine: str, telemetry: Telemetry) -> None:
+    def __init__(self, load: Callable[[], Encoder]) -> None:
         self._load = load
-        self._nonfinite = telemetry.nonfinite_outputs_total.labels(engine)
-        self._outcomes = {
-            outcome: telemetry.precision_fallbacks_total.labels(engine, outcome) for outcome in ("rescued", "failed")
-        }
         self._lock = threading.Lock()
         self._encoder: Encoder | None = None
 
-    def again(self, text: Ids, read: ReadOne) -> Vectors | FinanciaError:
-        """The text alone in float32."""
-        self._nonfinite.inc()
-        result = read(self._ready(), text)
-        rescued = bool(np.isfinite(result).all())
-        self._outcomes["rescued" if rescued else "failed"].inc()
-        return result if rescued else _not_finite(text.shape[-1], "float32 too")
-
-    def _ready(self) -> Encoder:
+    def get(self) -> Encoder:
+        """The encoder."""
         with self._lock:
             if self._encoder is None:
                 log_event(
@@ -66,6 +55,29 @@ class Float32Rescue:
                 )
                 self._encoder = self._load()
             return self._encoder
+
+
+class Float32Rescue:
+    """The same model in float32. Half precision overflows on few texts of few models (fp16 ends at 65,504): they pay.
+
+    Args:
+        engine: the name of the one that is rescued, for the metrics.
+    """
+
+    def __init__(self, exact: Float32Encoder, engine: str, telemetry: Telemetry) -> None:
+        self._exact = exact
+        self._nonfinite = telemetry.nonfinite_outputs_total.labels(engine)
+        self._outcomes = {
+            outcome: telemetry.precision_fallbacks_total.labels(engine, outcome) for outcome in ("rescued", "failed")
+        }
+
+    def again(self, text: Ids, read: ReadOne) -> Vectors | FinanciaError:
+        """The text alone in float32."""
+        self._nonfinite.inc()
+        result = read(self._exact.get(), text)
+        rescued = bool(np.isfinite(result).all())
+        self._outcomes["rescued" if rescued else "failed"].inc()
+        return result if rescued else _not_finite(text.shape[-1], "float32 too")
 
 
 def _not_finite(tokens: int, where: str) -> FinanciaError:

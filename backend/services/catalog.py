@@ -25,6 +25,7 @@ class LoadedModel:
     spec: ModelSpec
     tokenizer: TextTokenizer
     engine: Engine
+    token_engine: Engine  # its token vectors, on the same encoders
     placement: Placement
     choice: Choice
     names: tuple[str, ...]  # every name it answers to; the served one first
@@ -33,7 +34,6 @@ class LoadedModel:
     residents: tuple[Resident, ...] = ()  # its stay in memory, one a device
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
     head: SequenceHead | None = None  # of a sequence classifier
-    token_engine: Engine | None = None  # an embedding model's token vectors, on the same encoders
 
     @property
     def is_loaded(self) -> bool:

@@ -20,12 +20,12 @@ from backend.ml.engine import Engine
 from backend.ml.ner import TASK as NER
 from backend.ml.ner import Labelled
 from backend.ml.replicas import Replicas
-from backend.ml.rescue import Float32Rescue, NoRescue, Rescue
+from backend.ml.rescue import Float32Encoder, Float32Rescue, NoRescue
 from backend.ml.scoring import CLASSIFIER, RERANKER, Scored
 from backend.models.bench import warm_up
 from backend.models.encoder import Encoder
 from backend.models.residence import Resident
-from backend.models.room import learn_room
+from backend.models.room import LearntRoom, learn_room
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.selection import Choice, Selector, Wish
 from backend.models.sequence_head import SequenceHead, read_sequence_head
@@ -59,13 +59,16 @@ class ModelWish:
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
-    """What an engine is made of, whatever the device."""
+class _Home:
+    """What all engines of a model share on one device, so that they learn from each other and hold nothing twice."""
 
-    task: str
-    spec: ModelSpec
-    choice: Choice
-    reader: Reader
+    resident: Resident
+    room: LearntRoom
+    exact: Float32Encoder | None  # none where the model is served in float32
+
+    def engine(self, task: str, reader: Reader, budget: int, telemetry: Telemetry) -> Engine:
+        rescue = NoRescue() if self.exact is None else Float32Rescue(self.exact, task, telemetry)
+        return EncoderEngine(task, self.resident, reader, budget, self.room, rescue)
 
 
 def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
@@ -76,22 +79,22 @@ def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
     spec = resolve(wished.source, wished.task)
     head = _head(spec, wished.task)
     tokenizer = tokenizer_of(spec)
-    home, *others = ground.placements
-    encoder, choice = Selector(ground.facts, home, ground.kept).select(spec, tokenizer, wished.wish)
-    residents = [_resident(spec, choice, home, encoder), *(_resident(spec, choice, place) for place in others)]
-    places = list(zip(ground.placements, residents, strict=True))
+    first, *others = ground.placements
+    encoder, choice = Selector(ground.facts, first, ground.kept).select(spec, tokenizer, wished.wish)
+    residents = [_resident(spec, choice, first, encoder), *(_resident(spec, choice, place) for place in others)]
+    places = zip(ground.placements, residents, strict=True)
+    homes = [_home(ground, spec, choice, place, resident) for place, resident in places]
 
     def engine(task: str, reader: Reader) -> Engine:
-        model = _Model(task, spec, choice, reader)
-        engines = [_engine(ground, model, place, resident) for place, resident in places]
+        engines = [home.engine(task, reader, choice.budget, ground.telemetry) for home in homes]
         return Replicas(engines) if others else engines[0]
 
     return LoadedModel(
         spec=spec,
         tokenizer=tokenizer,
         engine=engine(wished.task, _reader(spec, head)),
-        token_engine=engine(ANALYSIS, TokenVectors()) if wished.task == EMBEDDINGS else None,
-        placement=home,
+        token_engine=engine(ANALYSIS, TokenVectors()),
+        placement=first,
         choice=choice,
         names=names_of(spec, wished.aliases),
         created_s=datetime.now(UTC).timestamp(),
@@ -126,15 +129,7 @@ def _resident(spec: ModelSpec, choice: Choice, placement: Placement, encoder: En
     return Resident(loaded, load, name=spec.name)
 
 
-def _engine(ground: Ground, model: _Model, placement: Placement, resident: Resident) -> Engine:
-    spec, choice = model.spec, model.choice
+def _home(ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: Resident) -> _Home:
     room = learn_room(resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform)
-    rescue = _rescue(model, placement, ground.telemetry)
-    return EncoderEngine(model.task, resident, model.reader, choice.budget, room, rescue)
-
-
-def _rescue(model: _Model, placement: Placement, telemetry: Telemetry) -> Rescue:
-    if model.choice.dtype == "fp32":
-        return NoRescue()
-    load = partial(load_encoder, model.spec, Candidate(model.choice.runtime, "fp32"), placement)
-    return Float32Rescue(load, model.task, telemetry)
+    exact = Float32Encoder(partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement))
+    return _Home(resident, room, None if choice.dtype == "fp32" else exact)

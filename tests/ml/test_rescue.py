@@ -11,7 +11,7 @@ import pytest
 from backend.errors import InferenceFailed
 from backend.ml.embeddings import TASK, Pooled
 from backend.ml.encoding import EncoderEngine
-from backend.ml.rescue import Float32Rescue, NoRescue
+from backend.ml.rescue import Float32Encoder, Float32Rescue, NoRescue
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
 from backend.models.residence import Pinned
 from backend.models.spec import Pooling
@@ -70,7 +70,7 @@ def run(engine: EncoderEngine, payloads: list[Ids]) -> list[Any]:
 def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
     """Alone, in float32, from its own ids; everybody's result is finite and in its place."""
     exact = Overflowing(poison=-1, dtype="fp32")
-    rescue = Float32Rescue(lambda: exact, "embeddings", telemetry)
+    rescue = Float32Rescue(Float32Encoder(lambda: exact), "embeddings", telemetry)
     engine = EncoderEngine(TASK, Pinned(Overflowing(bad=bad)), Pooled(Pooling.MEAN), 100, rescue=rescue)
 
     found = run(engine, [ids(1, 2), ids(4, 13, 5), ids(6), ids(13)])
@@ -84,7 +84,8 @@ def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
 def test_float32_is_loaded_once_and_only_when_needed(telemetry):
     """A service that never overflows never pays for it."""
     loads: list[int] = []
-    rescue = Float32Rescue(lambda: loads.append(1) or Overflowing(poison=-1), "embeddings", telemetry)
+    exact = Float32Encoder(lambda: loads.append(1) or Overflowing(poison=-1))
+    rescue = Float32Rescue(exact, "embeddings", telemetry)
     engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
     run(engine, [ids(1), ids(2)])
     assert not loads
@@ -96,7 +97,7 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
 
 def test_a_text_that_is_not_finite_in_float32_either(telemetry):
     """Its caller gets the error of the tree, its neighbour the vector."""
-    rescue = Float32Rescue(Overflowing, "embeddings", telemetry)
+    rescue = Float32Rescue(Float32Encoder(Overflowing), "embeddings", telemetry)
     engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
 
     good, bad = run(engine, [ids(7), ids(13, 2, 3)])

@@ -100,4 +100,5 @@ def loaded_model(engine: Any, **changes: Any) -> LoadedModel:
     spec = replace(spec_of("bundled"), **changes)
     place = placement(lanes=1)
     choice = Choice("fake", "fp32", 512, 1000.0, ("told by the test",))
-    return LoadedModel(spec, tokenizer_of("bundled"), engine, place, choice, names_of(spec, ("an-alias",)), 1.0)
+    names = names_of(spec, ("an-alias",))
+    return LoadedModel(spec, tokenizer_of("bundled"), engine, engine, place, choice, names, 1.0)

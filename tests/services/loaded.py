@@ -52,7 +52,7 @@ class Watched:
 def embedding_model(source: str | Path = "bundled", *, aliases: Sequence[str] = ()) -> LoadedModel:
     """With pooled vectors and token vectors from one encoder."""
     pooled = _engine(EMBEDDINGS, source, Pooled(spec_of(source).pooling))
-    return _loaded(source, EMBEDDINGS, pooled, aliases, token_engine=_engine(ANALYSIS, source, TokenVectors()))
+    return _loaded(source, EMBEDDINGS, pooled, aliases)
 
 
 def scoring_model(folder: Path, task: str) -> LoadedModel:
@@ -73,5 +73,6 @@ def _engine(task: str, source: str | Path, reader: Reader) -> Watched:
 
 def _loaded(source: str | Path, task: str, engine: Any, aliases: Sequence[str], **more: Any) -> LoadedModel:
     spec, choice = spec_of(source), Choice("onnx", "fp32", 512, 1000.0, ("told by the test",))
-    names = names_of(spec, tuple(aliases))
-    return LoadedModel(spec, tokenizer_of(source), engine, placement(lanes=1), choice, names, 1.0, task=task, **more)
+    tokens, names = _engine(ANALYSIS, source, TokenVectors()), names_of(spec, tuple(aliases))
+    place = placement(lanes=1)
+    return LoadedModel(spec, tokenizer_of(source), engine, tokens, place, choice, names, 1.0, task=task, **more)
