@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from backend.models.windows import Window, Windows, coverage, cut
 from backend.models.words import word_of_pieces, word_places
 
 Truncate = Literal["end", "start", "none"]
+Naming = Callable[[int], str]  # what messages call the input at a place of its request
+as_input: Naming = "input[{}]".format
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +71,25 @@ class TextTokenizer:
         self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "<unk>")
 
     def encode(
-        self, texts: Sequence[str], truncate: Truncate = "end", *, prompt: str = "", places: Sequence[int] = ()
+        self,
+        texts: Sequence[str],
+        truncate: Truncate = "end",
+        *,
+        prompt: str = "",
+        places: Sequence[int] = (),
+        named: Naming = as_input,
     ) -> list[Tokens]:
         """Token ids of each text, in order, with the model's special tokens.
 
         Args:
             places: where each text stands in its request, for messages; unset: as here.
+            named: what messages call it.
 
         Raises: TooLarge when ``truncate`` is "none" and a text does not fit.
         """
         inputs = [_encodable(prompt + text) for text in texts]
         encodings = self._tokenizer.encode_batch_fast(inputs)
-        return self._fit_all([encoding.ids for encoding in encodings], truncate, places)
+        return self._fit_all([encoding.ids for encoding in encodings], truncate, places, named)
 
     def accept(
         self, ids: Sequence[Sequence[int]], truncate: Truncate = "end", *, places: Sequence[int] = ()
@@ -89,7 +98,7 @@ class TextTokenizer:
 
         Raises: TooLarge when ``truncate`` is "none" and one does not fit.
         """
-        return self._fit_all([self._wrapped(text) for text in ids], truncate, places)
+        return self._fit_all([self._wrapped(text) for text in ids], truncate, places, as_input)
 
     def check(self, ids: Sequence[Sequence[int]]) -> None:
         """Refuse ids that the vocabulary lacks. Raises: TokenIdsOutOfRange."""
@@ -161,17 +170,22 @@ class TextTokenizer:
             return wrapped
         return [*self._before, *wrapped, *self._after]
 
-    def _fit_all(self, ids: Sequence[list[int]], truncate: Truncate, places: Sequence[int]) -> list[Tokens]:
-        return [self._fit(text, truncate, place) for text, place in zip(ids, places or range(len(ids)), strict=True)]
+    def _fit_all(
+        self, ids: Sequence[list[int]], truncate: Truncate, places: Sequence[int], named: Naming
+    ) -> list[Tokens]:
+        rows = zip(ids, places or range(len(ids)), strict=True)
+        return [self._fit(text, truncate, place, named) for text, place in rows]
 
-    def _fit(self, ids: list[int], truncate: Truncate, place: int) -> Tokens:
+    def _fit(self, ids: list[int], truncate: Truncate, place: int, named: Naming) -> Tokens:
         if len(ids) <= self.max_tokens:
             # A tokenizer without special tokens gives "" none, but a text must have a row in its batch.
             return Tokens(np.array(ids or [0], dtype=np.int64), truncated=False)
         if truncate == "none":
             advice = "Shorten it, split it, or let it be cut with truncate='end' or 'start'"
+            name = named(place)
+            param = name.partition("[")[0]
             raise TooLarge(
-                f"input[{place}] tokens", len(ids), self.max_tokens, "the model's length", advice=advice, param="input"
+                f"{name} tokens", len(ids), self.max_tokens, "the model's length", advice=advice, param=param
             )
         body = ids[len(self._before) : len(ids) - len(self._after)]
         room = self.max_tokens - len(self._before) - len(self._after)

@@ -156,9 +156,8 @@ class AnalysisService:
         """The one pass, some windows at a time."""
         model, windows = outline.model, outline.windows
         sums, timing = SpanSums(outline.spans, model.spec), Timing()
-        recipe = WindowRecipe(
-            model.token_engine, model.namespace(TASK), keeps=False
-        )  # a window's token vectors take 400 KB
+        # Not kept: a window's token vectors take 400 KB.
+        recipe = WindowRecipe(model.token_engine, model.namespace(TASK), keeps=False)
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
             some = windows[first : first + _WINDOWS_AT_ONCE]
             inferred = await self._inference.run(recipe, some, urgency)

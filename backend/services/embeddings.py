@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
@@ -18,7 +18,7 @@ from backend.ml.embeddings import TASK, finished
 from backend.ml.engine import Engine
 from backend.models.encoder import Vectors
 from backend.models.fidelity import normalized
-from backend.models.tokens import TokenPiece, Tokens
+from backend.models.tokens import Naming, TokenPiece, Tokens, as_input
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embedded import Embedded, EmbedOptions
 from backend.services.inference import Inference, Inferred, Timing, Urgency, Usage
@@ -44,6 +44,7 @@ class _Recipe:
     normalize: bool
     namespace: CacheNamespace
     keeps: bool = True
+    named: Naming = as_input
 
     @property
     def engine(self) -> Engine:
@@ -60,7 +61,8 @@ class _Recipe:
     def encode(self, inputs: Sequence[Input], places: Sequence[int]) -> list[Tokens]:
         tokenizer, truncate = self.model.tokenizer, self.options.truncate
         if isinstance(inputs[0], str):
-            return tokenizer.encode(cast("Sequence[str]", inputs), truncate, prompt=self.prompt, places=places)
+            texts = cast("Sequence[str]", inputs)
+            return tokenizer.encode(texts, truncate, prompt=self.prompt, places=places, named=self.named)
         return tokenizer.accept(cast("Sequence[Sequence[int]]", inputs), truncate, places=places)
 
     def finish(self, rows: Sequence[Vectors]) -> list[Vectors]:
@@ -110,13 +112,19 @@ class EmbeddingService:
         self._usage.count(len(inputs), sum(embedded.tokens), sum(embedded.truncated))
         return embedded
 
-    async def embed_with(self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency) -> Embedded:
+    async def embed_with(
+        self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency, *, named: Naming = as_input
+    ) -> Embedded:
         """The same for another use case, whose own usage counts the inputs: by the model that it began with.
 
         Args:
             inputs: token ids are taken as they are: only those of the model's own tokenizer.
+            named: what messages call a text of them.
         """
-        return self._embedded(model, await self._inference.run(self._recipe(model, options), inputs, urgency))
+        recipe = self._recipe(model, options)
+        if named is not as_input:
+            recipe = replace(recipe, named=named)
+        return self._embedded(model, await self._inference.run(recipe, inputs, urgency))
 
     async def embed_in_parts(
         self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency

@@ -90,6 +90,7 @@ class RerankService:
                 [query, *documents],
                 EmbedOptions(truncate=truncate, normalize=True),
                 Urgency(priority, deadline_s),
+                named=_named,
             )
             vectors = embedded.vectors
             raw = vectors[1:] @ vectors[0]
@@ -108,6 +109,11 @@ class RerankService:
         if name in embedding.names:
             return None
         raise UnknownModel(name, [*(cross.names if cross else ()), *embedding.names])
+
+
+def _named(place: int) -> str:
+    """Of what is embedded: the query, then the documents."""
+    return f"documents[{place - 1}]" if place else "query"
 
 
 def _ordered(raw: Vectors, scores: Vectors, top_n: int | None) -> tuple[Ranked, ...]:

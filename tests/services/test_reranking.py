@@ -122,11 +122,20 @@ async def test_nothing_is_cut_where_that_was_refused(scorers: TinyScorers, build
     service = service_of(house)
     long = "de la " * 300
 
-    with pytest.raises(TooLarge, match="tokens: "):
+    with pytest.raises(TooLarge, match=r"^documents\[1\] tokens: ") as caught:
         await service.rerank(QUERY, ["la", long], truncate="none")
+    assert "documents" == caught.value.param
 
     found = await service.rerank(QUERY, ["la", "de"], truncate="none")
     assert ((), 2) == (found.truncated, len(found.results))
+
+
+async def test_a_query_that_does_not_fit_is_named(build):
+    """It is no document, and nothing that the request calls input."""
+    with pytest.raises(TooLarge, match=r"^query tokens: ") as caught:
+        await service_of(build(VectorEngine())).rerank("de la " * 300, ["la"], truncate="none")
+
+    assert "query" == caught.value.param
 
 
 @pytest.mark.parametrize("cross", [True, False])
