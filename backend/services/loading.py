@@ -19,11 +19,13 @@ from backend.ml.encoding import EncoderEngine, Reader
 from backend.ml.engine import Engine
 from backend.ml.ner import TASK as NER
 from backend.ml.ner import Labelled
+from backend.ml.nli import read_nli
 from backend.ml.replicas import Replicas
 from backend.ml.rescue import Float32Encoder, Float32Rescue, NoRescue
 from backend.ml.scoring import CLASSIFIER, RERANKER, Scored
 from backend.models.bench import warm_up
 from backend.models.encoder import Encoder
+from backend.models.pairs import PairTokenizer
 from backend.models.residence import Resident
 from backend.models.room import LearntRoom, learn_room
 from backend.models.runtimes import Candidate, load_encoder
@@ -79,6 +81,8 @@ def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
     spec = resolve(wished.source, wished.task)
     head = _head(spec, wished.task)
     tokenizer = tokenizer_of(spec)
+    if isinstance(head, SequenceHead) and (wished.task == RERANKER or read_nli(head.labels) is not None):
+        PairTokenizer(tokenizer, spec.token_types)  # it refuses what every request would fail for
     first, *others = ground.placements
     encoder, choice = Selector(ground.facts, first, ground.kept).select(spec, tokenizer, wished.wish)
     residents = [_resident(spec, choice, first, encoder), *(_resident(spec, choice, place) for place in others)]

@@ -6,50 +6,75 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from backend.device.profile import TunedSettings
 from backend.device.records import MachineFacts
+from backend.errors import ModelUnavailable
+from backend.ml.embeddings import TASK as EMBEDDINGS
+from backend.ml.scoring import CLASSIFIER, RERANKER
 from backend.models.selection import Choice, Selector, Wish
 from backend.services import loading
 from backend.services.catalog import LoadedModel
 from backend.services.loading import Ground, ModelWish, load_model
 from backend.telemetry import Telemetry
-from tests.tiny_models import encoder_of, placement
+from tests.tiny_models import TinyModels, encoder_of, placement
+from tests.tiny_scorers import TinyScorers
 
 
 @pytest.fixture
-def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bundled model as if it were served in bf16."""
-    choice = Choice("onnx", "bf16", 512, 1000.0, ("told by the test",))
-    monkeypatch.setattr(Selector, "select", lambda *_: (encoder_of("bundled", "onnx", "fp32"), choice))
+def source(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model that is chosen as if it were served in bf16."""
+    folder, choice = tiny.folder("bert"), Choice("onnx", "bf16", 512, 1000.0, ("told by the test",))
+    monkeypatch.setattr(Selector, "select", lambda *_: (encoder_of(folder, "onnx", "fp32"), choice))
+    return folder
 
 
-def load(folder: Path) -> LoadedModel:
+def load(folder: Path, source: Path, task: str = EMBEDDINGS) -> LoadedModel:
     facts = MachineFacts(cores=1, cpu_name="", cpu_flags=(), memory_bytes=2**33)
     ground = Ground(facts, [placement()], TunedSettings(folder / "tuning.json"), Telemetry())
-    return load_model(ground, ModelWish("bundled", Wish()))
+    return load_model(ground, ModelWish(str(source), Wish(), task=task))
 
 
-@pytest.mark.usefixtures("chosen")
-def test_what_one_engine_learns_of_the_memory_the_other_knows(tmp_path):
+def test_what_one_engine_learns_of_the_memory_the_other_knows(tmp_path, source):
     """They run on the same encoder and card."""
-    model = load(tmp_path)
+    model = load(tmp_path, source)
 
     assert model.engine.room is model.token_engine.room
 
 
-@pytest.mark.usefixtures("chosen")
-def test_float32_is_loaded_once_for_all_engines(tmp_path, monkeypatch):
+def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
     """Two copies beside the model could be more than the device holds."""
     loaded: list[str] = []
 
     def load_encoder(_spec, candidate, _placement):
         loaded.append(candidate.dtype)
-        return encoder_of("bundled", "onnx", "fp32")
+        return encoder_of(source, "onnx", "fp32")
 
     monkeypatch.setattr(loading, "load_encoder", load_encoder)
-    model = load(tmp_path)
+    model = load(tmp_path, source)
 
     for engine in (model.engine, model.token_engine):
-        assert [1.0] == engine.rescue.again(np.array([101, 102]), lambda *_: np.ones(1, np.float32)).tolist()
+        assert [1.0] == engine.rescue.again(np.array([1, 2]), lambda *_: np.ones(1, np.float32)).tolist()
     assert ["fp32"] == loaded
+
+
+@pytest.mark.parametrize(
+    ("task", "labels"),
+    [
+        pytest.param(RERANKER, ("relevant",), id="reranker"),
+        pytest.param(CLASSIFIER, ("entailment", "neutral", "contradiction"), id="nli"),
+    ],
+)
+def test_a_model_that_cannot_read_pairs_is_refused_at_the_start(tmp_path, scorers: TinyScorers, copy_of, task, labels):
+    """And not at its first request: its tokenizer puts the second text first."""
+    folder = copy_of(scorers.folder("bert", labels))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(
+        "$A [SEP]", "$B [SEP] $A", [("[SEP]", tokenizer.token_to_id("[SEP]"))]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+    with pytest.raises(ModelUnavailable, match="no first text before a second"):
+        load(tmp_path, folder, task)
