@@ -19,7 +19,7 @@ from backend.batching.alarm import Alarm
 from backend.batching.job import Job, Priority
 from backend.batching.lane import Batch, Clock, Lane, Outcome
 from backend.batching.policy import Admission, QueueLimits, Rate, admit, retry_after_s
-from backend.batching.report import BatcherStatus, count_batch, show_gauges
+from backend.batching.report import BatcherStatus, count_batch
 from backend.batching.waiting import Taken, WaitingJobs
 from backend.errors import CallerGone, DeviceLost, FinanciaError, Overloaded, TooLarge, Unavailable
 from backend.ml.engine import Engine
@@ -45,11 +45,12 @@ class Batcher:
         *,
         depth: int = 1,
         devices: int = 1,
+        niceness: int = 0,
         clock: Clock = time.monotonic,
     ) -> None:
-        """``lanes``: of each of the ``devices``, which all pull from the one queue."""
+        """``lanes``: of each of the ``devices``, which all pull from the one queue; ``niceness``: of their threads."""
         self._limits, self._telemetry, self._clock = limits, telemetry, clock
-        options: dict[str, Any] = {"depth": depth, "clock": clock}
+        options: dict[str, Any] = {"depth": depth, "clock": clock, "niceness": niceness}
         self._lanes = [Lane(index, self, device_index=index % devices, **options) for index in range(lanes * devices)]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._refusal: str | None = "the lanes have not started yet"
@@ -73,7 +74,6 @@ class Batcher:
         self._loop = loop
         self._refusal = None
         self._alarm.start(loop)
-        show_gauges(self._telemetry, self.status)
         for lane in self._lanes:
             lane.start()
 

@@ -11,6 +11,8 @@ Where an error arises decides who sees it:
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -90,13 +92,16 @@ class Lane:
 
     Args:
         device_index: which of the placement's devices it owns a slot of.
+        niceness: 0 to 19; how readily its thread leaves its core to others. Linux only.
     """
 
-    def __init__(self, index: int, work: Work, *, depth: int, clock: Clock, device_index: int = 0) -> None:
+    def __init__(
+        self, index: int, work: Work, *, depth: int, clock: Clock, device_index: int = 0, niceness: int = 0
+    ) -> None:
         self.index = index
         self.device_index = device_index
         self.alive = False
-        self._work, self._depth, self._clock = work, depth, clock
+        self._work, self._depth, self._clock, self._niceness = work, depth, clock, niceness
         self._flights: deque[Batch] = deque()  # taken and not yet reported, oldest first
         self._landed_s = 0.0
         self._deaths = 0
@@ -121,6 +126,8 @@ class Lane:
             return None
 
     def _live(self) -> None:
+        if self._niceness and sys.platform == "linux":  # where a thread has a niceness of its own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
         while self.alive:
             try:
                 self._serve()

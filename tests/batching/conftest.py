@@ -10,6 +10,7 @@ import pytest
 
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
+from backend.batching.report import show_gauges
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 
@@ -33,6 +34,7 @@ async def make_batcher(telemetry: Telemetry, clock: ManualClock) -> AsyncIterato
 
     def make(*, lanes: int = 1, queue_tokens: int = 10_000, ageing_s: float = 2.0, **options: Any) -> Batcher:
         batcher = Batcher(lanes, QueueLimits(queue_tokens, ageing_s), telemetry, clock=clock, **options)
+        show_gauges(telemetry, batcher.status)
         batcher.start(asyncio.get_running_loop())
         started.append(batcher)
         return batcher

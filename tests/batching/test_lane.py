@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 
 import pytest
 
@@ -254,3 +257,18 @@ async def test_depth_two_fails_everything_on_the_lane_when_it_dies(make_batcher)
     answers = await ends(first + second)
 
     assert {Unavailable} == {type(answer) for answer in answers}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
+async def test_a_nice_lane_leaves_its_core_to_others(make_batcher):
+    """Its thread, and no other of the process."""
+
+    class Told(EchoEngine):
+        def forward(self, prepared):
+            return [os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) for _ in prepared]
+
+    ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    assert [ours] == await run(make_batcher(), Told(), [1])
+    assert [min(19, ours + 7)] == await run(make_batcher(niceness=ours + 7), Told(), [1])
+    assert ours == os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -1,0 +1,79 @@
+"""Lines of print on paper that is not flat: how their middle wanders, and the strip that follows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bend = NDArray[np.float32]  # pixels that the line's middle lies below its box's, at points evenly along the box
+Corners = NDArray[np.float32]  # (4, 2): clockwise from the top left
+
+_STRAIGHT_FILL = 0.7  # of its box that a straight line's contour fills; a line on crumpled paper fills half
+_LONG = 4.0  # widths to heights of a box below which a bend cannot be told from a letter's shape
+_DEGREE = 5  # of the curve through the middle: two waves
+_POINTS = 33
+
+
+def straightened(contour: Any, corners: Corners) -> tuple[Corners, Bend] | None:
+    """The box of a bent line as thick as the line itself, and its bend; None for a line that is straight enough.
+
+    Args:
+        contour: around the line's text, as OpenCV gives it.
+        corners: of the smallest box around it.
+    """
+    import cv2  # not before a page is read
+
+    across, down = _lengths(corners)
+    if across < _LONG * down or cv2.contourArea(contour) > _STRAIGHT_FILL * across * down:
+        return None
+    upright = np.array([[0, 0], [across, 0], [across, down], [0, down]], np.float32)
+    transform = cv2.getPerspectiveTransform(np.ascontiguousarray(corners, np.float32), upright)
+    points = cv2.perspectiveTransform(contour.astype(np.float32), transform)
+    mask = np.zeros((int(down) + 1, int(across) + 1), np.uint8)
+    cv2.fillPoly(mask, [np.round(points).astype(np.int32)], 1)
+    thick = mask.sum(axis=0)
+    columns = np.flatnonzero(thick)
+    if len(columns) <= _DEGREE:
+        return None
+    middles = (np.arange(mask.shape[0])[:, None] * mask).sum(axis=0)[columns] / thick[columns]
+    curve = np.polynomial.Polynomial.fit(columns, middles, _DEGREE)
+    bend = curve(np.linspace(0, across, _POINTS)).astype(np.float32) - down / 2
+    return _thinner(corners, float(np.median(thick[columns])) / down), bend
+
+
+def follow(page: NDArray[np.uint8], corners: Corners, bend: Bend) -> NDArray[np.uint8]:
+    """The strip along a bent line, at the page's resolution."""
+    import cv2  # see ``straightened``
+
+    across, down = _lengths(corners)
+    columns, rows = np.meshgrid(np.arange(round(across)) + 0.5, np.arange(max(1, round(down))) + 0.5)
+    rows = rows + np.interp(columns[0] / across, np.linspace(0, 1, len(bend)), bend)
+    right, below = (corners[1] - corners[0]) / across, (corners[3] - corners[0]) / down
+    x = corners[0][0] + columns * right[0] + rows * below[0] - 0.5
+    y = corners[0][1] + columns * right[1] + rows * below[1] - 0.5
+    strip = cv2.remap(
+        page, x.astype(np.float32), y.astype(np.float32), cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE
+    )
+    return np.asarray(strip, np.uint8)
+
+
+def shift(corners: Corners, bend: Bend, along: float) -> NDArray[np.float32]:
+    """(2,): how far the line lies from its box at ``along`` of its length, 0 to 1."""
+    _, down = _lengths(corners)
+    below = (corners[3] - corners[0]) / down
+    return np.asarray(below * np.interp(along, np.linspace(0, 1, len(bend)), bend), np.float32)
+
+
+def _lengths(corners: Corners) -> tuple[float, float]:
+    across, down = np.linalg.norm(corners[1] - corners[0]), np.linalg.norm(corners[3] - corners[0])
+    return max(1.0, float(across)), max(1.0, float(down))
+
+
+def _thinner(corners: Corners, ratio: float) -> Corners:
+    """The box with ``ratio`` of its height about the same middle."""
+    top_left, top_right, bottom_right, bottom_left = corners
+    left, right = (top_left + bottom_left) / 2, (top_right + bottom_right) / 2
+    half_left, half_right = (bottom_left - top_left) / 2 * ratio, (bottom_right - top_right) / 2 * ratio
+    return np.stack([left - half_left, right - half_right, right + half_right, left + half_left])

@@ -1,0 +1,39 @@
+"""Pages drawn for tests, whose words and places are known to the pixel."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+LINES = (
+    "The agreement between both companies",
+    "was signed in Madrid on the third of May",
+    "and shall remain in force for two years.",
+    "El contrato se firma por duplicado y cada",
+    "parte conserva una copia del documento,",
+    "which the notary keeps with the register.",
+    "Any invoice is due within thirty days of",
+    "its date, and bears interest afterwards.",
+)
+TEXT = " ".join(LINES)
+
+
+def drawn_page(lines: tuple[str, ...] = LINES, *, size_px: int = 30, ink: int = 0, paper: int = 255) -> Image.Image:
+    """A gray page with these lines, as 200 dpi would show 11 points."""
+    font = ImageFont.load_default(size_px)
+    page = Image.new("L", (30 * size_px, round((2 * len(lines) + 2) * size_px)), paper)
+    draw = ImageDraw.Draw(page)
+    for index, line in enumerate(lines):
+        draw.text((2 * size_px, (1 + 2 * index) * size_px), line, ink, font)
+    return page
+
+
+def skewed(page: Image.Image, degrees: float, paper: int = 255) -> Image.Image:
+    """The page turned clockwise by so much, larger by what its corners need."""
+    return page.rotate(-degrees, Image.Resampling.BICUBIC, expand=True, fillcolor=paper)
+
+
+def pixels_of(page: Image.Image) -> NDArray[np.uint8]:
+    """(height, width_px) gray."""
+    return np.asarray(page, np.uint8)
