@@ -103,6 +103,27 @@ class Settings(BaseSettings):
         (), description="Further names a request may give the embedding model, comma-separated."
     )
 
+    ocr_engine: Literal["auto", "tesseract", "pytesseract", "rapidocr"] = Field(
+        "auto",
+        description="What recognises pages without text of their own: auto chooses page by page among those that are "
+        "there; the others are that engine or an error.",
+    )
+    ocr_languages: Words = Field(
+        ("es", "en"), description="Languages of the print where a request names none, most likely first; few are best."
+    )
+    tessdata_prefix: Path | None = Field(
+        None, description="Folder of Tesseract's language files; unset: the usual places of this system."
+    )
+    reader_processes: Count | None = Field(
+        None,
+        description="Processes that parse files, apart from the service; unset: one per usable core.",
+    )
+
+    job_workers: Count = Field(
+        2, description="Background jobs at once in this process; each reads several pages at once."
+    )
+    job_ttl_s: Seconds = Field(86_400.0, description="Seconds a background job is kept after its end, with its file.")
+
     redis_url: str | None = Field(None, description="redis://host:6379/0. Unset: the cache lives in this process only.")
     cache_enabled: bool = Field(True, description="false computes every vector anew.")
     cache_memory_bytes: int = Field(
@@ -118,9 +139,27 @@ class Settings(BaseSettings):
     limit_labels: Count = Field(1000, description="Labels in one request, and of one classifier that is learnt.")
     limit_text_chars: Count = Field(1_000_000, description="Characters of one text.")
     limit_body_bytes: Count = Field(16 * 2**20, description="Bytes of one request body.")
+    limit_file_bytes: Count = Field(100 * 2**20, description="Bytes of one uploaded file.")
+    limit_pages: Count = Field(200, description="Pages read of one file; a request may name which.")
+    limit_page_pixels: Count = Field(
+        100_000_000, description="Pixels of one image as its header tells them; A3 at 600 dpi is 70 million."
+    )
+    limit_page_s: Seconds = Field(
+        20.0, description="Seconds for one page, and to open a file; then what works on it is killed."
+    )
+    limit_render_pixels: Count = Field(
+        40_000_000, description="Pixels a page is drawn with at most; a larger one gets fewer dpi."
+    )
+    limit_reader_bytes: Count = Field(2**30, description="Bytes of memory a process may take to parse a file.")
     limit_queue_tokens: Count = Field(1_000_000, description="Tokens that may wait; above it 429 with Retry-After.")
     limit_request_s: Seconds = Field(
         60.0, description="Seconds until a request is answered with 504; its jobs leave the queue."
+    )
+    limit_job_s: Seconds = Field(3600.0, description="Seconds one background job may run.")
+    limit_jobs: Count = Field(1000, description="Background jobs that may wait or run, with Redis over all replicas.")
+    limit_job_bytes: Count = Field(
+        256 * 2**20,
+        description="Bytes of background jobs: without Redis of all files, pages and answers, with it of one answer.",
     )
     limit_drain_s: Seconds = Field(30.0, description="Seconds to finish accepted requests after SIGTERM.")
 
@@ -130,7 +169,7 @@ class Settings(BaseSettings):
     cors_origins: Words = Field((), description="Origins allowed by CORS, comma-separated. Empty: off.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
 
-    @field_validator("model_aliases", "api_keys", "cors_origins", mode="before")
+    @field_validator("model_aliases", "ocr_languages", "api_keys", "cors_origins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value

@@ -184,16 +184,17 @@ class UnknownModel(NotFound):
 
 
 class Overloaded(FinanciaError):
-    """The queue has no room. ``retry_after_s`` is queued tokens over the measured rate."""
+    """The queue has no room. ``retry_after_s`` is queued tokens over the measured rate; ``message`` of other queues."""
 
     status = 429
     code = "overloaded"
     title = "Overloaded"
     retryable = True
 
-    def __init__(self, queued_tokens: int, limit_tokens: int, retry_after_s: float) -> None:
+    def __init__(self, queued_tokens: int, limit_tokens: int, retry_after_s: float, message: str = "") -> None:
         super().__init__(
-            f"{queued_tokens} tokens are waiting, the limit is {limit_tokens} (LIMIT_QUEUE_TOKENS); "
+            message
+            or f"{queued_tokens} tokens are waiting, the limit is {limit_tokens} (LIMIT_QUEUE_TOKENS); "
             f"try again in {retry_after_s:.1f} s"
         )
         self.queued_tokens, self.limit_tokens = queued_tokens, limit_tokens
@@ -229,16 +230,17 @@ class DeviceLost(Unavailable):
 
 
 class DeadlineExceeded(FinanciaError):
-    """The request's time was up before it was answered."""
+    """The request's time was up before it was answered, or the background job's before it ended."""
 
     status = 504
     code = "deadline_exceeded"
     title = "Deadline exceeded"
     retryable = True
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, message: str = "") -> None:
         super().__init__(
-            f"not answered within {limit_s:g} s (LIMIT_REQUEST_S, or the request's own X-Request-Timeout-S); "
+            message
+            or f"not answered within {limit_s:g} s (LIMIT_REQUEST_S, or the request's own X-Request-Timeout-S); "
             "send fewer inputs in one request or raise the limit"
         )
         self.limit_s = limit_s

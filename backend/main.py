@@ -69,6 +69,7 @@ class DrainingServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Announce the end, wait, then close as uvicorn does."""
         self._app.state.draining = True
+        self._app.state.streams.end()
         log_event(_log, logging.INFO, "draining")
         if not self.force_exit:
             await asyncio.sleep(GRACE_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
@@ -19,11 +19,17 @@ from prometheus_client.registry import Collector
 
 # Encoders answer in milliseconds; vLLM's first bucket, 0.3 s, is blind to them.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+LONG_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 RATIOS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
-STAGES = ("cache", "tokenize", "queue", "inference", "total")
+STAGES = ("cache", "tokenize", "queue", "inference", "open", "read", "understand", "total")
+PAGE_SOURCES = ("text_layer", "ocr")
+JOB_ENDS = ("succeeded", "failed", "cancelled")
+JOB_STATES = ("queued", "running")
+READER_STATES = ("idle", "busy")
+READER_ENDS = ("late", "died", "recycled")
 DROPS = ("caller_gone", "deadline")
 OOM_ACTIONS = ("split", "refused")
 RESCUES = ("rescued", "failed")
@@ -95,6 +101,20 @@ METRICS: tuple[Metric, ...] = (
         "Warnings before the memory runs out, and devices lost from sight.",
         (("device", ()), ("kind", DEVICE_ALERTS)),
     ),
+    Metric("pages_total", "counter", "Pages read, cached ones included.", (("source", PAGE_SOURCES),)),
+    Metric("pages_failed_total", "counter", "Pages that could not be read, of documents that were answered."),
+    Metric("readers", "gauge", "Processes that parse files.", (("state", READER_STATES),)),
+    Metric("readers_started_total", "counter", "Processes started to parse files."),
+    Metric("readers_ended_total", "counter", "Processes that parsed files and were ended.", (("reason", READER_ENDS),)),
+    Metric("document_jobs_total", "counter", "Background jobs that ended.", (("status", JOB_ENDS),)),
+    Metric(
+        "document_jobs_live",
+        "gauge",
+        "Background jobs that run in this process; and those queued, with Redis all that live in any, as last seen.",
+        (("state", JOB_STATES),),
+    ),
+    Metric("document_job_duration_seconds", "histogram", "Time of one attempt at a background job.", (), LONG_SECONDS),
+    Metric("document_job_pages_total", "counter", "Pages that background jobs read."),
     Metric("cache_hits_total", "counter", "Cache look-ups answered.", (("tier", CACHE_TIERS),)),
     Metric("cache_misses_total", "counter", "Cache look-ups that no tier answered."),
     Metric("cache_errors_total", "counter", "Cache faults; none of them fails a request.", (("kind", CACHE_ERRORS),)),
@@ -135,6 +155,7 @@ class Telemetry:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
+        self._followed: list[_Followed] = []
         self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
         for metric in METRICS:
             self._open(metric, [values for _, values in metric.labels])
@@ -155,8 +176,15 @@ class Telemetry:
         samples = (sample for family in self._metrics[name].collect() for sample in family.samples)
         return float(sum(sample.value for sample in samples if sample.name.endswith("_total")))
 
+    def follow(self, name: str, labels: Sequence[str], count: Callable[[], int]) -> None:
+        """Let a counter show what is counted elsewhere, as it stands at each scrape. ``count`` never falls."""
+        counter = self._metrics[name]
+        self._followed.append(_Followed(counter.labels(*labels) if labels else counter, count))
+
     def render(self) -> bytes:
         """The exposition text that Prometheus scrapes."""
+        for one in self._followed:
+            one.catch_up()
         return generate_latest(self.registry)
 
     def _make(self, metric: Metric) -> Any:
@@ -167,6 +195,20 @@ class Telemetry:
     def _open(self, metric: Metric, values: list[tuple[str, ...]]) -> None:
         if values and all(values):
             self.open_series(metric.name, *values)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A counter, and where its number is kept."""
+
+    counter: Counter
+    count: Callable[[], int]
+    shown: int = 0
+
+    def catch_up(self) -> None:
+        counted = self.count()
+        self.counter.inc(max(0, counted - self.shown))
+        self.shown = counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from backend import __version__
 from backend.api.deps import ApiLimits, ApiOptions
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
+from backend.batching.report import show_gauges
 from backend.cache.memory import MemoryCache
 from backend.cache.redis_link import RedisOptions
 from backend.cache.redis_tier import RedisTier
@@ -24,19 +25,24 @@ from backend.device.plan import Placement
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.sources.nvml import Nvml
 from backend.device.sources.torch_source import Torch
+from backend.documents.files.limits import FileLimits
 from backend.ground import Ask, load_models, models_wished, read_classifiers, survey
 from backend.ml.analysis import TASK as ANALYSIS
 from backend.ml.embeddings import TASK as EMBEDDINGS
 from backend.ml.ner import TASK as NER
 from backend.ml.scoring import CLASSIFIER, RERANKER
+from backend.reading import Reading, start_reading
 from backend.services.analysis import AnalysisService
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
+from backend.services.documents.service import DocumentService
+from backend.services.documents.understanding import TextServices
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.hot_loading import HotLoader, show_model
 from backend.services.inference import Inference
+from backend.services.jobs import JobService
 from backend.services.keep_alive import KeepAlive
 from backend.services.loading import Ground
 from backend.services.reranking import RerankService
@@ -64,6 +70,7 @@ class Services:
     classification: ClassificationService
     reranking: RerankService
     analysis: AnalysisService
+    reading: Reading
     health: HealthService
     telemetry: Telemetry
     batcher: Batcher
@@ -76,6 +83,21 @@ class Services:
     placements: Sequence[Placement]  # one a device
     drain_s: float
 
+    @property
+    def documents(self) -> DocumentService:
+        """Files in, what they say out."""
+        return self.reading.documents
+
+    @property
+    def jobs(self) -> JobService:
+        """The same in the background."""
+        return self.reading.jobs
+
+    @property
+    def file_limits(self) -> FileLimits:
+        """What an upload may be."""
+        return self.reading.limits
+
     def system(self) -> dict[str, Any]:
         """Every resolved choice of this process with its reason."""
         return {
@@ -86,6 +108,7 @@ class Services:
             "lanes": asdict(self.batcher.status()),
             "cache": asdict(self.cache.status()),
             "classifiers": self.classification.report(),
+            **self.reading.report(),
             "limits": asdict(self.limits),
         }
 
@@ -93,6 +116,7 @@ class Services:
         """Finish what was accepted, then let everything go."""
         self.keep_alive.stop()
         self.classification.close()
+        await self.reading.close(self.drain_s)
         await self.batcher.drain(self.drain_s)
         self.monitor.stop()
         self.driver.close()
@@ -117,19 +141,14 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     classifiers = await asyncio.to_thread(read_classifiers, settings, catalog)
     cache = _cache(settings, telemetry)
     await cache.start()
-    home, loop = ground.placements[0], asyncio.get_running_loop()
-    batcher = Batcher(
-        home.lanes,
-        QueueLimits(settings.limit_queue_tokens),
-        telemetry,
-        depth=home.depth,
-        devices=len(ground.placements),
-    )
+    loop = asyncio.get_running_loop()
+    batcher = _lanes(settings, ground)
     batcher.start(loop)
+    show_gauges(telemetry, batcher.status)
     monitor = _monitor(ground, catalog, driver)
     _describe(ground, catalog, monitor)
     monitor.start()
-    keep_alive = KeepAlive(settings.model_keep_alive_s, home.device, telemetry)
+    keep_alive = KeepAlive(settings.model_keep_alive_s, ground.placements[0].device, telemetry)
     for model in catalog.models():
         keep_alive.watch(loop, model.residents)
     inference = Inference(batcher, cache, telemetry)
@@ -139,6 +158,10 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     classification.follow(catalog.embedding())
     health = HealthService(catalog, batcher, cache, monitor.report)
     telemetry.ready.set_function(health.known_ready)
+    analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
+    texts = TextServices(catalog, embeddings, entities, analysis)
+    reading = start_reading(settings, ground, texts, batcher, cache)
+    await reading.jobs.start()
     return Services(
         catalog=catalog,
         loader=HotLoader(ground, catalog, keep_alive, wished, swapped=classification.follow),
@@ -147,7 +170,8 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
         entities=entities,
         classification=classification,
         reranking=RerankService(catalog, embeddings, scoring, telemetry),
-        analysis=AnalysisService(catalog, inference, classification, entities, telemetry),
+        analysis=analysis,
+        reading=reading,
         health=health,
         telemetry=telemetry,
         batcher=batcher,
@@ -165,6 +189,12 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
 def api_options(settings: Settings) -> ApiOptions:
     """How the edge behaves."""
     return ApiOptions(api_keys=settings.api_keys, cors_origins=settings.cors_origins, version=__version__)
+
+
+def _lanes(settings: Settings, ground: Ground) -> Batcher:
+    home = ground.placements[0]
+    limits, devices = QueueLimits(settings.limit_queue_tokens), len(ground.placements)
+    return Batcher(home.lanes, limits, ground.telemetry, depth=home.depth, devices=devices)
 
 
 def _limits(settings: Settings) -> ApiLimits:

@@ -20,7 +20,8 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
-PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract"}  # marker -> program that `make test` installs
+# marker -> program that `make test` installs
+PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract", "chromium": "chromium"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

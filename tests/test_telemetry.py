@@ -24,6 +24,8 @@ UNITS = ("seconds", "bytes", "ratio", "total", "info", "state")
 COUNTED = {"requests_in_flight", "queue_jobs", "queue_tokens", "batch_jobs", "batch_tokens", "lanes", "lanes_busy"}
 COUNTED |= {
     "cache_entries",
+    "document_jobs_live",
+    "readers",
     "ready",
     "device_lost",
     "model_loaded",
@@ -57,11 +59,11 @@ def test_name_and_unit(metric: Metric):
 
 @pytest.mark.parametrize("metric", [one for one in METRICS if one.kind == "histogram"], ids=lambda metric: metric.name)
 def test_buckets(metric: Metric):
-    """They rise, and durations start at half a millisecond."""
+    """They rise, and durations start at half a millisecond; those of background jobs at half a second."""
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert metric.buckets
     if metric.name.endswith("_seconds"):
-        assert metric.buckets[0] == 0.0005
+        assert metric.buckets[0] == (0.5 if metric.name.startswith("document_job") else 0.0005)
 
 
 def test_only_histograms_have_buckets():
@@ -171,3 +173,15 @@ def test_total_sums_over_labels():
     assert 3 == telemetry.total("oom_recoveries_total")
     assert 4 == telemetry.total("jobs_failed_total")
     assert 0 == telemetry.total("nonfinite_outputs_total")
+
+
+def test_a_counter_follows_what_is_counted_elsewhere():
+    """As it stands at each scrape, and never twice."""
+    telemetry, counted = Telemetry(), [0]
+    telemetry.follow("readers_ended_total", ("died",), lambda: counted[0])
+    shown = []
+    for counted[0] in (0, 3, 3, 5):
+        telemetry.render()
+        shown.append(telemetry.registry.get_sample_value("financia_readers_ended_total", {"reason": "died"}))
+
+    assert [0, 3, 3, 5] == shown

@@ -93,7 +93,18 @@ async def test_every_choice_is_told_with_its_reason(start):
     services = await start(lanes=2, limit_inputs=7, **QUICK)
     found = json.loads(json.dumps(services.system()))
 
-    assert {"version", "machine", "placements", "models", "lanes", "cache", "classifiers", "limits"} == set(found)
+    assert {
+        "version",
+        "machine",
+        "placements",
+        "models",
+        "lanes",
+        "cache",
+        "classifiers",
+        "limits",
+        "ocr",
+        "jobs",
+    } == set(found)
     assert 2 == found["placements"][0]["lanes"] == found["lanes"]["lanes_alive"]
     assert 7 == found["limits"]["inputs"]
     assert found["placements"][0]["why"]

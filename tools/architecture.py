@@ -28,6 +28,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"services"}),
     frozenset({"api", "config"}),
     frozenset({"ground"}),
+    frozenset({"reading"}),
     frozenset({"wiring"}),
     frozenset({"main", "check_gpu", "scaleout"}),
 )

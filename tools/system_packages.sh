@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests use and pip cannot bring: Tesseract with English and Spanish, a Redis server,
-# and promtool, which comes with the Prometheus server.
+# a browser, and promtool, which comes with the Prometheus server.
 # Where it may not (no apt, no root), it says what is missing; the tests that need it are then skipped, or fail under CI=true.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ command -v promtool >/dev/null 2>&1 || missing+=(prometheus)
 tesseract --list-langs 2>/dev/null | grep -qx spa || missing+=(tesseract-ocr-spa)
 command -v shellcheck >/dev/null 2>&1 || missing+=(shellcheck)
 command -v pdftotext >/dev/null 2>&1 || missing+=(poppler-utils)
+command -v chromium >/dev/null 2>&1 || missing+=(chromium)
 [ ${#missing[@]} = 0 ] && exit 0
 
 as_root() {

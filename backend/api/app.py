@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.deps import ApiOptions, Services, exchange_of
+from backend.api.events import OpenStreams
 from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
 from backend.api.openapi import describe
 from backend.api.problems import answer, problem_of
@@ -22,11 +23,15 @@ from backend.api.routes import (
     analyze,
     classifiers,
     classify,
+    documents,
     embeddings,
     entities,
     health,
+    job_results,
+    jobs,
     metrics,
     models,
+    page,
     rerank,
     tei,
 )
@@ -40,6 +45,9 @@ ROUTES: tuple[PlainRoute, ...] = (
     *classify.ROUTES,
     *rerank.ROUTES,
     *analyze.ROUTES,
+    *documents.ROUTES,
+    *jobs.ROUTES,
+    *job_results.ROUTES,
     *tei.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
@@ -50,7 +58,17 @@ ROUTES: tuple[PlainRoute, ...] = (
 # FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
 _DOCUMENTS = ("/docs", "/openapi.json")
-_EXPOSED = ("X-Request-Id", "Server-Timing", "Retry-After", "X-Compute-Tokens", "X-Truncated")
+_EXPOSED = (
+    "X-Request-Id",
+    "Server-Timing",
+    "Retry-After",
+    "X-Compute-Tokens",
+    "X-Truncated",
+    "X-Failed-Pages",
+    "X-Partial",
+    "Location",
+    "Idempotent-Replay",
+)
 
 
 class InferenceApp(FastAPI):
@@ -77,14 +95,15 @@ class InferenceApp(FastAPI):
 def create_app(services: Services, options: ApiOptions | None = None) -> InferenceApp:
     """The app over ``services``, which stay their owner's to start and to close.
 
-    ``app.state.draining`` is for the server to set while it stops.
+    ``app.state.draining`` is for the server to set while it stops, ``app.state.streams`` to end.
     """
     options = options or ApiOptions()
     app = InferenceApp(options)
     app.state.services = services
     app.state.draining = False
+    app.state.streams = OpenStreams()
     app.state.keys_needed = bool(options.api_keys)
-    app.router.routes[:0] = ROUTES
+    app.router.routes[:0] = (*ROUTES, *page.ROUTES)
     app.user_middleware = _middleware(app, services, options)
     for foreign in (HTTPException, RequestValidationError):  # FastAPI's own errors; ours go to Guard
         app.add_exception_handler(foreign, _problem)
@@ -97,7 +116,9 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[Middleware]:
     """From the outside in; see middleware.py."""
-    metrics = RequestMetrics(services.telemetry, [*(route.path_format for route in ROUTES), *_DOCUMENTS])
+    metrics = RequestMetrics(
+        services.telemetry, [*(route.path_format for route in (*ROUTES, *page.ROUTES)), *_DOCUMENTS]
+    )
     stack = [Middleware(Edge, metrics=metrics, state=app.state)]
     if options.cors_origins:
         stack.append(

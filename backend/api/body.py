@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -33,6 +34,17 @@ async def read_json(request: Request, schema: type[Schema], limits: ApiLimits) -
         return schema.model_validate_json(body)
     except ValidationError as error:
         raise _translated(error, body) from error
+
+
+def validated(schema: type[Schema], fields: Mapping[str, str]) -> Schema:
+    """The fields of a form or a query as ``schema``.
+
+    Raises: InvalidField (422), BadInput (400) for one that must not be empty.
+    """
+    try:
+        return schema.model_validate(fields)
+    except ValidationError as error:
+        raise _translated(error) from error
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
@@ -82,7 +94,7 @@ def _require_json(headers: dict[bytes, bytes]) -> None:
         raise WrongMediaType(f"Content-Encoding: bodies are read uncompressed, got {got}")
 
 
-def _translated(error: ValidationError, body: bytes) -> BadInput:
+def _translated(error: ValidationError, body: bytes = b"") -> BadInput:
     """Pydantic's findings as one error of ours: what is no JSON is 400, what is no request is 422."""
     fault: Any = error.errors(include_url=False)[0]
     if fault["type"] == "json_invalid":

@@ -8,15 +8,18 @@ from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 
+from backend.documents.files.limits import FileLimits
 from backend.errors import InvalidField
 from backend.services.analysis import AnalysisService
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
+from backend.services.documents.service import DocumentService
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.hot_loading import HotLoader
 from backend.services.inference import Timing
+from backend.services.jobs import JobService
 from backend.services.reranking import RerankService
 from backend.telemetry import Telemetry
 
@@ -66,6 +69,15 @@ class Services(Protocol):
     def analysis(self) -> AnalysisService: ...
 
     @property
+    def documents(self) -> DocumentService: ...
+
+    @property
+    def jobs(self) -> JobService: ...
+
+    @property
+    def file_limits(self) -> FileLimits: ...
+
+    @property
     def health(self) -> HealthService: ...
 
     @property
@@ -90,6 +102,7 @@ class Exchange:
     headers: dict[bytes, bytes]  # of the request, names in lower case; of a repeated one the last
     status: int = 0  # of the answer; set as it starts
     timing: Timing | None = None  # set by a route that asked for inference
+    stages: tuple[tuple[str, float], ...] = ()  # set by one whose work has other stages: names of telemetry.STAGES, s
 
 
 def exchange_of(request: Request) -> Exchange:

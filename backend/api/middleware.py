@@ -21,18 +21,37 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api.deps import EXCHANGE, Exchange
 from backend.api.problems import answer, problem_of
+from backend.api.routes import page
 from backend.api.routes.plain import PlainRoute
 from backend.errors import Unauthorized
-from backend.services.inference import Timing
 from backend.telemetry import STAGES, Telemetry
 
 OTHER = "other"  # the route label of paths that no route has
 OPEN_PATHS = frozenset(
-    ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/docs", "/openapi.json")
+    ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/docs", "/openapi.json", *page.PATHS)
 )
 # Every status a request can end with; their series exist from the first scrape.
-STATUSES = ("200", "400", "401", "404", "405", "406", "413", "415", "422", "429", "499", "500", "503", "504", "507")
+STATUSES = (
+    "200",
+    "202",
+    "204",
+    "400",
+    "401",
+    "404",
+    "405",
+    "406",
+    "413",
+    "415",
+    "422",
+    "429",
+    "499",
+    "500",
+    "503",
+    "504",
+    "507",
+)
 _SANE_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
+Spent = tuple[tuple[str, float], ...]  # stages of telemetry.STAGES and their seconds
 _logger = logging.getLogger(__name__)
 
 
@@ -51,7 +70,7 @@ class RequestMetrics:
         self._routes = frozenset(routes)
         self._series: dict[tuple[str, int], tuple[Any, Any]] = {}
 
-    def count(self, route: str, status: int, timing: Timing | None, total_s: float) -> None:
+    def count(self, route: str, status: int, spent: Spent | None, total_s: float) -> None:
         """One answered request; ``route`` is a template, anything else counts as "other"."""
         series = self._series.get((route, status))
         if series is None:
@@ -61,9 +80,9 @@ class RequestMetrics:
                 self._series[route, status] = series
         series[0].inc()
         series[1].observe(total_s)
-        if timing is not None:
+        if spent is not None:
             self._stages["total"].observe(total_s)
-            for stage, seconds in stages(timing):
+            for stage, seconds in spent:
                 if seconds:  # an answer from the cache never saw the others
                     self._stages[stage].observe(seconds)
 
@@ -104,7 +123,7 @@ class Edge:
         finally:
             self._metrics.in_flight -= 1
             total_s = self._clock() - exchange.started_s
-            self._metrics.count(route_of(scope), exchange.status or 500, exchange.timing, total_s)
+            self._metrics.count(route_of(scope), exchange.status or 500, stages(exchange), total_s)
 
     def _open(self, scope: Scope) -> Exchange:
         headers = dict(scope["headers"])
@@ -119,7 +138,7 @@ class Edge:
         total_s = self._clock() - exchange.started_s
         headers = [
             (b"x-request-id", exchange.request_id.encode("ascii")),
-            (b"server-timing", server_timing(exchange.timing, total_s).encode("ascii")),
+            (b"server-timing", server_timing(stages(exchange), total_s).encode("ascii")),
         ]
         if self._state.draining:
             headers.append((b"connection", b"close"))
@@ -153,8 +172,8 @@ class Guard:
 class KeyGate:
     """Lets a request pass that carries one of the keys, or asks for nothing that needs one.
 
-    Health, metrics and documentation are open: probes and scrapers carry no keys, and none of them tells what
-    callers sent. Every key is compared in constant time and to its end, whichever matches.
+    Health, metrics, documentation and the page's files are open: probes and scrapers carry no keys, and none of them
+    tells what callers sent. Every key is compared in constant time and to its end, whichever matches.
     """
 
     def __init__(self, app: ASGIApp, *, keys: Iterable[str]) -> None:
@@ -209,8 +228,11 @@ def route_of(scope: MutableMapping[str, Any]) -> str:
     return path
 
 
-def stages(timing: Timing) -> tuple[tuple[str, float], ...]:
-    """The stages of a request in their order, in seconds, named as in the metrics."""
+def stages(exchange: Exchange) -> Spent | None:
+    """The stages of a request in their order, in seconds, named as in the metrics; None where none was entered."""
+    timing = exchange.timing
+    if timing is None:
+        return exchange.stages or None
     return (
         ("cache", timing.cache_s),
         ("tokenize", timing.tokenize_s),
@@ -219,9 +241,9 @@ def stages(timing: Timing) -> tuple[tuple[str, float], ...]:
     )
 
 
-def server_timing(timing: Timing | None, total_s: float) -> str:
+def server_timing(spent: Spent | None, total_s: float) -> str:
     """The Server-Timing header: stages and total in milliseconds, as the header's format wants them."""
     total = f"total;dur={total_s * 1e3:.3f}"
-    if timing is None:
+    if spent is None:
         return total
-    return ", ".join([*(f"{stage};dur={seconds * 1e3:.3f}" for stage, seconds in stages(timing)), total])
+    return ", ".join([*(f"{stage};dur={seconds * 1e3:.3f}" for stage, seconds in spent), total])

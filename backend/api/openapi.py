@@ -11,7 +11,17 @@ from pydantic.json_schema import models_json_schema
 
 from backend.api.problems import ProblemDetails
 from backend.api.routes.plain import PlainRoute
-from backend.api.schemas import answers, classes, ranking, text_answers, texts, vectors
+from backend.api.schemas import (
+    answers,
+    classes,
+    document_answers,
+    documents,
+    jobs,
+    ranking,
+    text_answers,
+    texts,
+    vectors,
+)
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
 DESCRIPTION = """
@@ -25,8 +35,11 @@ _SCHEMAS: tuple[type[BaseModel], ...] = (
     *texts.REQUESTS,
     *classes.REQUESTS,
     *ranking.REQUESTS,
+    *documents.REQUESTS,
     *answers.ANSWERS,
     *text_answers.ANSWERS,
+    *document_answers.ANSWERS,
+    *jobs.ANSWERS,
     ProblemDetails,
 )
 _REF = "#/components/schemas/{model}"
@@ -36,6 +49,7 @@ _TAGS = [
         "name": "texts",
         "description": "Classes, entities, ranks and analysis, in Jina's and Cohere's shapes where they have one.",
     },
+    {"name": "documents", "description": "Files: PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC."},
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
@@ -52,7 +66,9 @@ def describe(app: FastAPI, *, keys_needed: bool) -> dict[str, Any]:
         if isinstance(route, PlainRoute):  # FastAPI leaves nulls out of examples
             for method in route.methods or ():
                 answers = document["paths"][route.path_format][method.lower()]["responses"]
-                answers["200"]["content"] = route.responses[200]["content"]
+                for status, answered in route.responses.items():
+                    if "content" in answered:
+                        answers[str(status)]["content"] = answered["content"]
     if keys_needed:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "One of API_KEYS."}}
         document["security"] = [{"key": []}]

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
@@ -100,14 +101,17 @@ def _of_fastapi(error: RequestValidationError) -> Problem:
     return Problem(InvalidField.status, InvalidField.code, InvalidField.title, f"{place}: {fault['msg']}", param=place)
 
 
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """The object that OpenAI's clients show."""
+    kind = _OPENAI_TYPES.get(problem.status, "server_error" if problem.status >= 500 else "invalid_request_error")
+    return {"message": problem.detail, "type": kind, "code": problem.code, "param": problem.param}
+
+
 def answer(problem: Problem, request_id: str) -> Response:
     """``problem`` as application/problem+json.
 
     ``X-Should-Retry`` keeps OpenAI's clients, which retry every 5xx, from repeating what cannot succeed.
     """
-    openai_type = _OPENAI_TYPES.get(
-        problem.status, "server_error" if problem.status >= 500 else "invalid_request_error"
-    )
     body = {
         "type": TYPE_PREFIX + problem.code,
         "title": problem.title,
@@ -116,7 +120,7 @@ def answer(problem: Problem, request_id: str) -> Response:
         "code": problem.code,
         "retryable": problem.retryable,
         "request_id": request_id,
-        "error": {"message": problem.detail, "type": openai_type, "code": problem.code, "param": problem.param},
+        "error": openai_error(problem),
         **problem.extensions,
     }
     headers = {**problem.headers, "X-Should-Retry": "true" if problem.retryable else "false"}

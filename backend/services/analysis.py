@@ -96,6 +96,10 @@ class AnalysisService:
         self._classification, self._entities = classification, entities
         self._usage = Usage(telemetry, TASK)
 
+    def can_classify(self, classifier: str | None = None) -> bool:
+        """Whether classes can be told without labels in words. Raises: UnknownModel."""
+        return self._classification.can_classify(classifier)
+
     async def analyze(
         self,
         text: str,

@@ -13,6 +13,7 @@ import numpy as np
 
 from backend.api.deps import ApiLimits
 from backend.cache.store import CachedVector
+from backend.documents.files.limits import FileLimits
 from backend.errors import UnknownModel
 from backend.models.spec import Pooling
 from backend.models.tokens import TokenPiece
@@ -20,6 +21,7 @@ from backend.services.embedded import Embedded, EmbedOptions
 from backend.services.health import Readiness
 from backend.services.inference import Timing
 from backend.telemetry import Telemetry
+from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
 from tests.api.text_fakes import FakeAnalysis, FakeClassification, FakeEntities, FakeReranking
 
 WIDTH = 16
@@ -155,6 +157,8 @@ class FakeServices:
     classification: FakeClassification = field(default_factory=FakeClassification)
     reranking: FakeReranking = field(default_factory=FakeReranking)
     analysis: FakeAnalysis = field(default_factory=FakeAnalysis)
+    documents: FakeDocuments = field(default_factory=FakeDocuments)
+    file_limits: FileLimits = FILE_LIMITS
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -11,10 +12,17 @@ import pytest
 
 from backend.api.app import ROUTES, create_app
 from backend.api.deps import ApiOptions
-from backend.api.schemas.answers import ANSWERS
-from backend.api.schemas.text_answers import ANSWERS as TEXT_ANSWERS
+from backend.api.schemas import answers, document_answers, jobs, text_answers
+from backend.jobs.memory_store import MemoryJobStore
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
+from tests.fakes import ManualClock
+from tests.jobs.samples import NOW_S
+from tests.services.job_desk import FakeReading, JobDesk
+
+JSON = "application/json"
+FORM = "multipart/form-data"
+MODELS = (*answers.ANSWERS, *text_answers.ANSWERS, *document_answers.ANSWERS, *jobs.ANSWERS)
 
 
 async def test_requests_at_once_do_not_mix(client: httpx.AsyncClient) -> None:
@@ -41,60 +49,80 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
             yield f"{method} {path}", operation
 
 
+def _answered(operation: dict[str, Any]) -> dict[str, Any]:
+    """What a success gives, by media type; of several kinds of success the one that has a body."""
+    described = [answer.get("content") for status, answer in operation["responses"].items() if status.startswith("2")]
+    [content] = filter(None, described)
+    return content
+
+
 def test_every_route_has_an_example(document: dict[str, Any]) -> None:
-    """Each answer shows an example, and each body that is asked for too."""
+    """Each answer shows an example where it is of one kind or JSON, and each body of JSON that is asked for too."""
     operations = dict(_operations(document))
 
     assert len(ROUTES) == len(operations)
     for name, operation in operations.items():
-        for answer in operation["responses"]["200"]["content"].values():
-            assert "example" in answer, name
+        content = _answered(operation)
+        for media_type, answer in content.items():
+            assert "example" in answer or (len(content) > 1 and media_type != JSON), name
         assert operation["summary"], name
         assert operation["description"], name
         if name.startswith("post"):
-            assert operation["requestBody"]["content"]["application/json"]["examples"], name
+            asked = operation["requestBody"]["content"]
+            assert asked[JSON]["examples"] if JSON in asked else asked[FORM]["schema"]["properties"]["file"], name
             assert "application/problem+json" in operation["responses"]["422"]["content"], name
 
 
-async def test_examples_are_answered(services: FakeServices, document: dict[str, Any]) -> None:
-    """Every example request that the documentation shows gets an answer."""
-    async with connect(services, ApiOptions(api_keys=("secret",))) as client:
+@asynccontextmanager
+async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
+    """Services, and the id of a job that has ended well."""
+    desk = JobDesk(MemoryJobStore(10, 1_000_000, ManualClock(NOW_S)), FakeReading(), now=ManualClock(NOW_S))
+    services = fake_services()
+    services.jobs = desk.service
+    await desk.service.start()
+    try:
+        job = await desk.ended(await desk.submit(owner="secret"), "secret")
+        yield services, job.id
+    finally:
+        await desk.service.close()
+
+
+async def test_examples_are_answered(document: dict[str, Any]) -> None:
+    """Every example request that the documentation shows gets an answer of the schema it names."""
+    async with _with_jobs() as (services, job_id), connect(services, ApiOptions(api_keys=("secret",))) as client:
         client.headers["Authorization"] = "Bearer secret"
-        await _ask_all(client, document)
+        for name, operation in sorted(_operations(document), key=lambda one: one[0].startswith("delete")):
+            method, path = name.split(" ")
+            path = path.format(name="bundled", id=job_id, number=1)
+            for asked in _asked(operation):
+                response = await client.request(method, path, **asked)
+                assert response.is_success, (name, asked, response.text)
+                if response.headers.get("content-type") == JSON:
+                    _require_schema(operation, response.json())
 
 
-async def _ask_all(client: httpx.AsyncClient, document: dict[str, Any]) -> None:
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            for example in (
-                operation.get("requestBody", {})
-                .get("content", {})
-                .get("application/json", {})
-                .get("examples", {None: {"value": None}})
-                .values()
-            ):
-                response = await client.request(method, path.replace("{name}", "bundled"), json=example["value"])
-                assert 200 == response.status_code, (path, example, response.text)
-                _require_schema(operation, response.json() if _is_json(response) else None)
+def _asked(operation: dict[str, Any]) -> list[dict[str, Any]]:
+    """What to send: each example, a file where one is asked for, or nothing."""
+    content = operation.get("requestBody", {"content": {}})["content"]
+    if FORM in content:
+        return [{"files": {"file": ("factura.pdf", b"%PDF-1.7 stands for a document")}}]
+    if JSON in content:
+        return [{"json": example["value"]} for example in content[JSON]["examples"].values()]
+    return [{}]
 
 
 def test_examples_of_answers_are_of_their_schemas(document: dict[str, Any]) -> None:
     """What the documentation shows is what it describes, and no field more."""
     for _, operation in _operations(document):
-        [content] = operation["responses"]["200"]["content"].values()
-        _require_schema(operation, content["example"])
-
-
-def _is_json(response: httpx.Response) -> bool:
-    return response.headers["content-type"] == "application/json"
+        if JSON in _answered(operation):
+            _require_schema(operation, _answered(operation)[JSON]["example"])
 
 
 def _require_schema(operation: dict[str, Any], answer: Any) -> None:
     """Raise what pydantic finds wrong; an answer without a named schema may be anything."""
-    [content] = operation["responses"]["200"]["content"].values()
-    name = content["schema"].get("$ref", "").rpartition("/")[2]
+    name = _answered(operation)[JSON]["schema"].get("$ref", "").rpartition("/")[2]
     if name:
-        [model] = [model for model in (*ANSWERS, *TEXT_ANSWERS) if model.__name__ == name]
+        [model] = [model for model in MODELS if model.__name__ == name]
         model.model_validate(answer, extra="forbid")
 
 

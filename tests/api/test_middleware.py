@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from backend.api.app import ROUTES, create_app
-from backend.api.deps import ApiOptions
-from backend.api.middleware import OPEN_PATHS, STATUSES, server_timing
+from backend.api.deps import ApiOptions, Exchange
+from backend.api.middleware import OPEN_PATHS, STATUSES, server_timing, stages
 from backend.services.inference import Timing
 from tests.api.checks import problem
 from tests.api.conftest import connect
@@ -45,10 +45,14 @@ async def test_made_request_ids_differ(client: httpx.AsyncClient) -> None:
 def test_server_timing_is_in_milliseconds() -> None:
     """Seconds inside, milliseconds on the wire, as the header's format has it."""
     timing = Timing(cache_s=0.0, tokenize_s=0.00025, queue_s=0.001, inference_s=0.0123)
+    exchange = Exchange("id", 0.0, {}, timing=timing)
+    read = Exchange("id", 0.0, {}, stages=(("open", 0.001), ("read", 0.25)))
 
     assert "cache;dur=0.000, tokenize;dur=0.250, queue;dur=1.000, inference;dur=12.300, total;dur=15.000" == (
-        server_timing(timing, 0.015)
+        server_timing(stages(exchange), 0.015)
     )
+    assert "open;dur=1.000, read;dur=250.000, total;dur=300.000" == server_timing(stages(read), 0.3)
+    assert stages(Exchange("id", 0.0, {})) is None
     assert "total;dur=15.000" == server_timing(None, 0.015)
 
 
@@ -166,7 +170,10 @@ async def test_what_is_open_without_a_key(services: FakeServices) -> None:
     async with connect(services, KEYS) as client:
         statuses = {path: (await client.get(path)).status_code for path in OPEN_PATHS}
         closed = [route.path for route in ROUTES if route.path not in OPEN_PATHS]
-        refused = {path: (await client.get(path)).status_code for path in [*closed, "/nowhere", "/health/", "//health"]}
+        refused = {
+            path: (await client.get(path)).status_code
+            for path in [*closed, "/nowhere", "/health/", "http://test//health"]
+        }
 
     assert dict.fromkeys(OPEN_PATHS, 200) == statuses
     assert set(refused.values()) == {401}

@@ -122,7 +122,7 @@ async def test_the_service_goes_on_after_an_unknown_exception(
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        pytest.param("GET", "/", 404, "not_found", id="root"),
+        pytest.param("GET", "/v1", 404, "not_found", id="root-of-the-version"),
         pytest.param("POST", "/v1/embedding", 404, "not_found", id="unknown"),
         pytest.param("POST", "/v1/embeddings/", 404, "not_found", id="slash-at-the-end"),
         pytest.param("GET", "/v1/embeddings", 405, "method_not_allowed", id="get-of-a-post"),

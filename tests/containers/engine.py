@@ -131,6 +131,20 @@ class Stack:
         told: dict[str, Any] = answer.json()
         return told
 
+    def upload(self, path: str, page: bytes) -> dict[str, Any]:
+        """The JSON answer to a PNG that must be taken."""
+        answer = httpx.post(f"{self.url}{path}", files={"file": ("page.png", page, "image/png")}, timeout=120)
+        assert answer.status_code in {200, 202}, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The JSON answer to a question that must succeed."""
+        answer = httpx.get(f"{self.url}{path}", timeout=30)
+        assert answer.status_code == 200, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
     def vector(self, text: str) -> list[float]:
         told: list[float] = self.post("/v1/embeddings", {"input": text})["data"][0]["embedding"]
         return told
@@ -160,6 +174,10 @@ class Stack:
 
     def redis(self, *command: str) -> str:
         return self.said("exec", REDIS, "redis-cli", *command)
+
+    def kept_vectors(self) -> list[str]:
+        """Their keys in Redis; a page that was read is kept like one."""
+        return self.redis("--scan", "--pattern", "financia:vector:*").split()
 
     def is_healthy(self, container: str) -> bool:
         """By the container's own health check; podman runs it when asked, Docker by itself."""

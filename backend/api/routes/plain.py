@@ -88,6 +88,36 @@ def _reading(
     return _route(path, endpoint, methods=[method], tags=[tag], answers=answers, described=described)
 
 
+def upload_route(
+    path: str,
+    endpoint: Endpoint,
+    *,
+    tag: str,
+    request: type[BaseModel],
+    answers: dict[str, dict[str, Any]],
+    errors: tuple[int, ...] = (400, 404, 406, 413, 415, 422, 429, 503, 504),
+    status: int = 200,
+) -> PlainRoute:
+    """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields.
+
+    Args:
+        answers: the content of the answer by media type, as OpenAPI writes it.
+    """
+    file = {"type": "string", "format": "binary", "description": "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF or HEIC."}
+    fields = request.model_json_schema()
+    form = {"type": "object", "required": ["file"], "properties": {"file": file, **fields["properties"]}}
+    content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": file}}
+    problem = {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}
+    return _route(
+        path,
+        endpoint,
+        methods=["POST"],
+        tags=[tag],
+        answers={status: {"content": answers}, **dict.fromkeys(errors, problem)},
+        described={"requestBody": {"required": True, "content": content}},
+    )
+
+
 get, delete = partial(_asking, "GET"), partial(_asking, "DELETE")
 post, put = partial(_reading, "POST"), partial(_reading, "PUT")
 

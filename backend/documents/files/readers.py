@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from backend.documents.files import answers
+from backend.documents.files.asked import Asked, failure_of
 from backend.documents.files.frames import MAX_HEADER_BYTES, BadFrame, Frame
 from backend.documents.files.kinds import Kind, sniff
 from backend.documents.files.limits import FileLimits
@@ -21,20 +23,14 @@ from backend.documents.files.resolution import USUAL, Resolution, most_dpi
 from backend.documents.files.stored import StoredFile
 from backend.documents.files.worker_pool import PoolCounts, WorkerPool
 from backend.documents.files.worker_process import WorkerAbsent, WorkerGone, WorkerLate, WorkerProcess
-from backend.errors import (
-    CallerGone,
-    DeadlineExceeded,
-    FinanciaError,
-    InferenceFailed,
-    InvalidField,
-    TooLarge,
-    Unavailable,
-    UnreadableFile,
-)
+from backend.documents.page_codec import pack_document
+from backend.documents.pages import Document
+from backend.errors import CallerGone, InvalidField
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
+_PAGES_A_LIMIT = 10  # of a searchable PDF are written in LIMIT_PAGE_S; a dense one takes about a second
 _IMAGE_STATS = LayerStats(objects=1, drawings=1, image_ratio=1.0)
 
 
@@ -107,7 +103,7 @@ class FileReaders:
             stored.seal()
             file = OpenFile(next(self._numbers), stored, kind, password, self._pool)
             read = partial(answers.file_info, kind=kind, sha256=stored.sha256)
-            file.info = self._ask(file, None, read, most_payload_bytes=0, until=until)
+            file.info = self._ask(file, Asked({}, until), read)
         except BaseException:
             stored.close()
             raise
@@ -120,7 +116,7 @@ class FileReaders:
             size = file.info.size(number)
             return TextLayer(size.width, size.height, 0, (), _IMAGE_STATS)
         request = {"call": "layer", "page": number}
-        return self._ask(file, request, answers.text_layer, most_payload_bytes=MAX_HEADER_BYTES, until=until)
+        return self._ask(file, Asked(request, until, MAX_HEADER_BYTES), answers.text_layer)
 
     def render(
         self,
@@ -140,14 +136,39 @@ class FileReaders:
             turn: degrees clockwise, a multiple of 90, after /Rotate or the EXIF orientation was obeyed.
             color: RGB where there is colour; else gray.
         """
+        request, drawn = self._drawing("draw", file, number, turn, resolution, color=color)
+        read = partial(answers.raster, turn=turn % 360, resolution=drawn)
+        most_payload_bytes = request["most_pixels"] * (3 if color else 1)
+        return self._ask(file, Asked(request, until, most_payload_bytes), read)
+
+    def picture(self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, until: float | None = None) -> bytes:
+        """A page from 1 as a PNG in colour; the arguments are those of `render`, ``dpi`` is a PDF's."""
+        wish = Resolution(dpi, "asked for")
+        request, _ = self._drawing("picture", file, number, turn, wish, color=True)
+        return self._ask(file, Asked(request, until, self.limits.worker_bytes), _payload)
+
+    def searchable_pdf(self, file: OpenFile, document: Document, *, until: float | None = None) -> bytes:
+        """The file as a PDF in which the words that were read of it are found.
+
+        Args:
+            document: of this file. Several pages may take a multiple of LIMIT_PAGE_S.
+        """
+        limit_s = self.limits.page_s * (1 + len(document.pages) / _PAGES_A_LIMIT)
+        words = StoredFile(replace(self.limits, file_bytes=self.limits.worker_bytes))
+        try:
+            words.write(pack_document(document))
+            request = {"call": "searchable", "limit_s": limit_s}
+            return self._ask(file, Asked(request, until, self.limits.worker_bytes, words), _payload)
+        finally:
+            words.close()
+
+    def _drawing(
+        self, call: str, file: OpenFile, number: int, turn: int, wish: Resolution | None, *, color: bool
+    ) -> tuple[dict[str, Any], Resolution | None]:
         _check_page(file, number)
-        most_pixels, turn = self.limits.render_pixels, turn % 360
-        drawn = self._within_budget(file, number, resolution) if file.kind is Kind.PDF else None
-        request = {"call": "draw", "page": number, "turn": turn, "color": color, "most_pixels": most_pixels}
-        request["dpi"] = drawn.dpi if drawn else None
-        most_payload_bytes = most_pixels * (3 if color else 1)
-        read = partial(answers.raster, turn=turn, resolution=drawn)
-        return self._ask(file, request, read, most_payload_bytes=most_payload_bytes, until=until)
+        drawn = self._within_budget(file, number, wish) if file.kind is Kind.PDF else None
+        request = {"call": call, "page": number, "turn": turn % 360, "color": color}
+        return {**request, "most_pixels": self.limits.render_pixels, "dpi": drawn.dpi if drawn else None}, drawn
 
     def _within_budget(self, file: OpenFile, number: int, wish: Resolution | None) -> Resolution:
         wish = wish or USUAL
@@ -155,16 +176,8 @@ class FileReaders:
         most = most_dpi(size.width, size.height, self.limits.render_pixels)
         return Resolution(most, f"{most:.0f} dpi, the most within LIMIT_RENDER_PIXELS") if wish.dpi > most else wish
 
-    def _ask(
-        self,
-        file: OpenFile,
-        request: Mapping[str, Any] | None,
-        read: Callable[[Frame], Answer],
-        *,
-        most_payload_bytes: int,
-        until: float | None,
-    ) -> Answer:
-        """Ask some worker that has the file open; None asks for the facts that opening it gives.
+    def _ask(self, file: OpenFile, asked: Asked, read: Callable[[Frame], Answer]) -> Answer:
+        """Ask some worker that has the file open; no request at all asks for the facts that opening it gives.
 
         A worker may die of what an earlier file left behind in it, or of others' hunger for memory: unless it was new,
         the call is made once more on another.
@@ -172,37 +185,31 @@ class FileReaders:
         is_second = False
         while True:
             self._check_wanted(file)
-            worker = self._pool.take(file.number, until)
+            worker = self._pool.take(file.number, asked.until)
             was_new = worker.served <= {file.number}
             try:
-                frame = self._exchange(worker, file, request, most_payload_bytes, self._limit_s(until))
+                frame = self._exchange(worker, file, asked)
                 answer = None if "error" in frame.header else _believed(frame, read)
             except (WorkerAbsent, WorkerGone, WorkerLate, BadFrame) as fault:
                 self._pool.discard(worker, late=isinstance(fault, WorkerLate) or file.is_cancelled)
                 self._check_wanted(file)
                 told = f"{type(fault).__name__}: {fault}"
-                log_event(_log, logging.WARNING, "reader lost", fault=told, kind=file.kind, **_place(request))
+                log_event(_log, logging.WARNING, "reader lost", fault=told, kind=file.kind, page=asked.page)
                 if isinstance(fault, WorkerGone) and not is_second and (not was_new or fault.how == "SIGKILL"):
                     is_second = True
                     continue
-                raise self._failure(fault, request, until) from fault
+                raise failure_of(fault, asked, self.limits, self._clock()) from fault
             except BaseException:  # an interrupt amid an exchange: its wire is out of step
                 self._pool.discard(worker, late=True)
                 raise
             self._pool.give(worker)
             if answer is None:
-                answers.raise_fault(frame.header, _where(request))
+                answers.raise_fault(frame.header, asked.where)
             return cast("Answer", answer)
 
-    def _exchange(
-        self,
-        worker: WorkerProcess,
-        file: OpenFile,
-        request: Mapping[str, Any] | None,
-        most_payload_bytes: int,
-        limit_s: float,
-    ) -> Frame:
+    def _exchange(self, worker: WorkerProcess, file: OpenFile, asked: Asked) -> Frame:
         worker.served.add(file.number)
+        limit_s = self._limit_s(asked)
         if file.number not in worker.files:
             opening = {"call": "open", "file": file.number, "kind": file.kind, "password": file.password}
             with file.lent() as fd:
@@ -210,42 +217,22 @@ class FileReaders:
             if "error" in frame.header:
                 return frame
             worker.files[file.number] = None
-            if request is None:
+            if not asked.request:
                 return frame
         worker.files[file.number] = worker.files.pop(file.number)  # the last used stands last
         worker.calls += 1
-        return worker.call(
-            {**(request or {}), "file": file.number}, limit_s=limit_s, most_payload_bytes=most_payload_bytes
-        )
+        request = {**asked.request, "file": file.number}
+        with asked.lent() as fds:
+            return worker.call(request, limit_s=limit_s, fds=fds, most_payload_bytes=asked.most_payload_bytes)
 
-    def _limit_s(self, until: float | None) -> float:
-        if until is None:
-            return self.limits.page_s
-        return min(self.limits.page_s, max(until - self._clock(), 0.001))
+    def _limit_s(self, asked: Asked) -> float:
+        limit_s = float(asked.request.get("limit_s", self.limits.page_s))
+        return limit_s if asked.until is None else min(limit_s, max(asked.until - self._clock(), 0.001))
 
     def _check_wanted(self, file: OpenFile) -> None:
         self._pool.check_open()
         if file.is_cancelled:
             raise CallerGone("reading the file was cancelled")
-
-    def _failure(self, fault: Exception, request: Mapping[str, Any] | None, until: float | None) -> FinanciaError:
-        """What the caller is told of a worker that was lost."""
-        where = _where(request)
-        if isinstance(fault, WorkerAbsent):
-            return Unavailable(f"the process that reads files did not start ({fault}); see its stderr")
-        if isinstance(fault, BadFrame):
-            return InferenceFailed(f"{where}: its reader gave an answer that is none ({fault})")
-        if not isinstance(fault, WorkerLate):
-            return UnreadableFile(
-                f"{where}: the process that read it ended ({fault}); it is damaged in a way that readers do not "
-                f"survive, or needs more than {self.limits.worker_bytes} bytes of memory (LIMIT_READER_BYTES)",
-                page=_place(request)["page"],
-            )
-        waited_s, limit_s = round(fault.waited_s, 1), self.limits.page_s
-        if until is not None and self._clock() >= until:
-            return DeadlineExceeded(waited_s)
-        advice = "Send the page as an image, or split the file."
-        return TooLarge(f"{where}: seconds of reading", waited_s, limit_s, "LIMIT_PAGE_S", advice=advice, param="file")
 
 
 def _believed(frame: Frame, read: Callable[[Frame], Answer]) -> Answer:
@@ -256,12 +243,8 @@ def _believed(frame: Frame, read: Callable[[Frame], Answer]) -> Answer:
         raise BadFrame(repr(error)) from error
 
 
-def _where(request: Mapping[str, Any] | None) -> str:
-    return f"page {request['page']}" if request else "file"
-
-
-def _place(request: Mapping[str, Any] | None) -> dict[str, int | None]:
-    return {"page": int(request["page"]) if request else None}
+def _payload(frame: Frame) -> bytes:
+    return bytes(frame.payload)
 
 
 def _check_page(file: OpenFile, number: int) -> None:

@@ -53,6 +53,21 @@ class StoredFile:
             raise
         return stored
 
+    def shared(self) -> StoredFile:
+        """Another holder of the same bytes, to be closed by itself; neither is written to any more.
+
+        Raises: ValueError after `close`.
+        """
+        twin = object.__new__(StoredFile)
+        twin.size_bytes, twin._limits, twin._hash = self.size_bytes, self._limits, self._hash.copy()
+        twin._fd, twin._lock = self.lend(), threading.Lock()
+        twin._close = weakref.finalize(twin, os.close, twin._fd)
+        return twin
+
+    def content(self) -> bytes:
+        """All of the bytes, in memory of their own."""
+        return os.pread(self._fd, self.size_bytes, 0)
+
     def write(self, chunk: bytes | bytearray | memoryview) -> None:
         """Add bytes at the end."""
         rest = memoryview(chunk).cast("B")

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from backend.documents.files import frames
+from backend.documents.files import frames, products
 from backend.documents.files.image_file import ImageDocument
 from backend.documents.files.kinds import Kind
 from backend.documents.files.limits import FileLimits
@@ -31,6 +32,7 @@ from backend.documents.files.pdf_file import PdfFile
 from backend.errors import BadInput, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 
 _GRACE_S = 2.0  # between the service's deadline, which kills, and our own alarm, for the case that it is gone
+_NICENESS = 10  # a page is drawn while others are read; whoever waits for a text goes first
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -43,17 +45,21 @@ class Worker:
     def __init__(self) -> None:
         self._limits = FileLimits()
         self._files: dict[int, PdfFile | ImageDocument] = {}
+        self._sources: dict[int, tuple[mmap.mmap, str | None]] = {}  # each file's bytes and its password
         self._calls: dict[str, Callable[[dict[str, Any], tuple[int, ...]], Answer]] = {
             "limits": self._set_limits,
             "open": self._open,
             "layer": self._layer,
             "draw": self._draw,
+            "picture": self._picture,
+            "searchable": self._searchable,
             "drop": self._drop,
         }
 
     def answer(self, frame: frames.Frame) -> Answer:
         """What a call gives, or what was wrong with the file, as the header's ``error``."""
-        signal.setitimer(signal.ITIMER_REAL, self._limits.page_s + _GRACE_S)  # its default action ends the process
+        limit_s = frame.header.get("limit_s", self._limits.page_s)
+        signal.setitimer(signal.ITIMER_REAL, limit_s + _GRACE_S)  # its default action ends the process
         try:
             header, payload = self._calls[frame.header["call"]](frame.header, frame.fds)
         except Exception as error:  # noqa: BLE001  # the border: foreign parsers raise anything, and the file is at fault
@@ -76,7 +82,7 @@ class Worker:
         kind = Kind(header["kind"])
         file = PdfFile(data, header["password"]) if kind is Kind.PDF else ImageDocument(data, kind, self._limits)
         facts = file.facts()
-        self._files[header["file"]] = file
+        self._files[header["file"]], self._sources[header["file"]] = file, (data, header["password"])
         return facts, b""
 
     def _layer(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
@@ -95,19 +101,31 @@ class Worker:
         return told, payload
 
     def _draw(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        pixels, told = self._drawn(header)
+        told["shape"] = pixels.shape
+        return told, pixels.data.cast("B")
+
+    def _drawn(self, header: dict[str, Any]) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         file, page, turn = self._files[header["file"]], header["page"], header["turn"]
         color, most_pixels = header["color"], header["most_pixels"]
         if isinstance(file, PdfFile):
             pixels, size = file.draw(page, header["dpi"], turn, color=color, most_pixels=most_pixels)
-            told: dict[str, Any] = {"width": size.width, "height": size.height}
-        else:
-            told = file.draw(page, turn, color=color, most_pixels=most_pixels)
-            pixels = told.pop("pixels")
-        told["shape"] = pixels.shape
-        return told, pixels.data.cast("B")
+            return pixels, {"width": size.width, "height": size.height}
+        told = file.draw(page, turn, color=color, most_pixels=most_pixels)
+        return told.pop("pixels"), told
+
+    def _picture(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        pixels, _ = self._drawn(header)
+        return {}, products.png(pixels)
+
+    def _searchable(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
+        data, password = self._sources[header["file"]]
+        words = mmap.mmap(fds[0], 0, access=mmap.ACCESS_READ)
+        return {}, products.searchable(self._files[header["file"]], data, password, words[:], self._limits)
 
     def _drop(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         for number in header["files"]:
+            self._sources.pop(number, None)
             if file := self._files.pop(number, None):
                 file.close()
         return {}, b""
@@ -171,6 +189,8 @@ def _listen(link: socket.socket, calls: queue.SimpleQueue[frames.Frame]) -> None
 
 def main(fd: int) -> None:
     """Answer calls until the socket ends."""
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM):  # both go to whole groups; the service ends us when it has drained
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -121,3 +121,18 @@ def test_where_memory_has_no_descriptors(monkeypatch: pytest.MonkeyPatch):
     assert b"contract" == content(stored)
     assert 0 == os.fstat(fd).st_nlink
     os.close(fd)
+
+
+def test_a_share_lives_by_itself():
+    """Both have the same bytes; closing one leaves the other, and the last one gives them back."""
+    before = open_descriptors()
+    stored = StoredFile.of(b"abc", LIMITS)
+    share = stored.shared()
+    stored.close()
+
+    assert (b"abc", b"abc", 3) == (content(share), share.content(), share.size_bytes)
+    assert hashlib.sha256(b"abc").hexdigest() == share.sha256
+    share.close()
+    assert before == open_descriptors()
+    with pytest.raises(ValueError, match="closed"):
+        stored.shared()

@@ -1,0 +1,102 @@
+"""Server-sent events: an answer that goes on for as long as something happens and somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from backend.errors import FinanciaError
+from backend.telemetry import log_event
+
+MEDIA_TYPE = "text/event-stream"
+HEARTBEAT_S = 15.0  # proxies close what is silent, most after 60 s
+_RETRY = b"retry: 2000\n\n"  # milliseconds before a browser connects again
+_HEARTBEAT = b": still here\n\n"
+_log = logging.getLogger(__name__)
+
+
+class ServerEvent(NamedTuple):
+    """One event; ``data`` is one line."""
+
+    id: str
+    name: str
+    data: bytes
+
+
+class OpenStreams:
+    """The streams of a process that it must end when it stops: none of them ends in time by itself."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+
+    def end(self) -> None:
+        """End all of them, those to come at once; their clients connect again, elsewhere."""
+        self.ended.set()
+
+
+class EventStream(Response):
+    """Sends events as they come, each at once, and a comment when none came for a while.
+
+    It ends with its events, when the client leaves, when the process stops, and when where the events come from fails:
+    a client connects again, and its Last-Event-ID says where to go on.
+    """
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self, events: AsyncGenerator[ServerEvent, None], streams: OpenStreams, *, heartbeat_s: float = HEARTBEAT_S
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events, self._streams, self._heartbeat_s = events, streams, heartbeat_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Serve one client."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+        ends = {asyncio.create_task(_left(receive)), asyncio.create_task(_ended(self._streams))}
+        coming = asyncio.create_task(self._next())
+        try:
+            while True:
+                await asyncio.wait({coming, *ends}, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
+                if any(end.done() for end in ends):
+                    break
+                if not coming.done():
+                    await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
+                    continue
+                event = coming.result()
+                if event is None:
+                    break
+                await send({"type": "http.response.body", "body": _written(event), "more_body": True})
+                coming = asyncio.create_task(self._next())
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            for task in (coming, *ends):
+                task.cancel()
+            await asyncio.gather(coming, *ends, return_exceptions=True)
+            await self._events.aclose()
+
+    async def _next(self) -> ServerEvent | None:
+        try:
+            return await anext(self._events, None)
+        except FinanciaError as error:
+            log_event(_log, logging.INFO, "event stream ended early", error=str(error))
+            return None
+
+
+def _written(event: ServerEvent) -> bytes:
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event.id.encode(), event.name.encode(), event.data)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass  # what is left of the request's body
+
+
+async def _ended(streams: OpenStreams) -> None:
+    await streams.ended.wait()

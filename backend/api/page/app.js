@@ -1,0 +1,269 @@
+// The page: a document comes in, becomes a job of the service, and what it says is shown as it is read.
+
+import { GivenUp, Lost, Problem, call, keysFrom, persist, problemFrom, upload } from "./connection.js";
+import { find } from "./dom.js";
+import { showDownloads, waitForDownloads } from "./downloads.js";
+import { goBack, showEntities, waitForEntities } from "./entities.js";
+import { follow } from "./events.js";
+import { choose, formOf, receive } from "./intake.js";
+import { bindStatic, language, preferred, quote, say, speak } from "./language.js";
+import { announce, announceProgress, clear, showFailedPages, showNotice, showProblem, showWait } from "./notices.js";
+import { showOverview, waitForOverview } from "./overview.js";
+import { markEntities, putPage, redrawPages, reset, startPages } from "./pages.js";
+import { putText, resetText, setWholeText } from "./reading.js";
+import { askSecret } from "./secret.js";
+import { select, startTabs } from "./tabs.js";
+
+const LIVE = ["queued", "running"];
+const LARGE_BYTES = 64 * 1024; // smaller ones are sent before an answer can come
+const LOCKED = ["password_required", "wrong_password"];
+
+// What is shown now. A new document gets a new one; what still runs for the old is stopped by its control.
+let now = { file: null, job: null, control: new AbortController() };
+
+const path = (job, rest = "") => `jobs/${encodeURIComponent(job.id)}${rest}`;
+const waits = () => ({
+  signal: now.control.signal,
+  onWait: showWait,
+  onBack: () => {
+    clear("wait");
+    announce("back");
+  },
+});
+
+function show(sections) {
+  for (const [id, shown] of Object.entries(sections)) find(id).hidden = !shown;
+}
+
+function begin(file, name) {
+  now.control.abort();
+  now = { file, job: null, control: new AbortController() };
+  clear();
+  show({ intake: false, wishes: false, work: true });
+  find("result").hidden = true;
+  quote(find("file-name"), name);
+  document.title = `${name} · FinancIA`;
+  if (file) say(find("file-facts"), "facts_waiting", { bytes: file.size });
+  buttons([]);
+  return now;
+}
+
+/** Read a file from the start, with a password if one is known. */
+async function read(file, leftOut = 0) {
+  const mine = begin(file, file.name || "clipboard.png");
+  if (leftOut) showNotice("left-out", "one_file", { name: file.name });
+  find("file-name").focus();
+  await guarded(mine, () => send(mine, null));
+}
+
+async function send(mine, password) {
+  const form = formOf(mine.file, password);
+  const onSent = (part) => showProgress("uploading", { part }, part);
+  onSent(0);
+  buttons(["cancel"]);
+  // A refusal in the middle of a long upload reaches browsers as a broken line, so the key is proved first.
+  if (mine.file.size > LARGE_BYTES) await persist(() => call("models", { signal: mine.control.signal }), waits());
+  const attempt = () => upload("jobs", form, { onSent, signal: mine.control.signal });
+  const job = await persist(attempt, waits());
+  await watch(mine, job);
+}
+
+/** Go on with a job that the service has: one just sent, or the one in the address after a reload. */
+async function watch(mine, job) {
+  mine.job = job;
+  history.replaceState(null, "", `#job=${encodeURIComponent(job.id)}`);
+  quote(find("file-name"), job.file?.name ?? find("file-name").textContent);
+  prepare(job);
+  buttons(LIVE.includes(job.status) ? ["cancel"] : []);
+  tell(job.progress);
+  const onEvent = (name, data) => {
+    if (name === "progress") tell(data);
+    else if (name === "page") showPage(data);
+  };
+  await follow(path(job, "/events"), { ...waits(), onEvent });
+  showProgress("collecting", {});
+  const get = async () => (await call(path(job), { signal: mine.control.signal })).json();
+  end(mine, await persist(get, waits()));
+}
+
+function prepare(job) {
+  reset(job.id, goBack);
+  resetText();
+  waitForOverview();
+  waitForEntities();
+  waitForDownloads();
+  select("overview");
+}
+
+function showPage(page) {
+  find("result").hidden = false;
+  putPage(page);
+  putText(page.number, page.text ?? "");
+}
+
+function tell(progress) {
+  const { stage, pages_done: done, pages_total: total } = progress ?? { stage: "queued" };
+  if (stage === "reading") showProgress(total ? "reading" : "reading_unknown", { done, total }, total ? done / total : null);
+  else if (stage !== "done") showProgress(stage, {});
+}
+
+function end(mine, job) {
+  mine.job = job;
+  find("progress-box").hidden = true;
+  if (job.result) showResult(job);
+  buttons(["forget", ...(mine.file && job.status !== "succeeded" ? ["again"] : [])]);
+  if (job.status === "failed") throw problemFrom(job.error);
+  if (job.status === "cancelled") {
+    showNotice("ended", job.result?.pages?.length ? "cancelled_partly" : "cancelled");
+    announce("cancelled");
+  }
+}
+
+function showResult(job) {
+  const result = job.result;
+  const failed = result.failed_pages ?? [];
+  find("result").hidden = !result.pages?.length;
+  for (const page of result.pages ?? []) showPage(page);
+  if (typeof result.text === "string") setWholeText(result.text);
+  say(find("file-facts"), "facts", { kind: result.kind.toUpperCase(), pages: result.page_count });
+  showFailedPages(failed);
+  showOverview(result);
+  showEntities(result.entities, result.coverage ?? 1);
+  markEntities(result.entities ?? []);
+  showDownloads(job.id, job.file?.name ?? "document");
+  if (job.status !== "succeeded") return;
+  const pages = result.pages.length;
+  announce(failed.length ? "done_partly" : "done", { pages, failed: failed.length });
+}
+
+function showProgress(key, values, part = null) {
+  find("progress-box").hidden = false;
+  if (part === null) find("progress").removeAttribute("value");
+  else find("progress").value = part;
+  say(find("progress-text"), key, values);
+  announceProgress(key, values);
+}
+
+function buttons(shown) {
+  for (const id of ["cancel", "again", "forget"]) find(id).hidden = !shown.includes(id);
+}
+
+/** Run `act` for the document `mine`; whatever goes wrong is told, unless another document took its place. */
+async function guarded(mine, act) {
+  try {
+    await act();
+  } catch (error) {
+    if (mine !== now) return;
+    clear("wait");
+    find("progress-box").hidden = true;
+    if (LOCKED.includes(error.code)) await unlock(mine, error);
+    else if (error instanceof GivenUp) settle(mine);
+    else if (error instanceof Problem || error instanceof Lost) fail(mine, error);
+    else {
+      fail(mine, new Problem({ detail: String(error) }));
+      throw error;
+    }
+  }
+}
+
+async function unlock(mine, error) {
+  if (!mine.file) {
+    fail(mine, error);
+    showNotice("choose", "choose_again");
+    return;
+  }
+  const password = await askSecret("password", error.code === "wrong_password");
+  if (mine !== now) return;
+  if (password === null) fail(mine, error);
+  else await guarded(mine, () => send(mine, password));
+}
+
+function fail(mine, error) {
+  showProblem(error);
+  if (mine.file && find("result").hidden) show({ wishes: true }); // for "try again" with other options
+  if (error.code === "invalid_field") find("wishes").querySelector("details").open = true;
+  settle(mine);
+}
+
+function settle(mine) {
+  find("progress-box").hidden = true;
+  buttons([...(mine.file ? ["again"] : []), ...(mine.job && !LIVE.includes(mine.job.status) ? ["forget"] : [])]);
+}
+
+async function cancel() {
+  const mine = now;
+  find("cancel").hidden = true;
+  if (!mine.job) { // still on its way
+    mine.control.abort();
+    showNotice("ended", "cancelled");
+    return;
+  }
+  await guarded(mine, () => persist(() => call(path(mine.job), { method: "DELETE" }), waits()));
+}
+
+async function forget() {
+  const mine = now;
+  await guarded(mine, async () => {
+    await persist(() => call(path(mine.job), { method: "DELETE" }), waits());
+    startAnew();
+    announce("forgotten");
+  });
+}
+
+function startAnew() {
+  now.control.abort();
+  now = { file: null, job: null, control: new AbortController() };
+  history.replaceState(null, "", location.pathname);
+  document.title = "FinancIA";
+  clear();
+  reset("", goBack);
+  show({ intake: true, wishes: true, work: false });
+  find("choose").focus();
+}
+
+/** After a reload the address still names the job: nothing is lost. */
+async function resume() {
+  const id = /^#job=([\w.%-]{1,200})$/.exec(location.hash)?.[1];
+  if (!id) {
+    show({ intake: true, wishes: true });
+    return;
+  }
+  const mine = begin(null, "…");
+  await guarded(mine, async () => {
+    const job = { id: decodeURIComponent(id) };
+    const get = async () => (await call(path(job, "?result=false"), { signal: mine.control.signal })).json();
+    await watch(mine, await persist(get, waits()));
+  });
+}
+
+function startLanguages() {
+  const press = () => {
+    for (const button of document.querySelectorAll("[data-language]")) {
+      button.setAttribute("aria-pressed", String(button.dataset.language === language()));
+    }
+  };
+  for (const button of document.querySelectorAll("[data-language]")) {
+    button.addEventListener("click", () => {
+      speak(button.dataset.language, { keep: true });
+      redrawPages();
+      press();
+    });
+  }
+  speak(preferred());
+  press();
+}
+
+bindStatic();
+startLanguages();
+startTabs();
+startPages();
+keysFrom((wrong) => askSecret("key", wrong));
+receive(read);
+find("cancel").addEventListener("click", cancel);
+find("again").addEventListener("click", () => read(now.file));
+find("forget").addEventListener("click", forget);
+find("new").addEventListener("click", () => {
+  startAnew();
+  choose();
+});
+resume();

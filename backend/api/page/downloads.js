@@ -1,0 +1,47 @@
+// The document in every format that the service writes; of a job that ended early, the pages that it had read.
+
+import { GivenUp, call } from "./connection.js";
+import { find, icon, make } from "./dom.js";
+import { say } from "./language.js";
+import { announce, clear, showNotice, showProblem } from "./notices.js";
+
+const FORMATS = [
+  ["pdf", "download_pdf", "about_pdf", ".searchable.pdf"],
+  ["text", "download_text", "about_text", ".txt"],
+  ["markdown", "download_markdown", "about_markdown", ".md"],
+  ["json", "download_json", "about_json", ".json"],
+  ["hocr", "download_hocr", "about_hocr", ".hocr"],
+  ["alto", "download_alto", "about_alto", ".alto.xml"],
+];
+
+export function waitForDownloads() {
+  find("panel-downloads").replaceChildren(say(make("p", { class: "quiet" }), "wait_downloads"));
+}
+
+export function showDownloads(jobId, fileName) {
+  const items = FORMATS.map(([format, key, about, ending]) => {
+    const get = () => download(jobId, format, base(fileName) + ending);
+    const button = make("button", { type: "button", class: "download", onclick: get }, icon("download"));
+    button.append(make("span", {}, say(make("strong"), key), say(make("span", { class: "quiet" }), about)));
+    return make("li", {}, button);
+  });
+  find("panel-downloads").replaceChildren(make("ul", { class: "downloads" }, ...items));
+}
+
+async function download(jobId, format, name) {
+  try {
+    const response = await call(`jobs/${encodeURIComponent(jobId)}/result?format=${format}`);
+    const url = URL.createObjectURL(await response.blob());
+    make("a", { href: url, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click
+    announce("download_done", { name });
+    clear("download");
+  } catch (error) {
+    if (error instanceof GivenUp) return;
+    if (error.code) showProblem(error);
+    else showNotice("download", "download_failed", { name });
+  }
+}
+
+/** A name without its ending and without what file systems refuse. */
+const base = (name) => name.replace(/\.[^.]*$/, "").replace(/[\\/:*?"<>|\u0000-\u001f]/g, "_").slice(0, 120) || "document";

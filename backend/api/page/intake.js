@@ -1,0 +1,64 @@
+// Where a document comes in: dropped anywhere, chosen, or pasted; and the wishes that go with it.
+
+import { find } from "./dom.js";
+
+/** Call `take(file, leftOut)` for every document that comes in. */
+export function receive(take) {
+  const input = find("file");
+  find("choose").addEventListener("click", () => input.click());
+  find("options").addEventListener("submit", (event) => event.preventDefault());
+  input.addEventListener("change", () => {
+    accept(input.files, take);
+    input.value = ""; // the same file may be chosen again
+  });
+  addEventListener("paste", (event) => {
+    if (event.clipboardData?.files.length) {
+      event.preventDefault();
+      accept(event.clipboardData.files, take);
+    }
+  });
+  receiveDrops(take);
+}
+
+export const choose = () => find("file").click();
+
+function receiveDrops(take) {
+  let depth = 0; // dragenter and dragleave come for every element on the way
+  const show = (dragging) => {
+    find("dragging").hidden = !dragging;
+    find("drop").classList.toggle("over", dragging);
+  };
+  const carriesFile = (event) => event.dataTransfer?.types.includes("Files");
+  addEventListener("dragenter", (event) => {
+    if (carriesFile(event)) show(++depth > 0);
+  });
+  addEventListener("dragleave", (event) => {
+    if (carriesFile(event)) show(--depth > 0);
+  });
+  addEventListener("dragover", (event) => carriesFile(event) && event.preventDefault());
+  addEventListener("drop", (event) => {
+    depth = 0;
+    show(false);
+    if (!carriesFile(event)) return;
+    event.preventDefault();
+    accept(event.dataTransfer.files, take);
+  });
+}
+
+function accept(files, take) {
+  if (files.length) take(files[0], files.length - 1);
+}
+
+/** The form of a request: the wishes that are not the defaults, then the file. */
+export function formOf(file, password) {
+  const form = new FormData();
+  const features = [...find("features").querySelectorAll("input:checked")].map((box) => box.value);
+  if (features.length) form.set("features", features.join());
+  for (const name of ["pages", "language", "source", "engine"]) {
+    const value = find("options").elements[name].value.replaceAll(" ", "");
+    if (value) form.set(name, value);
+  }
+  if (password) form.set("password", password);
+  form.set("file", file, file.name || "clipboard.png");
+  return form;
+}

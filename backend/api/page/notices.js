@@ -1,0 +1,76 @@
+// What the page tells: errors in words, waits, and the status that screen readers hear.
+
+import { find, icon, make } from "./dom.js";
+import { quote, say, t } from "./language.js";
+import { STRINGS } from "./strings.js";
+
+const QUIET_S = 3; // progress is not read aloud more often than this
+let spoken = 0;
+let later = null;
+
+/** Tell screen readers `key` at once. */
+export function announce(key, values = {}) {
+  clearTimeout(later);
+  spoken = performance.now();
+  find("status").textContent = t(key, values);
+}
+
+/** Tell screen readers of progress, at most every few seconds, the newest always in the end. */
+export function announceProgress(key, values = {}) {
+  clearTimeout(later);
+  const wait = Math.max(0, spoken + QUIET_S * 1000 - performance.now());
+  later = setTimeout(() => announce(key, values), wait);
+}
+
+/** Take all notices away, or those of one `kind`. */
+export function clear(kind = null) {
+  const selector = kind ? `[data-kind="${kind}"]` : "[data-kind]";
+  for (const one of find("notices").querySelectorAll(selector)) one.remove();
+}
+
+/** An error in words, with what to do and what the service itself said. */
+export function showProblem(problem, { title = "error_title" } = {}) {
+  clear("wait");
+  const key = `error_${problem.code}`;
+  const known = key in STRINGS.en ? key : "error_other";
+  const said = say(make("p", { class: "quiet" }), "what_it_said", { detail: problem.detail });
+  put(
+    "problem",
+    { role: "alert", class: "notice bad" },
+    say(make("h2"), title),
+    say(make("p"), known),
+    problem.detail ? said : null,
+    problem.requestId ? say(make("p", { class: "quiet" }), "request_id", { id: problem.requestId }) : null,
+  );
+}
+
+/** One sentence that stays until it is cleared. */
+export function showNotice(kind, key, values = {}) {
+  clear(kind);
+  put(kind, { class: "notice" }, say(make("p"), key, values));
+}
+
+/** A wait for the network or a busy service, with a button that ends it. */
+export function showWait(wait_s, error, now) {
+  clear("wait");
+  const key = error.status ? "busy" : "lost";
+  const button = say(make("button", { type: "button", onclick: now }), "retry_now");
+  put("wait", { class: "notice" }, say(make("p"), key, { wait: wait_s }), button);
+  announce(key, { wait: wait_s });
+}
+
+/** The pages that could not be read, each with its reason. */
+export function showFailedPages(failed) {
+  clear("pages");
+  if (!failed.length) return;
+  const items = failed.map(({ number, error }) =>
+    make("li", {}, say(make("strong"), "page", { page: number }), ": ", quote(make("span"), error?.message ?? "")),
+  );
+  const heading = say(make("h2"), "pages_failed", { n: failed.length });
+  put("pages", { class: "notice bad" }, heading, make("ul", {}, ...items));
+}
+
+function put(kind, properties, ...children) {
+  const text = make("div", { class: "notice-text" }, ...children);
+  find("notices").append(make("div", { ...properties, "data-kind": kind }, icon("warning"), text));
+}

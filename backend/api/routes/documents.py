@@ -1,0 +1,176 @@
+"""``POST /v1/ocr`` and ``POST /v1/documents``: one file in, its pages out, and all that they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.answers import JsonBytes
+from backend.api.asking import ask
+from backend.api.body import validated
+from backend.api.deps import exchange_of, services_of
+from backend.api.document_answers import document_bytes
+from backend.api.routes.classify import CLASSES_EXAMPLE
+from backend.api.routes.entities import ENTITY_EXAMPLES
+from backend.api.routes.plain import upload_route
+from backend.api.schemas.checks import check_labels
+from backend.api.schemas.documents import DocumentRequest, ReadRequest
+from backend.api.upload import Upload, uploaded
+from backend.documents.files.stored import StoredFile
+from backend.documents.formats import FORMATS, Format, negotiate
+from backend.services.documents.records import DocumentAnswer, DocumentOptions
+from backend.services.inference import Urgency
+
+Made = TypeVar("Made")
+_INLINE_WORDS = 500  # a page: about a millisecond's work
+
+
+async def read_pages(request: Request) -> Response:
+    """The text and words of a file's pages, each with its box, its confidence and how it was read.
+
+    A PDF's own text is used where it is sound, page by page; the rest is recognised. `why` tells.
+    """
+    async with uploaded(request) as upload:
+        asked = validated(ReadRequest, upload.fields)
+        form = negotiate(_accept(request), asked.format)
+        answer = await _process(request, upload, asked.options())
+        return await _written(request, upload, answer, form, partial(document_bytes, answer))
+
+
+async def create_document(request: Request) -> Response:
+    """Everything there is to know of a file: pages, words, class, entities on paper, key sentences, vectors.
+
+    `features` picks among them. `start` and `end` count Unicode code points of `text`; boxes are in the units of their
+    page (points of a PDF, pixels of an image) as it stands upright. A page that cannot be read is listed in
+    `failed_pages` and costs the others nothing. For long files see `POST /v1/jobs`.
+    """
+    services = services_of(request)
+    async with uploaded(request) as upload:
+        asked = validated(DocumentRequest, upload.fields)
+        check_labels(asked.labels, services.limits)
+        form = negotiate(_accept(request), asked.format)
+        options = asked.options() if form.name == "json" else ReadRequest.options(asked)
+        answer = await _process(request, upload, options)
+        return await _written(request, upload, answer, form, partial(document_bytes, answer, asked.encoding_format))
+
+
+async def _process(request: Request, upload: Upload, options: DocumentOptions) -> DocumentAnswer:
+    process = services_of(request).documents.process
+
+    async def work(*, deadline_s: float) -> DocumentAnswer:
+        return await process(upload.stored, options, Urgency(deadline_s=deadline_s))
+
+    answer = await ask(request, work)
+    read = answer.read
+    exchange_of(request).stages = (("open", read.open_s), ("read", read.read_s), ("understand", answer.understand_s))
+    return answer
+
+
+async def _written(
+    request: Request, upload: Upload, answer: DocumentAnswer, form: Format, as_json: Callable[[], bytes]
+) -> Response:
+    """The answer in the form that was asked for."""
+    document = answer.document
+    words = sum(len(page.words) for page in document.pages)
+    if form.name == "json":
+        return JsonBytes(await _off_loop(as_json, words))
+    headers = {"Content-Disposition": f'inline; filename="document.{form.extension}"'}
+    if answer.failed:
+        headers["X-Failed-Pages"] = ",".join(str(one.number) for one in answer.failed)
+    if form.parts is None:
+        body = await _searchable(request, upload.stored, answer)
+    else:
+        parts = form.parts
+        body = await _off_loop(lambda: b"".join(parts(document)), words)
+    return Response(body, media_type=form.content_type, headers=headers)
+
+
+async def _searchable(request: Request, stored: StoredFile, answer: DocumentAnswer) -> bytes:
+    reader, password = services_of(request).documents.reader, answer.options.password
+
+    async def work(*, deadline_s: float) -> bytes:
+        return await reader.searchable_pdf(stored, answer.document, password=password, until=deadline_s)
+
+    return await ask(request, work)
+
+
+async def _off_loop(work: Callable[[], Made], words: int) -> Made:
+    return work() if words <= _INLINE_WORDS else await asyncio.to_thread(work)
+
+
+def _accept(request: Request) -> str | None:
+    accept = exchange_of(request).headers.get(b"accept")
+    return None if accept is None else accept.decode("latin-1")
+
+
+_TEXT = "Factura 2024-017\nTotal 1.284,50 €"
+_WORD = {
+    "text": "Factura", "box": [56.7, 60.2, 98.4, 72.0], "confidence": 0.9612, "start": 0, "end": 7, "line": 0,
+    "block": 0,
+}  # fmt: skip
+_PAGE = {
+    "number": 1,
+    "width": 595.28,
+    "height": 841.89,
+    "units_per_inch": 72.0,
+    "rotation": 0,
+    "source": "ocr",
+    "why": "it has no text of its own; clean print, read by Tesseract",
+    "engine": "tesseract 5.5.4",
+    "confidence": 0.9541,
+    "language": "es",
+    "start": 0,
+    "text": _TEXT,
+    "words": [_WORD],
+}
+_READ_EXAMPLE = {
+    "object": "document",
+    "kind": "pdf",
+    "page_count": 1,
+    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "metadata": {"producer": "Scanner"},
+    "pages": [_PAGE],
+    "failed_pages": [],
+    "text": _TEXT,
+    "model": None,
+    "device": "cpu",
+    "timings": {"open_s": 0.012, "read_s": 0.61, "ocr_s": 0.55, "understand_s": 0.0, "total_s": 0.622},
+    "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 0, "total_tokens": 0},
+}
+DOCUMENT_EXAMPLE = {
+    **_READ_EXAMPLE,
+    "language": {"code": "es", "score": 0.9998},
+    "classes": CLASSES_EXAMPLE,
+    "entities": [{**ENTITY_EXAMPLES[0], "places": [{"page": 1, "box": [56.7, 80.0, 120.3, 92.1]}]}],
+    "coverage": 1.0,
+    "key_phrases": [{"text": "Factura 2024-017", "score": 0.81, "places": [{"start": 0, "end": 16}]}],
+    "key_sentences": [{"text": "Total 1.284,50 €", "start": 17, "end": 33, "score": 1.0, "places": []}],
+    "vector": [0.0123, -0.0456, 0.0789],
+    "chunks": [{"index": 0, "start": 0, "end": 33, "pages": [1], "tokens": 17, "vector": [0.0123, -0.0456]}],
+    "model": "sentence-transformers/all-MiniLM-L6-v2",
+    "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 17, "total_tokens": 17},
+}
+
+
+def answers_of(example: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What OpenAPI says of an answer in any format; ``example`` is the JSON one."""
+    shown = {"schema": {"$ref": "#/components/schemas/DocumentAnswer"}, "example": example}
+    plain = {one.media_type: {"schema": {"type": "string"}} for one in FORMATS if one.name != "json"}
+    return {"application/json": shown, **plain}
+
+
+ROUTES = (
+    upload_route(
+        "/v1/documents",
+        create_document,
+        tag="documents",
+        request=DocumentRequest,
+        answers=answers_of(DOCUMENT_EXAMPLE),
+    ),
+    upload_route("/v1/ocr", read_pages, tag="documents", request=ReadRequest, answers=answers_of(_READ_EXAMPLE)),
+)

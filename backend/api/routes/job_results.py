@@ -1,0 +1,135 @@
+"""What came of a job: its document alone in any format, and pictures of its pages."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.answers import JsonBytes
+from backend.api.asking import ask
+from backend.api.deps import exchange_of, services_of
+from backend.api.job_answers import job_of
+from backend.api.routes.documents import DOCUMENT_EXAMPLE
+from backend.api.routes.jobs import ID_PARAMETER
+from backend.api.routes.plain import get
+from backend.api.schemas.document_answers import DocumentAnswer
+from backend.documents.formats import Format, negotiate
+from backend.documents.pages import Document
+from backend.errors import InvalidField, NotFound
+from backend.jobs.records import Job
+
+_DPI = (10.0, 110.0, 300.0)  # least, usual, most
+
+
+async def retrieve_result(request: Request) -> Response:
+    """The document of a job, in the format that `format`, the job's own `format` or `Accept` picks.
+
+    A job that failed or was cancelled gives the pages it had read (`X-Partial: true`).
+    """
+    job = await job_of(request)
+    form = _format(request, job)
+    headers = {} if job.status == "succeeded" else {"X-Partial": "true"}
+    if form.name == "json":
+        result = await services_of(request).jobs.result(job)
+        if result is None:
+            raise _no_result(job)
+        return JsonBytes(result, headers=headers)
+    document = await services_of(request).jobs.document(job)
+    headers["Content-Disposition"] = f'inline; filename="document.{form.extension}"'
+    return Response(await _written(request, job, document, form), media_type=form.content_type, headers=headers)
+
+
+async def retrieve_page(request: Request) -> Response:
+    """A page as a PNG, turned to stand upright as it was read: boxes of its words fit it."""
+    job = await job_of(request)
+    number, dpi = _whole(request.path_params["number"]), _dpi(request.query_params.get("dpi"))
+
+    async def work(*, deadline_s: float) -> bytes:
+        del deadline_s  # the picture has its own, LIMIT_PAGE_S
+        return await services_of(request).jobs.picture(job, number, dpi)
+
+    return Response(await ask(request, work), media_type="image/png")
+
+
+async def _written(request: Request, job: Job, document: Document, form: Format) -> bytes:
+    if form.parts is not None:
+        parts = form.parts
+        return await asyncio.to_thread(lambda: b"".join(parts(document)))
+    services = services_of(request)
+    stored = await services.jobs.file(job)
+
+    async def work(*, deadline_s: float) -> bytes:
+        password = services.jobs.password(job)
+        return await services.documents.reader.searchable_pdf(stored, document, password=password, until=deadline_s)
+
+    try:
+        return await ask(request, work)
+    finally:
+        stored.close()
+
+
+def _format(request: Request, job: Job) -> Format:
+    accept = exchange_of(request).headers.get(b"accept", b"*/*").decode("latin-1")
+    wished = request.query_params.get("format")
+    if not wished and accept.strip() in ("", "*/*"):
+        wished = str(job.options["format"])
+    return negotiate(accept, wished)
+
+
+def _no_result(job: Job) -> NotFound:
+    if job.ended:
+        return NotFound(f"result: job '{job.id}' is {job.status} and no page of it had been read", param="id")
+    return NotFound(
+        f"result: job '{job.id}' is {job.status}; watch GET /v1/jobs/{job.id}/events, or ask again later", param="id"
+    )
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0):
+        raise InvalidField(f"number: must be a page's number from 1, got '{text[:40]}'", param="number")
+    return int(text)
+
+
+def _dpi(text: str | None) -> float:
+    least, usual, most = _DPI
+    if text is None:
+        return usual
+    try:
+        dpi = float(text)
+    except ValueError:
+        dpi = 0.0
+    if not least <= dpi <= most:
+        raise InvalidField(f"dpi: must be a number from {least:g} to {most:g}, got '{text[:40]}'", param="dpi")
+    return dpi
+
+
+_FORMAT = {
+    "name": "format",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "json, text, markdown, hocr, alto or pdf; unset: what Accept asks for.",
+}
+_NUMBER = {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}, "example": 1}
+_DPI_PARAMETER = {"name": "dpi", "in": "query", "schema": {"type": "number", "default": _DPI[1]}}
+ROUTES = (
+    get(
+        "/v1/jobs/{id}/result",
+        retrieve_result,
+        tag="documents",
+        schema=DocumentAnswer,
+        example=DOCUMENT_EXAMPLE,
+        errors=(404, 406, 422, 503),
+        parameters=(ID_PARAMETER, _FORMAT),
+    ),
+    get(
+        "/v1/jobs/{id}/pages/{number}",
+        retrieve_page,
+        tag="documents",
+        example="(the bytes of a PNG)",
+        media_type="image/png",
+        errors=(404, 413, 422, 503, 504),
+        parameters=(ID_PARAMETER, _NUMBER, _DPI_PARAMETER),
+    ),
+)

@@ -1,0 +1,210 @@
+"""``/v1/jobs``: the work of ``/v1/documents`` in the background. With Redis any replica answers for any job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+
+from backend.api.answers import json_answer
+from backend.api.asking import ask
+from backend.api.body import validated
+from backend.api.deps import exchange_of, services_of
+from backend.api.events import MEDIA_TYPE, EventStream, ServerEvent
+from backend.api.job_answers import job_fields, job_of, owner_of, with_result
+from backend.api.routes.plain import JSON, delete, get, upload_route
+from backend.api.schemas.checks import check_labels
+from backend.api.schemas.jobs import JobAnswer, JobForm
+from backend.api.upload import uploaded
+from backend.documents.formats import negotiate
+from backend.errors import InvalidField
+from backend.jobs.records import Job, JobEvent
+from backend.services.jobs import JobRequest
+
+_EVENT_ID = re.compile(rb"\d{1,20}(-\d{1,20})?")
+_KEY_CHARS = 255
+
+
+async def create_job(request: Request) -> Response:
+    """Read a file in the background: the answer is a job, which tells how far it is and then has the document.
+
+    The fields are those of `POST /v1/documents`, and `deadline_s`. The same file with the same options is the same job
+    while it lives or was answered (200 and `Idempotent-Replay: true`); so is a request with an `Idempotency-Key` that
+    came before. Jobs are seen with the API key they were sent with.
+    """
+    services = services_of(request)
+    async with uploaded(request) as upload:
+        form = validated(JobForm, upload.fields)
+        check_labels(form.labels, services.limits)
+        wanted = JobRequest(
+            upload.stored,
+            upload.name,
+            form.options(),
+            owner_of(request),
+            encoding_format=form.encoding_format,
+            format=negotiate(None, form.format).name,
+            limit_s=form.deadline_s,
+            key=_idempotency_key(request),
+        )
+
+        async def work(*, deadline_s: float) -> tuple[Job, bool]:
+            del deadline_s  # of the request, not of the job
+            return await services.jobs.submit(wanted)
+
+        job, replayed = await ask(request, work)
+    headers = {"Location": f"/v1/jobs/{job.id}"}
+    if replayed:
+        headers["Idempotent-Replay"] = "true"
+    return json_answer(job_fields(job) | {"result": None}, 200 if replayed else 202, headers)
+
+
+async def retrieve_job(request: Request) -> Response:
+    """A job and, once it has ended, its document; `result=false` leaves the document out."""
+    job = await job_of(request)
+    wanted = request.query_params.get("result", "true").lower()
+    if wanted not in ("true", "false", "1", "0"):
+        raise InvalidField(f"result: must be true or false, got '{wanted[:40]}'", param="result")
+    result = await services_of(request).jobs.result(job) if wanted in ("true", "1") else None
+    return json_answer(with_result(job, result))
+
+
+async def delete_job(request: Request) -> Response:
+    """Cancel a job that is queued or runs, at once: it keeps the pages read so far. Forget one that has ended (204)."""
+    job = await services_of(request).jobs.cancel(request.path_params["id"], owner_of(request))
+    return Response(status_code=204) if job is None else json_answer(job_fields(job) | {"result": None})
+
+
+async def watch_job(request: Request) -> Response:
+    """What happens to a job, as server-sent events, up to its end.
+
+    `progress` comes with the job's progress, `page` with each page as soon as it was read, `end` with the job. After a
+    broken connection `Last-Event-ID` goes on where it broke; 204 says that nothing more will come.
+    """
+    job = await job_of(request)
+    told = services_of(request).jobs.events(job, _last_event_id(request))
+    first = await anext(told, None) if job.ended else None
+    if job.ended and first is None:
+        return Response(status_code=204)
+    return EventStream(_server_events(request, told, first), request.app.state.streams)
+
+
+async def _server_events(
+    request: Request, told: AsyncGenerator[JobEvent, None], first: JobEvent | None
+) -> AsyncGenerator[ServerEvent, None]:
+    async with aclosing(told):
+        if first is not None:
+            yield await _server_event(request, first)
+        async for event in told:
+            yield await _server_event(request, event)
+
+
+async def _server_event(request: Request, event: JobEvent) -> ServerEvent:
+    data = event.data if event.kind != "end" else orjson.dumps(job_fields(await job_of(request)))
+    return ServerEvent(event.id, event.kind, data)
+
+
+def _last_event_id(request: Request) -> str:
+    """Where to go on; an id that is none of ours begins at the beginning."""
+    given = exchange_of(request).headers.get(b"last-event-id", b"")
+    return given.decode("ascii") if _EVENT_ID.fullmatch(given) else ""
+
+
+def _idempotency_key(request: Request) -> str | None:
+    given = exchange_of(request).headers.get(b"idempotency-key")
+    if given is None:
+        return None
+    key = given.decode("latin-1").strip()
+    if not 1 <= len(key) <= _KEY_CHARS:
+        raise InvalidField(
+            f"Idempotency-Key: must have 1 to {_KEY_CHARS} characters, got {len(key)}", param="Idempotency-Key"
+        )
+    return key
+
+
+ID = "7f9c2ba4e88f827d616045507605853e"
+_FILE = {
+    "name": "invoice.pdf",
+    "bytes": 48213,
+    "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+}
+_QUEUED: dict[str, Any] = {
+    "id": ID,
+    "object": "job",
+    "status": "queued",
+    "created_at": 1767225600.0,
+    "started_at": None,
+    "ended_at": None,
+    "expires_at": 1767312000.0,
+    "attempts": 0,
+    "file": _FILE,
+    "progress": {"stage": "queued", "pages_done": 0, "pages_total": None, "failed_pages": 0},
+    "error": None,
+    "result": None,
+}
+_RUNNING = {
+    **_QUEUED,
+    "status": "running",
+    "started_at": 1767225600.4,
+    "attempts": 1,
+    "progress": {"stage": "reading", "pages_done": 3, "pages_total": 12, "failed_pages": 0},
+}
+_CANCELLED = {**_RUNNING, "status": "cancelled", "ended_at": 1767225604.1}
+_EVENTS = (
+    'id: 1767225600400-0\nevent: progress\ndata: {"stage":"reading","pages_done":1,"pages_total":12,"failed_pages":0}'
+    '\n\nid: 1767225600400-1\nevent: page\ndata: {"number":1,"source":"text_layer","words":312,"text":"Factura …"}\n\n'
+)
+ID_PARAMETER = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": ID}
+_RESULT_PARAMETER = {
+    "name": "result",
+    "in": "query",
+    "schema": {"type": "boolean", "default": True},
+    "description": "false leaves the document out.",
+}
+_LAST_EVENT = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "schema": {"type": "string"},
+    "description": "The id of the last event that was seen; browsers send it by themselves.",
+}
+ROUTES = (
+    upload_route(
+        "/v1/jobs",
+        create_job,
+        tag="documents",
+        request=JobForm,
+        answers={JSON: {"schema": {"$ref": "#/components/schemas/JobAnswer"}, "example": _QUEUED}},
+        status=202,
+    ),
+    get(
+        "/v1/jobs/{id}",
+        retrieve_job,
+        tag="documents",
+        schema=JobAnswer,
+        example=_RUNNING,
+        errors=(404, 422, 503),
+        parameters=(ID_PARAMETER, _RESULT_PARAMETER),
+    ),
+    delete(
+        "/v1/jobs/{id}",
+        delete_job,
+        tag="documents",
+        schema=JobAnswer,
+        example=_CANCELLED,
+        errors=(404, 503),
+        parameters=(ID_PARAMETER,),
+    ),
+    get(
+        "/v1/jobs/{id}/events",
+        watch_job,
+        tag="documents",
+        example=_EVENTS,
+        media_type=MEDIA_TYPE,
+        errors=(404, 503),
+        parameters=(ID_PARAMETER, _LAST_EVENT),
+    ),
+)

@@ -1,0 +1,198 @@
+"""Reading an upload: its bytes go into nameless memory as they come, counted and hashed; its fields beside them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.requests import ClientDisconnect, Request
+
+from backend.api.deps import exchange_of, services_of
+from backend.api.watch import while_wanted
+from backend.documents.files.limits import FileLimits, check_bytes
+from backend.documents.files.stored import StoredFile
+from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
+
+_FILE = "file"
+_MOST_FIELD_BYTES = 1_000_000  # of all fields together: a thousand labels
+_MOST_HEADER_BYTES = 16_384  # of one part
+_ENVELOPE_BYTES = 64 * 1024  # what a form may add to its file, beside its fields
+_EXAMPLE = "send it as multipart/form-data in the field 'file' (curl -F file=@invoice.pdf), or alone as the body"
+
+
+@dataclass(slots=True)
+class Upload:
+    """One file and the fields that came with it."""
+
+    stored: StoredFile
+    name: str  # as the client calls it; empty where it does not
+    fields: dict[str, str]
+
+
+@asynccontextmanager
+async def uploaded(request: Request) -> AsyncIterator[Upload]:
+    """The request's upload; its bytes are given back at the end.
+
+    A form's fields go before those of the query.
+
+    Raises: TooLarge at the first byte over LIMIT_FILE_BYTES, or at once where the client tells the length;
+        WrongMediaType, BadInput, InvalidField for what is no upload; CallerGone when the client left before its end,
+        DeadlineExceeded when it took too long.
+    """
+    services = services_of(request)
+    limits: FileLimits = services.file_limits
+    _check_length(request, limits)
+    reader = _reader(request, limits)
+    try:
+        await while_wanted(_feed(request, reader), None, services.limits.request_s)
+        fields = {**request.query_params, **reader.fields}
+        yield Upload(reader.finish(), reader.name, fields)
+    finally:
+        reader.stored.close()
+
+
+@dataclass(slots=True)
+class _Body:
+    """A body that is the file itself."""
+
+    stored: StoredFile
+    name: str = ""
+    fields: dict[str, str] = field(default_factory=dict)
+
+    def write(self, chunk: bytes) -> None:
+        self.stored.write(chunk)
+
+    def finish(self) -> StoredFile:
+        if not self.stored.size_bytes:
+            raise BadInput(f"file: the body is empty; {_EXAMPLE}", param=_FILE)
+        return self.stored
+
+
+class _Form:
+    """A body of multipart/form-data, taken apart as it comes (RFC 7578)."""
+
+    def __init__(self, stored: StoredFile, boundary: bytes) -> None:
+        self.stored, self.name = stored, ""
+        self.fields: dict[str, str] = {}
+        self._header_name, self._header_value = bytearray(), bytearray()
+        self._headers: dict[bytes, bytes] = {}
+        self._value = bytearray()
+        self._field = ""
+        self._is_file = self._has_file = self._ended = False
+        self._left_bytes = _MOST_FIELD_BYTES
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin_part,
+                "on_header_field": self._more_name,
+                "on_header_value": self._more_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._begin_data,
+                "on_part_data": self._more_data,
+                "on_part_end": self._end_part,
+                "on_end": self._end,
+            },
+        )
+
+    def write(self, chunk: bytes) -> None:
+        try:
+            self._parser.write(chunk)
+        except MultipartParseError as error:
+            raise BadInput(f"the body is no multipart/form-data: {error}", param=_FILE) from error
+
+    def finish(self) -> StoredFile:
+        if not self._ended:
+            raise BadInput("the body ends before its last boundary: the upload is not whole", param=_FILE)
+        if not self._has_file:
+            others = ", ".join(sorted(self.fields)[:10]) or "nothing"
+            raise InvalidField(f"file: the form has no field 'file', only {others}; {_EXAMPLE}", param=_FILE)
+        if not self.stored.size_bytes:
+            raise BadInput("file: it is empty (0 bytes)", param=_FILE)
+        return self.stored
+
+    def _begin_part(self) -> None:
+        self._headers.clear()
+
+    def _more_name(self, data: bytes, start: int, end: int) -> None:
+        self._grow(self._header_name, data[start:end])
+
+    def _more_value(self, data: bytes, start: int, end: int) -> None:
+        self._grow(self._header_value, data[start:end])
+
+    def _grow(self, header: bytearray, more: bytes) -> None:
+        header += more
+        if len(header) > _MOST_HEADER_BYTES:
+            raise BadInput(f"a header of the form is over {_MOST_HEADER_BYTES} bytes", param=_FILE)
+
+    def _end_header(self) -> None:
+        self._headers[bytes(self._header_name).lower()] = bytes(self._header_value)
+        self._header_name.clear()
+        self._header_value.clear()
+
+    def _begin_data(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        self._field = options.get(b"name", b"").decode("utf-8", "replace")
+        self._is_file = self._field == _FILE
+        if not self._is_file and b"filename" in options:
+            raise InvalidField(f"{self._field[:40] or 'a part'}: files come in the field 'file'", param=_FILE)
+        if self._is_file and self._has_file:
+            raise InvalidField("file: the form has more than one; send one file a request", param=_FILE)
+        if self._is_file:
+            self._has_file = True
+            self.name = options.get(b"filename", b"").decode("utf-8", "replace")[:255]
+
+    def _more_data(self, data: bytes, start: int, end: int) -> None:
+        if self._is_file:
+            self.stored.write(memoryview(data)[start:end])
+            return
+        self._left_bytes -= end - start
+        if self._left_bytes < 0:
+            raise TooLarge(
+                "bytes of the form's fields", _MOST_FIELD_BYTES - self._left_bytes, _MOST_FIELD_BYTES, "fixed"
+            )
+        self._value += data[start:end]
+
+    def _end_part(self) -> None:
+        if not self._is_file:
+            self.fields[self._field] = self._value.decode("utf-8", "replace")
+        self._value.clear()
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+async def _feed(request: Request, reader: _Body | _Form) -> None:
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise CallerGone("the client left before its upload was whole") from ClientDisconnect()
+        if chunk := message.get("body", b""):
+            reader.write(chunk)
+        if not message.get("more_body", False):
+            return
+
+
+def _reader(request: Request, limits: FileLimits) -> _Body | _Form:
+    headers = exchange_of(request).headers
+    encoding = headers.get(b"content-encoding", b"identity").lower()
+    if encoding != b"identity":
+        raise WrongMediaType(f"Content-Encoding: uploads are read uncompressed, got {encoding.decode('latin-1')[:40]}")
+    media_type, options = parse_options_header(headers.get(b"content-type", b""))
+    if media_type.lower() == b"application/json":
+        raise WrongMediaType(f"Content-Type: this route reads a file, not application/json; {_EXAMPLE}")
+    if media_type.lower() != b"multipart/form-data":
+        return _Body(StoredFile(limits))  # what it is its bytes tell, whatever its type says
+    boundary = options.get(b"boundary", b"")
+    if not boundary:
+        raise BadInput("Content-Type: multipart/form-data came without its boundary", param=_FILE)
+    return _Form(StoredFile(limits), boundary)
+
+
+def _check_length(request: Request, limits: FileLimits) -> None:
+    """Refuse before the first byte what cannot fit."""
+    told = exchange_of(request).headers.get(b"content-length", b"")
+    if told.isdigit() and int(told[:20]) > limits.file_bytes + _MOST_FIELD_BYTES + _ENVELOPE_BYTES:
+        check_bytes(int(told[:20]), limits)

@@ -1,0 +1,90 @@
+"""What may become of a job, and which job a request means. Pure: no clock, no store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from backend.errors import InvalidField, Overloaded
+from backend.jobs.records import ENDED, Failure, Job, Progress, Status
+
+_AGAIN_S = 30.0  # a guess: what a job takes nobody knows before it ran
+Change = Literal["start", "requeue", "succeed", "fail", "cancel"]
+
+# A job that runs may be started again: its process has gone, and another takes it over.
+_NEXT: Mapping[tuple[Status, Change], Status] = {
+    ("queued", "start"): "running",
+    ("queued", "fail"): "failed",
+    ("queued", "cancel"): "cancelled",
+    ("running", "start"): "running",
+    ("running", "requeue"): "queued",
+    ("running", "succeed"): "succeeded",
+    ("running", "fail"): "failed",
+    ("running", "cancel"): "cancelled",
+}
+
+
+def move(job: Job, change: Change, now_s: float, failure: Failure | None = None) -> Job | None:
+    """The job after a change; None where it cannot change so. The only place that knows which way jobs go.
+
+    Args:
+        now_s: Unix seconds.
+        failure: why; with "fail" alone.
+    """
+    status = _NEXT.get((job.status, change))
+    if status is None:
+        return None
+    ended = status in ENDED
+    running_s = job.limit_s if status == "running" else 0.0
+    return replace(
+        job,
+        status=status,
+        started_s=now_s if job.started_s is None and status == "running" else job.started_s,
+        ended_s=now_s if ended else None,
+        expires_s=now_s + running_s + job.ttl_s,
+        attempts=job.attempts + {"start": 1, "requeue": -1}.get(change, 0),  # an orderly stop is no failed attempt
+        version=job.version + 1,
+        failure=failure,
+        progress=_progress(job.progress, status),
+    )
+
+
+def _progress(progress: Progress, status: Status) -> Progress:
+    if status == "succeeded":
+        return replace(progress, stage="done")
+    if status == "queued":
+        return replace(progress, stage="queued")
+    return progress
+
+
+def same_job(keyed: Job | None, alike: Job | None, same: str) -> Job | None:
+    """The job that a request means which is already there; None: a new one.
+
+    A job that failed or was cancelled is tried again by the next equal request, unless that carries its key.
+
+    Args:
+        keyed: the job of the request's Idempotency-Key.
+        alike: the last job of the same owner, content and options.
+        same: the digest of those three.
+
+    Raises: InvalidField when the key belongs to another request.
+    """
+    if keyed is not None:
+        if keyed.same != same:
+            raise InvalidField(
+                "Idempotency-Key: it came before with another file or other options; send a new key with a new request",
+                param="Idempotency-Key",
+            )
+        return keyed
+    if alike is not None and alike.status not in ("failed", "cancelled"):
+        return alike
+    return None
+
+
+def too_many(what: str, value: int, limit: int, setting: str) -> Overloaded:
+    """The refusal of a job for which there is no room."""
+    message = (
+        f"{value} {what} are over the limit of {limit} ({setting}); try again when some have ended, or delete some"
+    )
+    return Overloaded(value, limit, _AGAIN_S, message)

@@ -1,0 +1,115 @@
+"""Documents that answer without reading anything, so that only HTTP is tested."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from backend.documents.entities import PATTERN, Entity
+from backend.documents.files.limits import FileLimits
+from backend.documents.files.stored import StoredFile
+from backend.documents.key_phrases import KeyPhrase
+from backend.documents.language import Language
+from backend.documents.look_alikes import Change, Repair
+from backend.documents.pages import Box, Document, Seen, make_page
+from backend.documents.places import places
+from backend.errors import UnreadableFile
+from backend.services.analysis import KeySentence
+from backend.services.documents.records import (
+    Chunk,
+    DocumentAnswer,
+    DocumentEvent,
+    DocumentOptions,
+    FailedPage,
+    PlacedEntity,
+    ReadDocument,
+    Understood,
+    nobody,
+)
+from backend.services.inference import Urgency
+
+FILE_LIMITS = FileLimits(file_bytes=100_000, pages=20)
+LINES = (("IBAN", "ES91", "2100"), ("Total", "1.284,50", "€"))
+
+
+def document() -> Document:
+    """Two pages of two lines; the second has a word that XML and HTML must escape."""
+    pages = [
+        make_page(
+            [
+                [
+                    [Seen(word, Box(50.0 * place, 20.0 * row, 50.0 * place + 45, 20.0 * row + 12), 0.9)
+                     for place, word in enumerate(line)]
+                    for row, line in enumerate(lines)
+                ]
+            ],
+            number=number, width=595.0, height=842.0, source="ocr", why="told", engine="told 1.0", confidence=0.9,
+        )
+        for number, lines in ((1, LINES), (2, (("<b>", "&"),)))
+    ]  # fmt: skip
+    return Document("pdf", tuple(pages), 3, "ab" * 32, {"title": "Ñ"})
+
+
+def answer_of(options: DocumentOptions) -> DocumentAnswer:
+    """Everything there could be to know of it."""
+    read = document()
+    start, end = read.text.index("ES91"), read.text.index("\n")
+    iban = Entity("IBAN", read.text[start:end], start, end, 0.9, PATTERN, None, False)
+    repair = Repair(iban.text, "ES9121", (Change(3, "O", "0"),), 0.99)
+    understood = Understood(
+        language=Language("es", 0.99),
+        entities=(PlacedEntity(iban, tuple(places(read, start, end)), repair),),
+        coverage=1.0,
+        key_phrases=(KeyPhrase("Total", 0.5, ((15, 20),)),),
+        key_sentences=(KeySentence("Total", 15, 20, 0.5),),
+        vector=np.array([0.25, 0.5], np.float32),
+        chunks=(Chunk(0, 10, (1,), 4, np.array([0.125, 1.0], np.float32)),),
+        model="fake-model",
+        tokens=9,
+    )
+    failed = FailedPage(3, UnreadableFile("page 3: broken", page=3))
+    return DocumentAnswer(
+        ReadDocument(read, (failed,), 2, 0.01, 0.2, 0.15), read.text, understood, options, "cpu", 0.05, 0.26
+    )
+
+
+@dataclass
+class FakeReader:
+    """Makes a searchable PDF of nothing."""
+
+    asked: list[Any] = field(default_factory=list)
+
+    async def searchable_pdf(self, upload: StoredFile, read: Document, **options: Any) -> bytes:
+        self.asked.append((upload.sha256, read, options))
+        return b"%PDF-1.7 searchable"
+
+
+@dataclass
+class FakeDocuments:
+    """Answers at once; raises ``error`` where one is set; waits for ``gate`` where one is set."""
+
+    error: Exception | None = None
+    gate: asyncio.Event | None = None
+    reader: FakeReader = field(default_factory=FakeReader)
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: int = 0
+    calls: list[tuple[bytes, DocumentOptions, Urgency | None]] = field(default_factory=list)
+
+    async def process(
+        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, tell: Any = nobody
+    ) -> DocumentAnswer:
+        self.calls.append((upload.content(), options, urgency))
+        self.entered.set()
+        if self.error is not None:
+            raise self.error
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        tell(DocumentEvent("done", 2, 2))
+        return answer_of(options)

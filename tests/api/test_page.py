@@ -1,0 +1,178 @@
+"""The files of the page at /: their headers, their place outside the key, and what a look at the source can promise."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from backend.api.deps import ApiOptions
+from backend.api.routes.page import PATHS
+from tests.api.conftest import connect
+from tests.api.fakes import FakeServices
+
+FOLDER = Path(__file__).resolve().parents[2] / "backend" / "api" / "page"
+SCRIPTS = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.js")}
+INDEX = (FOLDER / "index.html").read_text(encoding="utf-8")
+STRINGS = SCRIPTS["strings.js"]
+# Beginnings of keys that are put together from what the service says: error_too_large, stage_ocr.
+MADE_UP = ("error_", "stage_", "key_", "password_")
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+
+async def test_index(client: httpx.AsyncClient) -> None:
+    """The page is HTML, and its policy lets nothing in from elsewhere and nothing inline run."""
+    response = await client.get("/")
+
+    assert (200, "text/html; charset=utf-8") == (response.status_code, response.headers["content-type"])
+    assert "<!doctype html>" in response.text
+    policy = dict(part.split(" ", 1) for part in response.headers["content-security-policy"].split("; "))
+    assert {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' blob:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+        "require-trusted-types-for": "'script'",
+        "trusted-types": "'none'",
+    } == policy
+
+
+@pytest.mark.parametrize("path", sorted(PATHS))
+async def test_every_file_has_its_type_and_is_only_what_it_says(client: httpx.AsyncClient, path: str) -> None:
+    """Each file has the type that browsers insist on under nosniff, and tells nobody where the reader was."""
+    response = await client.get(path)
+
+    types = {"": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+    assert types[path.rpartition(".")[2].strip("/")] == response.headers["content-type"].split(";")[0]
+    assert "nosniff" == response.headers["x-content-type-options"]
+    assert "no-referrer" == response.headers["referrer-policy"]
+    assert "DENY" == response.headers["x-frame-options"]
+    assert "no-cache" == response.headers["cache-control"]
+    assert response.content
+
+
+async def test_a_known_version_is_not_sent_again(client: httpx.AsyncClient) -> None:
+    """Who has this very version gets 304 without a body; who has another gets the file."""
+    etag = (await client.get("/page/app.js")).headers["etag"]
+
+    for known in (etag, f"W/{etag}", f'"other", {etag}'):
+        again = await client.get("/page/app.js", headers={"If-None-Match": known})
+        assert (304, b"", etag) == (again.status_code, again.content, again.headers["etag"])
+        assert "content-security-policy" in again.headers
+    assert 200 == (await client.get("/page/app.js", headers={"If-None-Match": '"other"'})).status_code
+    assert etag != (await client.get("/page/dom.js")).headers["etag"]
+
+
+async def test_head_and_foreign_methods(client: httpx.AsyncClient) -> None:
+    """HEAD answers as GET without the body; nothing can be posted to the page."""
+    whole, head = await client.get("/"), await client.head("/")
+
+    assert (200, b"") == (head.status_code, head.content)
+    assert whole.headers["content-length"] == head.headers["content-length"]
+    assert 405 == (await client.post("/")).status_code
+
+
+@pytest.mark.parametrize("path", ["/page/absent.js", "/page/..%2Findex.html", "/page/", "/page/__init__.py"])
+async def test_no_other_file_is_served(client: httpx.AsyncClient, path: str) -> None:
+    """Only the files that were read at the start are there; no path leads elsewhere."""
+    response = await client.get(path)
+
+    assert (404, "not_found") == (response.status_code, response.json()["code"])
+
+
+async def test_the_page_needs_no_key(services: FakeServices) -> None:
+    """The page is public as /health is; what it asks for is not."""
+    async with connect(services, ApiOptions(api_keys=("secret",))) as client:
+        assert {200} == {(await client.get(path)).status_code for path in PATHS}
+        assert 401 == (await client.get("/v1/models")).status_code
+
+
+async def test_the_page_in_metrics_and_documentation(client: httpx.AsyncClient) -> None:
+    """Files of the page count as two routes however many there are, and are no operations of the API."""
+    await client.get("/")
+    await client.get("/page/app.js")
+
+    metrics = (await client.get("/metrics")).text
+    assert 'financia_requests_total{route="/",status="200"} 1.0' in metrics
+    assert 'financia_requests_total{route="/page/{name}",status="200"} 1.0' in metrics
+    assert 'route="/page/app.js"' not in metrics
+    assert not {path for path in (await client.get("/openapi.json")).json()["paths"] if path in {"/", "/page/{name}"}}
+
+
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
+    """The page works offline: every address is a file of its own, and no script, style or listener is in the HTML."""
+    for tag, attributes in Tags(INDEX).tags:
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], (tag, attributes)
+        assert tag != "style"
+        assert tag != "script" or attributes.get("src"), attributes
+        for name in ("src", "href"):
+            if address := attributes.get(name):
+                assert address.startswith("#") or address == "docs" or f"/{address}" in PATHS, (tag, address)
+    addresses = [url for text in (INDEX, *SCRIPTS.values()) for url in re.findall(r"https?://[^\s\"'`]+", text)]
+    assert {"http://www.w3.org/2000/svg"} == set(addresses)
+
+
+def test_every_import_is_a_file_of_the_page() -> None:
+    """A module that is missing would leave a blank page."""
+    wanted = {name for text in SCRIPTS.values() for name in re.findall(r'from "\./([\w.]+)"', text)}
+
+    assert wanted <= SCRIPTS.keys()
+    assert SCRIPTS.keys() - wanted == {"app.js"}
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc", "DOMParser"],
+)
+def test_no_text_becomes_html(word: str) -> None:
+    """Text of documents is hostile: nothing on the page turns text into markup or code."""
+    assert [] == [name for name, text in SCRIPTS.items() if word in text]
+
+
+def said(language: str, table: str = "STRINGS") -> dict[str, str]:
+    """What the page says in one language, by key."""
+    block = STRINGS.partition(f"export const {table} =")[2].partition("\n};")[0]
+    block = block.partition(f"\n  {language}: {{")[2].partition("\n  },")[0]
+    return dict(re.findall(r'\b(\w+): "([^"]*)"', block))
+
+
+@pytest.mark.parametrize("table", ["STRINGS", "TYPES", "CLASSES"])
+def test_both_languages_say_the_same_things(table: str) -> None:
+    """Each key is there in both languages, with the same values in it."""
+    english, spanish = said("en", table), said("es", table)
+
+    assert english.keys() == spanish.keys()
+    assert len(english) > 10
+    for key, text in english.items():
+        assert set(re.findall(r"\{(\w+)[:}]", text)) == set(re.findall(r"\{(\w+)[:}]", spanish[key])), key
+        assert spanish[key].strip(), key
+
+
+def test_every_key_is_said_and_every_word_said_is_a_key() -> None:
+    """No string is dead, and none that the page asks for is missing."""
+    source = INDEX + "".join(text for name, text in SCRIPTS.items() if name != "strings.js")
+    keys = said("en").keys()
+
+    stages = {"queued", "opening", "reading", "understanding"}  # of a job's progress
+    dead = [key for key in keys - stages if f'"{key}"' not in source and not key.startswith(MADE_UP)]
+    assert [] == dead
+    assert set(re.findall(r'data-t(?:-[a-z-]+)?="(\w+)"', INDEX)) <= keys
+    assert stages <= keys

@@ -1,0 +1,237 @@
+"""A headless Chromium, driven through its DevTools protocol: real pages, real keys, the real accessibility tree."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import subprocess
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+PROGRAM = "chromium"
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",  # tests run as root in containers, where the sandbox cannot start; they open their own pages only
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-port=0",
+)
+_WAIT_MS = 15_000  # for what takes milliseconds on a quiet machine
+_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "End": 35, "Home": 36}
+# What the browser says of answers that a test asked for (401, 503, a cut line) is no fault of the page.
+_EXPECTED_SOURCES = frozenset(("network",))
+
+
+class Chrome:
+    """One browser process with a profile of its own; tabs are opened by tests."""
+
+    def __init__(self, profile: Path) -> None:
+        command = [PROGRAM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.url = self._listening_at()
+        self._drain = threading.Thread(target=self._read_on, daemon=True)
+        self._drain.start()
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._drain.join()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+    def _listening_at(self) -> str:
+        assert self._process.stderr is not None
+        said = []
+        for line in self._process.stderr:
+            said.append(line)
+            if line.startswith("DevTools listening on "):
+                return line.removeprefix("DevTools listening on ").strip()
+        raise RuntimeError("chromium ended at once:\n" + "".join(said))
+
+    def _read_on(self) -> None:
+        """Keep the pipe empty: a full one would stop the browser."""
+        assert self._process.stderr is not None
+        for _ in self._process.stderr:
+            pass
+
+
+class Tab:
+    """One page in a context of its own: no cookies, no storage, nothing from another test."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._session: str | None = None
+        self.faults: list[str] = []  # exceptions, and what the console says is wrong
+        self.requests: list[str] = []  # every URL that was asked for
+
+    async def attach(self, session: str) -> None:
+        """Speak to this session from now on, and hear what goes wrong in it."""
+        self._session = session
+        for domain in ("Page", "Runtime", "Log", "Network", "DOM", "Accessibility"):
+            await self.send(f"{domain}.enable")
+
+    async def listen(self) -> None:
+        """Take what the browser says until the connection ends."""
+        async for text in self._connection:
+            message = json.loads(text)
+            if "id" in message:
+                self._answers.pop(message["id"]).set_result(message)
+            else:
+                self._hear(message["method"], message["params"])
+
+    async def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Ask the browser and wait for its answer."""
+        number = next(self._numbers)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        await self._connection.send(json.dumps(message))
+        said = await answer
+        if "error" in said:
+            raise RuntimeError(f"{method}: {said['error']['message']}")
+        result: dict[str, Any] = said["result"]
+        return result
+
+    async def open(self, url: str) -> None:
+        await self.send("Page.navigate", url=url)
+        await self.wait_for("document.readyState === 'complete' && document.querySelector('[aria-selected=true]')")
+
+    async def run(self, script: str) -> Any:
+        """The value of an expression in the page; promises are waited for."""
+        how = {"awaitPromise": True, "returnByValue": True, "allowUnsafeEvalBlockedByCSP": False}
+        said = await self.send("Runtime.evaluate", expression=script, **how)
+        if "exceptionDetails" in said:
+            raise AssertionError(said["exceptionDetails"]["exception"].get("description", said))
+        return said["result"].get("value")
+
+    async def wait_for(self, script: str) -> Any:
+        """The value of an expression as soon as it is true; fails with what the page shows when it never is."""
+        return await self.run(
+            f"""new Promise((resolve, reject) => {{
+                const end = performance.now() + {_WAIT_MS};
+                const look = () => {{
+                    let value = null;
+                    try {{ value = {script}; }} catch {{ value = null; }}
+                    if (value) resolve(typeof value === "object" ? true : value);
+                    else if (performance.now() < end) setTimeout(look, 20);
+                    else reject(new Error("never true, while this was shown: " + document.body.innerText));
+                }};
+                look();
+            }})"""
+        )
+
+    async def text(self, selector: str) -> str:
+        """What a reader sees of the first element that matches."""
+        return str(await self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
+
+    async def click(self, selector: str) -> None:
+        """Click with the mouse in the middle of an element, as a person does; what covers it is hit instead."""
+        place = await self.run(
+            f"""(() => {{
+                const node = document.querySelector({json.dumps(selector)});
+                node.scrollIntoView({{block: "center", inline: "center", behavior: "instant"}});
+                const box = node.getBoundingClientRect();
+                return [box.x + box.width / 2, box.y + box.height / 2];
+            }})()"""
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+    async def press(self, key: str) -> None:
+        """One key, on whatever has the focus."""
+        named = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
+        await self.send("Input.dispatchKeyEvent", type="keyDown", text="\r" if key == "Enter" else "", **named)
+        await self.send("Input.dispatchKeyEvent", type="keyUp", **named)
+
+    async def type(self, text: str) -> None:
+        await self.send("Input.insertText", text=text)
+
+    async def choose_file(self, path: Path) -> None:
+        """What the file dialog does when a person picks a file."""
+        root = await self.send("DOM.getDocument")
+        found = await self.send("DOM.querySelector", nodeId=root["root"]["nodeId"], selector="#file")
+        await self.send("DOM.setFileInputFiles", files=[str(path)], nodeId=found["nodeId"])
+
+    async def drop_file(self, path: Path) -> None:
+        """Drag a file over the page and let it go."""
+        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            await self.send("Input.dispatchDragEvent", type=kind, x=300, y=300, data=data)
+
+    async def show(self, *, width_px: int = 1280, height_px: int = 860, scale: float = 1, dark: bool = False) -> None:
+        """A window of this size in CSS pixels, and the reader's colour scheme."""
+        await self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width_px,
+            height=height_px,
+            deviceScaleFactor=scale,
+            mobile=False,
+        )
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        await self.send("Emulation.setEmulatedMedia", features=features)
+
+    async def offline(self, *, on: bool) -> None:
+        await self.send(
+            "Network.emulateNetworkConditions", offline=on, latency=0, downloadThroughput=-1, uploadThroughput=-1
+        )
+
+    async def accessible(self) -> list[dict[str, Any]]:
+        """What a screen reader is told: nodes with role, name and properties, ignored ones left out."""
+        tree = await self.send("Accessibility.getFullAXTree")
+        return [_told(node) for node in tree["nodes"] if not node.get("ignored")]
+
+    async def screenshot(self) -> bytes:
+        """What the window shows, as a PNG."""
+        shot = await self.send("Page.captureScreenshot", format="png")
+        return base64.b64decode(shot["data"])
+
+    def _hear(self, method: str, told: dict[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            details = told["exceptionDetails"]
+            self.faults.append(str(details.get("exception", {}).get("description", details["text"])))
+        elif method == "Log.entryAdded" and told["entry"]["source"] not in _EXPECTED_SOURCES:
+            self.faults.append(told["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(told["request"]["url"])
+
+
+def _told(node: dict[str, Any]) -> dict[str, Any]:
+    properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+    role, name = node.get("role", {}).get("value", ""), node.get("name", {}).get("value", "")
+    return {"role": role, "name": name, **properties}
+
+
+@asynccontextmanager
+async def open_tab(chrome: Chrome, *, languages: str = "en") -> AsyncIterator[Tab]:
+    """A tab whose browser asks for these languages."""
+    async with connect(chrome.url, max_size=None) as connection:
+        tab = Tab(connection)
+        listening = asyncio.create_task(tab.listen())
+        context = (await tab.send("Target.createBrowserContext"))["browserContextId"]
+        target = await tab.send("Target.createTarget", url="about:blank", browserContextId=context)
+        session = await tab.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        await tab.attach(session["sessionId"])
+        agent = (await tab.run("navigator.userAgent")).replace("Headless", "")
+        await tab.send("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage=languages)
+        await tab.show()
+        try:
+            yield tab
+        finally:
+            tab._session = None
+            await tab.send("Target.disposeBrowserContext", browserContextId=context)
+            listening.cancel()

@@ -1,0 +1,190 @@
+"""The jobs of the service as the page sees them, without anything that reads: a test says what happens next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from backend.api.routes import page
+from tests.browser.paper import Paper, document_json, invoice
+
+JOB = "job-1"
+
+
+@dataclass
+class StandIn:
+    """One job at a time. ``step_by_step`` jobs go on when the test says so, others are done at once."""
+
+    papers: list[Paper] = field(default_factory=lambda: [invoice()])
+    key: str | None = None
+    password: str | None = None
+    failed: tuple[int, ...] = ()
+    refusals: list[Response] = field(default_factory=list)  # answers to the next uploads, instead of a job
+    gone: bool = False  # no job is known any more
+    step_by_step: bool = False
+    cut_after: int | None = None  # events after which the first stream ends too soon
+    ended_meanwhile: bool = False  # a stream that goes on is told that nothing more comes
+    forms: list[dict[str, Any]] = field(default_factory=list)  # every upload: its fields, and its file's name
+    resumed_from: list[str | None] = field(default_factory=list)  # Last-Event-ID of every stream
+    pictures: list[str] = field(default_factory=list)  # "number?dpi=…" of every picture that was asked for
+    deleted: int = 0
+
+    def __post_init__(self) -> None:
+        self._events: list[tuple[str, dict[str, Any]]] = []
+        self._told = asyncio.Condition()
+        self._status, self._error, self._done = "queued", None, 0
+        self._written: dict[str, Any] | None = None
+
+    def app(self) -> Starlette:
+        routes = [
+            *page.ROUTES,
+            Route("/v1/models", self._models),
+            Route("/v1/jobs", self._post, methods=["POST"]),
+            Route("/v1/jobs/{id}", self._get),
+            Route("/v1/jobs/{id}", self._delete, methods=["DELETE"]),
+            Route("/v1/jobs/{id}/events", self._stream),
+            Route("/v1/jobs/{id}/result", self._result),
+            Route("/v1/jobs/{id}/pages/{number:int}", self._picture),
+        ]
+        return Starlette(routes=routes)
+
+    async def read_page(self) -> None:
+        """The next page was read."""
+        self._done += 1
+        told = next(one for one in self._document()["pages"] if one["number"] == self._done)
+        seen = ("number", "source", "why", "engine", "confidence", "text", "rotation", "width", "height")
+        await self._tell("page", {name: told[name] for name in seen} | {"words": len(told["words"])})
+        await self._tell("progress", self._progress("reading"))
+
+    async def finish(self, status: str = "succeeded", error: dict[str, Any] | None = None) -> None:
+        """The job ended."""
+        self._status, self._error = status, error
+        await self._tell("end", self._job(with_result=False))
+
+    async def _tell(self, name: str, data: dict[str, Any]) -> None:
+        async with self._told:
+            self._events.append((name, data))
+            self._told.notify_all()
+
+    def _document(self) -> dict[str, Any]:
+        if self._written is None:
+            self._written = document_json(self.papers, self.failed)
+        return self._written
+
+    def _progress(self, stage: str) -> dict[str, Any]:
+        return {"stage": stage, "pages_done": self._done, "pages_total": len(self.papers), "failed_pages": 0}
+
+    def _job(self, *, with_result: bool) -> dict[str, Any]:
+        stage = "done" if self._status == "succeeded" else "queued"
+        name = self.forms[-1]["name"] if self.forms else "earlier.pdf"
+        return {
+            "id": JOB,
+            "object": "job",
+            "status": self._status,
+            "file": {"name": name, "bytes": 1, "sha256": "0" * 64},
+            "progress": self._progress(stage),
+            "error": self._error,
+            "result": self._answer() if with_result else None,
+        }
+
+    def _answer(self) -> dict[str, Any] | None:
+        if self._status == "succeeded":
+            return self._document()
+        if self._status in {"failed", "cancelled"} and self._done:
+            document = self._document()
+            known = {name: document[name] for name in ("object", "kind", "page_count", "metadata")}
+            pages = document["pages"][: self._done]
+            text = "\n\f".join(page["text"] for page in pages)
+            return {**known, "partial": True, "pages": pages, "failed_pages": [], "text": text}
+        return None
+
+    def _refused(self, request: Request) -> Response | None:
+        if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
+            return problem(401, "unauthorized", "a key is needed")
+        if self.gone:
+            return problem(404, "not_found", "no such job; jobs are forgotten after 86400 s")
+        return None
+
+    async def _post(self, request: Request) -> Response:
+        async with request.form() as form:
+            upload = form["file"]
+            fields = {name: value for name, value in form.items() if isinstance(value, str)}
+            fields["name"] = getattr(upload, "filename", "")
+        if refused := self._refused(request):
+            return refused
+        self.forms.append(fields)
+        if self.refusals:
+            return self.refusals.pop(0)
+        self._events, self._status, self._error, self._done = [], "running", None, 0
+        if self.password is not None and fields.get("password") != self.password:
+            code = "wrong_password" if "password" in fields else "password_required"
+            await self.finish("failed", {"message": "the file is encrypted", "code": code, "status": 422})
+        elif not self.step_by_step:
+            for number in range(1, len(self.papers) + 1):
+                if number in self.failed:
+                    self._done += 1
+                else:
+                    await self.read_page()
+            await self.finish()
+        return JSONResponse(self._job(with_result=False), 202)
+
+    async def _models(self, request: Request) -> Response:
+        return self._refused(request) or JSONResponse({"object": "list", "data": []})
+
+    async def _get(self, request: Request) -> Response:
+        return self._refused(request) or JSONResponse(
+            self._job(with_result=request.query_params.get("result") != "false")
+        )
+
+    async def _delete(self, request: Request) -> Response:
+        self.deleted += 1
+        if self._status != "running":
+            return Response(status_code=204)
+        await self.finish("cancelled")
+        return JSONResponse(self._job(with_result=False))
+
+    async def _result(self, request: Request) -> Response:
+        return self._refused(request) or Response(f"as {request.query_params['format']}")
+
+    async def _picture(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        self.pictures.append(f"{number}?{request.url.query}")
+        picture = await asyncio.to_thread(self.papers[number - 1].picture, float(request.query_params["dpi"]))
+        return self._refused(request) or Response(picture, media_type="image/png")
+
+    async def _stream(self, request: Request) -> Response:
+        if refused := self._refused(request):
+            return refused
+        last = request.headers.get("last-event-id")
+        self.resumed_from.append(last)
+        if last is not None and self.ended_meanwhile:
+            return Response(status_code=204)
+        cut, self.cut_after = self.cut_after, None
+        return StreamingResponse(self._since(int(last or 0), cut), media_type="text/event-stream")
+
+    async def _since(self, position: int, cut: int | None) -> AsyncIterator[str]:
+        yield ": here\n\n"
+        while True:
+            async with self._told:
+                while len(self._events) <= position:
+                    await self._told.wait()
+            name, data = self._events[position]
+            position += 1
+            yield f"event: {name}\nid: {position}\ndata: {json.dumps(data)}\n\n"
+            if name == "end" or position == cut:
+                return
+
+
+def problem(status: int, code: str, detail: str, **headers: str) -> Response:
+    """An error as the service writes it."""
+    body = {"status": status, "code": code, "detail": detail, "request_id": "r-1"}
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse(body, status, given, "application/problem+json")

@@ -1,0 +1,46 @@
+"""Jobs, uploads and stores for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from backend.documents.files.limits import FileLimits
+from backend.documents.files.stored import StoredFile
+from backend.jobs.records import Job, JobFile
+from backend.jobs.states import Change, move
+
+NOW_S = 1_900_000_000.0  # Unix time in the future: what Redis is told to forget then, it keeps
+TTL_S = 100.0
+LIMITS = FileLimits()
+CONTENT = b"%PDF-1.7 " + bytes(range(256))
+
+
+def job(job_id: str = "one", **changes: Any) -> Job:
+    """A job that was just accepted."""
+    made = Job(
+        id=job_id,
+        owner="owner",
+        file=JobFile("invoice.pdf", len(CONTENT), "ab" * 32, "pdf"),
+        options={"document": {"pages": "1-3"}, "encoding_format": "float"},
+        same=f"same-{job_id}",
+        limit_s=60.0,
+        ttl_s=TTL_S,
+        created_s=NOW_S,
+        expires_s=NOW_S + TTL_S,
+    )
+    return replace(made, **changes)
+
+
+def upload(content: bytes = CONTENT) -> StoredFile:
+    """A file as it came in."""
+    return StoredFile.of(content, LIMITS)
+
+
+def moved(one: Job, *changes: Change, now_s: float = NOW_S) -> Job:
+    """The job after these changes, all of which must be allowed."""
+    for change in changes:
+        after = move(one, change, now_s)
+        assert after is not None
+        one = after
+    return one

@@ -1,0 +1,73 @@
+"""The bounds of a store in memory."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from backend.errors import Overloaded
+from backend.jobs.memory_store import MemoryJobStore
+from backend.jobs.records import PageNote
+from tests.fakes import ManualClock
+from tests.jobs.samples import NOW_S, TTL_S, job, moved, upload
+
+FILE = b"x" * 400
+
+
+async def added(store, one):
+    with contextlib.closing(upload(FILE)) as stored:
+        return await store.add(one, stored, None, here=False)
+
+
+async def ended(store, one, result=b""):
+    """The job, done."""
+    await added(store, one)
+    running, done = moved(one, "start"), moved(one, "start", "succeed")
+    await store.swap(one, running)
+    await store.swap(running, done, result)
+
+
+async def test_the_oldest_that_ended_goes_first():
+    """Files, pages and results count together; what lives stays."""
+    store = MemoryJobStore(10, 2_000, ManualClock(NOW_S))
+    await added(store, job("live"))
+    await ended(store, job("old"))
+    await ended(store, job("new"))
+    await added(store, job("last"))
+
+    assert [True, False, True, True] == [await store.find(one) is not None for one in ("live", "old", "new", "last")]
+    assert store.report()["bytes"] <= 2_000
+
+
+async def test_a_large_result_makes_room_for_itself():
+    """It is kept, whatever it takes from those before it."""
+    store = MemoryJobStore(10, 2_000, ManualClock(NOW_S))
+    await ended(store, job("old"))
+    await ended(store, job("large"), b"y" * 1_200)
+
+    assert await store.find("old") is None
+    assert b"y" * 1_200 == await store.result(moved(job("large"), "start", "succeed"))
+
+
+async def test_full_of_what_lives():
+    """Numbers and the setting."""
+    store = MemoryJobStore(10, 1_000, ManualClock(NOW_S))
+    await added(store, job("one"))
+    await store.note(job("one"), job().progress, PageNote(1, b"z" * 200, b"{}"))
+
+    with pytest.raises(Overloaded, match=r"limit of 1000 \(LIMIT_JOB_BYTES\)"):
+        await added(store, job("two"))
+    assert await store.find("two") is None
+
+
+async def test_time_passes():
+    """A job that expired is gone, its place in the queue too."""
+    clock = ManualClock(NOW_S)
+    store = MemoryJobStore(10, 10_000, clock)
+    await added(store, job("waits"))
+    clock.advance(TTL_S)
+    await added(store, job("young", created_s=clock(), expires_s=clock() + TTL_S))
+
+    assert await store.find("waits") is None
+    assert (1, "young") == (store.waiting(), (await store.take()).job_id)

@@ -1,0 +1,78 @@
+"""Which way jobs go, and which job a request means."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import get_args
+
+import pytest
+
+from backend.errors import InvalidField
+from backend.jobs.records import ENDED, Failure, Progress, Status
+from backend.jobs.states import Change, move, same_job
+from tests.jobs.samples import NOW_S, TTL_S, job, moved
+
+ALLOWED = {
+    ("queued", "start"): "running",
+    ("queued", "fail"): "failed",
+    ("queued", "cancel"): "cancelled",
+    ("running", "start"): "running",
+    ("running", "requeue"): "queued",
+    ("running", "succeed"): "succeeded",
+    ("running", "fail"): "failed",
+    ("running", "cancel"): "cancelled",
+}
+
+
+@pytest.mark.parametrize(("status", "change"), list(product(get_args(Status), get_args(Change))))
+def test_every_change_of_every_state(status, change):
+    """The table is all there is: nothing leaves an end."""
+    after = move(job(status=status), change, NOW_S + 5)
+
+    assert ALLOWED.get((status, change)) == (after and after.status)
+    if after is not None:
+        assert 1 == after.version
+        assert (after.ended_s is not None) == (after.status in ENDED)
+
+
+def test_times_and_attempts():
+    """The first start counts as the start; an orderly stop is no attempt; the time to live counts from the end."""
+    first = moved(job(), "start", now_s=NOW_S + 1)
+    again = moved(first, "requeue", "start", now_s=NOW_S + 9)
+    taken_over = moved(again, "start", now_s=NOW_S + 20)
+    ended = moved(taken_over, "succeed", now_s=NOW_S + 30)
+
+    assert [1, 1, 2] == [first.attempts, again.attempts, taken_over.attempts]
+    assert NOW_S + 1 == ended.started_s
+    assert (NOW_S + 30, NOW_S + 30 + TTL_S) == (ended.ended_s, ended.expires_s)
+    assert NOW_S + 20 + 60 + TTL_S == taken_over.expires_s
+    assert "done" == ended.progress.stage
+
+
+def test_a_failure_is_kept_and_progress_with_it():
+    """What was reached stays to be seen; why it ended too."""
+    failure = Failure("too late", "deadline_exceeded", 504)
+    failed = move(moved(job(progress=Progress("reading", 2, 9)), "start"), "fail", NOW_S, failure)
+
+    assert failed is not None
+    assert (failure, Progress("reading", 2, 9)) == (failed.failure, failed.progress)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [("queued", True), ("running", True), ("succeeded", True), ("failed", False), ("cancelled", False)],
+)
+def test_an_equal_request(status, expected):
+    """It gets the job there is, unless that came to nothing."""
+    there = job(status=status)
+
+    assert expected == (same_job(None, there, there.same) is there)
+
+
+def test_a_key_means_its_job_whatever_became_of_it():
+    """That is what it is for; with another request it is refused."""
+    there = job(status="failed")
+
+    assert there is same_job(there, None, there.same)
+    with pytest.raises(InvalidField, match="Idempotency-Key"):
+        same_job(there, None, "other")
