@@ -71,6 +71,15 @@ def check_labels(labels: Collection[str] | None, limits: ApiLimits, param: str =
         raise TooLarge(param, len(labels), limits.labels, "LIMIT_LABELS", advice=advice, param=param)
 
 
+def require_choice(labels: Sequence[str] | None, other_way: str = "") -> None:
+    """Raise InvalidField (422) for one label alone. ``other_way``: what else would help, from ", or" on."""
+    if labels is not None and len(labels) == 1:
+        raise InvalidField(
+            f"labels: one label alone would always win with score 1; give a second one such as 'other'{other_way}",
+            param="labels",
+        )
+
+
 def require_labels(value: Sequence[Any], name: str) -> None:
     """Raise BadInput (400) or InvalidField (422) for labels that are no texts, empty, endless or there twice."""
     require_texts(value, name)

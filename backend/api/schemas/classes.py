@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
 from backend.api.schemas.checks import (
+    require_choice,
     require_filled,
     require_labels,
     require_some,
@@ -62,12 +63,8 @@ class ClassifyRequest(WireRequest):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ClassifyRequest:
-        if self.labels is not None and len(self.labels) == 1 and not self.multi_label:
-            raise InvalidField(
-                "labels: one label alone would always win with score 1; give a second one such as 'other', or set "
-                "multi_label to have it judged by itself",
-                param="labels",
-            )
+        if not self.multi_label:
+            require_choice(self.labels, ", or set multi_label to have it judged by itself")
         if None not in (self.model, self.classifier_id) and self.model != self.classifier_id:
             raise InvalidField(
                 "classifier_id: says the same as model, but here another name; send one of them", param="classifier_id"

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from backend.api.schemas.checks import require_choice, require_labels
 from backend.documents.files.text_source import SourceWish
-from backend.errors import InvalidField
 from backend.services.documents.records import FEATURES, PAGE_FEATURES, DocumentOptions
 from backend.services.page_reading import EngineWish
 
@@ -32,7 +32,7 @@ def _lines(value: Any) -> Any:
     return [label.strip() for label in value.strip().split(between) if label.strip()] or None
 
 
-def _filled(value: Any) -> Any:
+def filled(value: Any) -> Any:
     """A field that was sent empty, as forms of browsers do, is absent."""
     return None if value == "" else value
 
@@ -46,14 +46,14 @@ class ReadRequest(BaseModel):
     language: Annotated[list[str] | None, BeforeValidator(_words)] = Field(
         None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES."
     )
-    source: Annotated[SourceWish | None, BeforeValidator(_filled)] = Field(
+    source: Annotated[SourceWish | None, BeforeValidator(filled)] = Field(
         None, description="auto decides page by page; text_layer never recognises, ocr always does."
     )
-    engine: Annotated[EngineWish | None, BeforeValidator(_filled)] = Field(
+    engine: Annotated[EngineWish | None, BeforeValidator(filled)] = Field(
         None, description="What recognises; auto chooses page by page, and the answer says which and why."
     )
     password: str | None = Field(None, max_length=1000, description="Of an encrypted PDF.")
-    format: Annotated[str | None, BeforeValidator(_filled)] = Field(
+    format: Annotated[str | None, BeforeValidator(filled)] = Field(
         None, description="json, text, markdown, hocr, alto or pdf (searchable); unset: what Accept asks for, or json."
     )
 
@@ -78,7 +78,7 @@ class DocumentRequest(ReadRequest):
     labels: Annotated[list[str] | None, BeforeValidator(_lines)] = Field(
         None, description="Classes to choose from, in words (zero-shot), with commas between or one a line."
     )
-    classifier: Annotated[str | None, BeforeValidator(_filled)] = Field(
+    classifier: Annotated[str | None, BeforeValidator(filled)] = Field(
         None, description="A name that GET /v1/classifiers lists; unset: the default one."
     )
     top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
@@ -89,11 +89,8 @@ class DocumentRequest(ReadRequest):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> DocumentRequest:
-        if self.labels is not None and len(self.labels) == 1:
-            raise InvalidField(
-                "labels: one label alone would always win with score 1; give a second one such as 'other'",
-                param="labels",
-            )
+        require_labels(self.labels or (), "labels")
+        require_choice(self.labels)
         return self
 
     def options(self) -> DocumentOptions:

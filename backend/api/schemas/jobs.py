@@ -6,17 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from backend.api.schemas.documents import DocumentRequest
-
-
-def _filled(value: Any) -> Any:
-    return None if value == "" else value  # as forms of browsers send what was left empty
+from backend.api.schemas.documents import DocumentRequest, filled
 
 
 class JobForm(DocumentRequest):
     """`POST /v1/jobs`: as `POST /v1/documents`, and how long it may take."""
 
-    deadline_s: Annotated[float | None, BeforeValidator(_filled)] = Field(
+    deadline_s: Annotated[float | None, BeforeValidator(filled)] = Field(
         None, gt=0, allow_inf_nan=False, description="Seconds it may run, once started; at most LIMIT_JOB_S."
     )
 

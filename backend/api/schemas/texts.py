@@ -6,8 +6,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
+from backend.api.schemas.checks import require_choice
 from backend.api.schemas.fields import Labels, TextInputs, TextItem, WireRequest
-from backend.errors import InvalidField
 
 Source = Literal["model", "pattern"]
 Feature = Literal["language", "key_phrases", "key_sentences", "classes", "entities", "vector"]
@@ -48,11 +48,7 @@ class AnalyzeRequest(WireRequest):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> AnalyzeRequest:
-        if self.labels is not None and len(self.labels) == 1:
-            raise InvalidField(
-                "labels: one label alone would always win with score 1; give a second one such as 'other'",
-                param="labels",
-            )
+        require_choice(self.labels)
         return self
 
 

@@ -1,4 +1,4 @@
-"""JSON: everything the record of a document holds, in an order of fields that does not change; and back."""
+"""JSON: everything the record of a document holds, in an order of fields that does not change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from backend.documents.pages import Box, Document, Page, Word, plain_text
+from backend.documents.pages import Document, Page, Word, plain_text
 
 _BOX_DIGITS = 2  # a hundredth of a point or pixel
 _CONFIDENCE_DIGITS = 4
@@ -66,24 +66,3 @@ def word_fields(word: Word) -> dict[str, Any]:
         "line": word.line,
         "block": word.block,
     }
-
-
-def document_from_json(blob: bytes) -> Document:
-    """The document of an answer that was written here; what other features added to it is left out.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is no such answer, or one without words.
-    """
-    fields = orjson.loads(blob)
-    return Document(
-        kind=fields["kind"],
-        pages=tuple(_page(one) for one in fields["pages"]),
-        page_count=fields["page_count"],
-        sha256=fields["sha256"],
-        metadata=fields["metadata"],
-    )
-
-
-def _page(fields: dict[str, Any]) -> Page:
-    words = tuple(Word(**{**one, "box": Box(*one["box"])}) for one in fields["words"])
-    return Page(**{name: value for name, value in fields.items() if name not in ("words", "start")}, words=words)
