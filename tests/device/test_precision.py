@@ -181,6 +181,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow  # imports everything there is, in processes of their own
 @pytest.mark.parametrize("modes", [("tf32", "ieee", "tf32"), ("ieee", "tf32", "ieee")])
 def test_everybody_can_read_the_precision(modes):
     """Set in any order, old and new names agree, and OCR and transformer libraries import and build a model.

@@ -16,6 +16,7 @@ from tests.data_parallel import SCENARIOS
 from tests.toy_training import Faults, difference, one_thread, same_bits, weights_of  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.slow  # two processes that import torch and wait for each other: half a minute
 
 
 @pytest.fixture(scope="module")

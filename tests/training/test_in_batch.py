@@ -223,6 +223,7 @@ def two_ranks(folder, chunk: int, mode: str = "works") -> list[dict]:
     return [json.loads(one.communicate(timeout=90)[0].splitlines()[-1]) for one in running]
 
 
+@pytest.mark.slow  # ten seconds of starting processes
 @pytest.mark.parametrize("chunk", [3, 100])
 def test_two_ranks_learn_as_one(tmp_path, chunk):
     """Losses and gradients of the ranks add up to those of one process, although texts of both look at one another."""
@@ -239,6 +240,7 @@ def test_two_ranks_learn_as_one(tmp_path, chunk):
     torch.testing.assert_close(summed, gradients(model), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow  # the same
 def test_a_rank_that_runs_out_of_memory_leaves_nobody_waiting(tmp_path):
     """It raises; the other gives a loss of nothing, so that all can agree to run the step again."""
     found = two_ranks(tmp_path, 3, "fails")
