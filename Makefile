@@ -15,7 +15,7 @@ PIP := $(PY) -m pip install --constraint constraints.txt
 CODE := backend benchmarks tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 
-.PHONY: help serve check-gpu train test test-slow test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bundled install install-dev lock clean
+.PHONY: help serve check-gpu train test test-slow test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bundled install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ bench-quality: $(VENV)/.dev ## How good the answers are, on ../shared/data (ARGS
 
 bench-tasks: $(VENV)/.dev ## What classes, entities and analyses cost beside embeddings
 	@$(PY) -m benchmarks.tasks $(ARGS)
+	@$(PY) -m benchmarks.render
+
+bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesseract and RapidOCR (ARGS=--memory: 2,000 pages)
+	-@$(PY) -m benchmarks.ocr $(ARGS)
 	@$(PY) -m benchmarks.render
 
 bundled: $(VENV)/.dev ## Train the bundled adapter and heads anew, on ../shared/data (an hour)

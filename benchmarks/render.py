@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
 from benchmarks.tables import Result, about, table
 
@@ -88,6 +89,8 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     "engine": ("engine", engine_section),
     "training": ("training", training_section),
     "tasks": ("tasks", tasks_section),
+    "ocr": ("ocr", ocr_section),
+    "ocr-memory": ("ocr_memory", memory_section),
     "quality": ("quality", quality_section),
     f"quality-{NER}": ("quality", names_section),
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},

@@ -1,0 +1,110 @@
+"""How fast and how well documents are read, by our service over HTTP and by its peers; in one run, results as JSON.
+
+    python -m benchmarks.ocr                   # speed and quality, on a machine that does nothing else
+    python -m benchmarks.ocr --quick           # few pages, one round, for development
+    python -m benchmarks.ocr --parts quality   # a part alone is printed, and kept only where --out says
+    python -m benchmarks.ocr --memory          # whether 2,000 pages leave memory behind; a result of its own
+
+Peers need the program tesseract with Spanish and English. Their readings of the sets are kept in build/, for they do
+not change. Exit status: 1 when a target is missed, 2 when something could not be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import ocr_memory, ocr_quality, ocr_speed
+from benchmarks.machine import facts
+from benchmarks.ocr_pages import DPI, font_name
+from benchmarks.ocr_peers import LANGUAGES, cores, versions
+from benchmarks.ocr_tables import memory_section, missed, ocr_section
+from benchmarks.texts import DATA
+
+RESULTS = Path(__file__).parent / "results"
+RESULT, MEMORY = RESULTS / "ocr.json", RESULTS / "ocr_memory.json"
+SPEED, QUALITY = "speed", "quality"
+MISSED, UNMEASURED = 1, 2
+_PAGES, _QUICK_PAGES = 8, 4
+_MEMORY_PAGES = 2000
+
+
+def measure(parts: list[str], *, pages: int, rounds: int, data: Path, is_quick: bool) -> dict[str, Any]:
+    """The parts that were asked for, one after the other; what the result file says beside ``facts``."""
+    result: dict[str, Any] = {"unmeasured": {}}
+    with tempfile.TemporaryDirectory(prefix="ocr-") as folder:
+        work = Path(folder)
+        made = {
+            SPEED: lambda: ocr_speed.measure(work, pages, rounds),
+            QUALITY: lambda: ocr_quality.measure(data, work, is_quick=is_quick),
+        }
+        for part in parts:
+            started_s = time.perf_counter()
+            found = made[part]()
+            unmeasured = result["unmeasured"] | found.pop("unmeasured")
+            result |= {**found, "unmeasured": unmeasured, f"{part}_took_s": time.perf_counter() - started_s}
+    return result
+
+
+def measure_memory(pages: int) -> dict[str, Any]:
+    """The run over thousands of pages."""
+    with tempfile.TemporaryDirectory(prefix="ocr-") as folder:
+        return ocr_memory.measure(Path(folder), pages)
+
+
+def status_of(result: Mapping[str, Any]) -> int:
+    """The exit status. A few pages say nothing about a target, so a quick run misses none."""
+    if result.get("unmeasured"):
+        return UNMEASURED
+    return MISSED if not result["quick"] and missed(result) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ocr", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="few pages, one round: for development")
+    parser.add_argument("--parts", default=f"{SPEED},{QUALITY}", help="which, in which order (default: %(default)s)")
+    parser.add_argument("--memory", action="store_true", help="instead: resident memory over many pages")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--pages", type=int, help=f"default {_PAGES}, with --memory {_MEMORY_PAGES}")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of sets (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="where the result goes (default: results/, for a run of everything)")
+    return parser
+
+
+def main() -> None:
+    """Measure, print the tables, keep the result."""
+    parser = _parser()
+    flags = parser.parse_args()
+    parts = flags.parts.split(",")
+    if strange := sorted(set(parts) - {SPEED, QUALITY}):
+        parser.error(f"--parts: {strange[0]} is neither {SPEED} nor {QUALITY}")
+    result: dict[str, Any] = {**facts(), "quick": flags.quick}
+    if flags.memory:
+        pages = flags.pages or (ocr_memory.LEAST_PAGES if flags.quick else _MEMORY_PAGES)
+        result |= measure_memory(pages)
+        kept = MEMORY
+    else:
+        pages, rounds = flags.pages or (_QUICK_PAGES if flags.quick else _PAGES), 1 if flags.quick else flags.rounds
+        clients = cores() * ocr_speed.CLIENTS_A_CORE
+        shape = {"pages": pages, "dpi": DPI, "font": font_name(), "rounds": rounds, "clients": clients}
+        result |= {"readers": versions(), "languages": LANGUAGES, "shape": shape}
+        result |= measure(parts, pages=pages, rounds=rounds, data=flags.data, is_quick=flags.quick)
+        kept = RESULT
+    print(memory_section(result) if flags.memory else ocr_section(result))
+    is_whole = not flags.quick and (flags.memory or {SPEED, QUALITY} <= set(parts))
+    if out := flags.out or (kept if is_whole else None):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    sys.exit(status_of(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Characters and words of a reading beside the truth."""
+
+import random
+
+import pytest
+
+from benchmarks.ocr_scores import edits, score, summed, words
+
+
+def by_definition(first, second):
+    """Levenshtein's distance as the textbook has it."""
+    row = list(range(len(second) + 1))
+    for number, letter in enumerate(first, 1):
+        left = [number]
+        for index, other in enumerate(second, 1):
+            left.append(min(row[index] + 1, left[-1] + 1, row[index - 1] + (letter != other)))
+        row = left
+    return row[-1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        pytest.param("", "", 0, id="nothing"),
+        pytest.param("", "año", 3, id="nothing-was-read"),
+        pytest.param("kitten", "sitting", 3, id="the-textbook"),
+        pytest.param("abcdef", "xabcdef", 1, id="shifted-by-one"),
+        pytest.param("😀€", "€", 1, id="code-points-not-bytes"),
+    ],
+)
+def test_edits(first, second, expected):
+    """The least number of letters to insert, delete or replace, both ways."""
+    assert expected == edits(first, second) == edits(second, first)
+
+
+def test_edits_of_random_texts():
+    """A row at once gives what cell by cell gives."""
+    choice = random.Random(7)
+    for _ in range(60):
+        first, second = ("".join(choice.choices("abc", k=choice.randrange(12))) for _ in range(2))
+
+        assert by_definition(first, second) == edits(first, second)
+
+
+def test_white_space_and_composition_count_for_nothing():
+    """Lines, double spaces and a combining tilde are no mistakes."""
+    assert 0.0 == score("El  an\u0303o\nnuevo ", "El año nuevo").cer
+
+
+@pytest.mark.parametrize(("folds_case", "expected"), [(False, 5 / 10), (True, 0.0)])
+def test_case_counts_unless_the_truth_has_none(folds_case, expected):
+    """Words are found without case either way."""
+    read = score("Total 1,50", "TOTAL 1,50", folds_case=folds_case)
+
+    assert read.cer == pytest.approx(expected - 0.1 if expected else 0.0)
+    assert 1.0 == read.recall
+
+
+def test_words_are_counted_as_often_as_both_have_them():
+    """Punctuation at the ends is not part of a word; what was read once counts once."""
+    read = score('"Total": de de nada', "(total) de de de 1.284,50")
+
+    assert {"total": 1, "de": 3, "1.284,50": 1} == dict(words("(total) de de de 1.284,50"))
+    assert (3, 5) == (read.found, read.words)
+
+
+def test_a_mean_of_pages_and_one_of_characters():
+    """A short page that was not read weighs as much as a long one, and less beside it."""
+    means = summed([score("", "ab cd"), score("x" * 95, "x" * 95)])
+
+    assert 0.5 == means["cer"] == means["recall"]
+    assert 0.05 == means["cer_micro"]
+    assert pytest.approx(1 / 3) == means["recall_micro"]
