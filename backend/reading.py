@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -65,7 +65,8 @@ class Reading:
 
     def report(self) -> dict[str, Any]:
         """What was chosen, and why."""
-        return {"ocr": self.documents.reader.report(), "jobs": self.jobs.report()}
+        ocr = {**self.documents.reader.report(), "lanes": asdict(self.lanes.status())}
+        return {"ocr": ocr, "jobs": self.jobs.report()}
 
     async def close(self, drain_s: float) -> None:
         """Put jobs back or end them, then finish what was accepted, then let the processes go."""

@@ -116,8 +116,7 @@ class Services:
         """Finish what was accepted, then let everything go."""
         self.keep_alive.stop()
         self.classification.close()
-        await self.reading.close(self.drain_s)
-        await self.batcher.drain(self.drain_s)
+        await asyncio.gather(self.reading.close(self.drain_s), self.batcher.drain(self.drain_s))
         self.monitor.stop()
         self.driver.close()
         self.inference.close()

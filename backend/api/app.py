@@ -130,7 +130,7 @@ def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[M
                 expose_headers=_EXPOSED,
             )
         )
-    stack.append(Middleware(Guard))
+    stack.append(Middleware(Guard, state=app.state))
     if options.api_keys:
         stack.append(Middleware(KeyGate, keys=options.api_keys))
     return [*stack, Middleware(Shortcut, routes=ROUTES)]

@@ -7,6 +7,7 @@ browsers may read them.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import itertools
 import logging
@@ -23,7 +24,7 @@ from backend.api.deps import EXCHANGE, Exchange
 from backend.api.problems import answer, problem_of
 from backend.api.routes import page
 from backend.api.routes.plain import PlainRoute
-from backend.errors import Unauthorized
+from backend.errors import Unauthorized, Unavailable
 from backend.telemetry import STAGES, Telemetry
 
 OTHER = "other"  # the route label of paths that no route has
@@ -146,10 +147,14 @@ class Edge:
 
 
 class Guard:
-    """Answers every error as a problem. What is not of our tree is logged here, once, with the request's id."""
+    """Answers every error as a problem. What is not of our tree is logged here, once, with the request's id.
 
-    def __init__(self, app: ASGIApp) -> None:
+    A request that the server ends because its time to drain is over gets 503, so that its client asks elsewhere.
+    """
+
+    def __init__(self, app: ASGIApp, *, state: State) -> None:
         self._app = app
+        self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; nothing is raised unless an answer had already begun."""
@@ -159,6 +164,11 @@ class Guard:
         exchange: Exchange = scope[EXCHANGE]
         try:
             await self._app(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._state.draining or exchange.status:
+                raise
+            late = Unavailable("the service is shutting down and had no time left for this request; ask again")
+            await answer(problem_of(late, scope["path"]), exchange.request_id)(scope, receive, send)
         except Exception as error:
             problem = problem_of(error, scope["path"])
             if problem.code == "internal_error":

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from backend.batching.job import Job
 from backend.batching.verdict import verdict
 from backend.device.split import in_parts, let_go
-from backend.errors import DeviceLost, DoesNotFit, FinanciaError
+from backend.errors import BadInput, DeviceLost, DoesNotFit, FinanciaError
 from backend.ml.engine import Engine
 from backend.telemetry import log_event
 
@@ -195,6 +195,8 @@ class Lane:
     def _judge(self, error: Exception, batch: Batch, costs: list[int]) -> FinanciaError:
         # Payloads are token ids and pixels, never texts, so the engine's message cannot quote a document.
         level = logging.ERROR if len(costs) == 1 else logging.WARNING
+        if isinstance(error, BadInput):  # the file's fault, and its sender is told: a page that takes too long
+            level = logging.INFO
         log_event(logger, level, "engine failed", engine=batch.engine.name, jobs=len(costs), error=repr(error))
         logger.debug("engine failed", exc_info=error)
         failure = verdict(error, costs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections import deque
 from collections.abc import Callable
@@ -14,8 +15,10 @@ from backend.errors import Unavailable
 from backend.jobs.records import Claim, Job
 from backend.jobs.redis_door import RedisDoor, entry_of
 from backend.jobs.redis_scripts import RENEW
+from backend.telemetry import log_event
 
 GROUP = "workers"
+_log = logging.getLogger(__name__)
 _Entries: TypeAlias = list[tuple[str, dict[str, bytes]]]
 
 
@@ -77,9 +80,10 @@ class RedisQueue:
         return bool(reply)
 
     async def renew_waiting(self) -> None:
-        """The same for what no worker has taken yet."""
+        """The same for what no worker has taken yet; and look how many jobs live."""
         for claim in list(self._ours):
             await self.renew(claim, "", None)
+        self.live = sum([await self._door.call("XLEN", stream) for stream in (self.shared, self.kept)])
 
     async def settle(self, claim: Claim) -> None:
         """Drop an entry."""
@@ -88,15 +92,16 @@ class RedisQueue:
         await self._door.call("XDEL", stream, entry)
 
     async def _mend(self, error: Exception, faults: int) -> None:
-        """Make the groups again where Redis was emptied, else give it time."""
+        """Make the groups again where Redis was emptied, else give it time: it may be full, loading, or a replica."""
         if isinstance(error, ResponseError):
-            if not str(error).startswith(("NOGROUP", "UNBLOCKED")):
-                raise error
-            try:
-                await self.start()
-                return
-            except Unavailable:
-                pass  # logged where it was raised
+            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                try:
+                    await self.start()
+                    return
+                except Unavailable:
+                    pass  # logged where it was raised
+            else:
+                log_event(_log, logging.WARNING, "Redis refuses to give jobs", error=error)
         await self._door.pause(faults)
 
     async def _left_by_others(self) -> Claim | None:
@@ -113,7 +118,6 @@ class RedisQueue:
                     return _claim(stream, *entry_of(rows[0]))
                 if cursor == b"0-0":
                     break
-        self.live = sum([await self._door.call("XLEN", stream) for stream in (self.shared, self.kept)])
         self._looked_s = self._monotonic()
         return None
 

@@ -226,3 +226,19 @@ async def test_draining_ends_connections(services: FakeServices) -> None:
 
     assert "connection" not in before.headers
     assert ["close"] * 3 == [answer.headers["connection"] for answer in answers]
+
+
+async def test_what_drains_too_long_is_told_to_ask_again(services: FakeServices) -> None:
+    """The server cancels what has no time left: its client gets 503, not a bare error."""
+    services.documents.gate = asyncio.Event()
+    app = create_app(services)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        task = asyncio.create_task(client.post("/v1/ocr", content=b"%PDF"))
+        await services.documents.entered.wait()
+        app.state.draining = True
+        task.cancel()
+        answer = await task
+
+    assert (503, "unavailable") == (answer.status_code, answer.json()["code"])
+    assert 1 == services.documents.cancelled

@@ -14,6 +14,9 @@ FINEST_DPI = 300.0  # what scans for OCR are made with; finer ones only take lon
 _ENOUGH_PIXELS = 3_000_000  # A4 at 186 dpi: an image with so many holds its text large enough as it is
 _SCAN_RATIO = 0.5  # of the page under images: then it is the image that must be read, not glyphs
 _COARSEST_DPI = 60.0  # of a scan; below, the image is a background or a gradient
+# Sides are rounded up to whole pixels: without it a millionth of a pixel makes one more, for which PDFium resamples the
+# whole scan, and a word in fifty was no longer sure to Tesseract. With it the pixels are the scan's, bit for bit.
+_ROUNDING = 1e-4
 _MOST_MAGNIFIED = 2.0  # a coarse scan gains from being enlarged so far, and nothing beyond
 
 
@@ -62,7 +65,7 @@ def _of_scan(image_dpi: float, area: float) -> Resolution:
     if image_dpi > FINEST_DPI and pixels * (FINEST_DPI / image_dpi) ** 2 >= _ENOUGH_PIXELS:
         return Resolution(FINEST_DPI, f"{FINEST_DPI:g} dpi: the scan of {image_dpi:.0f} dpi is finer than OCR needs")
     if pixels >= _ENOUGH_PIXELS or image_dpi >= WISHED_DPI:
-        return Resolution(image_dpi, f"{image_dpi:.0f} dpi: the scan's own pixels")
+        return Resolution(image_dpi * (1 - _ROUNDING), f"{image_dpi:.0f} dpi: the scan's own pixels")
     if image_dpi < _COARSEST_DPI:
         return USUAL
     dpi = min(WISHED_DPI, image_dpi * _MOST_MAGNIFIED)

@@ -33,6 +33,7 @@ from backend.errors import BadInput, PasswordRequired, TooLarge, UnreadableFile,
 
 _GRACE_S = 2.0  # between the service's deadline, which kills, and our own alarm, for the case that it is gone
 _NICENESS = 10  # a page is drawn while others are read; whoever waits for a text goes first
+_OOM_SCORE = Path("/proc/self/oom_score_adj")  # -1000 to 1000; Linux
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -191,6 +192,8 @@ def main(fd: int) -> None:
     """Answer calls until the socket ends."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
+    with contextlib.suppress(OSError):  # where memory is short, it is a file's reader that goes, not the service
+        _OOM_SCORE.write_text("500", encoding="ascii")
     for number in (signal.SIGINT, signal.SIGTERM):  # both go to whole groups; the service ends us when it has drained
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -17,6 +17,7 @@ from backend.ml.ocr.tesseract_reading import Found, Reading, reading_of
 _WORD = "5"  # the level of a row of TSV that is a word
 _COLUMNS = 12
 _ASK_S = 10.0
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")  # what a program needs of an environment
 
 
 class ProgramReader:
@@ -96,7 +97,8 @@ def _load(program: str) -> Any:
         raise SetupError(f"pytesseract cannot be imported ({error}); install it") from error
     inner = pytesseract.pytesseract
     inner.tesseract_cmd = program
-    # What its children inherit. One thread a page: OpenMP's four take other lanes' cores and give 8 %
-    # (DESIGN: documents.md, fact 2). Only theirs: our own process's OpenMP is torch's.
-    inner.environ = {**inner.environ, "OMP_THREAD_LIMIT": "1"}
+    # What its children inherit: nothing of ours, keys and addresses least of all. One thread a page: OpenMP's four
+    # take other lanes' cores and give 8 % (DESIGN: documents.md, fact 2). Only theirs: our own OpenMP is torch's.
+    inherited = {name: inner.environ[name] for name in _INHERITED if name in inner.environ}
+    inner.environ = {**inherited, "OMP_THREAD_LIMIT": "1"}
     return pytesseract

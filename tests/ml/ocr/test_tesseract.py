@@ -288,3 +288,12 @@ def test_an_engine_of_the_lanes():
     engine = engine_of(SlowReader())
 
     assert (1, "ocr_tesseract", engine) == (engine.budget, engine.name, engine.on(3))
+
+
+def test_the_program_inherits_nothing_of_ours(data: Tessdata) -> None:
+    """No key, no address: only what a program needs, and one thread."""
+    start_tesseract_program(data)
+    environ = sys.modules["pytesseract.pytesseract"].environ
+
+    assert "1" == environ["OMP_THREAD_LIMIT"]
+    assert {"OMP_THREAD_LIMIT", "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TMPDIR"} >= set(environ)
