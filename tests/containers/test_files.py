@@ -72,10 +72,10 @@ def test_names_and_versions(kind: str):
 
 @BOTH
 def test_every_setting_reaches_the_service(kind: str):
-    """From the environment or .env, by its own name; but for where the service listens, and what it keeps."""
+    """From the environment or .env, by its own name; but where it listens, what it keeps, and a host's folder."""
     given = backend(kind)["environment"]
     settings = {name.upper() for name in Settings.model_fields}
-    missing = settings - set(given) - (_OF_CARDS if kind == "cpu" else set())
+    missing = settings - set(given) - {"TESSDATA_PREFIX"} - (_OF_CARDS if kind == "cpu" else set())
     foreign = (
         set(given) - settings - {"HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "PYTORCH_CUDA_ALLOC_CONF"}
     )
@@ -134,6 +134,24 @@ def test_every_service_is_bounded(kind: str):
         assert service["pids_limit"] > 0, name
         assert ("profiles" in service) == (name in {"prometheus", "grafana"}), name
     assert backend(kind)["depends_on"] == {"redis": {"condition": "service_healthy"}}
+
+
+@BOTH
+def test_redis_drops_vectors_before_jobs_and_never_the_queue(kind: str):
+    """What expires soonest goes first, keys of the queue do not expire, and memory is left beside what it keeps."""
+    redis, given = COMPOSE[kind]["services"]["redis"], backend(kind)["environment"]
+    vector_s = float(re.fullmatch(r"\$\{CACHE_TTL_S:-(\d+)\}", given["CACHE_TTL_S"])[1])
+    kept, limit = (_default_mib(text) for text in (redis["command"], redis["mem_limit"]))
+
+    assert "--maxmemory-policy volatile-ttl" in redis["command"]
+    assert 4 * vector_s <= Settings.model_fields["job_ttl_s"].default
+    assert Settings.model_fields["limit_job_bytes"].default < kept * 2**20
+    assert 1.25 * kept <= limit
+
+
+def _default_mib(text: str) -> int:
+    size, unit = re.search(r":-(\d+)([mg])b?\}", text).groups()
+    return int(size) * {"m": 1, "g": 1024}[unit]
 
 
 @BOTH

@@ -19,6 +19,7 @@ from prometheus_client.utils import floatToGoString
 from backend.api.app import create_app
 from backend.api.middleware import OTHER, STATUSES
 from backend.device.watch.gpu_readings import THROTTLE_REASONS, table
+from backend.ml.ocr.tasks import OCR_TASKS
 from backend.telemetry import METRICS, PREFIX, Telemetry
 from backend.wiring import TASKS
 from tests.conftest import absent
@@ -114,7 +115,7 @@ _AT_START = {
     "route": _routes(),
     "status": frozenset(STATUSES),
     "task": frozenset(TASKS),
-    "engine": frozenset(TASKS),
+    "engine": frozenset((*TASKS, *OCR_TASKS)),
 }
 EXPORTED = exported()
 

@@ -35,6 +35,8 @@ def test_it_covers_what_an_operator_asks():
         "Latency",
         "Queue and batches",
         "Errors",
+        "Documents",
+        "Jobs",
         "Cache",
         "GPU",
         "Models and machine",

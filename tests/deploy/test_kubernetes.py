@@ -299,6 +299,14 @@ def test_processors_are_whole_and_bounded():
     assert re.fullmatch(r"\d+", resources["limits"]["cpu"])
 
 
+def test_memory_is_what_compose_gives():
+    """Both say what two cores need that read pages; measured in docs/operations.md."""
+    compose = yaml.safe_load((DEPLOY.parent / "docker-compose.yml").read_text(encoding="utf-8"))
+    limit = container(ours(FOLDER / "base"))["resources"]["limits"]["memory"]
+
+    assert f"${{MEMORY_LIMIT:-{limit.removesuffix('Gi')}g}}" == compose["services"]["backend"]["mem_limit"]
+
+
 def test_the_overlay_for_gpus():
     """One card a pod, demanded; no autoscaler by the processor; another image; everything else as in the base."""
     base, gpu = ours(FOLDER / "base"), ours(FOLDER / "gpu")
