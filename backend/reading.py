@@ -60,6 +60,7 @@ class Reading:
 
     documents: DocumentService
     jobs: JobService
+    readers: FileReaders
     limits: FileLimits
     lanes: Batcher  # of what recognises on the CPU
 
@@ -67,6 +68,11 @@ class Reading:
         """What was chosen, and why."""
         ocr = {**self.documents.reader.report(), "lanes": asdict(self.lanes.status())}
         return {"ocr": ocr, "jobs": self.jobs.report()}
+
+    async def start(self) -> None:
+        """Have a reader ready before the first file comes, and begin to work on jobs."""
+        await asyncio.to_thread(self.readers.start)
+        await self.jobs.start()
 
     async def close(self, drain_s: float) -> None:
         """Put jobs back or end them, then finish what was accepted, then let the processes go."""
@@ -78,7 +84,7 @@ class Reading:
 def start_reading(
     settings: Settings, ground: Ground, texts: TextServices, model_lanes: Batcher, cache: VectorCache
 ) -> Reading:
-    """Everything that reads files. Jobs are still to be started.
+    """Everything that reads files, still to be started.
 
     Raises: SetupError for an engine asked for that is not there.
     """
@@ -107,7 +113,7 @@ def start_reading(
         write=document_bytes,
         picture=reader.picture,
     )
-    return Reading(documents, jobs, limits, lanes)
+    return Reading(documents, jobs, readers, limits, lanes)
 
 
 def _page_lanes(settings: Settings, ground: Ground) -> Batcher:

@@ -160,7 +160,7 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     texts = TextServices(catalog, embeddings, entities, analysis)
     reading = start_reading(settings, ground, texts, batcher, cache)
-    await reading.jobs.start()
+    await reading.start()
     return Services(
         catalog=catalog,
         loader=HotLoader(ground, catalog, keep_alive, wished, swapped=classification.follow),

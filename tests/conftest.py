@@ -72,6 +72,12 @@ def device(pytestconfig: pytest.Config) -> str:
 
 
 @pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of services that run as processes of their own: what the first one measured, the others find."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of licensed data sets beside the repository; tests that need it are skipped where it is absent."""
     if not DATA_DIR.is_dir():

@@ -103,12 +103,6 @@ class Process:
         self._ready.set()
 
 
-@pytest.fixture(scope="session")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tuned by the first process of the session."""
-    return tmp_path_factory.mktemp("state")
-
-
 @pytest.fixture
 def run(state_dir: Path) -> Iterator[Callable[..., Process]]:
     """Start the service with settings: ``run(PRECISION="exact")``."""

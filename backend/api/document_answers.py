@@ -84,7 +84,7 @@ def _understood(answer: DocumentAnswer, form: str) -> dict[str, Any]:
 def _entity(placed: PlacedEntity) -> dict[str, Any]:
     told = {**entity(placed.entity), "places": [_place(one) for one in placed.places]}
     if placed.repair is not None:
-        told["repair"] = {"text": placed.repair.value, "type": placed.entity.type, "score": placed.repair.score}
+        told["repair"] = {"value": placed.repair.value, "type": placed.entity.type, "score": placed.repair.score}
     return told
 
 

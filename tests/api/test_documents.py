@@ -61,7 +61,7 @@ async def test_all_there_is_to_know(client: httpx.AsyncClient) -> None:
     assert "IBAN" == told["pages"][0]["words"][0]["text"]
     assert entity["text"] == told["text"][entity["start"] : entity["end"]]
     assert [{"page": 1, "box": [50.0, 0.0, 145.0, 12.0]}] == entity["places"]
-    assert {"text": "ES9121", "type": "IBAN", "score": 0.99} == entity["repair"]
+    assert {"value": "ES9121", "type": "IBAN", "score": 0.99} == entity["repair"]
     assert [{"page": 1, "box": [0.0, 20.0, 45.0, 32.0]}] == told["key_sentences"][0]["places"]
     assert [0.25, 0.5] == told["vector"]
     assert {"index": 0, "start": 0, "end": 10, "pages": [1], "tokens": 4, "vector": [0.125, 1.0]} == told["chunks"][0]

@@ -95,7 +95,7 @@ def invoice() -> Paper:
         Line("Transferencia a ES91 21OO 0418 4502 0005 1332", 60, 480),
         Line(HOSTILE, 60, 520),
     ]
-    repair = {"text": "ES91 2100 0418 4502 0005 1332", "value": "ES9121000418450200051332", "type": "IBAN"}
+    repair = {"value": "ES9121000418450200051332", "type": "IBAN", "score": 0.99}
     found: list[tuple[str, str, dict[str, Any]]] = [
         ("ORG", "Suministros Ibéricos S.L.", {}),
         ("CIF", "B12345674", {"valid": True}),

@@ -86,10 +86,10 @@ function rows({ entity, index }) {
   return entity.repair ? [found, repair(entity.repair)] : [found];
 }
 
-function repair({ text, value }) {
-  const offer = say(make("strong"), "repair", { value: text ?? value });
+function repair({ value }) {
+  const offer = say(make("strong"), "repair", { value });
   const why = say(make("span", { class: "quiet" }), "repair_why");
-  const copying = copyButton(() => value ?? text, "copy_value", { value: value ?? text });
+  const copying = copyButton(() => value, "copy_value", { value });
   return make("tr", { class: "repair" }, make("td", { colspan: COLUMNS - 1 }, offer, why), make("td", { class: "score" }, copying));
 }
 

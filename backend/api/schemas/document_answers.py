@@ -59,7 +59,7 @@ class PlaceAnswer(BaseModel):
 class RepairAnswer(BaseModel):
     """What an id, a date or an amount must have been, where OCR read letters for digits; only offered."""
 
-    text: str
+    value: str
     type: str
     score: float
 

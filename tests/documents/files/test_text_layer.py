@@ -12,7 +12,7 @@ from PIL import Image
 
 from backend.documents.files.readers import FileReaders
 from backend.documents.files.records import TextLayer
-from backend.documents.files.resolution import Resolution
+from backend.documents.files.resolution import Resolution, choose_resolution
 from backend.documents.pages import Box, Seen, around
 from tests.documents.files.pdfs import pdf, picture, text
 
@@ -194,3 +194,17 @@ def test_color_and_resolution(readers: FileReaders):
     assert most.pixels.size <= readers.limits.render_pixels
     assert "LIMIT_RENDER_PIXELS" in most.why
     assert Box(0, 0, 300, 200).scaled(gray.scale_x) == Box(0, 0, 300, 200)
+
+
+@pytest.mark.parametrize(("width_px", "height_px", "dpi"), [(1653, 2339, 200), (1654, 2338, 200), (2481, 3507, 300)])
+def test_a_scan_is_drawn_with_its_own_pixels(readers: FileReaders, width_px: int, height_px: int, dpi: int):
+    """Bit for bit: a side that is rounded up by a pixel would have all of them computed anew."""
+    pixels = np.random.default_rng(dpi).integers(0, 256, (height_px, width_px), np.uint8)
+    width, height = width_px * 72 / dpi, height_px * 72 / dpi
+    file = pdf(b"q %g 0 0 %g 0 0 cm /Im1 Do Q" % (width, height), size=(width, height), image=Image.fromarray(pixels))
+    with readers.open(file) as opened:
+        layer = readers.page_text(opened, 1)
+        resolution = choose_resolution(layer.width, layer.height, layer.stats, readers.limits)
+        raster = readers.render(opened, 1, resolution=resolution)
+
+    assert np.array_equal(pixels, raster.pixels)

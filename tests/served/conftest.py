@@ -1,0 +1,27 @@
+"""One real service for all tests of this folder: `python -m backend.main`, its engines, its reader processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.clients.server import LiveServer, run_server
+
+QUICK = {"RUNTIME": "onnx", "PRECISION": "exact"}  # one candidate to measure; tests/test_main.py finds it measured
+
+
+@pytest.fixture(scope="session")
+def served(state_dir: Path) -> Iterator[LiveServer]:
+    """The service as it is by default, but for its arithmetic."""
+    with run_server(state_dir, **QUICK) as server:
+        yield server
+
+
+@pytest.fixture
+def client(served: LiveServer) -> Iterator[httpx.Client]:
+    """A client of it."""
+    with served.client() as client:
+        yield client
