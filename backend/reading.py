@@ -60,7 +60,6 @@ class Reading:
 
     documents: DocumentService
     jobs: JobService
-    readers: FileReaders
     limits: FileLimits
     lanes: Batcher  # of what recognises on the CPU
 
@@ -70,8 +69,8 @@ class Reading:
         return {"ocr": ocr, "jobs": self.jobs.report()}
 
     async def start(self) -> None:
-        """Have a reader ready before the first file comes, and begin to work on jobs."""
-        await asyncio.to_thread(self.readers.start)
+        """Make ready for the first file, and begin to work on jobs."""
+        await self.documents.reader.warm_up(self.lanes.status().lanes)
         await self.jobs.start()
 
     async def close(self, drain_s: float) -> None:
@@ -113,7 +112,7 @@ def start_reading(
         write=document_bytes,
         picture=reader.picture,
     )
-    return Reading(documents, jobs, readers, limits, lanes)
+    return Reading(documents, jobs, limits, lanes)
 
 
 def _page_lanes(settings: Settings, ground: Ground) -> Batcher:

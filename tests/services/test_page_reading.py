@@ -251,3 +251,27 @@ async def test_report(desk):
     assert ["pytesseract is not installed"] == report["absent"]
     assert "Tesseract reads first" in report["why"]
     assert ("tesseract", "rapidocr") == desk.reader().engines
+
+
+async def test_warming_up_reads_a_page_on_every_lane(desk):
+    """By Tesseract alone, before the first file comes."""
+    await desk.reader().warm_up(3, ("es", "en"))
+
+    assert 3 == len(desk.tesseract.asked)
+    assert {("es", "en")} == {image.languages for image in desk.tesseract.asked}
+    assert [] == desk.detect.asked
+
+
+@pytest.mark.parametrize("changes", [{"tesseract": None}, {"wish": "rapidocr"}])
+async def test_what_will_not_be_asked_is_not_warmed_up(desk, changes):
+    """RapidOCR's networks come with the first page that needs them."""
+    await desk.reader(**changes).warm_up(2, ("es",))
+
+    assert [] == desk.tesseract.asked == desk.detect.asked
+
+
+async def test_a_warm_up_that_fails_is_no_failure(desk):
+    """The first file tells."""
+    desk.tesseract.answer = InferenceFailed("broken")
+
+    await desk.reader().warm_up(1, ("es", "en"))

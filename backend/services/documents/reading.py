@@ -144,6 +144,10 @@ class DocumentReader:
 
         return await self._on_thread(write)
 
+    async def warm_up(self, lanes: int) -> None:
+        """Have a process ready, and every lane what it reads pages with, before the first file comes."""
+        await asyncio.gather(self._on_thread(self._readers.start), self._ocr.warm_up(lanes, self._languages))
+
     def close(self) -> None:
         """Let the threads go and end the worker processes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
