@@ -148,8 +148,6 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     _describe(ground, catalog, monitor)
     monitor.start()
     keep_alive = KeepAlive(settings.model_keep_alive_s, ground.placements[0].device, telemetry)
-    for model in catalog.models():
-        keep_alive.watch(loop, model.residents)
     inference = Inference(batcher, cache, telemetry)
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities = EntityService(catalog, inference, telemetry)
@@ -161,6 +159,8 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     texts = TextServices(catalog, embeddings, entities, analysis)
     reading = start_reading(settings, ground, texts, batcher, cache)
     await reading.start()
+    for model in catalog.models():  # from here on: what the start takes is no idleness
+        keep_alive.watch(loop, model.residents)
     return Services(
         catalog=catalog,
         loader=HotLoader(ground, catalog, keep_alive, wished, swapped=classification.follow),

@@ -27,12 +27,12 @@ class KeepAlive:
         self._going: set[asyncio.Task[None]] = set()
 
     def watch(self, loop: asyncio.AbstractEventLoop, residents: Sequence[Resident]) -> None:
-        """Count and put out these from now on."""
+        """Count and put out these from now on; what came before, a start of seconds, is no idleness."""
         for resident in residents:
             self._watched.add(resident)
             self._show(resident, loaded=True)
             resident.changed = partial(self._on_change, loop, resident)
-            self._arm(loop, resident)
+            self._arm(loop, resident, idle_s=0.0)
 
     def forget(self, residents: Sequence[Resident]) -> None:
         """Leave these alone: another model has taken their place."""
@@ -52,21 +52,24 @@ class KeepAlive:
     def _on_change(self, loop: asyncio.AbstractEventLoop, resident: Resident, loaded: bool) -> None:
         self._show(resident, loaded=loaded)
         if loaded and not loop.is_closed():
-            loop.call_soon_threadsafe(self._arm, loop, resident)
+            loop.call_soon_threadsafe(self._rearm, loop, resident)
 
     def _show(self, resident: Resident, *, loaded: bool) -> None:
         self._telemetry.model_loaded.labels(resident.name).set(loaded)
         self._telemetry.model_loads_total.labels(resident.name).inc(loaded)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
+    def _rearm(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
+        self._arm(loop, resident, resident.idle_s)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, resident: Resident, idle_s: float) -> None:
         if self._keep_alive_s is None or resident not in self._watched:
             return
-        after_s = max(0.0, self._keep_alive_s - resident.idle_s)
+        after_s = max(0.0, self._keep_alive_s - idle_s)
         self._alarms[resident] = loop.call_later(after_s, self._look, loop, resident)
 
     def _look(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
         if self._keep_alive_s is not None and resident.idle_s < self._keep_alive_s:
-            self._arm(loop, resident)  # it was used meanwhile
+            self._rearm(loop, resident)  # it was used meanwhile
             return
         task = loop.create_task(asyncio.to_thread(_put_out, resident.unload, self._device))
         self._going.add(task)
