@@ -21,7 +21,7 @@ from benchmarks.tables import Result, about, table
 
 READERS: Mapping[str, str] = {
     "pytesseract": "pytesseract in a loop",
-    "pytesseract-one-thread": "the same with `OMP_THREAD_LIMIT=1`",
+    "pytesseract-one-thread": "the same, one thread a page",
     "pytesseract-pool": "the same, as many at once as cores",
     "rapidocr": "RapidOCR in a loop",
     AUTO: "**FinancIA Inference**",

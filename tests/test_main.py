@@ -160,6 +160,7 @@ class Client:
 # Starts
 
 
+@pytest.mark.slow  # three starts, one of which measures
 @pytest.mark.timeout(240)
 def test_a_restart_does_not_measure_again_and_sigterm_ends_it_well(run, tmp_path):
     """First start measures, second finds it; both answer, and SIGTERM ends them with 0 after everything is closed."""

@@ -12,7 +12,7 @@ from tests.clients.server import LiveServer
 from tests.served.asking import MARKS
 from tests.served.papers import SPANISH
 
-pytestmark = [*MARKS, pytest.mark.chromium]
+pytestmark = [*MARKS, pytest.mark.chromium, pytest.mark.slow]
 DONE = "!document.querySelector('#forget').hidden"
 
 

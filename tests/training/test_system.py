@@ -97,6 +97,7 @@ def test_as_the_guide_calls_it(system: Callable[..., IntegratedGPUTrainingSystem
     assert stats["device_metrics"]["device"] == str(made.device)
 
 
+@pytest.mark.slow  # five seconds each
 @pytest.mark.parametrize(
     "criterion",
     [
