@@ -8,13 +8,12 @@ import orjson
 
 from backend.api.answers import written
 from backend.api.problems import openai_error, problem_of
-from backend.api.text_answers import classes, entity
-from backend.documents.formats.plain_json import document_fields, page_fields
+from backend.api.text_answers import classes, entity, key_phrase, key_sentence, language
+from backend.documents.formats.plain_json import document_fields, pages_fields, sides
 from backend.documents.places import Place, places
 from backend.services.documents.records import Chunk, DocumentAnswer, FailedPage, PlacedEntity
 
 _DIGITS = 4  # of seconds
-_BOX_DIGITS = 2
 
 
 def document_bytes(answer: DocumentAnswer, form: str = "float") -> bytes:
@@ -33,7 +32,7 @@ def failed_page(failed: FailedPage) -> dict[str, Any]:
 
 def _fields(answer: DocumentAnswer, form: str) -> dict[str, Any]:
     document, features = answer.document, answer.options.features
-    pages = [page_fields(page, start) for page, start in zip(document.pages, document.page_starts, strict=True)]
+    pages = list(pages_fields(document))
     for page in pages:
         for feature in ("text", "words"):
             if feature not in features:
@@ -53,25 +52,12 @@ def _understood(answer: DocumentAnswer, form: str) -> dict[str, Any]:
     """The features of the text, in their order; what could not be told is null or empty."""
     found, features = answer.understood, answer.options.features
     writers: dict[str, Any] = {
-        "language": lambda: found.language and {"code": found.language.code, "score": found.language.score},
+        "language": lambda: language(found.language),
         "classes": lambda: found.classes and classes(found.classes),
         "entities": lambda: [_entity(one) for one in found.entities],
-        "key_phrases": lambda: [
-            {
-                "text": one.text,
-                "score": one.score,
-                "places": [{"start": int(start), "end": int(end)} for start, end in one.places],
-            }
-            for one in found.key_phrases
-        ],
+        "key_phrases": lambda: [key_phrase(one) for one in found.key_phrases],
         "key_sentences": lambda: [
-            {
-                "text": one.text,
-                "start": one.start,
-                "end": one.end,
-                "score": one.score,
-                "places": [_place(place) for place in places(answer.document, one.start, one.end)],
-            }
+            {**key_sentence(one), "places": [_place(place) for place in places(answer.document, one.start, one.end)]}
             for one in found.key_sentences
         ],
         "vector": lambda: None if found.vector is None else written(found.vector, form),
@@ -89,7 +75,7 @@ def _entity(placed: PlacedEntity) -> dict[str, Any]:
 
 
 def _place(place: Place) -> dict[str, Any]:
-    return {"page": place.page, "box": [round(side, _BOX_DIGITS) for side in place.box]}
+    return {"page": place.page, "box": sides(place.box)}
 
 
 def _chunk(index: int, chunk: Chunk, form: str) -> dict[str, Any]:

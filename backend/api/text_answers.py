@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.documents.entities import Entity
+from backend.documents.key_phrases import KeyPhrase
+from backend.documents.language import Language
 from backend.documents.merge import Lost
+from backend.services.analysis import KeySentence
 from backend.services.classification import ClassifiedText, Prediction
 
 
@@ -42,6 +45,22 @@ def lost(loser: Lost) -> dict[str, Any]:
 def classes(row: ClassifiedText) -> dict[str, Any]:
     """The classes of a text; ``prediction`` is null where the classifier abstains."""
     return {"prediction": row.prediction, "score": row.score, "predictions": predictions(row.predictions)}
+
+
+def language(found: Language | None) -> dict[str, Any] | None:
+    """A language; null where nothing could tell."""
+    return None if found is None else {"code": found.code, "score": found.score}
+
+
+def key_phrase(one: KeyPhrase) -> dict[str, Any]:
+    """A phrase with every place where it stands."""
+    places = [{"start": int(start), "end": int(end)} for start, end in one.places]
+    return {"text": one.text, "score": one.score, "places": places}
+
+
+def key_sentence(one: KeySentence) -> dict[str, Any]:
+    """A sentence and its place."""
+    return {"text": one.text, "start": one.start, "end": one.end, "score": one.score}
 
 
 def predictions(rows: Sequence[Prediction]) -> list[dict[str, Any]]:

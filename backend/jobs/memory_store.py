@@ -104,6 +104,11 @@ class MemoryJobStore:
         kept = self._jobs.get(job_id)
         return {} if kept is None else dict(kept.pages)
 
+    async def page(self, job_id: str, number: int) -> bytes | None:
+        """One of them."""
+        kept = self._jobs.get(job_id)
+        return None if kept is None else kept.pages.get(number)
+
     async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
         """Change a job."""
         kept = self._jobs.get(old.id)

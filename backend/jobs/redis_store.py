@@ -111,6 +111,11 @@ class RedisJobStore:
         flat = await self._door.call("HGETALL", self._part(job_id, "pages"))
         return {int(number): packed for number, packed in zip(flat[::2], flat[1::2], strict=True)}
 
+    async def page(self, job_id: str, number: int) -> bytes | None:
+        """One of them."""
+        packed: bytes | None = await self._door.call("HGET", self._part(job_id, "pages"), number)
+        return packed
+
     async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
         """Change a job, if it is what it was."""
         if result is not None:

@@ -48,6 +48,9 @@ class JobStore(Protocol):
     async def pages(self, job_id: str) -> dict[int, bytes]:
         """The pages read so far by their number, packed."""
 
+    async def page(self, job_id: str, number: int) -> bytes | None:
+        """One of them; None where it was not read (yet)."""
+
     async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
         """Put ``new`` (of `states.move`) where ``old`` is: "stale" when it has changed meanwhile, "gone" when lost.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from backend.documents.formats.plain_json import document_fields, page_fields
+from backend.documents.formats.plain_json import document_fields, pages_fields
 from backend.documents.page_codec import pack_page, unpack_page
 from backend.documents.pages import Document, Page
 from backend.jobs.records import Job, PageNote
@@ -64,13 +64,12 @@ def document_of(job: Job, packed: Mapping[int, bytes], result: bytes | None = No
 def partial_result(job: Job, packed: Mapping[int, bytes]) -> bytes:
     """A document's JSON as far as it was read: pages and text, nothing of what the text says."""
     document = document_of(job, packed)
-    starts = zip(document.pages, document.page_starts, strict=True)
     return orjson.dumps(
         {
             "object": "document",
             "partial": True,
             **document_fields(document),
-            "pages": [page_fields(page, start) for page, start in starts],
+            "pages": list(pages_fields(document)),
             "failed_pages": [],
             "text": document.text,
         }

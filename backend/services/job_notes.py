@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from backend.jobs.records import Job, PageNote, Progress
+from backend.documents.pages import Page
+from backend.jobs.records import Job, Progress
 from backend.jobs.store import JobStore
 from backend.services.documents.records import DocumentEvent
 from backend.services.job_documents import page_note
@@ -20,7 +21,7 @@ class JobNotes:
         self._pages = telemetry.document_job_pages_total
         self._job, self._store, self._patience = job, store, patience
         self._progress = Progress(stage="opening")
-        self._waiting: asyncio.Queue[tuple[Progress, PageNote | None] | None] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[Progress, Page | None] | None] = asyncio.Queue()
         self._writer = asyncio.create_task(self._write())
 
     def tell(self, event: DocumentEvent) -> None:
@@ -29,11 +30,9 @@ class JobNotes:
         self._progress = Progress(
             stage, event.pages_done, event.pages_total, self._progress.failed_pages + (event.failed is not None)
         )
-        note = None
         if event.page is not None:
-            note = page_note(event.page)
             self._pages.inc()
-        self._waiting.put_nowait((self._progress, note))
+        self._waiting.put_nowait((self._progress, event.page))
 
     def job_now(self, job: Job) -> Job:
         """The job with what was noted."""
@@ -51,4 +50,5 @@ class JobNotes:
     async def _write(self) -> None:
         while (noted := await self._waiting.get()) is not None:
             progress, page = noted
-            await self._patience.ask(lambda: self._store.note(self._job, progress, page))  # noqa: B023 - awaited at once
+            note = None if page is None else await asyncio.to_thread(page_note, page)
+            await self._patience.ask(lambda: self._store.note(self._job, progress, note))  # noqa: B023 - awaited at once

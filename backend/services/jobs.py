@@ -157,7 +157,7 @@ class JobService:
         """A page as a PNG, turned as it was read, or as a viewer shows it where it was not read (yet)."""
         stored = await self.file(job)
         try:
-            packed = (await self._store.pages(job.id)).get(number)
+            packed = await self._store.page(job.id, number)
             page = None if packed is None else unpack_page(packed)
             turn = 0 if page is None else page.rotation
             return await self._picture(stored, number, turn=turn, dpi=dpi, password=self.password(job))

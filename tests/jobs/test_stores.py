@@ -108,6 +108,7 @@ async def test_progress_pages_and_result(store):
     done = moved(found, "succeed")
     assert "done" == await store.swap(running, done, b'{"object":"document"}')
 
+    assert (b"packed", None) == (await store.page("one", 1), await store.page("one", 2))
     assert {1: b"packed"} == await store.pages("one")
     assert b'{"object":"document"}' == await store.result(done)
     events = await heard(store, "one")

@@ -19,9 +19,8 @@ from backend.api.routes.plain import post
 from backend.api.schemas.checks import check_labels, check_limits
 from backend.api.schemas.text_answers import AnalyzeAnswer
 from backend.api.schemas.texts import FEATURES, AnalyzeRequest
-from backend.api.text_answers import classes, entity, usage
-from backend.documents.key_phrases import KeyPhrase
-from backend.services.analysis import Analysis, KeySentence
+from backend.api.text_answers import classes, entity, key_phrase, key_sentence, language, usage
+from backend.services.analysis import Analysis
 
 
 async def analyze(request: Request) -> Response:
@@ -61,22 +60,13 @@ async def analyze(request: Request) -> Response:
 def _writers(form: str) -> Mapping[str, Callable[[Analysis], Any]]:
     """How each feature is written; the vector in ``form``."""
     return {
-        "language": lambda found: found.language and {"code": found.language.code, "score": found.language.score},
-        "key_phrases": lambda found: [_phrase(one) for one in found.key_phrases],
-        "key_sentences": lambda found: [_sentence(one) for one in found.key_sentences],
+        "language": lambda found: language(found.language),
+        "key_phrases": lambda found: [key_phrase(one) for one in found.key_phrases],
+        "key_sentences": lambda found: [key_sentence(one) for one in found.key_sentences],
         "classes": lambda found: found.classes and classes(found.classes),
         "entities": lambda found: [entity(one) for one in found.entities],
         "vector": lambda found: None if found.vector is None else written(found.vector, form),
     }
-
-
-def _phrase(one: KeyPhrase) -> dict[str, Any]:
-    places = [{"start": int(start), "end": int(end)} for start, end in one.places]
-    return {"text": one.text, "score": one.score, "places": places}
-
-
-def _sentence(one: KeySentence) -> dict[str, Any]:
-    return {"text": one.text, "start": one.start, "end": one.end, "score": one.score}
 
 
 _TEXT = "Factura de Aceros del Norte, S.A., a Juan Pérez: 1.284,50 €."

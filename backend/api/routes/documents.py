@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,19 +14,16 @@ from backend.api.asking import ask
 from backend.api.body import validated
 from backend.api.deps import exchange_of, services_of
 from backend.api.document_answers import document_bytes
+from backend.api.document_formats import accepted, document_answer, written_off_loop
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routes.plain import upload_route
 from backend.api.schemas.checks import check_labels
 from backend.api.schemas.documents import DocumentRequest, ReadRequest
 from backend.api.upload import Upload, uploaded
-from backend.documents.files.stored import StoredFile
 from backend.documents.formats import FORMATS, Format, negotiate
 from backend.services.documents.records import DocumentAnswer, DocumentOptions
 from backend.services.inference import Urgency
-
-Made = TypeVar("Made")
-_INLINE_WORDS = 500  # a page: about a millisecond's work
 
 
 async def read_pages(request: Request) -> Response:
@@ -37,7 +33,7 @@ async def read_pages(request: Request) -> Response:
     """
     async with uploaded(request) as upload:
         asked = validated(ReadRequest, upload.fields)
-        form = negotiate(_accept(request), asked.format)
+        form = negotiate(accepted(request), asked.format)
         answer = await _process(request, upload, asked.options())
         return await _written(request, upload, answer, form, partial(document_bytes, answer))
 
@@ -53,7 +49,7 @@ async def create_document(request: Request) -> Response:
     async with uploaded(request) as upload:
         asked = validated(DocumentRequest, upload.fields)
         check_labels(asked.labels, services.limits)
-        form = negotiate(_accept(request), asked.format)
+        form = negotiate(accepted(request), asked.format)
         options = asked.options() if form.name == "json" else ReadRequest.options(asked)
         answer = await _process(request, upload, options)
         return await _written(request, upload, answer, form, partial(document_bytes, answer, asked.encoding_format))
@@ -75,37 +71,16 @@ async def _written(
     request: Request, upload: Upload, answer: DocumentAnswer, form: Format, as_json: Callable[[], bytes]
 ) -> Response:
     """The answer in the form that was asked for."""
-    document = answer.document
-    words = sum(len(page.words) for page in document.pages)
     if form.name == "json":
-        return JsonBytes(await _off_loop(as_json, words))
-    headers = {"Content-Disposition": f'inline; filename="document.{form.extension}"'}
-    if answer.failed:
-        headers["X-Failed-Pages"] = ",".join(str(one.number) for one in answer.failed)
-    if form.parts is None:
-        body = await _searchable(request, upload.stored, answer)
-    else:
-        parts = form.parts
-        body = await _off_loop(lambda: b"".join(parts(document)), words)
-    return Response(body, media_type=form.content_type, headers=headers)
+        return JsonBytes(await written_off_loop(answer.document, as_json))
 
+    async def searchable_pdf(*, deadline_s: float) -> bytes:
+        reader, password = services_of(request).documents.reader, answer.options.password
+        return await reader.searchable_pdf(upload.stored, answer.document, password=password, until=deadline_s)
 
-async def _searchable(request: Request, stored: StoredFile, answer: DocumentAnswer) -> bytes:
-    reader, password = services_of(request).documents.reader, answer.options.password
-
-    async def work(*, deadline_s: float) -> bytes:
-        return await reader.searchable_pdf(stored, answer.document, password=password, until=deadline_s)
-
-    return await ask(request, work)
-
-
-async def _off_loop(work: Callable[[], Made], words: int) -> Made:
-    return work() if words <= _INLINE_WORDS else await asyncio.to_thread(work)
-
-
-def _accept(request: Request) -> str | None:
-    accept = exchange_of(request).headers.get(b"accept")
-    return None if accept is None else accept.decode("latin-1")
+    failed = ",".join(str(one.number) for one in answer.failed)
+    headers = {"X-Failed-Pages": failed} if failed else {}
+    return await document_answer(request, answer.document, form, headers, searchable_pdf)
 
 
 _TEXT = "Factura 2024-017\nTotal 1.284,50 €"

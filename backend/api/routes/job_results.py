@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import JsonBytes
 from backend.api.asking import ask
-from backend.api.deps import exchange_of, services_of
+from backend.api.deps import services_of
+from backend.api.document_formats import accepted, document_answer
 from backend.api.job_answers import job_of
 from backend.api.routes.documents import DOCUMENT_EXAMPLE
 from backend.api.routes.jobs import ID_PARAMETER
 from backend.api.routes.plain import get
 from backend.api.schemas.document_answers import DocumentAnswer
 from backend.documents.formats import Format, negotiate
-from backend.documents.pages import Document
 from backend.errors import InvalidField, NotFound
 from backend.jobs.records import Job
 
@@ -36,9 +34,17 @@ async def retrieve_result(request: Request) -> Response:
         if result is None:
             raise _no_result(job)
         return JsonBytes(result, headers=headers)
-    document = await services_of(request).jobs.document(job)
-    headers["Content-Disposition"] = f'inline; filename="document.{form.extension}"'
-    return Response(await _written(request, job, document, form), media_type=form.content_type, headers=headers)
+    services = services_of(request)
+    document = await services.jobs.document(job)
+
+    async def searchable_pdf(*, deadline_s: float) -> bytes:
+        stored, password = await services.jobs.file(job), services.jobs.password(job)
+        try:
+            return await services.documents.reader.searchable_pdf(stored, document, password=password, until=deadline_s)
+        finally:
+            stored.close()
+
+    return await document_answer(request, document, form, headers, searchable_pdf)
 
 
 async def retrieve_page(request: Request) -> Response:
@@ -53,25 +59,8 @@ async def retrieve_page(request: Request) -> Response:
     return Response(await ask(request, work), media_type="image/png")
 
 
-async def _written(request: Request, job: Job, document: Document, form: Format) -> bytes:
-    if form.parts is not None:
-        parts = form.parts
-        return await asyncio.to_thread(lambda: b"".join(parts(document)))
-    services = services_of(request)
-    stored = await services.jobs.file(job)
-
-    async def work(*, deadline_s: float) -> bytes:
-        password = services.jobs.password(job)
-        return await services.documents.reader.searchable_pdf(stored, document, password=password, until=deadline_s)
-
-    try:
-        return await ask(request, work)
-    finally:
-        stored.close()
-
-
 def _format(request: Request, job: Job) -> Format:
-    accept = exchange_of(request).headers.get(b"accept", b"*/*").decode("latin-1")
+    accept = accepted(request) or "*/*"
     wished = request.query_params.get("format")
     if not wished and accept.strip() in ("", "*/*"):
         wished = str(job.options["format"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from backend.documents.pages import Document, Page, Word, plain_text
+from backend.documents.pages import Box, Document, Page, Word, plain_text
 
 _BOX_DIGITS = 2  # a hundredth of a point or pixel
 _CONFIDENCE_DIGITS = 4
@@ -17,8 +17,8 @@ def json_parts(document: Document) -> Iterator[bytes]:
     """One JSON object, a page at a time."""
     head = orjson.dumps(document_fields(document))
     yield head[:-1] + b',"pages":['
-    for index, (page, start) in enumerate(zip(document.pages, document.page_starts, strict=True)):
-        yield (b"," if index else b"") + orjson.dumps(page_fields(page, start))
+    for index, page in enumerate(pages_fields(document)):
+        yield (b"," if index else b"") + orjson.dumps(page)
     yield b"]}"
 
 
@@ -30,6 +30,12 @@ def document_fields(document: Document) -> dict[str, Any]:
         "sha256": document.sha256,
         "metadata": {name: plain_text(value) for name, value in document.metadata.items()},
     }
+
+
+def pages_fields(document: Document) -> Iterator[dict[str, Any]]:
+    """Its pages, one at a time."""
+    for page, start in zip(document.pages, document.page_starts, strict=True):
+        yield page_fields(page, start)
 
 
 def page_fields(page: Page, start: int) -> dict[str, Any]:
@@ -56,13 +62,18 @@ def page_fields(page: Page, start: int) -> dict[str, Any]:
 
 
 def word_fields(word: Word) -> dict[str, Any]:
-    """One word; ``box`` is left, top, right, bottom."""
+    """One word."""
     return {
         "text": word.text,
-        "box": [round(side, _BOX_DIGITS) for side in word.box],
+        "box": sides(word.box),
         "confidence": round(word.confidence, _CONFIDENCE_DIGITS),
         "start": word.start,
         "end": word.end,
         "line": word.line,
         "block": word.block,
     }
+
+
+def sides(box: Box) -> list[float]:
+    """Left, top, right, bottom."""
+    return [round(side, _BOX_DIGITS) for side in box]

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.errors import TooLarge
+
 Gray = NDArray[np.uint8]  # (height, width_px)
 
 
@@ -56,3 +58,9 @@ class OcrResult:
     def words(self) -> tuple[OcrWord, ...]:
         """Every word, in reading order."""
         return tuple(word for block in self.blocks for line in block for word in line)
+
+
+def too_long(spent_s: float, limit_s: float, advice: str) -> TooLarge:
+    """The error for a page that takes more time than it may."""
+    what = "file: seconds of OCR for a page"
+    return TooLarge(what, round(spent_s, 1), limit_s, "LIMIT_PAGE_S", advice=advice, param="file")

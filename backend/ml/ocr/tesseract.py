@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from backend.errors import InvalidField, TooLarge
 from backend.ml.engine import Room, Unlimited
 from backend.ml.ocr.languages import tesseract_code
-from backend.ml.ocr.records import Gray, OcrImage, OcrResult
+from backend.ml.ocr.records import Gray, OcrImage, OcrResult, too_long
 from backend.ml.ocr.tasks import PROGRAM, TESSERACT
 from backend.ml.ocr.tessdata import Tessdata
 from backend.ml.ocr.tesseract_library import LibraryReader
@@ -113,11 +113,8 @@ class TesseractEngine:
 
     def _too_long(self, page: Page) -> TooLarge:
         limit_s = page.image.limit_s
-        spent_s = round(self.clock() - page.until + limit_s, 1)
-        advice = "Send it at a lower resolution, or ask for one language only"
-        return TooLarge(
-            "file: seconds of OCR for a page", spent_s, limit_s, "LIMIT_PAGE_S", advice=advice, param="file"
-        )
+        spent_s = self.clock() - page.until + limit_s
+        return too_long(spent_s, limit_s, "Send it at a lower resolution, or ask for one language only")
 
 
 def _why(where: str, steps: Sequence[str], confidence: float | None) -> str:

@@ -44,6 +44,8 @@ class _Reading:
     urgency: Urgency
     tell: Tell
     numbers: tuple[int, ...]
+    languages: tuple[str, ...]  # of the print
+    keys: CacheNamespace  # of its pages, read with these options
     pages: dict[int, Page] = field(default_factory=dict)
     failed: dict[int, FailedPage] = field(default_factory=dict)
     ocr_s: float = 0.0
@@ -102,7 +104,9 @@ class DocumentReader:
         file = await self._open(upload, options, urgency)
         try:
             numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
-            reading = _Reading(file, options, urgency, tell, numbers)
+            languages = options.languages or self._languages
+            keys = self._keys.narrow(options.source, options.engine, *languages)
+            reading = _Reading(file, options, urgency, tell, numbers, languages, keys)
             tell(reading.event())
             opened_s = time.perf_counter()
             await self._read_all(reading, use)
@@ -188,24 +192,21 @@ class DocumentReader:
             reading.tell(reading.event(page=page))
 
     async def _read_page(self, reading: _Reading, number: int) -> Page:
-        options = reading.options
-        languages = options.languages or self._languages
-        namespace = self._keys.narrow(options.source, options.engine, *languages)
-        key = namespace.key("file", f"{reading.file.info.sha256} {number}".encode())
-        if (kept := await self._cache.get(key)) is not None and (page := unpack_page(kept)) is not None:
-            return page
+        key = reading.keys.key("file", f"{reading.file.info.sha256} {number}".encode())
+        if (kept := await self._cache.get(key)) is not None:
+            unpacked = await self._on_thread(partial(unpack_page, kept))
+            if unpacked is not None:
+                return unpacked
         layer, chosen = await self._on_thread(partial(self._look, reading, number))
         if chosen.source == "text_layer":
             page = layer.page(number, chosen.why)
         else:
-            page = await self._recognise(reading, number, layer, chosen, languages)
-        page = await self._on_thread(partial(_with_language, page))
-        self._cache.put(key, await self._on_thread(partial(pack_page, page)))
+            page = await self._recognise(reading, number, layer, chosen)
+        page, packed = await self._on_thread(partial(_finished, page))
+        self._cache.put(key, packed)
         return page
 
-    async def _recognise(
-        self, reading: _Reading, number: int, layer: TextLayer, chosen: ChosenSource, languages: tuple[str, ...]
-    ) -> Page:
+    async def _recognise(self, reading: _Reading, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:
         file, urgency = reading.file, reading.urgency
         size = file.info.size(number)
         resolution = choose_resolution(
@@ -213,7 +214,7 @@ class DocumentReader:
         )
         draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=_until(urgency))
         raster = await self._on_thread(draw)
-        image = OcrImage(raster.pixels, raster.dpi, languages, self._readers.limits.page_s)
+        image = OcrImage(raster.pixels, raster.dpi, reading.languages, self._readers.limits.page_s)
         started_s = time.perf_counter()
         result = await self._recognised(image, reading)
         reading.ocr_s += time.perf_counter() - started_s
@@ -246,9 +247,11 @@ def _close_opened(future: asyncio.Future[OpenFile]) -> None:
         future.result().close()
 
 
-def _with_language(page: Page) -> Page:
+def _finished(page: Page) -> tuple[Page, bytes]:
+    """The page with its language, and what the cache keeps of it: some milliseconds, on a thread."""
     found = detect(page.text) if page.text else None
-    return replace(page, language=found.code) if found else page
+    page = replace(page, language=found.code) if found else page
+    return page, pack_page(page)
 
 
 def _gathered(reading: _Reading, open_s: float, read_s: float) -> ReadDocument:

@@ -15,7 +15,6 @@ from backend.documents.look_alikes import Offer, offers
 from backend.documents.pages import Document, Page
 from backend.documents.places import places
 from backend.documents.sentences import sentence_places
-from backend.models.encoder import Vectors
 from backend.models.words import Places
 from backend.services.analysis import Analysis, AnalysisService
 from backend.services.catalog import Catalog, LoadedModel
@@ -123,12 +122,8 @@ class Understanding:
         whole = await self._services.embeddings.embed_whole(texts, priority=priority, deadline_s=deadline_s)
         return tuple(
             Chunk(start, end, _pages_of(document, start, end), tokens, vector)
-            for (start, end), tokens, vector in zip(cut, whole.tokens, _rows(whole.vectors), strict=True)
+            for (start, end), tokens, vector in zip(cut, whole.tokens, whole.vectors, strict=True)
         )
-
-
-def _rows(vectors: Vectors) -> list[Vectors]:
-    return list(vectors)
 
 
 def _cut(text: str, model: LoadedModel) -> list[tuple[int, int]]:
