@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +37,7 @@ class RapidEngines:
     languages: tuple[str, ...] = LANGUAGES
     on_device: bool = False  # its sessions run on the device that the models run on, not on the CPU beside it
     why: str = ""  # where they run; one sentence
+    give_back: Callable[[], None] = lambda: None  # memory kept of past pages; any thread
 
     def recognizer(self, languages: Sequence[str]) -> Engine:
         """The reader for a page in these languages."""
@@ -59,10 +60,15 @@ class OcrEngines:
         return self.tesseract or self.pytesseract
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def by_name(self) -> dict[str, TesseractFacts | RapidEngines]:
         """Those that can be asked for."""
         found = {"tesseract": self.tesseract, "pytesseract": self.pytesseract, "rapidocr": self.rapid}
-        return tuple(name for name, engine in found.items() if engine is not None)
+        return {name: engine for name, engine in found.items() if engine is not None}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of those."""
+        return tuple(self.by_name)
 
     @property
     def why(self) -> str:
@@ -78,8 +84,7 @@ class OcrEngines:
     @property
     def languages(self) -> tuple[str, ...]:
         """ISO 639-1 of what one engine or another can read, sorted."""
-        found = (self.tesseract, self.pytesseract, self.rapid)
-        return tuple(sorted({language for engine in found if engine is not None for language in engine.languages}))
+        return tuple(sorted({language for engine in self.by_name.values() for language in engine.languages}))
 
 
 def unread(languages: Sequence[str], engine: TesseractFacts | RapidEngines) -> tuple[str, ...]:
@@ -151,4 +156,5 @@ def _rapid(device: str, threads: int, absent: list[str]) -> RapidEngines | None:
         every_script=RecognizeEngine(models, latin=False, on_gpu=on_device),
         on_device=on_device,
         why=why,
+        give_back=models.give_back,
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from backend.batching.batcher import Batcher
 from backend.batching.job import Job
+from backend.device.release import trim_heap
 from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge, Unavailable
 from backend.ml.engine import Engine
 from backend.ml.ocr.choice import EngineWish, better, doubt, kept
@@ -19,15 +20,17 @@ from backend.ml.ocr.rapid_detect import DetectedPage
 from backend.ml.ocr.rapid_lines import placed
 from backend.ml.ocr.rapid_recognize import bucket_px
 from backend.ml.ocr.rapid_words import ReadLine, page_confidence
-from backend.ml.ocr.records import OcrImage, OcrResult
+from backend.ml.ocr.records import OcrImage, OcrResult, too_long
 from backend.services.inference import Urgency
 from backend.services.ocr_engines import OcrEngines, RapidEngines, TesseractFacts, cannot_read, unread
+from backend.services.rest import Rest
 
 __all__ = ["EngineWish", "PageReader"]  # what the floors above need of OCR
 
 _PIXELS_A_TOKEN = 256  # a page then weighs in the queue what texts of the same time on a lane do
 _LINES_AT_ONCE = 64  # of a page; the limit of seconds is looked at between them
 _WARM_UP_S = 20.0
+_REST_S = 10.0  # without a page, before memory is given back: 0.3 s that the next page pays to have it again
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 
 
@@ -42,13 +45,8 @@ class _Spent:
         """Count jobs that ran beside each other. Raises: TooLarge when the limit has passed."""
         self.seconds += max(job.finished_s for job in jobs) - min(job.started_s for job in jobs)
         if self.seconds > self.limit_s:
-            raise TooLarge(
-                "file: seconds of OCR for a page",
-                round(self.seconds, 1),
-                self.limit_s,
-                "LIMIT_PAGE_S",
-                advice="Send the page at a lower resolution, or ask for engine=tesseract",
-                param="file",
+            raise too_long(
+                self.seconds, self.limit_s, "Send the page at a lower resolution, or ask for engine=tesseract"
             )
 
 
@@ -67,11 +65,13 @@ class PageReader:
     Args:
         pages: lanes on the CPU, for engines that run there.
         device: lanes of the device that models run on; the same object where that is the CPU.
+        rest_s: without a page, after which memory is given back.
     """
 
-    def __init__(self, engines: OcrEngines, pages: Batcher, device: Batcher) -> None:
+    def __init__(self, engines: OcrEngines, pages: Batcher, device: Batcher, *, rest_s: float = _REST_S) -> None:
         self._engines, self._pages = engines, pages
         self._rapid_lanes = device if engines.rapid is not None and engines.rapid.on_device else pages
+        self._rest = Rest(self._give_back, rest_s)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -81,12 +81,12 @@ class PageReader:
     def report(self) -> dict[str, Any]:
         """What there is and what ``auto`` does, for GET /v1/system."""
         engines = self._engines
-        found = {"tesseract": engines.tesseract, "pytesseract": engines.pytesseract, "rapidocr": engines.rapid}
         return {
             "engine": engines.wish,
             "why": engines.why,
             "engines": {
-                name: {"version": one.version, "languages": list(one.languages)} for name, one in found.items() if one
+                name: {"version": one.version, "languages": list(one.languages)}
+                for name, one in engines.by_name.items()
             },
             "rapidocr_runs_on": engines.rapid.why if engines.rapid else None,
             "absent": list(engines.absent),
@@ -116,9 +116,12 @@ class PageReader:
             Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
         plan = self._plan(image.languages, self._engines.wish if engine == "auto" else engine)
+        with self._rest.busy():
+            return await self._by_plan(plan, image, urgency or Urgency())
+
+    async def _by_plan(self, plan: _Plan, image: OcrImage, urgency: Urgency) -> OcrResult:
         if await asyncio.to_thread(_is_blank, image.pixels):
             return OcrResult((), 0, None, "none", "the page is blank: no engine was asked", ())
-        urgency = urgency or Urgency()
         if plan.tesseract is None:
             assert plan.rapid is not None  # a plan has one of them
             return replace(await self._by_rapid(plan.rapid, image, urgency), why=f"RapidOCR read it: {plan.why}")
@@ -142,17 +145,21 @@ class PageReader:
         except (Overloaded, TooLarge, InferenceFailed) as error:  # a doubtful reading is better than none
             return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
 
+    def _give_back(self) -> None:
+        if self._engines.rapid is not None:
+            self._engines.rapid.give_back()
+        trim_heap()
+
     def _plan(self, languages: Sequence[str], engine: EngineWish) -> _Plan:
         engines = self._engines
         if not engines.names:
             raise Unavailable(f"no page can be read here: {'; '.join(engines.absent)}")
         if engine == "auto":
             return _automatic(engines, languages)
-        if engine not in engines.names:
+        chosen = engines.by_name.get(engine)
+        if chosen is None:
             there = "; ".join([f"there are {', '.join(('auto', *engines.names))}", *engines.absent])
             raise InvalidField(f"engine: '{engine}' is not here; {there}", param="engine")
-        chosen = {"tesseract": engines.tesseract, "pytesseract": engines.pytesseract, "rapidocr": engines.rapid}[engine]
-        assert chosen is not None  # it is one of ``names``
         if unknown := unread(languages, chosen):
             raise cannot_read(unknown, engine, chosen.languages)
         why = f"{engine} was asked for"

@@ -73,9 +73,9 @@ class Desk:
         rapid = RapidEngines("rapidocr 3", self.detect, self.latin, self.every_script, ("en", "es", "fr", "zh"))
         return OcrEngines(facts, None, rapid)
 
-    def reader(self, **changes: Any) -> PageReader:
+    def reader(self, *, rest_s: float = 60.0, **changes: Any) -> PageReader:
         """``changes``: fields of OcrEngines."""
-        return PageReader(dataclasses.replace(self.all, **changes), self.batcher, self.batcher)
+        return PageReader(dataclasses.replace(self.all, **changes), self.batcher, self.batcher, rest_s=rest_s)
 
 
 @pytest.fixture
@@ -132,6 +132,19 @@ async def test_a_blank_page_asks_nobody(desk, engine):
     assert ((), None) == (result.blocks, result.confidence)
     assert "blank" in result.why
     assert [] == [*desk.tesseract.asked, *desk.detect.asked]
+
+
+async def test_memory_is_given_back_at_rest(desk):
+    """When the last of several pages has been read, once; not before, and again after the next."""
+    given = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    rapid = dataclasses.replace(desk.all.rapid, give_back=lambda: loop.call_soon_threadsafe(given.put_nowait, None))
+    reader = desk.reader(rest_s=0.0, rapid=rapid)
+    for _ in range(2):
+        await asyncio.gather(*(reader.read(PAGE) for _ in range(3)))
+        await given.get()
+
+    assert given.empty()
 
 
 async def test_the_setting_is_what_auto_means(desk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import psutil
 import pytest
 
 from backend.ml.ocr.rapid_alphabet import LANGUAGES, is_latin, is_latin_print
@@ -67,3 +68,16 @@ def test_the_latin_recogniser_is_the_whole_one_cut():
     assert len(latin) < 700
     assert len(every) > 18_000
     np.testing.assert_allclose(cut, whole[:, kept] / whole[:, kept].sum(axis=1, keepdims=True), atol=1e-4)
+
+
+def test_give_back():
+    """A page takes some hundred MB, which go back to the system when they are asked for, and the next page is read."""
+    models = RapidModels("cpu", 1)
+    models.give_back()  # nothing is open yet
+    page = np.zeros((1, 3, 1280, 960), np.float32)
+    expected = models.run("detect", page)
+    held = psutil.Process().memory_info().rss
+    models.give_back()
+
+    assert psutil.Process().memory_info().rss < held - 50 * 2**20
+    np.testing.assert_array_equal(expected, models.run("detect", page))
