@@ -363,5 +363,5 @@ def _uploads_held() -> int:
     held = 0
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of this very listing
-            held += "memfd:upload" in os.readlink(path)
+            held += "memfd:upload" in str(path.readlink())
     return held
