@@ -292,6 +292,7 @@ async def test_an_idle_model_leaves_memory_and_comes_back(start):
     assert 2 == services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
 
 
+@pytest.mark.slow
 async def test_several_devices_serve_one_queue(start, monkeypatch):
     """One replica a placement, the same arithmetic on all, lanes for each; nothing is lost between them."""
     one = ground.place_all

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.server import LiveServer, run_server
+from tests.clients.server import QUICK, LiveServer, run_server
 
 
 @pytest.fixture(autouse=True)
@@ -19,15 +19,9 @@ def _what_clients_leave_open_ends_here() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What was measured on this machine, shared by the servers of the session."""
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture(scope="session")
 def live_server(state_dir: Path) -> Iterator[LiveServer]:
-    """The service as ``make serve`` starts it."""
-    with run_server(state_dir) as server:
+    """The service as ``make serve`` starts it, but for its arithmetic."""
+    with run_server(state_dir, **QUICK) as server:
         yield server
 
 
@@ -36,5 +30,5 @@ def guarded_server(state_dir: Path, live_server: LiveServer) -> Iterator[LiveSer
     """The service with a key, small limits, and what the first one measured."""
     del live_server  # started before, so that its measurement is there
     limits = {"LIMIT_INPUTS": "8", "LIMIT_BODY_BYTES": "100000"}
-    with run_server(state_dir, API_KEYS="right-key", **limits) as server:
+    with run_server(state_dir, API_KEYS="right-key", **limits, **QUICK) as server:
         yield server

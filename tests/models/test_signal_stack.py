@@ -46,6 +46,7 @@ def test_the_stack_of_before_is_back():
     assert before == now()
 
 
+@pytest.mark.slow
 def test_a_process_that_drops_models_survives_its_children():
     """Compiled on the main thread, dropped, then a child ends: without the guard this was a SIGSEGV."""
     ended = subprocess.run(

@@ -8,9 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.clients.server import LiveServer, run_server
-
-QUICK = {"RUNTIME": "onnx", "PRECISION": "exact"}  # one candidate to measure; tests/test_main.py finds it measured
+from tests.clients.server import QUICK, LiveServer, run_server
 
 
 @pytest.fixture(scope="session")
