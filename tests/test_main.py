@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients import server
+
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("-m", "backend.main")
-QUICK = {"NER_MODEL": "none", "RUNTIME": "onnx", "PRECISION": "exact"}  # one candidate: measured in a second
+QUICK = {"NER_MODEL": "none", **server.QUICK}
 READY = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 MEASURING = "measuring runtimes, once for this model and machine"
 CLOSES_ALOUD = """

@@ -67,7 +67,7 @@ class OcrEngines:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of those."""
+        """Their names."""
         return tuple(self.by_name)
 
     @property

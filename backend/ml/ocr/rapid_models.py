@@ -91,9 +91,7 @@ class RapidModels:
 
     def run(self, network: Network, pixels: Numbers, *, latin: bool = False) -> Numbers:
         """The network's one output for (batch, 3, height, width_px). On a lane. Raises: ModelUnavailable."""
-        session = self._session(network, latin)
-        output: Numbers = session.run(None, {session.get_inputs()[0].name: pixels})[0]
-        return output
+        return _run(self._session(network, latin), pixels)
 
     def give_back(self) -> None:
         """Return to the system what the arena keeps of past pages: some hundred MB. Any thread, 20 ms.
@@ -109,7 +107,7 @@ class RapidModels:
 
         options = onnxruntime.RunOptions()
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        session.run(None, {session.get_inputs()[0].name: np.zeros((1, 3, 32, 32), np.float32)}, options)
+        _run(session, np.zeros((1, 3, 32, 32), np.float32), options)
 
     def characters(self, *, latin: bool) -> tuple[str, ...]:
         """What the recogniser's classes mean; the first is CTC's blank, the last the space."""
@@ -143,6 +141,11 @@ class RapidModels:
         if session.get_providers()[0] != provider.name:  # it falls back without a word
             raise ModelUnavailable(f"ONNX Runtime offers {provider.name} but could not start it; see its log")
         return session
+
+
+def _run(session: Any, pixels: Numbers, options: Any = None) -> Numbers:
+    output: Numbers = session.run(None, {session.get_inputs()[0].name: pixels}, options)[0]
+    return output
 
 
 @cache
@@ -188,8 +191,7 @@ def _share_arena() -> None:
     memory = onnxruntime.OrtMemoryInfo(
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
-    arena = onnxruntime.OrtArenaCfg(dict(_ARENA))
-    onnxruntime.create_and_register_allocator(memory, arena)
+    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(_ARENA))
 
 
 def _options(threads: int) -> Any:
