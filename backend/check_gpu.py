@@ -18,15 +18,19 @@ if not __package__:  # started as a file: our folder must not stand before libra
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from backend.config import Settings, load_settings, publish
-from backend.device.ask import choose_card, may_ask
-from backend.device.attention import AttentionReport, attention_report, expected_report
 from backend.device.checkup.examine import Checkup, Extras, Row, Status, examine, verdict_of
 from backend.device.checkup.text import as_json, render
-from backend.device.choices import CHOICE_FILE, ChoiceFile, SavedChoice
-from backend.device.facts import probe
-from backend.device.host import read_host
-from backend.device.memory import allocator_options
-from backend.device.plan import Placement, place_all
+from backend.device.choice.prompt import choose_card, may_ask
+from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedChoice
+from backend.device.choice.selection import Wishes, wants_gpu
+from backend.device.facts.host import read_host
+from backend.device.facts.machine import probe
+from backend.device.facts.nvml import Nvml
+from backend.device.facts.simulated import MACHINES, simulated
+from backend.device.facts.torch_source import Torch
+from backend.device.memory.device_memory import allocator_options
+from backend.device.plan.attention import AttentionReport, attention_report, expected_report
+from backend.device.plan.placement import Placement, place_all
 from backend.device.records import (
     CardSample,
     DeviceType,
@@ -37,10 +41,6 @@ from backend.device.records import (
     Platform,
     TorchSource,
 )
-from backend.device.selection import Wishes, wants_gpu
-from backend.device.sources.nvml import Nvml
-from backend.device.sources.simulated import MACHINES, simulated
-from backend.device.sources.torch_source import Torch
 from backend.errors import BadSettings, DeviceUnavailable
 from backend.models.runtimes import candidates, why_none
 from backend.telemetry import configure_logging

@@ -16,17 +16,17 @@ import uvicorn
 import uvloop
 
 from backend.api.app import InferenceApp, create_app
-from backend.api.connection import OneWriteProtocol
+from backend.api.http_protocol import OneWriteProtocol
+from backend.bootstrap.models import Ask
+from backend.bootstrap.services import api_options, build
 from backend.config import Settings, load_settings, publish
-from backend.device.ask import choose_card, may_ask
-from backend.device.choices import ChoiceFile, SavedChoice
-from backend.device.host import platform
-from backend.device.memory import allocator_options
+from backend.device.choice.prompt import choose_card, may_ask
+from backend.device.choice.saved_choice import ChoiceFile, SavedChoice
+from backend.device.facts.host import platform
+from backend.device.memory.device_memory import allocator_options
 from backend.device.records import MachineFacts
 from backend.errors import SetupError
-from backend.ground import Ask
 from backend.telemetry import configure_logging, log_event
-from backend.wiring import api_options, build
 
 _log = logging.getLogger("backend")
 EXIT_SETUP = 2  # wrong settings, device or model: restarting does not help

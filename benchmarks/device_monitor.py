@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
-from backend.device.facts import DriverSource, MachineFacts, TorchSource, probe
-from backend.device.monitor import DeviceMonitor
-from backend.device.plan import Wishes, place
-from backend.device.sources.nvml import Nvml
-from backend.device.sources.simulated import MACHINES, facts, simulated
-from backend.device.sources.torch_source import Torch
+from backend.device.facts.machine import DriverSource, MachineFacts, TorchSource, probe
+from backend.device.facts.nvml import Nvml
+from backend.device.facts.simulated import MACHINES, facts, simulated
+from backend.device.facts.torch_source import Torch
+from backend.device.plan.placement import Wishes, place
 from backend.device.watch.gpu_readings import readings
+from backend.device.watch.monitor import DeviceMonitor
 from backend.device.watch.sampling import Clock
 from backend.telemetry import render_readings
 

@@ -54,8 +54,8 @@ def _encode_with(dtype: str) -> Encode:
 
 def _service(precision: Literal["auto", "exact", "bf16"]) -> Encode:
     """Our own service without its HTTP: tokenizer, queue and lanes, and no cache."""
+    from backend.bootstrap.services import build
     from backend.config import load_settings  # ours and its peers stay apart: each child imports one of them
-    from backend.wiring import build
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     settings = load_settings(precision=precision, cache_enabled=False)

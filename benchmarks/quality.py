@@ -23,9 +23,9 @@ from typing import Any
 
 import uvloop
 
+from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.errors import FinanciaError
-from backend.wiring import Services, build
 from benchmarks.judging import classes, names, patterns, texts
 from benchmarks.judging.records import Bench, Judge, Row, Unmeasured
 from benchmarks.machine import facts

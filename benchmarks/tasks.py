@@ -23,8 +23,8 @@ from typing import Any
 
 import uvloop
 
+from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from backend.wiring import Services, build
 from benchmarks.load import Shape, run_apart
 from benchmarks.machine import facts
 from benchmarks.peers import ours, running

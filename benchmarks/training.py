@@ -23,11 +23,11 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification, BertConfig
 
-from backend.training.footprint import fed_by, footprints
-from backend.training.loop import train
 from backend.training.lora import add_lora
 from backend.training.losses import classification_loss
+from backend.training.memory.footprint import fed_by, footprints
 from backend.training.records import Batch, LossPart, MixedPrecisionConfig, StepEvent, TrainingConfig
+from backend.training.trainer.loop import train
 from benchmarks.machine import facts
 
 RESULT = Path(__file__).parent / "results" / "training.json"

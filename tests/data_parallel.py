@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from backend.training.loop import train
-from backend.training.ranks import join
 from backend.training.records import TrainingConfig
+from backend.training.trainer.distributed import join
+from backend.training.trainer.loop import train
 from tests.toy_training import Faults, Notes, ToyTask, plain_config, weights_of
 
 

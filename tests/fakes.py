@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.ml.engine import Capacity, Engine, Room, Unlimited
+from backend.engines.engine import Capacity, Engine, Room, Unlimited
 
 PATIENCE_S = 10.0  # only bounds a broken test; nothing waits this long in a sound one
 

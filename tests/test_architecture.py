@@ -8,7 +8,7 @@ import pytest
 
 from tools.architecture import ENVIRONMENT_READERS, FLOORS, LIBRARY_ROOMS, faults, read_house
 
-LONG_FILE = '"""Long."""\n' + "A = 1\n" * 300
+LONG_FILE = '"""Long."""\n' + "A = 1\n" * 500
 LONG_FUNCTION = '"""Long."""\ndef run() -> None:\n' + "    print()\n" * 60
 
 
@@ -53,9 +53,9 @@ def test_the_rules_name_rooms_that_exist():
     [
         pytest.param({"errors.py": "", "device/facts.py": "from backend import errors"}, id="a-lower-floor"),
         pytest.param(
-            {"device/facts.py": "", "device/plan.py": "from backend.device.facts import A"}, id="its-own-room"
+            {"device/facts.py": "", "device/plan.py": "from backend.device.facts.machine import A"}, id="its-own-room"
         ),
-        pytest.param({"ml/a.py": "from backend import __version__"}, id="the-version"),
+        pytest.param({"engines/a.py": "from backend import __version__"}, id="the-version"),
         pytest.param({"models/a.py": "import torch.nn\n"}, id="torch-in-its-room"),
         pytest.param({"cache/a.py": "import redis.asyncio"}, id="redis-in-its-room"),
         pytest.param({"config.py": "import os\nA = os.environ['A']"}, id="config-reads-the-environment"),
@@ -74,8 +74,8 @@ def test_allowed(tmp_path: Path, files: dict[str, str]):
     ("files", "expected"),
     [
         pytest.param(
-            {"ml/a.py": "from backend.services import b", "services/b.py": ""},
-            "backend/ml/a.py:2: imports backend.services.b: 'services' is on a floor above 'ml'",
+            {"engines/a.py": "from backend.services import b", "services/b.py": ""},
+            "backend/engines/a.py:2: imports backend.services.b: 'services' is on a floor above 'engines'",
             id="upwards",
         ),
         pytest.param(
@@ -84,18 +84,18 @@ def test_allowed(tmp_path: Path, files: dict[str, str]):
             id="sideways",
         ),
         pytest.param(
-            {"ml/a.py": "def f():\n    from backend.api import b", "api/b.py": ""},
-            "backend/ml/a.py:3: imports backend.api.b: 'api' is on a floor above 'ml'",
+            {"engines/a.py": "def f():\n    from backend.api import b", "api/b.py": ""},
+            "backend/engines/a.py:3: imports backend.api.b: 'api' is on a floor above 'engines'",
             id="upwards-in-a-function",
         ),
         pytest.param(
-            {"ml/a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from backend.config import Settings"},
-            "backend/ml/a.py:4: imports backend.config: 'config' is on a floor above 'ml'",
+            {"engines/a.py": "import typing\nif typing.TYPE_CHECKING:\n    from backend.config import Settings"},
+            "backend/engines/a.py:4: imports backend.config: 'config' is on a floor above 'engines'",
             id="upwards-for-types",
         ),
         pytest.param(
-            {"ml/a.py": "import importlib\nimportlib.import_module('backend.wiring')"},
-            "backend/ml/a.py:3: imports backend.wiring: 'wiring' is on a floor above 'ml'",
+            {"engines/a.py": "import importlib\nimportlib.import_module('backend.bootstrap.services')"},
+            "backend/engines/a.py:3: imports backend.bootstrap.services: 'bootstrap' is on a floor above 'engines'",
             id="upwards-by-name",
         ),
         pytest.param(
@@ -112,11 +112,18 @@ def test_allowed(tmp_path: Path, files: dict[str, str]):
             {"cellar/a.py": ""}, "backend/cellar/__init__.py:1: room 'cellar' is on no floor", id="unknown-room"
         ),
         pytest.param(
-            {"ml/a.py": "def f():\n    import backend.ml.b", "ml/b.py": "from backend.ml.a import f"},
-            "import circle backend.ml.a -> backend.ml.b -> backend.ml.a",
+            {
+                "engines/a.py": "def f():\n    import backend.engines.b",
+                "engines/b.py": "from backend.engines.a import f",
+            },
+            "import circle backend.engines.a -> backend.engines.b -> backend.engines.a",
             id="a-circle-through-a-lazy-import",
         ),
-        pytest.param({"ml/a.py": "import torch"}, "imports torch: only device, models, training may", id="torch"),
+        pytest.param(
+            {"engines/a.py": "import torch"},
+            "imports torch: only device, gpu_toolkit, models, training may",
+            id="torch",
+        ),
         pytest.param(
             {"services/a.py": "from starlette import status"}, "imports starlette: only api may", id="starlette"
         ),
@@ -125,7 +132,7 @@ def test_allowed(tmp_path: Path, files: dict[str, str]):
             {"services/a.py": "def f():\n    import redis"}, "imports redis: only cache, jobs may", id="redis"
         ),
         pytest.param(
-            {"ml/a.py": "from prometheus_client import Counter"},
+            {"engines/a.py": "from prometheus_client import Counter"},
             "imports prometheus_client: only telemetry may",
             id="prometheus",
         ),
@@ -140,14 +147,24 @@ def test_allowed(tmp_path: Path, files: dict[str, str]):
             id="torch-at-start-in-a-package",
         ),
         pytest.param(
-            {"ml/a.py": "import os\nA = os.environ.get('A')"}, "ml/a.py:3: touches the environment", id="environ"
+            {"engines/a.py": "import os\nA = os.environ.get('A')"},
+            "engines/a.py:3: touches the environment",
+            id="environ",
         ),
-        pytest.param({"ml/a.py": "import os\nA = os.getenv('A')"}, "ml/a.py:3: touches the environment", id="getenv"),
-        pytest.param({"ml/a.py": "from os import environ"}, "ml/a.py:2: touches the environment", id="environ-by-name"),
-        pytest.param({"ml/a.py": LONG_FILE}, "backend/ml/a.py:1: 301 lines are over 300", id="long-file"),
-        pytest.param({"ml/a.py": LONG_FUNCTION}, "backend/ml/a.py:2: run has 61 lines, over 60", id="long-function"),
-        pytest.param({"ml/utils.py": ""}, "backend/ml/utils.py:1: 'utils' says nothing", id="banned-file"),
-        pytest.param({"ml/common/a.py": ""}, "backend/ml/common/a.py:1: 'common' says nothing", id="banned-folder"),
+        pytest.param(
+            {"engines/a.py": "import os\nA = os.getenv('A')"}, "engines/a.py:3: touches the environment", id="getenv"
+        ),
+        pytest.param(
+            {"engines/a.py": "from os import environ"}, "engines/a.py:2: touches the environment", id="environ-by-name"
+        ),
+        pytest.param({"engines/a.py": LONG_FILE}, "backend/engines/a.py:1: 501 lines are over 500", id="long-file"),
+        pytest.param(
+            {"engines/a.py": LONG_FUNCTION}, "backend/engines/a.py:2: run has 61 lines, over 60", id="long-function"
+        ),
+        pytest.param({"engines/utils.py": ""}, "backend/engines/utils.py:1: 'utils' says nothing", id="banned-file"),
+        pytest.param(
+            {"engines/common/a.py": ""}, "backend/engines/common/a.py:1: 'common' says nothing", id="banned-folder"
+        ),
     ],
 )
 def test_fault(tmp_path: Path, files: dict[str, str], expected: str):
@@ -159,9 +176,9 @@ def test_fault(tmp_path: Path, files: dict[str, str], expected: str):
 
 def test_a_file_without_a_docstring(tmp_path: Path):
     """Only an empty file needs no docstring."""
-    build(tmp_path, {"ml/a.py": ""})
-    (tmp_path / "backend/ml/a.py").write_text("A = 1\n", encoding="utf-8")
+    build(tmp_path, {"engines/a.py": ""})
+    (tmp_path / "backend/engines/a.py").write_text("A = 1\n", encoding="utf-8")
 
     found = [str(fault) for fault in faults(read_house(tmp_path))]
 
-    assert ["backend/ml/a.py:1: no docstring; open the file with one sentence that says what it is for"] == found
+    assert ["backend/engines/a.py:1: no docstring; open the file with one sentence that says what it is for"] == found

@@ -16,11 +16,11 @@ import pytest
 from backend import check_gpu
 from backend.check_gpu import Subject, look, main, other_machine
 from backend.config import Settings, load_settings
-from backend.device.ask import choose_card
 from backend.device.checkup.examine import Status, examine
-from backend.device.choices import CHOICE_FILE, ChoiceFile
-from backend.device.selection import Wishes
-from backend.device.sources import simulated
+from backend.device.choice.prompt import choose_card
+from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile
+from backend.device.choice.selection import Wishes
+from backend.device.facts import simulated
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")

@@ -26,12 +26,12 @@ READY = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 MEASURING = "measuring runtimes, once for this model and machine"
 CLOSES_ALOUD = """
 import sys
-import backend.main, backend.wiring
-close = backend.wiring.Services.close
+import backend.main, backend.bootstrap.services
+close = backend.bootstrap.services.Services.close
 async def aloud(self):
     await close(self)
     print("services closed", file=sys.stderr, flush=True)
-backend.wiring.Services.close = aloud
+backend.bootstrap.services.Services.close = aloud
 sys.exit(backend.main.main())
 """
 LOSES_ITS_DEVICE = """

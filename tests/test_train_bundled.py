@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.models.store import resolve
+from backend.models.model_files import resolve
 from backend.training.tasks.ner import prepare
 from tests.tiny_models import tiny
 from tests.training.tagged import CASED, CONFIG, conll

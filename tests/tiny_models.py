@@ -22,13 +22,13 @@ from sentence_transformers.sentence_transformer.modules import Normalize, Poolin
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from backend.device.plan import Placement
-from backend.models import tokens
+from backend.device.plan.placement import Placement
+from backend.models import tokenizer
 from backend.models.encoder import Encoder
+from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import ModelSpec
-from backend.models.store import resolve
-from backend.models.tokens import TextTokenizer
+from backend.models.tokenizer import TextTokenizer
 
 FAMILIES = ("bert", "mpnet", "xlm-roberta", "distilbert", "roberta")
 MAX_TOKENS = 48  # of the sentence-transformers folders; the position tables hold 64
@@ -125,7 +125,7 @@ def spec_of(source: str | Path) -> ModelSpec:
 @functools.cache
 def tokenizer_of(source: str | Path) -> TextTokenizer:
     """A model's tokenizer, read once a session."""
-    return tokens.tokenizer_of(spec_of(source))
+    return tokenizer.tokenizer_of(spec_of(source))
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.models.store import BUNDLED_ADAPTERS
+from backend.models.model_files import BUNDLED_ADAPTERS
 from backend.training.cli import main as train
 
 _SUFFIX = ".conll"

@@ -18,7 +18,7 @@ from typing import Any
 
 from backend.models.classifier_head import NONE
 from backend.training import cli
-from backend.training.texts import hold_out, read_rows
+from backend.training.data.texts import hold_out, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = Path("build/heads")

@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 from starlette.responses import Response
 
-from backend.services.embedded import Embedded
+from backend.services.embedding_options import Embedded
 
 Vectors = NDArray[np.float32]
 

@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.deps import ApiOptions, Services, exchange_of
-from backend.api.events import OpenStreams
 from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
 from backend.api.openapi import describe
 from backend.api.problems import answer, problem_of
@@ -36,6 +35,7 @@ from backend.api.routes import (
     tei,
 )
 from backend.api.routes.plain import PlainRoute
+from backend.api.sse import OpenStreams
 
 TITLE = "FinancIA Inference"
 # In the order they are tried: the busiest first.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.deps import ApiLimits, exchange_of
-from backend.api.watch import while_wanted
+from backend.api.disconnect import while_wanted
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 
 Schema = TypeVar("Schema", bound=BaseModel)

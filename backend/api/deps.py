@@ -8,8 +8,9 @@ from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 
-from backend.documents.files.limits import FileLimits
+from backend.documents.parsing.limits import FileLimits
 from backend.errors import InvalidField
+from backend.jobs.service import JobService
 from backend.services.analysis import AnalysisService
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
@@ -17,9 +18,8 @@ from backend.services.documents.service import DocumentService
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
-from backend.services.hot_loading import HotLoader
 from backend.services.inference import Timing
-from backend.services.jobs import JobService
+from backend.services.model_swap import HotLoader
 from backend.services.reranking import RerankService
 from backend.telemetry import Telemetry
 
@@ -48,7 +48,7 @@ class ApiOptions:
 
 
 class Services(Protocol):
-    """What the composition root hands to the API; ``backend.wiring.Services`` is one."""
+    """What the composition root hands to the API; ``backend.bootstrap.services.Services`` is one."""
 
     @property
     def catalog(self) -> Catalog: ...

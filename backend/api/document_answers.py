@@ -10,7 +10,7 @@ from backend.api.answers import written
 from backend.api.problems import openai_error, problem_of
 from backend.api.text_answers import classes, entity, key_phrase, key_sentence, language
 from backend.documents.formats.plain_json import document_fields, pages_fields, sides
-from backend.documents.places import Place, places
+from backend.documents.text_locations import Place, places
 from backend.services.documents.records import Chunk, DocumentAnswer, FailedPage, PlacedEntity
 
 _DIGITS = 4  # of seconds

@@ -9,8 +9,8 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.asking import Work, ask
 from backend.api.deps import exchange_of
+from backend.api.service_call import Work, ask
 from backend.documents.formats import Format
 from backend.documents.pages import Document
 

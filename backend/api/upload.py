@@ -11,9 +11,9 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.deps import exchange_of, services_of
-from backend.api.watch import while_wanted
-from backend.documents.files.limits import FileLimits, check_bytes
-from backend.documents.files.stored import StoredFile
+from backend.api.disconnect import while_wanted
+from backend.documents.parsing.limits import FileLimits, check_bytes
+from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 
 _FILE = "file"

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from backend.batching.alarm import Alarm
-from backend.batching.job import Job, Priority
+from backend.batching.deadline_timer import Alarm
 from backend.batching.lane import Batch, Clock, Lane, Outcome
+from backend.batching.lane_stats import BatcherStatus, count_batch
 from backend.batching.policy import Admission, QueueLimits, Rate, admit, retry_after_s
-from backend.batching.report import BatcherStatus, count_batch
-from backend.batching.waiting import Taken, WaitingJobs
+from backend.batching.work_item import Job, Priority
+from backend.batching.work_queue import Taken, WaitingJobs
+from backend.engines.engine import Engine
 from backend.errors import CallerGone, DeviceLost, FinanciaError, Overloaded, TooLarge, Unavailable
-from backend.ml.engine import Engine
 from backend.telemetry import Telemetry, log_event
 
 logger = logging.getLogger(__name__)

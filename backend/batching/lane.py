@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from backend.batching.job import Job
 from backend.batching.verdict import verdict
-from backend.device.split import in_parts, let_go
+from backend.batching.work_item import Job
+from backend.device.batch_split import in_parts, let_go
+from backend.engines.engine import Engine
 from backend.errors import BadInput, DeviceLost, DoesNotFit, FinanciaError
-from backend.ml.engine import Engine
 from backend.telemetry import log_event
 
 logger = logging.getLogger(__name__)

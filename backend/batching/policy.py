@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from backend.batching.job import Priority
-from backend.ml.engine import Capacity, any_number
+from backend.batching.work_item import Priority
+from backend.engines.engine import Capacity, any_number
 
 # Candidates looked at, in batches' worth: enough neighbours of every length to pack tightly, yet the work per job that
 # leaves is constant however many wait. infinity sorts up to 8 batches too (research/serving.md §2.3).

@@ -11,9 +11,9 @@ from functools import partial
 
 from redis.exceptions import InvalidResponse, ResponseError
 
-from backend.cache.breaker import CircuitBreaker, Permit, State
+from backend.cache.circuit_breaker import CircuitBreaker, Permit, State
 from backend.cache.codec import HEADER_BYTES, decode, encode
-from backend.cache.redis_link import RedisLink, RedisOptions
+from backend.cache.redis_client import RedisLink, RedisOptions
 from backend.cache.store import CachedVector, RedisStatus
 from backend.telemetry import Telemetry, log_event
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.cache.memory import MemoryCache
+from backend.cache.memory_tier import MemoryCache
 from backend.cache.store import CachedVector, CacheStatus, NullRemote, RemoteTier
 from backend.telemetry import Telemetry
 

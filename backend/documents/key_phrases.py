@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.documents.relevance import diverse, spread, units
+from backend.documents.diverse_selection import diverse, spread, units
 from backend.documents.word_lists import COMMON_VERBS, NUMBER_WORDS, VAGUE_WORDS, connectors, function_words
 from backend.models.words import Places
 

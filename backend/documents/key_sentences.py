@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.documents.relevance import diverse, spread, units
+from backend.documents.diverse_selection import diverse, spread, units
 from backend.documents.sentences import CLOSERS, FOREIGN_STOPS, STOPS
 
 # Characters of a sentence that can stand alone: shorter ones are headings and fields, longer ones lists.

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 
 from backend.errors import Unavailable
 from backend.jobs.records import Claim, Job
-from backend.jobs.redis_door import RedisDoor, entry_of
+from backend.jobs.redis_connections import RedisDoor, entry_of
 from backend.jobs.redis_scripts import RENEW
 from backend.telemetry import log_event
 

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from backend.documents.files.limits import FileLimits
-from backend.documents.files.stored import StoredFile
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import TooLarge, Unavailable
 from backend.jobs.codec import pack_job, pack_progress, unpack_job
 from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageNote, Progress
-from backend.jobs.redis_door import RedisDoor, entry_of
+from backend.jobs.redis_connections import RedisDoor, entry_of
 from backend.jobs.redis_options import RedisJobOptions
 from backend.jobs.redis_queue import GROUP, RedisQueue
 from backend.jobs.redis_scripts import ADD, NOTE, SWAP

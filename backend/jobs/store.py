@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Literal, Protocol
 
-from backend.documents.files.stored import StoredFile
+from backend.documents.parsing.stored_file import StoredFile
 from backend.jobs.records import Claim, Job, JobEvent, PageNote, Progress
 
 Swap = Literal["done", "stale", "gone"]

@@ -18,7 +18,7 @@ from backend.errors import ModelUnavailable
 from backend.models.calibration import sigmoid, softmax
 from backend.models.features import Gate
 from backend.models.grams import gram_scores
-from backend.models.store import BUNDLED
+from backend.models.model_files import BUNDLED
 
 CONFIG = "head.json"
 WEIGHTS = "head.safetensors"
@@ -56,7 +56,7 @@ class ClassifierHead:
     multiple: bool  # whether a text may have several classes
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
-    encoder: str  # for backend.models.store.resolve: "bundled" or a folder
+    encoder: str  # for backend.models.model_files.resolve: "bundled" or a folder
     encoder_sha256: str  # of the weights whose vectors it was trained on
     name: str = ""
     threshold: float = 0.0  # least score at which a label is given

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool, relative_buckets
-from backend.models.graph import Arithmetic, build
+from backend.models.onnx_graph import Arithmetic, build
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import EncoderWeights, load_weights
 

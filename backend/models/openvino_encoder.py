@@ -10,8 +10,8 @@ from typing import Any
 import openvino
 
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
-from backend.models.graph import Arithmetic, build
 from backend.models.onnx_encoder import extra_inputs, graph_inputs
+from backend.models.onnx_graph import Arithmetic, build
 from backend.models.signal_stack import kept_signal_stack
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import load_weights

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable, TooLarge
 from backend.models.spec import TokenTypes
-from backend.models.tokens import TextTokenizer, Tokens
+from backend.models.tokenizer import TextTokenizer, Tokens
 
 Cut = Literal["first", "second", "longest", "none"]
 _Ids = NDArray[np.int64]

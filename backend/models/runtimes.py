@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
-from backend.device.facts import DeviceType, MachineFacts
-from backend.device.plan import Placement
+from backend.device.facts.machine import DeviceType, MachineFacts
+from backend.device.plan.placement import Placement
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
-from backend.models.fit import check_fit
+from backend.models.memory_check import check_fit
 from backend.models.spec import ModelSpec
 
 Precision = Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"]

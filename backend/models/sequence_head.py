@@ -11,11 +11,11 @@ import numpy as np
 
 from backend.errors import ModelUnavailable
 from backend.models.activations import FUNCTIONS, Activation, activate
+from backend.models.checkpoint_tensors import Tensors, read_tensors
 from backend.models.encoder import Vectors
 from backend.models.labels import check_architecture, named_labels
-from backend.models.products import linear
+from backend.models.numpy_linear import linear
 from backend.models.spec import ModelSpec, Pooling, read_json
-from backend.models.tensors import Tensors, read_tensors
 from backend.models.weights import Linear, Norm
 
 _CLASS = "ForSequenceClassification"

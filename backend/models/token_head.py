@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
 from backend.models.activations import softmax
+from backend.models.checkpoint_tensors import read_tensors
 from backend.models.encoder import Vectors
 from backend.models.labels import check_architecture, named_labels
-from backend.models.products import linear
+from backend.models.numpy_linear import linear
 from backend.models.spec import ModelSpec
-from backend.models.tensors import read_tensors
 from backend.models.weights import Linear
 
 OUTSIDE = "O"

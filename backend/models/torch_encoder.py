@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel
 
 from backend.errors import ModelUnavailable
+from backend.models.checkpoint_tensors import read_tensors
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
 from backend.models.spec import ModelSpec, Pooling, TokenTypes
-from backend.models.tensors import read_tensors
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
+from backend.models.checkpoint_tensors import read_tensors
 from backend.models.spec import EncoderShape, ModelSpec, TokenTypes
-from backend.models.tensors import read_tensors
 
 Array = NDArray[np.float32]
 

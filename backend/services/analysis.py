@@ -10,14 +10,14 @@ from functools import partial
 
 import numpy as np
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.cache.store import CachedVector
 from backend.documents.entities import Entity
 from backend.documents.key_phrases import Candidate, KeyPhrase, candidates, rank
 from backend.documents.key_sentences import choose
 from backend.documents.language import Language, detect
 from backend.documents.sentences import sentence_places
-from backend.ml.analysis import TASK, SpanSums
+from backend.engines.analysis import TASK, SpanSums
 from backend.models.encoder import Vectors
 from backend.models.windows import Window
 from backend.models.words import Places
@@ -26,7 +26,7 @@ from backend.services.classification import ClassificationService, ClassifiedTex
 from backend.services.embeddings import Whole
 from backend.services.entities import EntityService, Found
 from backend.services.inference import Inference, Timing, Urgency, Usage, calculate
-from backend.services.windowed import WindowRecipe
+from backend.services.windows import WindowRecipe
 from backend.telemetry import Telemetry
 
 FEATURES = ("language", "key_phrases", "key_sentences", "classes", "entities", "vector")

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from backend.cache.keys import CacheNamespace
-from backend.device.plan import Placement
+from backend.device.plan.placement import Placement
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.engine import Engine
+from backend.engines.ner import TASK as NER
 from backend.errors import UnknownModel
-from backend.ml.embeddings import TASK as EMBEDDINGS
-from backend.ml.engine import Engine
-from backend.ml.ner import TASK as NER
-from backend.models.residence import Resident
-from backend.models.selection import Choice
+from backend.models.autotune import Choice
+from backend.models.residency import Resident
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
-from backend.models.tokens import TextTokenizer
+from backend.models.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)

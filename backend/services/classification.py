@@ -11,19 +11,19 @@ from typing import Literal
 
 import numpy as np
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.scoring import CLASSIFIER
 from backend.errors import InvalidField, UnknownModel
-from backend.ml.embeddings import TASK as EMBEDDINGS
-from backend.ml.scoring import CLASSIFIER
 from backend.models.activations import Activation
 from backend.models.logistic import SEVERAL_THRESHOLD
-from backend.models.tokens import Truncate
+from backend.models.tokenizer import Truncate
 from backend.services.catalog import Catalog, LoadedModel
+from backend.services.classifier_training import Learner
 from backend.services.classifiers import Classifier, Classifiers
 from backend.services.embeddings import EmbeddingService, Whole
 from backend.services.inference import Timing, Urgency, Usage, calculate
-from backend.services.judged import Judged, by_head, by_model, work_of
-from backend.services.learning import Learner
+from backend.services.label_scores import Judged, by_head, by_model, work_of
 from backend.services.scoring import Scorable, ScoringService
 from backend.services.zero_shot import Question, ZeroShot
 from backend.telemetry import Telemetry

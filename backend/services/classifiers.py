@@ -16,7 +16,7 @@ from typing import Literal
 
 from backend.errors import InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, read_head
-from backend.services.classifier_folder import (
+from backend.services.classifier_files import (
     Example,
     folders,
     read_examples,

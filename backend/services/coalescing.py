@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from backend.batching.job import Job
+from backend.batching.work_item import Job
 from backend.models.encoder import Ids, Vectors
-from backend.models.tokens import Tokens
+from backend.models.tokenizer import Tokens
 from backend.telemetry import Telemetry
 
 Submit = Callable[[Sequence[Ids], Sequence[int]], list[Job]]

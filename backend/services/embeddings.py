@@ -10,17 +10,17 @@ from typing import cast
 
 import numpy as np
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
 from backend.cache.store import VectorCache
+from backend.engines.embeddings import TASK, finished
+from backend.engines.engine import Engine
 from backend.errors import InvalidField
-from backend.ml.embeddings import TASK, finished
-from backend.ml.engine import Engine
 from backend.models.encoder import Vectors
 from backend.models.fidelity import normalized
-from backend.models.tokens import Naming, TokenPiece, Tokens, as_input
+from backend.models.tokenizer import Naming, TokenPiece, Tokens, as_input
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.embedded import Embedded, EmbedOptions
+from backend.services.embedding_options import Embedded, EmbedOptions
 from backend.services.inference import Inference, Inferred, Timing, Urgency, Usage
 from backend.telemetry import Telemetry
 

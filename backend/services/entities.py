@@ -10,20 +10,20 @@ from typing import Protocol
 
 import numpy as np
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
 from backend.documents.entities import MODEL, PATTERN, Entity
 from backend.documents.merge import Lost, merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
+from backend.engines.engine import Engine
+from backend.engines.ner import TASK, decode
 from backend.errors import InvalidField, NotFound, UnknownModel
-from backend.ml.engine import Engine
-from backend.ml.ner import TASK, decode
 from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
-from backend.models.tokens import TextTokenizer
+from backend.models.tokenizer import TextTokenizer
 from backend.models.windows import Windows
 from backend.services.inference import Inference, Timing, Urgency, Usage
-from backend.services.windowed import WindowRecipe
+from backend.services.windows import WindowRecipe
 from backend.telemetry import Telemetry
 
 SOURCES = (MODEL, PATTERN)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backend.batching.batcher import Batcher
-from backend.batching.report import BatcherStatus
+from backend.batching.lane_stats import BatcherStatus
 from backend.cache.store import VectorCache
 from backend.errors import FinanciaError
 from backend.services.catalog import Catalog

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from backend.batching.batcher import Batcher
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.cache.store import CachedVector, VectorCache
+from backend.engines.engine import Engine
 from backend.errors import DeadlineExceeded
-from backend.ml.engine import Engine
 from backend.models.encoder import Vectors
-from backend.models.tokens import Tokens
+from backend.models.tokenizer import Tokens
 from backend.services.coalescing import Flight, Flights
 from backend.telemetry import Telemetry
 

@@ -7,34 +7,34 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from backend.device.plan import Placement
-from backend.device.profile import TunedSettings
+from backend.device.measurements import TunedSettings
+from backend.device.plan.placement import Placement
 from backend.device.records import MachineFacts
+from backend.engines.analysis import TASK as ANALYSIS
+from backend.engines.analysis import TokenVectors
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.embeddings import Pooled
+from backend.engines.encoder_engine import EncoderEngine, Reader
+from backend.engines.engine import Engine
+from backend.engines.float32_fallback import Float32Encoder, Float32Rescue, NoRescue
+from backend.engines.ner import TASK as NER
+from backend.engines.ner import Labelled
+from backend.engines.nli import read_nli
+from backend.engines.replicas import Replicas
+from backend.engines.scoring import CLASSIFIER, RERANKER, Scored
 from backend.errors import ModelUnavailable
-from backend.ml.analysis import TASK as ANALYSIS
-from backend.ml.analysis import TokenVectors
-from backend.ml.embeddings import TASK as EMBEDDINGS
-from backend.ml.embeddings import Pooled
-from backend.ml.encoding import EncoderEngine, Reader
-from backend.ml.engine import Engine
-from backend.ml.ner import TASK as NER
-from backend.ml.ner import Labelled
-from backend.ml.nli import read_nli
-from backend.ml.replicas import Replicas
-from backend.ml.rescue import Float32Encoder, Float32Rescue, NoRescue
-from backend.ml.scoring import CLASSIFIER, RERANKER, Scored
-from backend.models.bench import warm_up
+from backend.models.autotune import Choice, Selector, Wish
+from backend.models.capacity import LearntRoom, learn_room
 from backend.models.encoder import Encoder
+from backend.models.encoder_bench import warm_up
+from backend.models.model_files import resolve
 from backend.models.pairs import PairTokenizer
-from backend.models.residence import Resident
-from backend.models.room import LearntRoom, learn_room
+from backend.models.residency import Resident
 from backend.models.runtimes import Candidate, load_encoder
-from backend.models.selection import Choice, Selector, Wish
 from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
-from backend.models.store import resolve
 from backend.models.token_head import TokenHead, read_token_head
-from backend.models.tokens import tokenizer_of
+from backend.models.tokenizer import tokenizer_of
 from backend.services.catalog import LoadedModel, names_of
 from backend.telemetry import Telemetry
 

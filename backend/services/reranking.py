@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
+from backend.engines.scoring import RERANKER
 from backend.errors import UnknownModel
-from backend.ml.scoring import RERANKER
 from backend.models.activations import sigmoid
 from backend.models.encoder import Vectors
-from backend.models.tokens import Truncate
+from backend.models.tokenizer import Truncate
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.embedded import EmbedOptions
+from backend.services.embedding_options import EmbedOptions
 from backend.services.embeddings import EmbeddingService
 from backend.services.inference import Timing, Urgency, Usage
 from backend.services.scoring import ScoringService

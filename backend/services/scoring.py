@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from backend.cache.keys import CacheNamespace
-from backend.ml.engine import Engine
+from backend.engines.engine import Engine
 from backend.models.encoder import Vectors
 from backend.models.pairs import Cut, PairTokenizer
-from backend.models.tokens import Tokens, Truncate
+from backend.models.tokenizer import Tokens, Truncate
 from backend.services.catalog import LoadedModel
 from backend.services.inference import Inference, Timing, Urgency
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.engines.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_shot
+from backend.engines.scoring import CLASSIFIER
+from backend.engines.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
 from backend.errors import InvalidField, TooLarge, UnknownModel
-from backend.ml.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_shot
-from backend.ml.scoring import CLASSIFIER
-from backend.ml.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
 from backend.models.logistic import SEVERAL_THRESHOLD
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.embedded import EmbedOptions
+from backend.services.embedding_options import EmbedOptions
 from backend.services.embeddings import EmbeddingService
 from backend.services.inference import Timing, Urgency, calculate
-from backend.services.judged import Judged
+from backend.services.label_scores import Judged
 from backend.services.scoring import ScoringService
 
 PAIRS_MAX = 20_000  # texts times labels of a request to an NLI model: a minute's work and more

@@ -6,11 +6,11 @@ Each is imported when it is first asked for, so that asking for a record does no
 
 from typing import TYPE_CHECKING
 
-from backend.lazy_names import lazy_names
+from backend.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from backend.training.doors import MixedPrecisionTrainer as MixedPrecisionTrainer
-    from backend.training.loop import train as train
+    from backend.gpu_toolkit.mixed_precision import MixedPrecisionTrainer as MixedPrecisionTrainer
+    from backend.gpu_toolkit.training_system import IntegratedGPUTrainingSystem as IntegratedGPUTrainingSystem
     from backend.training.lora import add_lora as add_lora
     from backend.training.losses import classification_loss as classification_loss
     from backend.training.records import LossPart as LossPart
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from backend.training.records import Task as Task
     from backend.training.records import TrainingConfig as TrainingConfig
     from backend.training.records import TrainingResult as TrainingResult
-    from backend.training.schedules import make_schedule as make_schedule
-    from backend.training.system import IntegratedGPUTrainingSystem as IntegratedGPUTrainingSystem
+    from backend.training.trainer.loop import train as train
+    from backend.training.trainer.schedules import make_schedule as make_schedule
 
-_HOMES = {  # name -> the module it lives in
-    "IntegratedGPUTrainingSystem": "system",
-    "LossPart": "records",
-    "MixedPrecisionConfig": "records",
-    "MixedPrecisionTrainer": "doors",
-    "Task": "records",
-    "TrainingConfig": "records",
-    "TrainingResult": "records",
-    "add_lora": "lora",
-    "classification_loss": "losses",
-    "make_schedule": "schedules",
-    "train": "loop",
+_MODULES = {  # exported name -> the module that defines it
+    "IntegratedGPUTrainingSystem": "backend.gpu_toolkit.training_system",
+    "LossPart": "backend.training.records",
+    "MixedPrecisionConfig": "backend.training.records",
+    "MixedPrecisionTrainer": "backend.gpu_toolkit.mixed_precision",
+    "Task": "backend.training.records",
+    "TrainingConfig": "backend.training.records",
+    "TrainingResult": "backend.training.records",
+    "add_lora": "backend.training.lora",
+    "classification_loss": "backend.training.losses",
+    "make_schedule": "backend.training.trainer.schedules",
+    "train": "backend.training.trainer.loop",
 }
-__all__ = sorted(_HOMES)  # noqa: PLE0605  # the table is the list
-__getattr__, __dir__ = lazy_names(__name__, _HOMES)
+__all__ = sorted(_MODULES)  # noqa: PLE0605  # the table is the list
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES)

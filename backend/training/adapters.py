@@ -12,9 +12,9 @@ from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 
 from backend.errors import BadSettings, ModelUnavailable, TrainingError
+from backend.models.checkpoint_tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec
-from backend.models.store import resolve
-from backend.models.tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from backend.training.lora import twin
 
 DTYPE = torch.float16  # an adapter's numbers are small and far from its limits; half of float32's bytes

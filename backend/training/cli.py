@@ -19,25 +19,25 @@ from typing import Any
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
-from backend.device import process
-from backend.device.memory import apply_ceiling
-from backend.device.plan import Placement, place
+from backend.device import process_state
+from backend.device.choice.selection import Wishes
+from backend.device.facts.simulated import facts as simulated_facts
+from backend.device.memory.device_memory import apply_ceiling
+from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, MachineFacts
-from backend.device.selection import Wishes
-from backend.device.sources.simulated import facts as simulated_facts
 from backend.errors import BadCheckpoint, BadData, FinanciaError, SetupError
 from backend.telemetry import configure_logging, log_event
-from backend.training.checkpoints import require_fresh
-from backend.training.entries import make_task
-from backend.training.fits import table
 from backend.training.flags import config_of, parser
-from backend.training.footprint import Footprint, fed_by, footprints
-from backend.training.loop import train
 from backend.training.lora import add_lora
+from backend.training.memory.footprint import Footprint, fed_by, footprints
+from backend.training.memory.memory_plan import table
 from backend.training.planner import Plan, Subject, half_for, plan
-from backend.training.progress import observers_for
-from backend.training.ranks import Ranks, join
 from backend.training.records import Task, TrainingConfig, TrainingResult
+from backend.training.task_setup import make_task
+from backend.training.trainer.checkpoints import require_fresh
+from backend.training.trainer.distributed import Ranks, join
+from backend.training.trainer.loop import train
+from backend.training.trainer.progress import observers_for
 
 DONE, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 _COUNTS = (1, 4, 16)  # micro-batches of the table, beside the whole batch
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], stop: threading.Ev
         except BadCheckpoint as error:
             return _failed(error, WRONG)
     ranks = join(config.device)
-    facts, placement = process.machine(), process.placement(config.device)
+    facts, placement = process_state.machine(), process_state.placement(config.device)
     limit = apply_ceiling(placement.device, placement.memory_bytes)
     task = make_task(options.task, options, config, device=placement.device, ranks=ranks.count)
     if fit := getattr(task, "fit", None):  # a head on frozen vectors: solved, not stepped; one process is enough
@@ -115,8 +115,10 @@ def _run(options: argparse.Namespace, command: Sequence[str], stop: threading.Ev
 
 
 def _plan_only(options: argparse.Namespace, config: TrainingConfig, told: frozenset[str]) -> int:
-    facts = simulated_facts(options.machine) if options.machine else process.machine()
-    placement = place(facts, Wishes(device=config.device)) if options.machine else process.placement(config.device)
+    facts = simulated_facts(options.machine) if options.machine else process_state.machine()
+    placement = (
+        place(facts, Wishes(device=config.device)) if options.machine else process_state.placement(config.device)
+    )
     task = make_task(options.planned, options, config, device="cpu")
     if hasattr(task, "fit"):
         _say("a head on frozen vectors: it is solved in seconds and needs no plan; --mode full trains the encoder")

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from backend.device.sources.simulated_machines import MACHINES
+from backend.device.facts.simulated_machines import MACHINES
 from backend.errors import BadSettings
 from backend.training.records import MixedPrecisionConfig, Schedule, TrainingConfig
 

@@ -10,17 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from backend.device.architecture import architecture, fp16_is_broken
-from backend.device.doors.describe import card_of
-from backend.device.plan import Placement
-from backend.device.precision import DtypeChoice, for_model
+from backend.device.choice.selection import gib
+from backend.device.facts.compute_capability import architecture, fp16_is_broken
+from backend.device.plan.placement import Placement, card_of
+from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import GPUInfo, MachineFacts
-from backend.device.selection import gib
 from backend.errors import DoesNotFit
-from backend.training.fits import Way, refusal, way_of, ways_of
-from backend.training.footprint import Footprint
-from backend.training.numerics import rungs_for
+from backend.training.memory.footprint import Footprint
+from backend.training.memory.memory_plan import Way, refusal, way_of, ways_of
 from backend.training.records import TrainingConfig
+from backend.training.trainer.precision import rungs_for
 
 _SMALL_BYTES = 4 * 2**30  # "little memory" in document 003
 _SMALL_MICRO_BATCH = 8  # its batch for such a card: below this, computing activations again pays for itself

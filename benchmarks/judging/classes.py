@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from backend.errors import BadData
 from backend.models.classifier_head import NONE
 from backend.services.classification import ClassifiedText
+from backend.training.data.texts import LabelledText, read_rows
 from backend.training.tasks.text_classifier import read_data
-from backend.training.texts import LabelledText, read_rows
 from benchmarks.judging.records import Bench, Judge, Row, Unmeasured
 from benchmarks.judging.tasks import CLASSES, LEARNT, ZERO_SHOT
 from tools.train_bundled_heads import HEADS

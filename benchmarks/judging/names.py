@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from backend.documents.entities import Entity
-from backend.training.conll import OUTSIDE, Sentence, as_text, keep_types, read_conll, rename_types
+from backend.training.data.conll import OUTSIDE, Sentence, as_text, keep_types, read_conll, rename_types
 from backend.training.metrics import entity_scores
 from benchmarks.judging.records import Bench, Judge, Row, Unmeasured
 from benchmarks.judging.tasks import NAMES

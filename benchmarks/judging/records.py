@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from backend.wiring import Services
+from backend.bootstrap.services import Services
 
 _One = TypeVar("_One")
 _QUICK = 60  # examples of a set in a quick run

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from backend.ml.scoring import RERANKER
+from backend.engines.scoring import RERANKER
+from backend.training.data.texts import read_groups, read_labelled, read_rows
 from backend.training.metrics import correlation_scores, retrieval_scores
-from backend.training.texts import read_groups, read_labelled, read_rows
 from benchmarks.judging.records import Bench, Judge, Row
 from benchmarks.judging.tasks import LANGUAGE, LIKENESS, RANKING
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from backend.documents.entities import PATTERN, Entity
-from backend.documents.files.limits import FileLimits
-from backend.documents.files.stored import StoredFile
 from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
-from backend.documents.look_alikes import Change, Repair
+from backend.documents.ocr_confusions import Change, Repair
 from backend.documents.pages import Box, Document, Seen, make_page
-from backend.documents.places import places
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.stored_file import StoredFile
+from backend.documents.text_locations import places
 from backend.errors import UnreadableFile
 from backend.services.analysis import KeySentence
 from backend.services.documents.records import (

@@ -13,11 +13,11 @@ import numpy as np
 
 from backend.api.deps import ApiLimits
 from backend.cache.store import CachedVector
-from backend.documents.files.limits import FileLimits
+from backend.documents.parsing.limits import FileLimits
 from backend.errors import UnknownModel
 from backend.models.spec import Pooling
-from backend.models.tokens import TokenPiece
-from backend.services.embedded import Embedded, EmbedOptions
+from backend.models.tokenizer import TokenPiece
+from backend.services.embedding_options import Embedded, EmbedOptions
 from backend.services.health import Readiness
 from backend.services.inference import Timing
 from backend.telemetry import Telemetry

@@ -17,8 +17,8 @@ from backend.jobs.memory_store import MemoryJobStore
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 from tests.fakes import ManualClock
+from tests.jobs.job_desk import FakeReading, JobDesk
 from tests.jobs.samples import NOW_S
-from tests.services.job_desk import FakeReading, JobDesk
 
 JSON = "application/json"
 FORM = "multipart/form-data"

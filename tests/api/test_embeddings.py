@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.services.embedded import EmbedOptions
+from backend.services.embedding_options import EmbedOptions
 from tests.api.checks import problem
 from tests.api.fakes import TIMING, FakeServices, vector
 

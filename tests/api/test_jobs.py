@@ -14,18 +14,18 @@ import pytest
 import uvicorn
 
 from backend.api.app import create_app
-from backend.api.connection import OneWriteProtocol
 from backend.api.deps import ApiOptions
-from backend.api.events import EventStream, OpenStreams, ServerEvent
+from backend.api.http_protocol import OneWriteProtocol
+from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.errors import Unavailable, UnreadableFile
 from backend.jobs.memory_store import MemoryJobStore
-from backend.services.job_running import JobPolicy
+from backend.jobs.runner import JobPolicy
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 from tests.fakes import ManualClock
+from tests.jobs.job_desk import PATIENCE_S, FakeReading, JobDesk
 from tests.jobs.samples import NOW_S, TTL_S
-from tests.services.job_desk import PATIENCE_S, FakeReading, JobDesk
 
 PDF = b"%PDF-1.7 one"
 FILE = {"file": ("factura.pdf", PDF, "application/pdf")}

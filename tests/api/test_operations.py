@@ -8,9 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.api.app import create_app
-from backend.device.monitor import DeviceMonitor
-from backend.device.plan import Wishes, place
-from backend.device.sources.simulated import MACHINES, facts, simulated
+from backend.device.facts.simulated import MACHINES, facts, simulated
+from backend.device.plan.placement import Wishes, place
+from backend.device.watch.monitor import DeviceMonitor
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from backend.batching.batcher import Batcher
+from backend.batching.lane_stats import show_gauges
 from backend.batching.policy import QueueLimits
-from backend.batching.report import show_gauges
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.batching.batcher import Batcher
-from backend.batching.job import Priority
 from backend.batching.policy import QueueLimits
+from backend.batching.work_item import Priority
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
 from backend.telemetry import Telemetry
 from tests.fakes import PATIENCE_S, EchoEngine, FailingEngine, GatedEngine, TimedEngine

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from backend.batching.lane import DEATHS_MAX
+from backend.engines.replicas import Replicas
 from backend.errors import BadInput, DeviceLost, DoesNotFit, InferenceFailed, Unavailable
-from backend.ml.replicas import Replicas
 from tests.fakes import (
     PATIENCE_S,
     AsyncEngine,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.batching import policy
-from backend.batching.job import Priority
 from backend.batching.policy import Admission, Head, Rate, admit, next_batch, next_row, retry_after_s, share
+from backend.batching.work_item import Priority
 
 INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.documents.entities import MODEL, PATTERN, Entity
-from backend.training.conll import as_text, read_conll
+from backend.training.data.conll import as_text, read_conll
 from benchmarks.judging.names import SETS, NameSet, f1_of, judge, sentences_of, spans_of, tags_of
 from benchmarks.judging.records import Bench, Unmeasured
 from tools.train_bundled import NER_FIRST, cut

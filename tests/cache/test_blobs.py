@@ -6,7 +6,7 @@ import pytest
 
 from backend.cache.blobs import BlobCache
 from backend.cache.codec import decode, encode
-from backend.cache.memory import MemoryCache
+from backend.cache.memory_tier import MemoryCache
 from backend.cache.store import CachedVector, NullCache
 from backend.cache.tiered import TieredCache
 from backend.telemetry import Telemetry

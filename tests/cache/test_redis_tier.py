@@ -13,10 +13,10 @@ import logging
 import numpy as np
 import pytest
 
-from backend.cache.breaker import BreakerPolicy
+from backend.cache.circuit_breaker import BreakerPolicy
 from backend.cache.codec import encode
-from backend.cache.memory import MemoryCache
-from backend.cache.redis_link import RedisOptions, address
+from backend.cache.memory_tier import MemoryCache
+from backend.cache.redis_client import RedisOptions, address
 from backend.cache.redis_tier import PIPELINE_WRITES, PendingWrites, RedisTier
 from backend.cache.tiered import TieredCache
 from backend.errors import BadSettings

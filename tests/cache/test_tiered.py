@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.cache.memory import MemoryCache
+from backend.cache.memory_tier import MemoryCache
 from backend.cache.tiered import TieredCache
 from backend.telemetry import Telemetry
 from tests.cache.samples import content, contents, key, value

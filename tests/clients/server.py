@@ -18,7 +18,7 @@ import pytest
 
 # The first test waits for the service to start. What the clients leave open is theirs, and ends with each test.
 MARKS = [pytest.mark.clients, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
-# One candidate to measure; tests/test_wiring.py starts with what is found by default.
+# One candidate to measure; tests/bootstrap/test_services.py starts with what is found by default.
 QUICK = {"RUNTIME": "onnx", "PRECISION": "exact"}
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 240.0  # the first start measures the machine, which may be busy; below the timeout of these tests

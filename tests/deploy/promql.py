@@ -18,10 +18,10 @@ from prometheus_client.utils import floatToGoString
 
 from backend.api.app import create_app
 from backend.api.middleware import OTHER, STATUSES
+from backend.bootstrap.services import TASKS
 from backend.device.watch.gpu_readings import THROTTLE_REASONS, table
-from backend.ml.ocr.tasks import OCR_TASKS
+from backend.engines.ocr.tasks import OCR_TASKS
 from backend.telemetry import METRICS, PREFIX, Telemetry
-from backend.wiring import TASKS
 from tests.conftest import absent
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from backend.device import builds
-from backend.device.architecture import _NAMES
-from backend.device.builds import install_line, kernels_run
-from backend.device.sources.simulated import MACHINES
+from backend.device.facts import torch_builds
+from backend.device.facts.compute_capability import _NAMES
+from backend.device.facts.simulated import MACHINES
+from backend.device.facts.torch_builds import install_line, kernels_run
 from tests.deploy.machine import INFO, VERSION, Answer, Machine, Outcome, bash, play
 from tests.deploy.powershell import Script
 
@@ -307,10 +307,10 @@ def test_the_bash_script_chooses_as_the_check_up_advises():
 
 
 def test_the_table_is_the_services():
-    """deploy/torch-builds.tsv says what backend/device/builds.py says, and lists nothing twice."""
+    """deploy/torch-builds.tsv says what backend/device/facts/torch_builds.py says, and lists nothing twice."""
     expected = []
-    for cuda, machines in builds.BUILDS.items():
-        oldest = builds._OLDEST_DRIVER[int(cuda.partition(".")[0])]
+    for cuda, machines in torch_builds.BUILDS.items():
+        oldest = torch_builds._OLDEST_DRIVER[int(cuda.partition(".")[0])]
         for machine, codes in machines.items():
             archs = [f"sm_{code}" for code in codes]
             runs = [f"{major}.{minor}" for major, minor in sorted(_NAMES) if kernels_run((major, minor), archs)]

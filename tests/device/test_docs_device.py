@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import backend.device
-from backend.device import _HOMES, manager, process
-from backend.device.doors.gpu_config import GPUConfig
-from backend.device.facts import probe
+from backend.device import _MODULES, process_state
+from backend.device.facts.machine import probe
+from backend.gpu_toolkit import manager
+from backend.gpu_toolkit.gpu_config import GPUConfig
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "device.md").read_text(encoding="utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)}
@@ -37,9 +38,9 @@ CALLS = {  # what the documents call on an object, and where the page must name 
 def _fresh(monkeypatch: pytest.MonkeyPatch, device: str) -> Iterator[None]:
     """This machine, without its cards unless one was asked for; no manager of another test."""
     monkeypatch.setattr(manager, "_manager", None)
-    process.adopt(probe(look_for_gpu=device != "cpu"))
+    process_state.adopt(probe(look_for_gpu=device != "cpu"))
     yield
-    process.forget()
+    process_state.forget()
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
@@ -60,7 +61,7 @@ def test_there_are_examples():
 
 def test_every_door_is_on_the_page():
     """What can be imported from backend.device is written about."""
-    assert [] == [name for name in _HOMES if f"`{name}" not in PAGE and f" {name}" not in PAGE]
+    assert [] == [name for name in _MODULES if f"`{name}" not in PAGE and f" {name}" not in PAGE]
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([A-Z]\w+(?:\.[a-z_]+)+)`", PAGE)) | CALLS))

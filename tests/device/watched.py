@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from backend.device.plan import Placement
+from backend.device.plan.placement import Placement
 from backend.device.records import (
     AllocatorStats,
     Card,

@@ -12,8 +12,8 @@ import pytest
 from backend.models.classifier_head import NO_ANSWER, ClassifierHead, read_head
 from backend.models.encoder import Vectors
 from backend.models.fidelity import normalized
+from backend.models.model_files import BUNDLED_SHA256
 from backend.models.spec import Pooling
-from backend.models.store import BUNDLED_SHA256
 from backend.services.classifiers import BUNDLED_HEADS, Classifiers
 from tests.tiny_models import encoder_of, tokenizer_of
 

@@ -10,9 +10,9 @@ import pytest
 from backend.errors import ModelUnavailable
 from backend.models import onnx_encoder
 from backend.models.encoder import pack
+from backend.models.model_files import resolve
 from backend.models.onnx_encoder import OnnxEncoder, graph_inputs
 from backend.models.spec import Pooling
-from backend.models.store import resolve
 from tests.models.test_parity import random_ids, run
 from tests.tiny_models import TinyModels, encoder_of, rewrite
 

@@ -9,9 +9,9 @@ import pytest
 
 from backend.errors import ModelUnavailable
 from backend.models import openvino_encoder
+from backend.models.model_files import resolve
 from backend.models.openvino_encoder import OpenVinoEncoder
 from backend.models.spec import Pooling
-from backend.models.store import resolve
 from tests.models.test_parity import random_ids, run
 from tests.tiny_models import TinyModels, encoder_of, rewrite
 

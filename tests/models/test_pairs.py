@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from backend.errors import ModelUnavailable, TooLarge
 from backend.models.pairs import PairTokenizer, kept_tokens
 from backend.models.spec import TokenTypes
-from backend.models.tokens import TextTokenizer
+from backend.models.tokenizer import TextTokenizer
 from tests.tiny_models import spec_of, tokenizer_of
 from tests.tiny_scorers import FAMILIES, TABLE, TinyScorers, tokenizer_as_transformers_has_it
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import torch
 
-from backend.ml.embeddings import TASK, Pooled, finished
-from backend.ml.encoding import EncoderEngine
+from backend.engines.embeddings import TASK, Pooled, finished
+from backend.engines.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
 from backend.models.fidelity import BATCH_SINGLE_AT_LEAST, normalized
-from backend.models.probe import probe_texts
-from backend.models.residence import Pinned
+from backend.models.probe_texts import probe_texts
+from backend.models.residency import Pinned
 from backend.models.spec import Pooling
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from backend.models.bench import batches
 from backend.models.encoder import Vectors
+from backend.models.encoder_bench import batches
 from backend.models.fidelity import normalized
 from backend.models.spec import Pooling
 from tests.tiny_models import encoder_of, tokenizer_of

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.device.facts import DeviceType, GPUInfo, MachineFacts
-from backend.device.plan import Placement, Wishes, place, place_all
+from backend.device.facts.machine import DeviceType, GPUInfo, MachineFacts
+from backend.device.plan.placement import Placement, Wishes, place, place_all
 from backend.errors import ModelUnavailable
 from backend.models import runtimes
 from backend.models.runtimes import Candidate, candidates, fallback, load_encoder, why_none

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signal stacks a
 SURVIVES_A_CHILD = """
 import signal, subprocess, sys
 from backend.models.openvino_encoder import OpenVinoEncoder
-from backend.models.store import resolve
+from backend.models.model_files import resolve
 signal.signal(signal.SIGCHLD, lambda number, frame: None)  # as torch's DataLoader has it
 encoders = [OpenVinoEncoder(resolve("bundled"), dtype="fp32", lanes=2, threads=1) for _ in range(2)]
 del encoders[0]

@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
-from backend.models.store import resolve
+from backend.models.model_files import resolve
 from backend.models.token_head import Mark, Tag, read_tags, read_token_head, types_of
 from tests.tiny_models import encoder_of, rewrite, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, LABELS, TinyTaggers, reference_probabilities

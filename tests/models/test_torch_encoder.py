@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import ElectraConfig, ElectraModel
 
 from backend.errors import ModelUnavailable
+from backend.models.model_files import resolve
 from backend.models.spec import Pooling
-from backend.models.store import resolve
 from backend.models.torch_encoder import TorchEncoder
 from tests.models.test_parity import assert_same, batch_single, random_ids, run
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, rewrite, spec_of

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from backend.errors import ModelUnavailable
+from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec
-from backend.models.store import resolve
 from backend.models.weights import EncoderWeights, load_weights
 from tests.tiny_models import FAMILIES, WIDTH, TinyModels, spec_of
 

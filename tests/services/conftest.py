@@ -10,7 +10,7 @@ import pytest
 
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
-from backend.cache.memory import MemoryCache
+from backend.cache.memory_tier import MemoryCache
 from backend.cache.store import VectorCache
 from backend.cache.tiered import TieredCache
 from backend.services.catalog import Catalog, LoadedModel

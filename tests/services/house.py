@@ -11,7 +11,7 @@ import numpy as np
 
 from backend.batching.batcher import Batcher
 from backend.cache.store import VectorCache
-from backend.models.selection import Choice
+from backend.models.autotune import Choice
 from backend.services.catalog import Catalog, LoadedModel, names_of
 from backend.services.embeddings import EmbeddingService
 from backend.services.inference import Inference

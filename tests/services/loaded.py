@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from backend.ml.analysis import TASK as ANALYSIS
-from backend.ml.analysis import TokenVectors
-from backend.ml.embeddings import TASK as EMBEDDINGS
-from backend.ml.embeddings import Pooled
-from backend.ml.encoding import EncoderEngine, Reader
-from backend.ml.ner import TASK as NER
-from backend.ml.ner import Labelled
-from backend.ml.scoring import Scored
-from backend.models.residence import Pinned
-from backend.models.selection import Choice
+from backend.engines.analysis import TASK as ANALYSIS
+from backend.engines.analysis import TokenVectors
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.embeddings import Pooled
+from backend.engines.encoder_engine import EncoderEngine, Reader
+from backend.engines.ner import TASK as NER
+from backend.engines.ner import Labelled
+from backend.engines.scoring import Scored
+from backend.models.autotune import Choice
+from backend.models.residency import Pinned
 from backend.models.sequence_head import read_sequence_head
 from backend.models.token_head import read_token_head
 from backend.services.catalog import LoadedModel, names_of

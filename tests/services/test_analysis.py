@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
+from backend.engines.analysis import TASK
 from backend.errors import FinanciaError, InferenceFailed, InvalidField, Overloaded
-from backend.ml.analysis import TASK
 from backend.services import analysis
 from backend.services.analysis import FEATURES, Analysis, AnalysisService
 from backend.services.entities import EntityService

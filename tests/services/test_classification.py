@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
+from backend.engines.scoring import CLASSIFIER
 from backend.errors import InvalidField, UnknownModel
-from backend.ml.scoring import CLASSIFIER
 from backend.models.activations import sigmoid, softmax
 from backend.services import classification
 from tests.services.desk import LABELS, Desk, desk_of, head_of, keep_head

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from backend.errors import InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import NONE, ClassifierHead, write_head
-from backend.services import classifier_folder
-from backend.services.classifier_folder import Example, read_examples, write_folder
+from backend.services import classifier_files
+from backend.services.classifier_files import Example, read_examples, write_folder
 from backend.services.classifiers import KEPT, Classifiers, check_examples
 
 SHA = "a" * 64
@@ -209,7 +209,7 @@ def test_a_full_disk_changes_nothing(tmp_path, bundled, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(classifier_folder, "_write_examples", full)
+    monkeypatch.setattr(classifier_files, "_write_examples", full)
     with pytest.raises(Unavailable, match="No space left on device"):
         registry.save("tickets", head_of("red", "blue"), EXAMPLES)
 

@@ -7,9 +7,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from backend.batching.job import Job, Priority
+from backend.batching.work_item import Job, Priority
 from backend.errors import Unavailable
-from backend.models.tokens import Tokens
+from backend.models.tokenizer import Tokens
 from backend.services.coalescing import Flights
 from backend.telemetry import Telemetry
 from tests.fakes import EchoEngine

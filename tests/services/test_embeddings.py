@@ -10,8 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.cache.store import NullCache
+from backend.engines.embeddings import TASK, Pooled
+from backend.engines.encoder_engine import EncoderEngine
 from backend.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -22,12 +24,10 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
-from backend.ml.embeddings import TASK, Pooled
-from backend.ml.encoding import EncoderEngine
 from backend.models.fidelity import normalized
-from backend.models.residence import Pinned
+from backend.models.residency import Pinned
 from backend.models.spec import Pooling
-from backend.services.embedded import EmbedOptions
+from backend.services.embedding_options import EmbedOptions
 from tests.services.house import (
     PROMPTS,
     FailingVectorEngine,

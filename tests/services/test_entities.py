@@ -15,23 +15,23 @@ import pytest
 from tokenizers import Tokenizer
 
 from backend.batching.batcher import Batcher
-from backend.batching.job import Priority
 from backend.batching.policy import QueueLimits
+from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
-from backend.cache.memory import MemoryCache
+from backend.cache.memory_tier import MemoryCache
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.documents.entities import MODEL, PATTERN
 from backend.documents.merge import merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
+from backend.engines.encoder_engine import EncoderEngine
+from backend.engines.ner import TASK, Labelled
 from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotFound, TooLarge, UnknownModel
-from backend.ml.encoding import EncoderEngine
-from backend.ml.ner import TASK, Labelled
-from backend.models.residence import Pinned
+from backend.models.residency import Pinned
 from backend.models.spec import TokenTypes
 from backend.models.spelling import word_spellings
 from backend.models.token_head import read_token_head
-from backend.models.tokens import TextTokenizer
+from backend.models.tokenizer import TextTokenizer
 from backend.models.words import word_places
 from backend.services.entities import EntityService, FoundIn, NoEntityModel
 from backend.services.inference import Inference

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import DeviceLost, DeviceUnavailable
-from backend.models.residence import Resident
+from backend.models.residency import Resident
 from backend.services.health import CANARY_S, FRESH_S, HUNG_S, HealthService
 from tests.fakes import ManualClock
 from tests.services.house import FailingVectorEngine, GatedVectorEngine, House, NanEngine, VectorEngine

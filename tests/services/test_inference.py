@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
 from backend.errors import DeadlineExceeded, InferenceFailed, TooLarge, Unavailable
-from backend.models.tokens import Tokens
+from backend.models.tokenizer import Tokens
 from backend.services.inference import Inferred, Timing, Urgency, calculate
 from tests.services.house import (
     FailingVectorEngine,

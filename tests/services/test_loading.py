@@ -9,12 +9,12 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from backend.device.profile import TunedSettings
+from backend.device.measurements import TunedSettings
 from backend.device.records import MachineFacts
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import ModelUnavailable
-from backend.ml.embeddings import TASK as EMBEDDINGS
-from backend.ml.scoring import CLASSIFIER, RERANKER
-from backend.models.selection import Choice, Selector, Wish
+from backend.models.autotune import Choice, Selector, Wish
 from backend.services import loading
 from backend.services.catalog import LoadedModel
 from backend.services.loading import Ground, ModelWish, load_model

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from backend.engines.scoring import RERANKER
 from backend.errors import TooLarge, UnknownModel
-from backend.ml.scoring import RERANKER
 from backend.models.activations import sigmoid
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from backend.engines.scoring import CLASSIFIER
 from backend.errors import TooLarge
-from backend.ml.scoring import CLASSIFIER
 from backend.services.inference import Urgency
 from backend.services.scoring import ScoringService
 from tests.services.house import VectorEngine

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from backend.cache.store import NullCache
+from backend.engines.scoring import CLASSIFIER
+from backend.engines.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
 from backend.errors import InvalidField, TooLarge, UnknownModel
-from backend.ml.scoring import CLASSIFIER
-from backend.ml.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
 from backend.services import zero_shot
-from backend.services.embedded import EmbedOptions
+from backend.services.embedding_options import EmbedOptions
 from tests.services.desk import desk_of
 from tests.services.house import GatedVectorEngine, VectorEngine, loaded_model
 from tests.services.loaded import embedding_model, scoring_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backend.training.conll import Sentence
+from backend.training.data.conll import Sentence
 from backend.training.records import TrainingConfig
 
 CONFIG = TrainingConfig(batch_size=16)

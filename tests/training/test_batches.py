@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.training.tasks.batches import Window, model_inputs, pad, windows, within_budget
+from backend.training.data.text_batches import Window, model_inputs, pad, windows, within_budget
 
 
 @given(tokens=st.integers(1, 400), size=st.integers(1, 60))

@@ -11,12 +11,12 @@ import torch
 
 from backend.errors import BadSettings
 from backend.models.classifier_head import NO_ANSWER, NONE, read_head
-from backend.models.store import BUNDLED, resolve
+from backend.models.model_files import BUNDLED, resolve
+from backend.training.data.texts import LabelledText
 from backend.training.records import TrainingConfig
 from backend.training.tasks.classifier_head import ClassifierHeadTask, prepare
 from backend.training.tasks.frozen import vectors_of
 from backend.training.tasks.text_classifier import LabelledData
-from backend.training.texts import LabelledText
 from tests.tiny_models import reference_of, tiny
 from tests.training.learning import assert_cuts_agree, learn, one_thread
 from tests.training.test_text_classifier import TEXTS, jsonl, several, tsv

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from backend.training.loop import train
+from backend.training.trainer.loop import train
 from tests.data_parallel import SCENARIOS
 from tests.toy_training import Faults, difference, one_thread, same_bits, weights_of  # noqa: F401  # a fixture
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import backend.training
-from backend.device import process
-from backend.device.facts import probe
-from backend.training import _HOMES, IntegratedGPUTrainingSystem, MixedPrecisionTrainer
+from backend.device import process_state
+from backend.device.facts.machine import probe
+from backend.training import _MODULES, IntegratedGPUTrainingSystem, MixedPrecisionTrainer
 from backend.training.flags import TASKS, parser
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 
@@ -52,9 +52,9 @@ def _fresh(device: str) -> Iterator[None]:
     """This machine, without its cards unless one was asked for; one thread, for tiny models."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    process.adopt(probe(look_for_gpu=device != "cpu"))
+    process_state.adopt(probe(look_for_gpu=device != "cpu"))
     yield
-    process.forget()
+    process_state.forget()
     torch.set_num_threads(threads)
 
 
@@ -119,12 +119,12 @@ def test_calls_of_the_doors(name: str):
     )
 
 
-@pytest.mark.parametrize("name", sorted(_HOMES))
+@pytest.mark.parametrize("name", sorted(_MODULES))
 def test_names_of_the_package(name: str):
     """Each can be imported from backend.training and is the one of its module."""
     found = getattr(backend.training, name)
 
-    assert f"backend.training.{_HOMES[name]}" == found.__module__
+    assert _MODULES[name] == found.__module__
     assert name in dir(backend.training)
     with pytest.raises(AttributeError, match="has no attribute 'Trainer'"):
         _ = backend.training.Trainer

@@ -22,10 +22,10 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from backend.device.plan import LoaderSettings
+from backend.device.plan.placement import LoaderSettings
 from backend.errors import BadData, DoesNotFit, TrainingError
-from backend.training.augment import AugmentConfig
-from backend.training.loaders import MicroBatchLoader
+from backend.training.data.augmentation import AugmentConfig
+from backend.training.data.loaders import MicroBatchLoader
 from backend.training.records import Task, TrainingConfig
 from backend.training.tasks.document_images import DocumentImagesTask, prepare
 from tests.conftest import DATA_DIR

@@ -10,15 +10,15 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from backend.errors import BadData, BadSettings
+from backend.models.model_files import resolve
 from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import Pooling
-from backend.models.store import resolve
 from backend.models.torch_encoder import TorchEncoder
-from backend.training.loop import train
 from backend.training.records import TrainingConfig
 from backend.training.tasks.embeddings import prepare
 from backend.training.tasks.frozen import vectors_of
 from backend.training.tasks.sentence_encoder import encode
+from backend.training.trainer.loop import train
 from tests.models.test_parity import assert_same, run
 from tests.tiny_models import FAMILIES, PROMPTS, tiny, tokenizer_of
 from tests.training.learning import assert_cuts_agree, learn, one_thread

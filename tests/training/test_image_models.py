@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from backend.errors import BadSettings, ModelUnavailable
-from backend.training.images import fit
+from backend.training.data.images import fit
 from backend.training.tasks.image_models import BUILT_IN, Preparation, load_image_model, read_base
 from backend.training.tasks.pretrained import divide_last_layer
 

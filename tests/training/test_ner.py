@@ -9,14 +9,14 @@ import torch
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
 from backend.errors import BadData, ModelUnavailable
-from backend.models.store import resolve
-from backend.models.tokens import tokenizer_of
-from backend.training.conll import as_text, read_conll
-from backend.training.loop import train
+from backend.models.model_files import resolve
+from backend.models.tokenizer import tokenizer_of
+from backend.training.data.conll import as_text, read_conll
 from backend.training.losses import IGNORED
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare
 from backend.training.tasks.ner_rows import first_pieces, sentence_rows
+from backend.training.trainer.loop import train
 from tests.tiny_models import FAMILIES, MAX_TOKENS, copy_of, tiny
 from tests.training.learning import assert_cuts_agree, learn, one_thread
 from tests.training.tagged import CONFIG, LABELS, SENTENCES, conll, sentence

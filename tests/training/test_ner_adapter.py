@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForTokenClassification
 
 from backend.errors import BadSettings, ModelUnavailable
-from backend.models.store import resolve
-from backend.models.tensors import read_tensors
+from backend.models.checkpoint_tensors import read_tensors
+from backend.models.model_files import resolve
 from backend.training.adapters import go_on_from
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare

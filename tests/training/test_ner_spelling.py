@@ -7,17 +7,17 @@ import threading
 import pytest
 import torch
 
-from backend.device.plan import LoaderSettings
+from backend.device.plan.placement import LoaderSettings
 from backend.errors import BadSettings
+from backend.models.model_files import resolve
 from backend.models.spec import TokenTypes
 from backend.models.spelling import KINDS
-from backend.models.store import resolve
-from backend.models.tokens import tokenizer_of
-from backend.training.loaders import MicroBatchLoader
-from backend.training.loop import train
+from backend.models.tokenizer import tokenizer_of
+from backend.training.data.loaders import MicroBatchLoader
 from backend.training.records import StepEvent, TrainingConfig
 from backend.training.tasks.ner import NerOptions, NerTask, prepare
 from backend.training.tasks.ner_rows import sentence_rows
+from backend.training.trainer.loop import train
 from tests.tiny_models import tiny
 from tests.toy_training import Notes
 from tests.training.learning import learn, one_thread

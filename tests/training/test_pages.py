@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from backend.errors import BadData
-from backend.training.images import ImageCache
+from backend.training.data.document_pages import PageData, PageStore, read_pages
+from backend.training.data.images import ImageCache
 from backend.training.tasks.image_models import Preparation
-from backend.training.tasks.pages import PageData, PageStore, read_pages
 
 
 def noise(file: Path, seed: int) -> Path:

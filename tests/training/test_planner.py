@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from backend.device.plan import Placement, place
+from backend.device.choice.selection import Wishes
+from backend.device.facts.simulated import MACHINES, facts
+from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
-from backend.device.selection import Wishes
-from backend.device.sources.simulated import MACHINES, facts
 from backend.errors import BadSettings, DoesNotFit
 from backend.training.flags import parser
-from backend.training.footprint import Footprint
+from backend.training.memory.footprint import Footprint
 from backend.training.planner import Hardware, Plan, Subject, half_for, hardware_of, plan
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from backend.errors import BadData
-from backend.models.store import resolve
+from backend.models.model_files import resolve
 from backend.training.records import TrainingConfig
 from backend.training.tasks.pretrained import divide_last_layer
 from backend.training.tasks.text_classifier import prepare, read_data

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer, written
-from backend.api.asking import ask_timed
 from backend.api.body import read_json
 from backend.api.deps import services_of
 from backend.api.routes.classify import CLASSES_EXAMPLE
@@ -19,6 +18,7 @@ from backend.api.routes.plain import post
 from backend.api.schemas.checks import check_labels, check_limits
 from backend.api.schemas.text_answers import AnalyzeAnswer
 from backend.api.schemas.texts import FEATURES, AnalyzeRequest
+from backend.api.service_call import ask_timed
 from backend.api.text_answers import classes, entity, key_phrase, key_sentence, language, usage
 from backend.services.analysis import Analysis
 

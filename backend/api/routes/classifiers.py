@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer
-from backend.api.asking import ask
 from backend.api.body import read_json
 from backend.api.deps import Services, services_of
 from backend.api.routes.plain import delete, get, name_parameter, put
 from backend.api.schemas.checks import check_labels, check_limits
 from backend.api.schemas.classes import LearnRequest
 from backend.api.schemas.text_answers import ClassifierAnswer, ClassifierList, ForgottenClassifier
+from backend.api.service_call import ask
 from backend.errors import NotFound
 from backend.services.classification import ClassifierInfo
 

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer
-from backend.api.asking import ask_timed
 from backend.api.body import read_json
 from backend.api.deps import services_of
 from backend.api.routes.plain import post
 from backend.api.schemas.checks import check_labels, check_limits
 from backend.api.schemas.classes import ClassifyRequest
 from backend.api.schemas.text_answers import ClassifyAnswer
+from backend.api.service_call import ask_timed
 from backend.api.text_answers import classes, truncated, usage
 from backend.services.classification import Classified
 

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import JsonBytes
-from backend.api.asking import ask
 from backend.api.body import validated
 from backend.api.deps import exchange_of, services_of
 from backend.api.document_answers import document_bytes
@@ -20,6 +19,7 @@ from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routes.plain import upload_route
 from backend.api.schemas.checks import check_labels
 from backend.api.schemas.documents import DocumentRequest, ReadRequest
+from backend.api.service_call import ask
 from backend.api.upload import Upload, uploaded
 from backend.documents.formats import FORMATS, Format, negotiate
 from backend.services.documents.records import DocumentAnswer, DocumentOptions

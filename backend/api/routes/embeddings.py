@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import openai_embeddings
-from backend.api.asking import ask_timed
 from backend.api.body import read_json
 from backend.api.deps import services_of
 from backend.api.routes.plain import post
 from backend.api.schemas.answers import EmbeddingsAnswer
 from backend.api.schemas.checks import check_limits
 from backend.api.schemas.vectors import EmbeddingsRequest
-from backend.services.embedded import Embedded, EmbedOptions
+from backend.api.service_call import ask_timed
+from backend.services.embedding_options import Embedded, EmbedOptions
 
 
 async def create_embeddings(request: Request) -> Response:

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer
-from backend.api.asking import ask_timed
 from backend.api.body import read_json
 from backend.api.deps import services_of
 from backend.api.routes.plain import post
 from backend.api.schemas.checks import check_limits
 from backend.api.schemas.text_answers import EntitiesAnswer
 from backend.api.schemas.texts import EntitiesRequest
+from backend.api.service_call import ask_timed
 from backend.api.text_answers import entity, lost, usage
 from backend.services.entities import Found, FoundIn
 

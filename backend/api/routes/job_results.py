@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import JsonBytes
-from backend.api.asking import ask
 from backend.api.deps import services_of
 from backend.api.document_formats import accepted, document_answer
 from backend.api.job_answers import job_of
@@ -14,6 +13,7 @@ from backend.api.routes.documents import DOCUMENT_EXAMPLE
 from backend.api.routes.jobs import ID_PARAMETER
 from backend.api.routes.plain import get
 from backend.api.schemas.document_answers import DocumentAnswer
+from backend.api.service_call import ask
 from backend.documents.formats import Format, negotiate
 from backend.errors import InvalidField, NotFound
 from backend.jobs.records import Job

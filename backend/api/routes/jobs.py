@@ -12,19 +12,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer
-from backend.api.asking import ask
 from backend.api.body import validated
 from backend.api.deps import exchange_of, services_of
-from backend.api.events import MEDIA_TYPE, EventStream, ServerEvent
 from backend.api.job_answers import job_fields, job_of, owner_of, with_result
 from backend.api.routes.plain import JSON, delete, get, upload_route
 from backend.api.schemas.checks import check_labels
 from backend.api.schemas.jobs import JobAnswer, JobForm
+from backend.api.service_call import ask
+from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
 from backend.api.upload import uploaded
 from backend.documents.formats import negotiate
 from backend.errors import InvalidField
 from backend.jobs.records import Job, JobEvent
-from backend.services.jobs import JobRequest
+from backend.jobs.service import JobRequest
 
 _EVENT_ID = re.compile(rb"\d{1,20}(-\d{1,20})?")
 _KEY_CHARS = 255

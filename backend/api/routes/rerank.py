@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import json_answer
-from backend.api.asking import ask_timed
 from backend.api.body import read_json
 from backend.api.deps import exchange_of, services_of
 from backend.api.routes.plain import post
 from backend.api.schemas.checks import check_count, check_limits
 from backend.api.schemas.ranking import RerankRequest
 from backend.api.schemas.text_answers import RerankAnswer
+from backend.api.service_call import ask_timed
 from backend.api.text_answers import truncated, usage
 from backend.services.reranking import Ranked, Reranked
 

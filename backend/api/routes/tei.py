@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.answers import cut_inputs, json_answer, tei_embeddings, tei_headers
-from backend.api.asking import ask, ask_timed
 from backend.api.body import read_json
 from backend.api.deps import exchange_of, services_of, time_limit_s
+from backend.api.disconnect import while_wanted
 from backend.api.routes.embeddings import embed
 from backend.api.routes.plain import get, post
 from backend.api.schemas.answers import Info
@@ -19,8 +19,8 @@ from backend.api.schemas.checks import check_chars, check_count, check_limits
 from backend.api.schemas.classes import PredictRequest
 from backend.api.schemas.ranking import RankTextsRequest
 from backend.api.schemas.vectors import EmbedRequest, SimilarityRequest, TokenizeRequest
-from backend.api.watch import while_wanted
-from backend.services.embedded import EmbedOptions
+from backend.api.service_call import ask, ask_timed
+from backend.services.embedding_options import EmbedOptions
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 _SCORES = {"type": "array", "items": {"type": "number"}}

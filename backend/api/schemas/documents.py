@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from backend.api.schemas.checks import require_choice, require_labels
-from backend.documents.files.text_source import SourceWish
+from backend.documents.parsing.text_source import SourceWish
+from backend.services.documents.ocr import EngineWish
 from backend.services.documents.records import FEATURES, PAGE_FEATURES, DocumentOptions
-from backend.services.page_reading import EngineWish
 
 DocumentFeature = Literal[
     "text", "words", "language", "classes", "entities", "key_phrases", "key_sentences", "vector", "chunks"

@@ -10,7 +10,7 @@ from backend.api.schemas.checks import require_filled, require_some, require_tex
 from backend.api.schemas.fields import Sentence, WireRequest
 from backend.api.schemas.vectors import TRUNCATE, TruncatingRequest
 from backend.errors import InvalidField
-from backend.models.tokens import Truncate
+from backend.models.tokenizer import Truncate
 
 Document = str | dict[str, Any]
 

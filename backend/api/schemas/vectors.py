@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from backend.api.schemas.fields import Inputs, Sentence, TextInputs, WireRequest
-from backend.models.tokens import Truncate
-from backend.services.embedded import EmbedOptions
+from backend.models.tokenizer import Truncate
+from backend.services.embedding_options import EmbedOptions
 
 TRUNCATE = "Which end of a text beyond the model's length is cut; none answers 413 instead."
 

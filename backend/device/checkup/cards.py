@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backend.device.architecture import architecture
 from backend.device.checkup.findings import Anchor, Extras, Row, Status
+from backend.device.choice.selection import advice, gib, number_of
+from backend.device.facts.compute_capability import architecture
 from backend.device.records import CardSample, DeviceType, GPUInfo, MachineFacts, Process
-from backend.device.selection import advice, gib, number_of
 
 _FREE_MIN_BYTES = 2 * 2**30  # a context (0.5 GiB), the weights of a base-size model and one batch
 _FREE_MIN_RATIO = 0.25  # less free than this and somebody else is at work here

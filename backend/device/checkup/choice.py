@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backend.device.attention import AttentionReport
 from backend.device.checkup.findings import Anchor, Extras, Row, Status
-from backend.device.choices import SavedChoice
-from backend.device.plan import Placement, ceiling, loader_settings
-from backend.device.precision import common, dtypes_for
+from backend.device.choice.saved_choice import SavedChoice
+from backend.device.choice.selection import device_string, wants_gpu
+from backend.device.plan.attention import AttentionReport
+from backend.device.plan.placement import Placement, ceiling, loader_settings
+from backend.device.plan.precision import common, dtypes_for
 from backend.device.records import DeviceType, GPUInfo, MachineFacts
-from backend.device.selection import device_string, wants_gpu
 
 _THIS = " (python -m backend.check_gpu says what is wrong)"  # of selection.py's refusals; here it is being said
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from backend.device.attention import AttentionReport
-from backend.device.choices import SavedChoice
-from backend.device.plan import Placement
+from backend.device.choice.saved_choice import SavedChoice
+from backend.device.choice.selection import Wishes
+from backend.device.plan.attention import AttentionReport
+from backend.device.plan.placement import Placement
 from backend.device.records import CardSample
-from backend.device.selection import Wishes
 
 Anchor = Literal[  # the headings of docs/gpu.md that rows send to; a test keeps them there
     "",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from backend.device.checkup.findings import Extras, Row, Status
+from backend.device.choice.selection import gib, wants_gpu
 from backend.device.records import DeviceType, MachineFacts, Platform
-from backend.device.selection import gib, wants_gpu
 
 _MEMORY_MIN_BYTES = 3 * 2**29  # the bundled service at work: under 1 GiB resident (DESIGN §15), and room for requests
 _SHM_MIN_BYTES = 2**30  # Docker's 64 MiB ends DataLoader workers with a bus error (pytorch#5040)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from backend.device.architecture import architecture
+from backend.device.facts.compute_capability import architecture
 from backend.device.records import CardSample, DeviceType, MachineFacts, Process
 from backend.device.watch.history import AlertKind, Headroom, Sample, spread
 from backend.device.watch.sampling import CardReading, DeviceReading, Look, is_on

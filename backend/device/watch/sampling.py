@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from backend.device.host import free_memory_bytes, resident_bytes
-from backend.device.memory import headroom_bytes
-from backend.device.plan import Placement
+from backend.device.facts.host import free_memory_bytes, resident_bytes
+from backend.device.memory.device_memory import headroom_bytes
+from backend.device.plan.placement import Placement
 from backend.device.records import (
     AllocatorStats,
     CardSample,

@@ -15,8 +15,8 @@ import pypdfium2 as pdfium
 from numpy.typing import NDArray
 from PIL import Image
 
-from backend.documents.formats.turning import image_matrix
-from backend.documents.formats.unseen_text import alphabets, remove_unseen, write_unseen
+from backend.documents.formats.invisible_text import alphabets, remove_unseen, write_unseen
+from backend.documents.formats.rotation import image_matrix
 from backend.documents.pages import POINTS_PER_INCH, Document, Page
 
 _MOST_POINTS = 14_400.0  # a page's longest side in user space units, ISO 32000-1, annex C.2

@@ -11,7 +11,7 @@ from stdnum.es import ccc
 from stdnum.iso7064 import mod_97_10
 from stdnum.util import get_cc_module
 
-from backend.documents.patterns.kind import (
+from backend.documents.patterns.pattern import (
     AFTER_START,
     CLEAR,
     END,

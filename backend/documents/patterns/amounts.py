@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from backend.documents.patterns.currencies import NAMED, PREFIX, STEMS, code_of, is_doubtful
-from backend.documents.patterns.kind import CLEAR, LIKELY, WEAK, Found, Kind, has_before
 from backend.documents.patterns.numbers import (
     NUMBER,
     NUMBER_OF_CODE,
@@ -18,6 +17,7 @@ from backend.documents.patterns.numbers import (
     read_fraction,
     read_scaled,
 )
+from backend.documents.patterns.pattern import CLEAR, LIKELY, WEAK, Found, Kind, has_before
 
 _SPACE = r"(?:&nbsp;|[ ]{0,2})"
 _BREAK = r"[ ]{0,2}(?:\n[ ]{0,2})?"  # an amount in words may go on in the next line

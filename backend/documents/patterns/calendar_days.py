@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calendar import monthrange
 
-from backend.documents.patterns.kind import WEAK, Found
+from backend.documents.patterns.pattern import WEAK, Found
 
 _LEAP_YEAR = 2000  # where no year is named, any 29 February may be meant
 _PIVOT = 69  # of two digits, as POSIX strptime has it: 69 to 99 are 19xx

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from backend.documents.patterns.kind import CLEAR, END, Found, Kind
+from backend.documents.patterns.pattern import CLEAR, END, Found, Kind
 
 _FORM = re.compile(
     r"[ ](?:"

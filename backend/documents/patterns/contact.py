@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Iterator
 
-from backend.documents.patterns.kind import CLEAR, LIKELY, SURE, Found, Kind, has_before
+from backend.documents.patterns.pattern import CLEAR, LIKELY, SURE, Found, Kind, has_before
 
 _LABEL = r"[^\W_](?:[\w-]{0,61}[^\W_])?"
 _HOST = rf"(?:{_LABEL}\.){{1,8}}"

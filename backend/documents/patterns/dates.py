@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from backend.documents.patterns.calendar_days import full_year, read_day
-from backend.documents.patterns.kind import CLEAR, END, LIKELY, SURE, WEAK, Found, Kind, has_before
+from backend.documents.patterns.pattern import CLEAR, END, LIKELY, SURE, WEAK, Found, Kind, has_before
 from backend.documents.patterns.written_dates import Written, find_written, is_day_first, read_written
 
 _NUMERIC = re.compile(

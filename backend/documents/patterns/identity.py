@@ -10,7 +10,7 @@ from stdnum.es import cif, nie, nif
 from stdnum.eu import vat
 from stdnum.gb import vat as gb_vat
 
-from backend.documents.patterns.kind import (
+from backend.documents.patterns.pattern import (
     AFTER_START,
     CLEAR,
     END,

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from phonenumbers import NumberParseException, is_valid_number, parse
 
-from backend.documents.patterns.kind import CLEAR, LIKELY, SURE, WEAK, Found, Kind, has_before
+from backend.documents.patterns.pattern import CLEAR, LIKELY, SURE, WEAK, Found, Kind, has_before
 
 # Where a number may begin: not inside another one, or a code, or an amount.
 _ANCHOR = re.compile(r"[+(\d](?<![\w+/$€£@#].)(?<!\d[.,:-].)(?<![^\W\d_]-.)(?=[\d ().\-/]{5})")

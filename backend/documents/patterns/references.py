@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from backend.documents.patterns.kind import AFTER_START, CLEAR, END, LIKELY, SURE, Found, Kind, by_pattern, has_before
+from backend.documents.patterns.pattern import (
+    AFTER_START,
+    CLEAR,
+    END,
+    LIKELY,
+    SURE,
+    Found,
+    Kind,
+    by_pattern,
+    has_before,
+)
 
 _MARK = r"(?:n\.? ?[ºo°]\.?|nro\.?|num(?:ero)?\.?|number|id(?![a-z])|#|№|n\.|nr\.?|ref(?:erence|erencia)?\.?)"
 _KIND = r"(?: (?:simplificada|rectificativa|recapitulativa|pro ?forma|ordinaria|emitida|electronica|recibida))?"

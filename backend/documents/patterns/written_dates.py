@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from backend.documents.patterns.calendar_days import full_year, read_day
-from backend.documents.patterns.kind import AFTER_START, CLEAR, LIKELY, SURE, WEAK, Found
 from backend.documents.patterns.months import FIRST_LETTERS, MONTH, MONTHS, REST, SHORT, SPANISH, WORDS
+from backend.documents.patterns.pattern import AFTER_START, CLEAR, LIKELY, SURE, WEAK, Found
 
 _GAP = r"[ ]{0,3}(?:\n[ ]{0,3})?"
 _FOUR = r"(?:1[5-9]|20|21)\d\d"

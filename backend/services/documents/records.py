@@ -10,17 +10,17 @@ from typing import Any, Literal, NamedTuple
 import orjson
 
 from backend.documents.entities import Entity
-from backend.documents.files.text_source import SourceWish
 from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
-from backend.documents.look_alikes import Repair
+from backend.documents.ocr_confusions import Repair
 from backend.documents.pages import Document, Page
-from backend.documents.places import Place
+from backend.documents.parsing.text_source import SourceWish
+from backend.documents.text_locations import Place
 from backend.errors import FinanciaError
 from backend.models.encoder import Vectors
 from backend.services.analysis import KeySentence
 from backend.services.classification import ClassifiedText
-from backend.services.page_reading import EngineWish
+from backend.services.documents.ocr import EngineWish
 
 PAGE_FEATURES = ("text", "words")  # of the pages themselves
 TEXT_FEATURES = (

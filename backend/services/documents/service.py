@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from backend.documents.files.stored import StoredFile
 from backend.documents.pages import Document, Page
-from backend.services.documents.reading import DocumentReader
+from backend.documents.parsing.stored_file import StoredFile
+from backend.services.documents.extraction import DocumentReader
 from backend.services.documents.records import (
     TEXT_FEATURES,
     DocumentAnswer,

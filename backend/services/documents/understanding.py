@@ -11,10 +11,10 @@ import numpy as np
 
 from backend.documents.chunks import chunk_places
 from backend.documents.entities import PATTERN, Entity
-from backend.documents.look_alikes import Offer, offers
+from backend.documents.ocr_confusions import Offer, offers
 from backend.documents.pages import Document, Page
-from backend.documents.places import places
 from backend.documents.sentences import sentence_places
+from backend.documents.text_locations import places
 from backend.models.words import Places
 from backend.services.analysis import Analysis, AnalysisService
 from backend.services.catalog import Catalog, LoadedModel

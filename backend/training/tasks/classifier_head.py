@@ -20,10 +20,10 @@ from backend.errors import BadSettings
 from backend.models.calibration import Temperature, softmax
 from backend.models.classifier_head import NONE, ClassifierHead, Wider, write_head
 from backend.models.logistic import SEVERAL_THRESHOLD, Fit, fit
+from backend.models.model_files import BUNDLED
 from backend.models.spec import ModelSpec
-from backend.models.store import BUNDLED
-from backend.training.card import write_card
 from backend.training.metrics import Report
+from backend.training.model_card import write_card
 from backend.training.records import Batch, LossPart, TrainingConfig, TrainingResult
 from backend.training.tasks.frozen import vectors_of
 from backend.training.tasks.text_classifier import LabelledData, card_of, labelled_loss, read_data

@@ -14,21 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from backend.device.host import memory_limit_bytes, usable_cores
-from backend.device.split import split_and_retry
+from backend.device.batch_split import split_and_retry
+from backend.device.facts.host import memory_limit_bytes, usable_cores
 from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
 from backend.telemetry import log_event
-from backend.training.augment import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
-from backend.training.card import Card, data_source, write_card
-from backend.training.images import ImageCache, ImageExample, Pixels, Skipped, cache_limit_bytes
-from backend.training.loaders import collation_epoch
+from backend.training.data.augmentation import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
+from backend.training.data.document_pages import PageData, PageStore, read_pages
+from backend.training.data.images import ImageCache, ImageExample, Pixels, Skipped, cache_limit_bytes
+from backend.training.data.loaders import collation_epoch
 from backend.training.lora import add_lora
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, classification_scores
+from backend.training.model_card import Card, data_source, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
 from backend.training.tasks.image_models import ImageBase, load_image_model, read_base
-from backend.training.tasks.pages import PageData, PageStore, read_pages
 from backend.training.tasks.pretrained import divide_last_layer, plain_copy
 
 _log = logging.getLogger(__name__)

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from backend.errors import BadData, BadSettings
 from backend.models.spec import ModelSpec
-from backend.training.card import Card, data_source, write_card
+from backend.training.data.text_batches import model_inputs
+from backend.training.data.text_groups import IN_BATCH, GroupData, Objective, read_data, retrieval_report, tokenised
 from backend.training.metrics import Report, correlation_scores
+from backend.training.model_card import Card, data_source, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.batches import model_inputs
 from backend.training.tasks.frozen import vectors_of
 from backend.training.tasks.in_batch import cosent, in_batch_loss, known_positives, multiple_negatives, of_all_ranks
 from backend.training.tasks.pretrained import padding_id, plain_copy
@@ -25,7 +26,6 @@ from backend.training.tasks.sentence_encoder import (
     load_sentence_encoder,
     save_sentence_encoder,
 )
-from backend.training.tasks.text_groups import IN_BATCH, GroupData, Objective, read_data, retrieval_report, tokenised
 
 _MARGIN = 0.3  # of cosines, between the positive and the negative
 _CHUNK_TEXTS = 64  # that run with a graph at once where nobody says: 0.6 GiB in 12 layers of 768 at 128 tokens
@@ -139,7 +139,7 @@ class EmbeddingsTask:
         return retrieval_report(self.data.judge, columns)
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """A sentence-transformers folder that ``backend.models.store.resolve`` reads, with a card."""
+        """A sentence-transformers folder that ``backend.models.model_files.resolve`` reads, with a card."""
         assert isinstance(model, SentenceEncoder)
         save_sentence_encoder(model, self._base, output)
         plain = SentenceEncoder(plain_copy(model.encoder), model.pooling, normalize=model.normalize)

@@ -11,10 +11,10 @@ from backend.models.encoder import Encoder, Vectors
 from backend.models.fidelity import normalized
 from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import ModelSpec
-from backend.models.tokens import tokenizer_of
+from backend.models.tokenizer import tokenizer_of
 from backend.models.torch_encoder import TorchEncoder
 from backend.models.weights import FAMILIES
-from backend.training.tasks.batches import within_budget
+from backend.training.data.text_batches import within_budget
 
 
 def vectors_of(spec: ModelSpec, texts: Sequence[str], *, device: str = "cpu") -> tuple[Vectors, int]:

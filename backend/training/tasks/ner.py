@@ -15,16 +15,16 @@ from transformers import AutoModelForTokenClassification
 
 from backend.errors import BadData, BadSettings
 from backend.models.spec import ModelSpec
-from backend.models.tokens import tokenizer_of
+from backend.models.tokenizer import tokenizer_of
 from backend.training.adapters import base_of, go_on_from, save_adapter, stored_twin
-from backend.training.card import Card, data_source, stated_licence, write_card
-from backend.training.conll import bio_labels, check_types
-from backend.training.loaders import collation_epoch
+from backend.training.data.conll import bio_labels, check_types
+from backend.training.data.loaders import collation_epoch
+from backend.training.data.ner_sentences import Source, by_file, languages, read_sources
+from backend.training.data.text_batches import pad
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, entity_scores
+from backend.training.model_card import Card, data_source, stated_licence, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.batches import pad
-from backend.training.tasks.ner_data import Source, by_file, languages, read_sources
 from backend.training.tasks.ner_rows import Row, sentence_rows
 from backend.training.tasks.ner_scores import predict, row_inputs
 from backend.training.tasks.pretrained import (

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.models.spelling import Ids, word_spellings
-from backend.models.tokens import TextTokenizer, TokenPiece
+from backend.models.tokenizer import TextTokenizer, TokenPiece
 from backend.models.words import word_of_pieces, word_places
-from backend.training.conll import Sentence, as_text
+from backend.training.data.conll import Sentence, as_text
+from backend.training.data.text_batches import windows
 from backend.training.losses import IGNORED
-from backend.training.tasks.batches import windows
 from backend.training.tasks.pretrained import special_ids
 
 _TOKENIZED_AT_ONCE = 1024  # sentences; bounds the memory of their pieces

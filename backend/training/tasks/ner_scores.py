@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForTokenClassification
 
 from backend.errors import ModelUnavailable
+from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec, TokenTypes
-from backend.models.store import resolve
-from backend.models.tokens import tokenizer_of
-from backend.training.conll import OUTSIDE, Sentence, keep_types, read_conll, rename_types
+from backend.models.tokenizer import tokenizer_of
+from backend.training.data.conll import OUTSIDE, Sentence, keep_types, read_conll, rename_types
+from backend.training.data.text_batches import model_inputs, on_device_of, pad, within_budget
 from backend.training.losses import IGNORED
 from backend.training.metrics import Report, entity_scores
-from backend.training.tasks.batches import model_inputs, on_device_of, pad, within_budget
 from backend.training.tasks.ner_rows import Row, sentence_rows
 from backend.training.tasks.pretrained import padding_id
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from backend.errors import ModelUnavailable
 from backend.models.spec import ModelSpec
-from backend.models.tokens import TextTokenizer
+from backend.models.tokenizer import TextTokenizer
 from backend.training.lora import add_lora, merged
 from backend.training.records import TrainingConfig
 

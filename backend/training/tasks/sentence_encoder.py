@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from backend.models.spec import ModelSpec, Pooling
+from backend.training.data.text_batches import model_inputs, on_device_of, within_budget
 from backend.training.records import TrainingConfig
-from backend.training.tasks.batches import model_inputs, on_device_of, within_budget
 from backend.training.tasks.pretrained import adapted, load_model, plain_copy, save_model
 
 _MODULES = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize"))

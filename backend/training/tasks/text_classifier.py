@@ -17,8 +17,9 @@ from transformers import AutoModelForSequenceClassification
 from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
 from backend.models.spec import ModelSpec
-from backend.models.tokens import tokenizer_of
-from backend.training.card import Card, data_source, write_card
+from backend.models.tokenizer import tokenizer_of
+from backend.training.data.text_batches import model_inputs, on_device_of, within_budget
+from backend.training.data.texts import LabelledText, read_labelled, read_split
 from backend.training.losses import (
     balanced_class_weights,
     balanced_positive_weights,
@@ -26,8 +27,8 @@ from backend.training.losses import (
     multilabel_loss,
 )
 from backend.training.metrics import Report, classification_scores, multi_label_scores
+from backend.training.model_card import Card, data_source, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.batches import model_inputs, on_device_of, within_budget
 from backend.training.tasks.pretrained import (
     adapted,
     divide_last_layer,
@@ -36,7 +37,6 @@ from backend.training.tasks.pretrained import (
     plain_copy,
     save_model,
 )
-from backend.training.texts import LabelledText, read_labelled, read_split
 
 SUFFIXES = (".tsv", ".jsonl")
 

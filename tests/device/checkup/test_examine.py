@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.device.attention import AttentionReport, KernelUse, Package, expected_report
-from backend.device.builds import install_line
 from backend.device.checkup.examine import Checkup, Extras, Row, Status, Verdict, examine, verdict_of
 from backend.device.checkup.findings import Anchor
 from backend.device.checkup.text import as_json, render
-from backend.device.choices import SavedChoice
-from backend.device.plan import place_all
+from backend.device.choice.saved_choice import SavedChoice
+from backend.device.choice.selection import Wishes
+from backend.device.facts import nvml, simulated
+from backend.device.facts.torch_builds import install_line
+from backend.device.plan.attention import AttentionReport, KernelUse, Package, expected_report
+from backend.device.plan.placement import place_all
 from backend.device.records import CardSample, DeviceType, Driver, GPUInfo, MachineFacts, Platform, TorchBuild
-from backend.device.selection import Wishes
-from backend.device.sources import nvml, simulated
 from backend.errors import DeviceUnavailable
 
 GIB = 2**30

@@ -7,8 +7,8 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from backend.device.facts import nvml_readings
 from backend.device.records import CardSample
-from backend.device.sources import nvml_readings
 from backend.device.watch.gpu_readings import THROTTLE_REASONS, readings, table
 from backend.device.watch.gpu_report import Remarks
 from backend.device.watch.history import Headroom

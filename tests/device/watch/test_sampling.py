@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from backend.device.facts import probe
-from backend.device.memory import RESERVE_BYTES
-from backend.device.plan import Wishes, place
+from backend.device.facts.machine import probe
+from backend.device.facts.nvml import Nvml
+from backend.device.facts.torch_source import Torch
+from backend.device.memory.device_memory import RESERVE_BYTES
+from backend.device.plan.placement import Wishes, place
 from backend.device.records import AllocatorStats, CardSample, GPULost
-from backend.device.sources.nvml import Nvml
-from backend.device.sources.torch_source import Torch
 from backend.device.watch.history import Sample
 from backend.device.watch.sampling import Sampler, host_memory, is_on
 from tests.device.watched import (

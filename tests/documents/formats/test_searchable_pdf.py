@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
+from backend.documents.formats.invisible_text import alphabets
 from backend.documents.formats.searchable_pdf import searchable_images, searchable_pdf
-from backend.documents.formats.unseen_text import alphabets
 from backend.documents.pages import Box, Seen, make_page
 from tests.documents.drawn import PIECES, document_of, page_of
 from tests.documents.programs import pdftotext
@@ -296,7 +296,7 @@ def test_nothing_read_is_nothing_written():
 
 def test_more_characters_than_a_font_holds_take_another(monkeypatch):
     """Two bytes count 65,534 characters; the pages after that write with a second font."""
-    monkeypatch.setattr("backend.documents.formats.unseen_text.MOST_CHARACTERS", 5)
+    monkeypatch.setattr("backend.documents.formats.invisible_text.MOST_CHARACTERS", 5)
     pages = [page_of([[["abc"]]], 1), page_of([[["ab"]]], 2), page_of([[["xyz"]]], 3)]
     with pdfium.PdfDocument.new() as pdf, alphabets(pdf, pages) as found:
         assert found[1] is found[2] is not found[3]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from backend.cache.blobs import BlobCache
-from backend.documents.files.limits import FileLimits
-from backend.documents.files.readers import FileReaders
-from backend.documents.files.stored import StoredFile
-from backend.ml.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
+from backend.documents.parsing.file_readers import FileReaders
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.stored_file import StoredFile
+from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.services.analysis import AnalysisService
-from backend.services.documents.reading import DocumentReader
+from backend.services.documents.extraction import DocumentReader
 from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backend.batching.job import Priority
+from backend.batching.work_item import Priority
 from backend.documents.pages import Box
 from backend.errors import (
     DeadlineExceeded,
@@ -24,7 +24,7 @@ from backend.errors import (
 )
 from backend.services.documents.records import FEATURES
 from backend.services.inference import Urgency
-from tests.documents.files.pdfs import encoded, pdf, picture, text
+from tests.documents.parsing.pdfs import encoded, pdf, picture, text
 from tests.services.documents.conftest import Archive, result_of
 
 BILL = (

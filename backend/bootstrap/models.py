@@ -1,0 +1,143 @@
+"""What the settings ask of the machine, and of the models: devices chosen, ceilings set, everything loaded."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from backend.config import Settings
+from backend.device import process_state
+from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedChoice
+from backend.device.choice.selection import Wishes, is_open, wants_gpu
+from backend.device.facts.machine import probe
+from backend.device.measurements import TunedSettings
+from backend.device.memory.device_memory import apply_ceiling
+from backend.device.plan.placement import place_all
+from backend.device.records import DeviceType, DriverSource, MachineFacts
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.ner import TASK as NER
+from backend.engines.scoring import CLASSIFIER, RERANKER
+from backend.errors import ModelUnavailable
+from backend.models.autotune import Wish
+from backend.models.classifier_head import CONFIG as HEAD_CONFIG
+from backend.models.model_files import BUNDLED
+from backend.services.catalog import Catalog
+from backend.services.classifiers import Classifiers
+from backend.services.loading import Ground, ModelWish, load_model
+from backend.telemetry import Telemetry, log_event
+
+_log = logging.getLogger(__name__)
+# The source of each task's model; a task without one is served by the embedding model, or not at all.
+PROFILES: Mapping[str, Mapping[str, str]] = {
+    "bundled": {EMBEDDINGS: BUNDLED, NER: BUNDLED},
+    "multilingual": {
+        EMBEDDINGS: "sentence-transformers/paraphrase-multilingual-mpnet-base-v2",
+        NER: "Davlan/xlm-roberta-base-ner-hrl",
+        CLASSIFIER: "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli",
+    },
+}
+NO_MODEL = "none"  # as a source: not even the profile's
+TUNING_FILE = "tuning.json"
+Ask = Callable[[MachineFacts, ChoiceFile], SavedChoice | None]
+
+
+def survey(
+    settings: Settings, telemetry: Telemetry, driver: DriverSource, *, gpu: int | None = None, ask: Ask | None = None
+) -> Ground:
+    """Look at the machine, choose the devices, and set their memory ceilings.
+
+    Raises: DeviceUnavailable when an explicit wish cannot be granted.
+    """
+    wishes = wishes_of(settings, gpu=gpu)
+    facts = probe(
+        look_for_gpu=wants_gpu(wishes),
+        driver=driver,
+        visible=settings.cuda_visible_devices,
+        order=settings.cuda_device_order,
+    )
+    file = ChoiceFile(settings.state_dir / CHOICE_FILE)
+    saved = file.load()
+    if ask is not None and saved is None and is_open(facts, wishes):
+        saved = ask(facts, file)
+    placements = place_all(facts, wishes, saved)
+    process_state.adopt(facts, wishes, saved)  # for guards and doors: "auto" is then what was chosen here
+    for placement in placements:
+        _log_reasons("device chosen", placement.why)
+        if placement.type is not DeviceType.CPU:
+            _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
+    return Ground(facts, placements, TunedSettings(settings.state_dir / TUNING_FILE), telemetry)
+
+
+def wishes_of(settings: Settings, *, gpu: int | None = None) -> Wishes:
+    """What the operator asked for about the device."""
+    return Wishes(
+        settings.device, settings.use_gpu, settings.lanes, gpu=gpu, memory_fraction=settings.gpu_memory_fraction
+    )
+
+
+def models_wished(settings: Settings) -> dict[str, ModelWish]:
+    """What is asked for by task; the source of one that is not configured is empty."""
+    wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
+    asked = {
+        EMBEDDINGS: settings.embedding_model,
+        NER: settings.ner_model,
+        CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model,
+        RERANKER: settings.reranker_model,
+    }
+    profile = PROFILES[settings.model_profile]
+    return {
+        task: ModelWish(
+            profile.get(task, "") if source is None else _named(source),
+            wish,
+            settings.model_aliases if task == EMBEDDINGS else (),
+            task=task,
+            is_optional=source is None and task != EMBEDDINGS,
+        )
+        for task, source in asked.items()
+    }
+
+
+def _named(source: str) -> str:
+    return "" if source == NO_MODEL else source
+
+
+def _head_folder(settings: Settings) -> Path | None:
+    """CLASSIFIER_MODEL where it is a head on the embedding model's vectors, and no model of its own."""
+    folder = Path(settings.classifier_model or "").expanduser()
+    return folder if settings.classifier_model and (folder / HEAD_CONFIG).is_file() else None
+
+
+def read_classifiers(settings: Settings, catalog: Catalog) -> Classifiers:
+    """The bundled heads, the one configured, and those learnt here. Raises: ModelUnavailable."""
+    configured = _head_folder(settings)
+    found = Classifiers(
+        settings.state_dir, catalog.embedding().spec.sha256, configured=() if configured is None else (configured,)
+    )
+    found.start()
+    return found
+
+
+def load_models(ground: Ground, wished: Mapping[str, ModelWish]) -> Catalog:
+    """Load every configured model, one after the other: each may measure, which needs the machine to itself.
+
+    One that only the profile names, beside its embedding model, may be absent: the service then does without, loudly.
+    """
+    models = []
+    for one in wished.values():
+        if not one.source:
+            continue
+        try:
+            models.append(load_model(ground, one))
+        except ModelUnavailable as error:
+            if not one.is_optional:
+                raise
+            log_event(_log, logging.WARNING, "a model of the profile is left out", task=one.task, reason=error)
+    for model in models:
+        _log_reasons("model loaded", model.choice.why)
+    return Catalog(*models)
+
+
+def _log_reasons(event: str, reasons: tuple[str, ...]) -> None:
+    for reason in reasons:
+        log_event(_log, logging.INFO, event, why=reason)

@@ -1,0 +1,275 @@
+"""One Redis and whether it is worth asking now. Knows questions, time budgets and circuits, not what is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
+
+from redis import exceptions
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from backend.cache.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, State
+from backend.errors import BadSettings
+from backend.telemetry import CACHE_STATES, Telemetry, log_event
+
+T = TypeVar("T")
+Command: TypeAlias = tuple[str | bytes | int, ...]
+_WANTED = (
+    "not redis://host:port/database, rediss://host:port/database or unix:///path; "
+    "special characters of a password must be percent-encoded"
+)
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisOptions:
+    """Where Redis is and what it may cost."""
+
+    url: str = field(repr=False)  # may hold a password
+    prefix: str = "financia"  # of every key
+    ttl_s: float = 86_400.0
+    timeout_s: float = 0.05  # what a look-up may cost its request
+    settle_s: float = 1.0  # what a connection, a write, or an answer nobody waits for any more may take
+    flush_s: float = 0.5  # for pending writes when closing
+    pending_bytes: int = 16 * 2**20  # vectors waiting to be written; more are dropped and counted
+    connections: int = 16  # further look-ups wait for one, within their budget
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+
+
+class RedisLink:
+    """The connections to one Redis behind a circuit. Loop only; nothing here raises for a fault of Redis.
+
+    The circuit opens when questions fail or are late. Then nothing is asked, and once the back-off is over the next
+    question sets off a probe in the background, without waiting for it: no request pays for finding out.
+    """
+
+    def __init__(self, options: RedisOptions, telemetry: Telemetry, *, clock: Callable[[], float]) -> None:
+        self._pool, self.address = _open_pool(options)
+        self.last_error: str | None = None
+        self._options = options
+        self._clock = clock
+        self._circuit = CircuitBreaker(options.breaker, clock)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._errors = telemetry.cache_errors_total
+        self._duration_s = telemetry.cache_lookup_duration_seconds
+        self._state_gauge = telemetry.cache_circuit_state
+        self._shown = State.CLOSED
+        self._show_gauge()
+
+    @property
+    def state(self) -> State:
+        """The circuit's state; only a closed one is worth writing to."""
+        return self._circuit.state
+
+    @property
+    def retry_in_s(self) -> float:
+        """Seconds until an open circuit may be probed; else 0."""
+        return self._circuit.retry_in_s()
+
+    async def start(self) -> None:
+        """Connect in the background, and wait for that no longer than a question may take.
+
+        A Redis that is not there opens the circuit at once; one that answers is trusted as if it had done work.
+        """
+        permit = self._circuit.ask()
+        if permit is not None:
+            probe = self.spawn(self._probe(permit))
+            await asyncio.wait({probe}, timeout=self._options.timeout_s)
+
+    async def ask(self, command: Command, read: Callable[[object], T]) -> T | None:
+        """The answer to one command, or None: the circuit is open, the command failed, or the answer is late.
+
+        A late one is left to end by itself, within ``settle_s``: to cancel it would cut the connection, and a slow
+        Redis would have to serve a new connection for each question.
+
+        Args:
+            command: name and arguments.
+            read: makes the answer of the reply; raises InvalidResponse for one that is no reply to this command.
+        """
+        permit = self._circuit.ask()
+        if permit is None or permit.probe:
+            if permit is not None:
+                self.spawn(self._probe(permit))
+            return None
+        asked_s = self._clock()
+        task = self.spawn(self._exchange_one(command, read))
+        try:
+            await asyncio.wait({task}, timeout=self._options.timeout_s)
+        except asyncio.CancelledError:
+            self._circuit.abandon(permit)
+            raise
+        self._duration_s.observe(self._clock() - asked_s)
+        return self._judge(task, permit)
+
+    async def exchange(self, commands: Sequence[Command], read: Callable[[list[object]], T]) -> T:
+        """Send commands in one piece on one connection and read a reply to each; a refusal is a reply, not raised.
+
+        On any fault that connection is closed, as what it still brings must not answer another question. The circuit
+        is not consulted and there is no budget but the connection's own ``settle_s`` a step. Raises what went wrong.
+        """
+        connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # its decorator has no types
+        try:
+            await connection.send_packed_command(connection.pack_commands(commands))
+            return read([await _reply(connection) for _ in commands])
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await self._pool.release(connection)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run work in the background until it ends or the link closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """End what runs in the background and close every connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._pool.aclose()
+        except (exceptions.RedisError, OSError) as error:
+            log_event(_logger, logging.DEBUG, "closing the Redis connections failed", error=self.describe(error))
+
+    def describe(self, error: BaseException) -> str:
+        """An error for logs and status, the password blanked out should a server repeat it."""
+        password = self._pool.connection_kwargs.get("password")
+        text = f"{type(error).__name__}: {error}"
+        return text.replace(password, "***") if password else text
+
+    async def _exchange_one(self, command: Command, read: Callable[[object], T]) -> T:
+        return await self.exchange((command,), lambda replies: read(_answer(replies[0])))
+
+    def _judge(self, task: asyncio.Task[T], permit: Permit) -> T | None:
+        if task.cancelled():  # the link was closed
+            self._circuit.abandon(permit)
+            return None
+        fault = _fault(task)
+        if fault is None:
+            self._circuit.succeed(permit)
+            return task.result()
+        self._failed(permit, fault)
+        return None
+
+    async def _probe(self, permit: Permit) -> None:
+        """Connect with time to spare, then demand an answer within the time that a question has."""
+        self._show_gauge()
+        try:
+            for budget_s in (self._options.settle_s, self._options.timeout_s):
+                async with asyncio.timeout(budget_s):
+                    await self._exchange_one(("PING",), _pong)
+        except asyncio.CancelledError:
+            self._circuit.abandon(permit)
+            raise
+        except Exception as error:  # noqa: BLE001 - border: whatever the network answers, the probe has failed
+            self._failed(permit, error)
+        else:
+            self._circuit.succeed(permit)
+            self._show_state()
+
+    def _failed(self, permit: Permit, error: Exception) -> None:
+        late = isinstance(error, TimeoutError | exceptions.TimeoutError)
+        self._errors.labels("timeout" if late else "connection").inc()
+        self.last_error = self.describe(error)
+        self._circuit.fail(permit)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        """Bring gauge and log up to date; the log tells of leaving and coming back, not of every probe."""
+        if self.state is self._shown:
+            return
+        if self.state is State.CLOSED:
+            log_event(_logger, logging.INFO, "Redis answers again", redis=self.address)
+        elif self._shown is State.CLOSED:
+            log_event(
+                _logger,
+                logging.WARNING,
+                "Redis does not answer, going on with memory alone",
+                redis=self.address,
+                error=self.last_error,
+                retry_in_s=f"{self.retry_in_s:.1f}",
+            )
+        self._show_gauge()
+
+    def _show_gauge(self) -> None:
+        self._shown = self.state
+        for name in CACHE_STATES:
+            self._state_gauge.labels(name).set(name == self._shown)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen: the fault of a late answer was counted when it became late
+
+
+def address(url: str) -> str:
+    """A Redis URL as it may be shown: without user, password and options.
+
+    Raises ValueError for one that Redis clients read as something else than was meant, which is what a ``/``,
+    ``#`` or ``?`` in a password leads to.
+
+    >>> address("rediss://user:secret@cache.local:6380/2?password=secret")
+    'rediss://cache.local:6380/2'
+    """
+    parts = urlsplit(url)
+    if parts.fragment or (parts.scheme != "unix" and not (parts.hostname and re.fullmatch(r"/?\d*", parts.path))):
+        raise ValueError("not scheme://host:port/database")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _open_pool(options: RedisOptions) -> tuple[BlockingConnectionPool, str]:
+    """Connections, none made yet, and where they lead."""
+    try:
+        where = address(options.url)
+        pool = BlockingConnectionPool.from_url(
+            options.url,
+            max_connections=options.connections,
+            timeout=options.settle_s,
+            socket_timeout=options.settle_s,
+            socket_connect_timeout=options.settle_s,
+            retry=Retry(NoBackoff(), 0),  # trying again is the circuit's business
+            protocol=2,  # one round trip less to connect than 3, and every server speaks it
+        )
+    except ValueError:
+        # from None: the message of the original may quote the password
+        raise BadSettings([f"REDIS_URL: {_WANTED}"]) from None
+    return pool, where
+
+
+async def _reply(connection: AbstractConnection) -> object:
+    try:
+        reply: object = await connection.read_response()
+    except exceptions.ResponseError as refusal:
+        return refusal
+    return reply
+
+
+def _answer(reply: object) -> object:
+    """A lone command's reply; raises the refusal if it is one."""
+    if isinstance(reply, exceptions.ResponseError):
+        raise reply
+    return reply
+
+
+def _pong(reply: object) -> None:
+    if reply != b"PONG":
+        raise exceptions.InvalidResponse("the answer to PING is not PONG")
+
+
+def _fault(task: asyncio.Task[Any]) -> Exception | None:
+    """Why there is no answer; None when there is one."""
+    if not task.done():
+        return TimeoutError("no answer within the time budget")
+    error = task.exception()
+    return error if isinstance(error, Exception) else None

@@ -1,0 +1,251 @@
+"""An image file through Pillow and libheif: its facts off the header, its pixels. Runs in the workers only."""
+
+from __future__ import annotations
+
+import io
+import math
+import mmap
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from backend.documents.parsing.file_types import Kind
+from backend.documents.parsing.limits import SMALLER, FileLimits, check_pixels
+from backend.documents.parsing.records import MOST_SIZES, PageSize
+from backend.errors import TooLarge, UnreadableFile
+
+_FORMATS = {
+    Kind.PNG: ["PNG"], Kind.JPEG: ["JPEG", "MPO"], Kind.TIFF: ["TIFF"], Kind.WEBP: ["WEBP"],
+    Kind.BMP: ["BMP", "DIB"], Kind.GIF: ["GIF"], Kind.HEIC: ["HEIF"],
+}  # fmt: skip
+_ORIENTATION, _NEW_SUBFILE_TYPE = 0x0112, 0x00FE  # TIFF 6.0 tags
+_REDUCED = 1  # bit of NewSubfileType: a thumbnail of another page
+_DPI_RANGE = (20.0, 5000.0)  # outside, the file's resolution is a default or a mistake
+_SQUARE = 1.15  # ratio of resolutions up to which pixels pass for square; a fax has 204 x 98
+_TURNS = {1: 0, 2: 0, 3: 180, 4: 180, 5: 270, 6: 90, 7: 90, 8: 270}  # EXIF orientation -> degrees clockwise
+_MIRRORED = frozenset({2, 4, 5, 7})  # from left to right, before that turn
+_SIXTEEN_BIT = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I", "F"})
+_GRAY = frozenset({"1", "L", "LA", "La"}) | _SIXTEEN_BIT
+
+
+class ImageDocument:
+    """An image file whose header was read. One thread."""
+
+    def __init__(self, data: mmap.mmap, kind: Kind, limits: FileLimits) -> None:
+        self._data, self._kind, self._limits = data, kind, limits
+        # Pillow refuses above twice this; frames that are larger than the header said meet it while they are decoded
+        Image.MAX_IMAGE_PIXELS = max(1, limits.page_pixels // 2)
+        if kind is Kind.HEIC:
+            import pillow_heif  # a native library of several megabytes that few uploads need
+
+            pillow_heif.register_heif_opener(thumbnails=False)
+        with self._opened() as image:
+            self._frames = _frames(image) if kind is Kind.TIFF else [0]
+
+    def facts(self) -> dict[str, Any]:
+        """Page count, sizes of the first pages, metadata."""
+        sizes = []
+        with self._opened() as image:
+            metadata = _metadata(image)
+            for index, frame in enumerate(self._frames):
+                if frame:
+                    image.seek(frame)
+                size = _upright_size(image)
+                check_pixels(*image.size, self._limits, index + 1)
+                sizes.append((size.width, size.height))
+        return {"page_count": len(self._frames), "sizes": sizes, "metadata": metadata}
+
+    def draw(self, number: int, turn: int, *, color: bool, most_pixels: int) -> dict[str, Any]:
+        """A page from 1, upright by its EXIF orientation and then turned clockwise.
+
+        Returns: ``pixels`` (height, width_px) uint8 or (height, width_px, 3); ``width`` and ``height`` of the page in
+        its own pixels; ``scale_x``, ``scale_y``; ``dpi`` or None; ``incomplete``.
+        """
+        image, incomplete = self._decoded(number)
+        orientation = _orientation(image)
+        dpi = _dpi(image)
+        gray = image.mode in _GRAY or not color
+        page = _plain(image, gray=gray)
+        own = page.size
+        page = _with_square_pixels(page, dpi, most_pixels)
+        scale = (page.width / own[0], page.height / own[1])
+        pixels = np.asarray(page)
+        if orientation in _MIRRORED:
+            pixels = pixels[:, ::-1]
+        degrees = (_TURNS[orientation] + turn) % 360
+        pixels = np.ascontiguousarray(np.rot90(pixels, -degrees // 90))
+        if degrees % 180:
+            own, scale = own[::-1], scale[::-1]
+        return {
+            "pixels": pixels,
+            "width": own[0],
+            "height": own[1],
+            "scale_x": scale[0],
+            "scale_y": scale[1],
+            "dpi": max(dpi) * min(scale) if dpi else None,
+            "incomplete": incomplete,
+        }
+
+    def close(self) -> None:
+        """Nothing is held open between calls."""
+
+    def _opened(self) -> Image.Image:
+        try:
+            return Image.open(_view(self._data, self._kind), formats=_FORMATS[self._kind])
+        except Image.DecompressionBombError as error:  # of a frame that is larger than the header says, too
+            raise _bomb(error, self._limits) from error
+        except (UnidentifiedImageError, OSError) as error:
+            raise UnreadableFile(
+                f"file: it begins like {self._kind.upper()} but is broken: {_reason(error)}"
+            ) from error
+
+    def _decoded(self, number: int) -> tuple[Image.Image, str]:
+        """The frame with its pixels, and what is missing of it. What can be read of a cut-off file is read."""
+        for forgiving in (False, True):
+            ImageFile.LOAD_TRUNCATED_IMAGES = forgiving
+            image = self._opened()
+            if self._frames[number - 1]:
+                image.seek(self._frames[number - 1])
+            check_pixels(*image.size, self._limits, number)
+            try:
+                image.load()
+            except Image.DecompressionBombError as error:
+                raise _bomb(error, self._limits) from error
+            except (OSError, SyntaxError, ValueError, EOFError) as error:
+                if forgiving:
+                    raise UnreadableFile(
+                        f"page {number}: the image cannot be decoded: {_reason(error)}", page=number
+                    ) from error
+                continue
+            finally:
+                ImageFile.LOAD_TRUNCATED_IMAGES = False
+            return image, "the file is cut off or damaged: what was left of it was read" if forgiving else ""
+        raise AssertionError("the second try returns or raises")
+
+
+def _view(data: mmap.mmap, kind: Kind) -> Any:
+    """A file object over the bytes with a place of its own; libheif wants them as bytes."""
+    return io.BytesIO(data[:]) if kind is Kind.HEIC else _Reader(data)
+
+
+class _Reader(io.RawIOBase):
+    """Reads a mapping without copying it, and without its descriptor: libtiff would move a place that others share."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self._data, self._at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = {0: 0, 1: self._at, 2: len(self._data)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        end = len(self._data) if size is None or size < 0 else min(self._at + size, len(self._data))
+        chunk = self._data[self._at : end]
+        self._at = max(self._at, end)
+        return chunk
+
+
+def _frames(image: Image.Image) -> list[int]:
+    """The frames of a TIFF that are pages: not the thumbnails among them."""
+    frames = []
+    for index in range(MOST_SIZES):
+        try:
+            image.seek(index)
+        except (EOFError, OSError, ValueError, SyntaxError):
+            break  # the end, or a directory that is broken: what comes after cannot be found
+        kind = image.tag_v2.get(_NEW_SUBFILE_TYPE, 0)  # type: ignore[attr-defined]  # of TIFF alone
+        if not (isinstance(kind, int) and kind & _REDUCED):
+            frames.append(index)
+    return frames or [0]
+
+
+def _metadata(image: Image.Image) -> dict[str, str]:
+    metadata = {"mode": image.mode}
+    if (frames := int(getattr(image, "n_frames", 1) or 1)) > 1:
+        metadata["frames"] = str(frames)  # of an animation, only the first is read
+    if dpi := _dpi(image):
+        metadata["dpi"] = f"{dpi[0]:g}" if dpi[0] == dpi[1] else f"{dpi[0]:g} x {dpi[1]:g}"
+    return metadata
+
+
+def _upright_size(image: Image.Image) -> PageSize:
+    width, height = image.size
+    return PageSize(height, width) if _TURNS[_orientation(image)] % 180 else PageSize(width, height)
+
+
+def _orientation(image: Image.Image) -> int:
+    if image.format == "TIFF":  # whose sizes and pixels Pillow gives upright already
+        return 1
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # noqa: BLE001  # broken EXIF raises half of Python's errors, and is no reason to refuse the image
+        return 1
+    return value if value in _TURNS else 1
+
+
+def _dpi(image: Image.Image) -> tuple[float, float] | None:
+    """Pixels an inch across and down as stored, where the file tells something credible."""
+    try:
+        across, down = (float(value) for value in image.info["dpi"][:2])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError):
+        return None
+    if not all(_DPI_RANGE[0] <= value <= _DPI_RANGE[1] for value in (across, down)):
+        return None
+    return round(across, 2), round(down, 2)
+
+
+def _plain(image: Image.Image, *, gray: bool) -> Image.Image:
+    """8-bit gray or RGB, on white where it is transparent."""
+    if image.mode in _SIXTEEN_BIT:
+        return Image.fromarray(_eight_bit(np.asarray(image)))
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(paper, image)
+    elif image.mode not in ("1", "L", "RGB"):
+        image = image.convert("RGB")  # CMYK, YCbCr, LAB, HSV, P
+    return image.convert("L" if gray else "RGB")
+
+
+def _eight_bit(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Deep gray to 8 bit: the high byte where the whole of 16 bit is used, else stretched from least to most."""
+    if values.dtype.kind == "u" and values.dtype.itemsize == 2 and int(values.max(initial=0)) > 0x0FFF:
+        return (values >> 8).astype(np.uint8)
+    numbers = np.nan_to_num(values.astype(np.float32))
+    least, most = float(numbers.min(initial=0)), float(numbers.max(initial=0))
+    return ((numbers - least) * (255.0 / max(most - least, 1e-6))).astype(np.uint8)
+
+
+def _with_square_pixels(image: Image.Image, dpi: tuple[float, float] | None, most_pixels: int) -> Image.Image:
+    """Enlarged on its coarser axis where pixels are not square (a fax), made smaller where there are too many."""
+    width, height = float(image.width), float(image.height)
+    if dpi and max(dpi) / min(dpi) > _SQUARE:
+        width, height = width * max(dpi) / dpi[0], height * max(dpi) / dpi[1]
+    shrink = min(1.0, math.sqrt(most_pixels / (width * height)))
+    size = (max(1, int(width * shrink)), max(1, int(height * shrink)))
+    if size == image.size:
+        return image
+    return image.resize(size, Image.Resampling.BICUBIC if shrink == 1.0 else Image.Resampling.BOX)
+
+
+def _bomb(error: Image.DecompressionBombError, limits: FileLimits) -> TooLarge:
+    found = re.search(r"\d+", str(error))  # "Image size (400000000 pixels) exceeds limit of …"
+    pixels = int(found[0]) if found else limits.page_pixels + 1
+    return TooLarge("file: pixels", pixels, limits.page_pixels, "LIMIT_PAGE_PIXELS", advice=SMALLER, param="file")
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

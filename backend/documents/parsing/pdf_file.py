@@ -1,0 +1,161 @@
+"""A PDF through PDFium: opened, its facts, its pages. Runs in the workers only."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pypdfium2 as pdfium
+from numpy.typing import NDArray
+from pypdfium2 import raw
+
+from backend.documents.parsing import pdf_page
+from backend.documents.parsing.char_groups import Grouped, group
+from backend.documents.parsing.records import MOST_SIZES, LayerStats, PageSize
+from backend.errors import PasswordRequired, UnreadableFile, WrongPassword
+
+_FORMS = {raw.FORMTYPE_ACRO_FORM: "acroform", raw.FORMTYPE_XFA_FULL: "xfa", raw.FORMTYPE_XFA_FOREGROUND: "xfa"}
+_NAMES = {
+    "Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords",
+    "Creator": "creator", "Producer": "producer", "CreationDate": "created", "ModDate": "modified",
+}  # fmt: skip
+_MOST_VALUE_CHARS = 1000
+_DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z)|([+-]\d\d)'?(\d\d)?)?")
+
+
+class PdfFile:
+    """An open PDF. One thread, like all of PDFium."""
+
+    def __init__(self, data: mmap.mmap, password: str | None) -> None:
+        self._data = np.frombuffer(data, np.uint8)  # an address for PDFium, and the mapping held
+        handle = self._open(password)
+        self._pdf = pdfium.PdfDocument(handle)
+        self._flat = set[int]()
+        if self._pdf.get_formtype() != raw.FORMTYPE_NONE:
+            self._pdf.init_forms()  # so that values of fields are drawn and become text
+
+    def facts(self) -> dict[str, Any]:
+        """Page count, sizes of the first pages, metadata."""
+        count = len(self._pdf)
+        if count < 1:
+            raise UnreadableFile("file: the PDF has no pages, or its page tree is broken")
+        sizes = [self._size(index) for index in range(min(count, MOST_SIZES))]
+        return {
+            "page_count": count,
+            "sizes": [(size.width, size.height) for size in sizes],
+            "metadata": self._metadata(),
+        }
+
+    def layer(self, number: int) -> tuple[Grouped, LayerStats, PageSize]:
+        """The words of a page from 1, with numbers about its layer, and its size as a viewer shows it."""
+        with self._page(number) as page:
+            try:
+                characters, stats = pdf_page.read_characters(page)
+            except (pdfium.PdfiumError, ValueError) as error:
+                raise UnreadableFile(f"page {number}: its text cannot be read: {error}", page=number) from error
+        return group(characters), stats, PageSize(characters.width, characters.height)
+
+    def draw(
+        self, number: int, dpi: float, turn: int, *, color: bool, most_pixels: int
+    ) -> tuple[NDArray[np.uint8], PageSize]:
+        """The image of a page from 1, and its size as a viewer shows it."""
+        with self._page(number) as page:
+            pixels = pdf_page.draw(page, dpi, turn, color=color, most_pixels=most_pixels)
+            return pixels, PageSize(*page.get_size())
+
+    def close(self) -> None:
+        """Free what PDFium holds."""
+        self._pdf.close()
+
+    def _open(self, password: str | None) -> raw.FPDF_DOCUMENT:
+        address = ctypes.c_void_p(self._data.ctypes.data)
+        error = raw.FPDF_ERR_UNKNOWN
+        for code in _codes(password or ""):
+            if handle := raw.FPDF_LoadMemDocument64(address, self._data.nbytes, code):
+                return handle
+            error = raw.FPDF_GetLastError()
+            if error != raw.FPDF_ERR_PASSWORD:
+                break
+        raise _refusal(error, password)
+
+    def _metadata(self) -> dict[str, str]:
+        found = self._pdf.get_metadata_dict(skip_empty=True)
+        metadata = {name: _plain(found[key]) for key, name in _NAMES.items() if key in found}
+        for name in ("created", "modified"):
+            if name in metadata:
+                metadata[name] = iso_date(metadata[name])
+        if version := self._pdf.get_version():
+            metadata["version"] = f"{version // 10}.{version % 10}"
+        if form := _FORMS.get(self._pdf.get_formtype()):
+            metadata["form"] = form
+        return {name: value for name, value in metadata.items() if value}
+
+    def _size(self, index: int) -> PageSize:
+        try:
+            return PageSize(*self._pdf.get_page_size(index))
+        except pdfium.PdfiumError:  # this page alone is broken; reading it says so
+            return PageSize(0.0, 0.0)
+
+    @contextmanager
+    def _page(self, number: int) -> Iterator[pdfium.PdfPage]:
+        try:
+            page = self._pdf[number - 1]
+            if number not in self._flat:
+                page = self._flattened(page, number)
+        except pdfium.PdfiumError as error:
+            raise UnreadableFile(
+                f"page {number}: the PDF's page is broken and cannot be loaded", page=number
+            ) from error
+        try:
+            yield page
+        finally:
+            page.close()
+
+    def _flattened(self, page: pdfium.PdfPage, number: int) -> pdfium.PdfPage:
+        """The page with its annotations and filled fields as content: text that is found and drawn like any other."""
+        self._flat.add(number)
+        if not raw.FPDFPage_GetAnnotCount(page):
+            return page
+        done = raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
+        if not done:
+            return page
+        page.close()
+        return self._pdf[number - 1]
+
+
+def iso_date(text: str) -> str:
+    """A PDF's date ("D:20250910085407+02'00'") as ISO 8601; as it is where it is none."""
+    found = _DATE.match(text)
+    if not found:
+        return text
+    year, month, day, hour, minute, second, utc, zone, zone_minute = found.groups()
+    date = "-".join(filter(None, (year, month, day)))
+    if hour is None or minute is None or day is None:
+        return date
+    offset = "Z" if utc else (f"{zone}:{zone_minute or '00'}" if zone else "")
+    return f"{date}T{hour}:{minute}:{second or '00'}{offset}"
+
+
+def _codes(password: str) -> list[bytes]:
+    """A password as the encryption of PDF 2.0 wants it, and as older ones do."""
+    codes = [password.encode("utf-8", errors="replace")]
+    if not password.isascii():
+        codes.append(password.encode("latin-1", errors="replace"))
+    return codes
+
+
+def _refusal(error: int, password: str | None) -> UnreadableFile | PasswordRequired:
+    if error == raw.FPDF_ERR_PASSWORD:
+        return WrongPassword() if password else PasswordRequired()
+    if error == raw.FPDF_ERR_SECURITY:
+        return UnreadableFile("file: the PDF is encrypted in a way that is not supported (not by a password)")
+    return UnreadableFile("file: it begins like a PDF but is too damaged to open; it may have been cut off on its way")
+
+
+def _plain(value: str) -> str:
+    return "".join(character for character in value if character.isprintable()).strip()[:_MOST_VALUE_CHARS]

@@ -1,0 +1,179 @@
+"""One worker as the service sees it: started, asked under a deadline, killed. Nothing of ours is inherited."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from backend.documents.parsing import frames
+from backend.documents.parsing.limits import FileLimits
+
+MODULE = "backend.documents.parsing.worker"
+_ROOT = Path(__file__).resolve().parents[3]  # the folder that holds the package, for the worker to import it
+_START_S = 60.0  # a cold disk and a busy machine; usually 0.3
+_END_S = 2.0  # for a worker that was asked to end; it has nothing to finish
+# No secrets of ours (keys, REDIS_URL), one thread of arithmetic, and large buffers returned to the system when freed.
+_ENVIRONMENT = {
+    "LC_ALL": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "262144",
+    "MALLOC_TRIM_THRESHOLD_": "262144",
+}
+
+
+class WorkerGone(Exception):
+    """The process ended, or speaks no frames of ours any more. ``how`` says in what way: "SIGSEGV", "exit 1"."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class WorkerAbsent(Exception):
+    """The process did not start: a library is missing, or the machine is out of something. Its stderr says more."""
+
+
+class WorkerLate(Exception):
+    """No answer within the deadline. The process is still at it: kill it."""
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"{waited_s:.1f} s")
+        self.waited_s = waited_s
+
+
+class WorkerProcess:
+    """A fresh interpreter, not a fork: none of our threads, locks, models or sockets are in it.
+
+    One caller at a time; `kill` is safe on any thread and wakes the one that waits.
+    """
+
+    def __init__(
+        self,
+        limits: FileLimits,
+        *,
+        command: Sequence[str] = (sys.executable, "-P", "-m", MODULE),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.files: dict[int, None] = {}  # that it holds open, the least recently used first; kept by the pool
+        self.stale: set[int] = set()  # of them, those that nobody needs any more
+        self.served: set[int] = set()  # every file it ever met: a crash may be the fault of an earlier one
+        self.calls = 0  # on pages; one that is read and drawn counts twice
+        self.rss_bytes = self.rss_at_start_bytes = 0
+        self._limits, self._clock = limits, clock
+        self._is_ready = False
+        self._link, theirs = socket.socketpair()
+        try:
+            frames.widen(self._link)
+            self._process = subprocess.Popen(  # noqa: S603  # our own interpreter, our own module
+                [*command, str(theirs.fileno())],
+                env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)])},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a terminal's Ctrl-C is for the service, which then ends its workers
+            )
+        except OSError:
+            self._link.close()
+            raise
+        finally:
+            theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def call(
+        self, request: Mapping[str, Any], *, limit_s: float, fds: Sequence[int] = (), most_payload_bytes: int = 0
+    ) -> frames.Frame:
+        """Ask and wait. The first call waits for the start too, which its limit does not count.
+
+        Raises:
+            WorkerAbsent: it never was there.
+            WorkerGone: it died.
+            WorkerLate: the limit passed. The worker is of no use any more.
+        """
+        if not self._is_ready:
+            self._begin()
+        return self._exchange(request, limit_s, fds, most_payload_bytes)
+
+    def kill(self) -> None:
+        """End it at once, whatever it does; whoever waits in `call` gets WorkerGone."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """End it and leave no zombie; at once where it was killed, else within two seconds."""
+        self._link.close()  # which it takes as the end
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _begin(self) -> None:
+        try:
+            self._receive(self._clock() + _START_S, _START_S, 0)
+            told = self._exchange({"call": "limits", "limits": asdict(self._limits)}, _START_S, (), 0).header
+        except (WorkerGone, WorkerLate) as error:
+            raise WorkerAbsent(str(error)) from error
+        self.rss_at_start_bytes = self.rss_bytes = int(told["rss_bytes"])
+        self._is_ready = True
+
+    def _exchange(
+        self, request: Mapping[str, Any], limit_s: float, fds: Sequence[int], most_payload_bytes: int
+    ) -> frames.Frame:
+        until = self._clock() + limit_s
+        self._link.settimeout(limit_s)
+        try:
+            frames.send(self._link, request, fds=fds)
+        except TimeoutError as error:
+            raise WorkerLate(limit_s) from error
+        except OSError as error:
+            raise WorkerGone(self._how()) from error
+        answer = self._receive(until, limit_s, most_payload_bytes)
+        self.rss_bytes = int(answer.header.get("rss_bytes", 0))
+        return answer
+
+    def _receive(self, until: float, limit_s: float, most_payload_bytes: int) -> frames.Frame:
+        def wait() -> None:
+            left_s = until - self._clock()
+            if left_s <= 0:
+                raise TimeoutError
+            self._link.settimeout(left_s)
+
+        try:
+            return frames.receive(self._link, max_payload_bytes=most_payload_bytes, wait=wait)
+        except TimeoutError as error:
+            raise WorkerLate(limit_s + self._clock() - until) from error
+        except (EOFError, OSError) as error:
+            raise WorkerGone(self._how()) from error
+        except frames.BadFrame as error:
+            self.kill()
+            raise WorkerGone(f"nonsense on its wire: {error}") from error
+
+    def _how(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        code = self._process.returncode
+        if code is None:
+            return "closed its wire"
+        if code >= 0:
+            return f"exit {code}"
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"

@@ -1,0 +1,104 @@
+"""Tesseract as a program, through pytesseract: one call a page gives everything. For machines without the library."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from backend.engines.ocr.records import Gray
+from backend.engines.ocr.tessdata import Tessdata
+from backend.engines.ocr.tesseract_words import Found, Reading, reading_of
+from backend.errors import InferenceFailed, SetupError
+
+_WORD = "5"  # the level of a row of TSV that is a word
+_COLUMNS = 12
+_ASK_S = 10.0
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")  # what a program needs of an environment
+
+
+class ProgramReader:
+    """The ``tesseract`` program, a process a page, killed when its time is up."""
+
+    def __init__(self, data: Tessdata, program: str = "tesseract") -> None:
+        """Ask the program for its version.
+
+        Raises:
+            SetupError: pytesseract or the program is absent.
+        """
+        self._data = data
+        self._version = _version_of(program)
+        self._pytesseract = _load(program)
+
+    @property
+    def version(self) -> str:
+        return self._version
+
+    @property
+    def why(self) -> str:
+        return "as a program"
+
+    def read(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> Reading:
+        """See `TesseractReader`."""
+        height, width_px = gray.shape
+        with tempfile.TemporaryDirectory(prefix="ocr-") as folder:
+            page = Path(folder) / "page.pgm"  # the pixels as they are: no PNG is packed and unpacked
+            page.write_bytes(b"P5 %d %d 255\n" % (width_px, height) + gray.tobytes())
+            table = self._table(page, codes, dpi, limit_s)
+        return reading_of(_words(table), width_px, height)
+
+    def _table(self, page: Path, codes: tuple[str, ...], dpi: float, limit_s: float) -> str:
+        config = f'--dpi {round(dpi)} --psm 3 --tessdata-dir "{self._data.folder.as_posix()}"'
+        try:
+            return str(self._pytesseract.image_to_data(str(page), lang="+".join(codes), config=config, timeout=limit_s))
+        except self._pytesseract.TesseractError as error:
+            raise InferenceFailed(f"Tesseract failed on this page: {str(error.message)[:300]}") from error
+        except RuntimeError as error:  # what pytesseract says when it has killed the program
+            raise TimeoutError from error
+
+
+def _words(table: str) -> Iterator[Found]:
+    """The rows of words: level, page, block, paragraph, line, word, left, top, width, height, confidence, text."""
+    paragraph = line = -1
+    places = ("", "")
+    for row in table.splitlines():
+        cells = row.split("\t")
+        if cells[0] != _WORD or len(cells) < _COLUMNS:
+            continue
+        place = ("/".join(cells[2:4]), "/".join(cells[2:5]))
+        paragraph += place[0] != places[0]
+        line += place[1] != places[1]
+        places = place
+        left, top, width_px, height = (int(cell) for cell in cells[6:10])
+        box = (left, top, left + width_px, top + height)
+        yield Found(cells[11], box, float(cells[10]) / 100, paragraph, line)
+
+
+def _version_of(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise SetupError(f"the program '{program}' is not on this machine; install tesseract-ocr")
+    try:
+        answer = subprocess.run(  # noqa: S603 - a program of this machine, found by name
+            [path, "--version"], capture_output=True, text=True, timeout=_ASK_S, check=True, errors="replace"
+        )
+        return (answer.stdout or answer.stderr).split()[1].removeprefix("v")
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        raise SetupError(f"the program '{path}' does not say its version: {error}") from error
+
+
+def _load(program: str) -> Any:
+    try:
+        import pytesseract  # only where the library is absent, or when asked for
+    except ImportError as error:
+        raise SetupError(f"pytesseract cannot be imported ({error}); install it") from error
+    inner = pytesseract.pytesseract
+    inner.tesseract_cmd = program
+    # What its children inherit: nothing of ours, keys and addresses least of all. One thread a page: OpenMP's four
+    # take other lanes' cores and give 8 % (DESIGN: documents.md, fact 2). Only theirs: our own OpenMP is torch's.
+    inherited = {name: inner.environ[name] for name in _INHERITED if name in inner.environ}
+    inner.environ = {**inherited, "OMP_THREAD_LIMIT": "1"}
+    return pytesseract

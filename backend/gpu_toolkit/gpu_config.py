@@ -1,0 +1,128 @@
+"""What one may ask of the GPU manager; checked when made and at every change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.device import process_state
+from backend.device.choice.saved_choice import ChoiceFile
+from backend.device.choice.selection import FORMS
+from backend.device.plan.attention import check_flash_attention
+from backend.errors import BadSettings
+from backend.gpu_toolkit.device_info import card_dict, detect_platform
+
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:all|:\d+(,cuda:\d+)*)?")
+_UNSET: Any = object()
+
+
+@dataclass(slots=True)
+class GPUConfig:
+    """Wishes of one program. What is None is chosen from the machine.
+
+    Fields may be assigned later, as guides do (``config.pin_memory = True``): the manager reads them when it acts, and
+    a wrong value is refused at once and leaves the old one.
+
+    Raises: BadSettings with every fault at once.
+    """
+
+    device: str = "auto"  # as DEVICE: "auto", "cpu", "mps", "cuda", "cuda:1", "cuda:all", "cuda:0,cuda:1"
+    device_ids: Sequence[int] | None = None  # cards by their number in this process; the first one computes
+    memory_fraction: float | None = None  # of a card's whole memory, above 0 up to 1; None: 90 % of what is free
+    enable_mixed_precision: bool = True  # where the device has bf16 or fp16 of its own
+    enable_gradient_checkpointing: bool = False  # activations are computed again in the backward pass, not kept
+    enable_data_parallel: bool = False  # nn.DataParallel over device_ids: one process, slower than distributed
+    enable_distributed: bool = False  # DistributedDataParallel; start one process a card with torchrun
+    pin_memory: bool | None = None  # of the data loader
+    num_workers: int | None = None  # of the data loader
+    prefetch_factor: int | None = None  # batches ahead, for each worker
+    persistent_workers: bool | None = None  # kept from one epoch to the next
+    empty_cache_interval: int = 0  # steps; 0: never by itself. Emptying costs time and frees nothing torch needs
+    cudnn_benchmark: bool = False  # tries every kernel for each new shape: only for shapes that never change
+    allow_tf32: bool | None = None  # float32 products with 10 bits of mantissa; None leaves torch's own setting
+    choice_file: Path | None = None  # where the card chosen on a terminal is kept
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign, or refuse with the old value kept."""
+        old = getattr(self, name, _UNSET)
+        object.__setattr__(self, name, value)
+        if old is _UNSET:  # while it is being made: all faults at the end
+            return
+        try:
+            self._check()
+        except BadSettings:
+            object.__setattr__(self, name, old)
+            raise
+
+    @property
+    def wanted(self) -> str:
+        """The device or devices in the form of DEVICE: numbers alone mean CUDA cards."""
+        if self.device_ids is None:
+            return self.device
+        return ",".join(f"cuda:{index}" for index in self.device_ids)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What was chosen on a terminal earlier: ``selected_gpu_id`` (its number now, None if it is gone) and more."""
+        saved = ChoiceFile(self.choice_file).load() if self.choice_file else None
+        if saved is None:
+            return {"selected_gpu_id": None}
+        index = next((gpu.index for gpu in process_state.machine().gpus if gpu.uuid == saved.uuid), None)
+        return {"selected_gpu_id": index, "uuid": saved.uuid, "name": saved.name, "chosen_at": saved.chosen_at}
+
+    @staticmethod
+    def detect_platform() -> dict[str, Any]:
+        """As the function of this name."""
+        return detect_platform()
+
+    @staticmethod
+    def check_flash_attention() -> dict[str, Any]:
+        """As the function of this name."""
+        return dict(check_flash_attention())
+
+    @staticmethod
+    def get_gpu_info() -> list[dict[str, Any]]:
+        """Every card of this machine, usable or not; empty without one."""
+        facts = process_state.machine()
+        return [card_dict(facts, gpu) for gpu in facts.gpus]
+
+    def _check(self) -> None:
+        if faults := [*_device_faults(self), *_number_faults(self)]:
+            raise BadSettings(faults)
+
+
+def _device_faults(config: GPUConfig) -> Iterator[str]:
+    if not _DEVICE.fullmatch(str(config.device)):
+        yield f"device={config.device!r} is not a device; use {FORMS}"
+    ids = config.device_ids
+    if ids is not None:
+        if not ids or len(set(ids)) < len(ids) or any(not _is_count(one) for one in ids):
+            yield f"device_ids={ids!r}: different card numbers from 0 up, for example [0, 1]"
+        if config.device not in ("auto", "cuda"):
+            yield f"device_ids={ids!r} contradicts device={config.device!r}; leave one of them out"
+    if config.enable_data_parallel and config.enable_distributed:
+        yield "enable_data_parallel contradicts enable_distributed; distributed is the faster one"
+
+
+def _number_faults(config: GPUConfig) -> Iterator[str]:
+    fraction = config.memory_fraction
+    if fraction is not None and not 0 < fraction <= 1:
+        yield f"memory_fraction={fraction!r}: must be above 0 and at most 1, for example 0.9"
+    if config.num_workers is not None and not _is_count(config.num_workers):
+        yield f"num_workers={config.num_workers!r}: a whole number from 0 up"
+    if config.prefetch_factor is not None and (not _is_count(config.prefetch_factor) or config.prefetch_factor < 1):
+        yield f"prefetch_factor={config.prefetch_factor!r}: a whole number from 1 up"
+    if not _is_count(config.empty_cache_interval):
+        yield f"empty_cache_interval={config.empty_cache_interval!r}: steps from 0 (never) up"
+    if config.num_workers == 0 and (config.prefetch_factor is not None or config.persistent_workers):
+        yield "num_workers=0 leaves nobody for prefetch_factor or persistent_workers; raise it or leave them out"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,260 @@
+"""GPUManager, the front door of this floor: one device chosen, prepared and looked after for a program."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from backend.device import process_state
+from backend.device.facts import host
+from backend.device.facts.torch_source import Torch
+from backend.device.memory.device_memory import apply_ceiling, cleanup_gpu_memory
+from backend.device.plan import precision
+from backend.device.plan.attention import check_flash_attention
+from backend.device.plan.placement import LoaderSettings, Placement, Wishes
+from backend.device.records import AllocatorStats, DeviceType
+from backend.device.watch import monitor
+from backend.errors import BadSettings, DeviceUnavailable
+from backend.gpu_toolkit.device_info import GIB, device_dict, memory_dict, platform_dict
+from backend.gpu_toolkit.gpu_config import GPUConfig
+from backend.telemetry import log_event
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+_log = logging.getLogger(__name__)
+_Model = TypeVar("_Model", bound="nn.Module")
+_manager: GPUManager | None = None
+_manager_lock = threading.Lock()
+
+
+class GPUManager:
+    """Chooses a device once, prepares torch for it, and answers what a program asks about it.
+
+    Args:
+        config: wishes; by default those of this process.
+        set_ceiling: limits this process's memory on a device and says so; ``memory.apply_ceiling``.
+        allocator: reads torch's allocator; ``Torch().allocator``.
+
+    Raises: DeviceUnavailable, at the first use, for a device that this machine does not have.
+    """
+
+    def __init__(
+        self,
+        config: GPUConfig | None = None,
+        *,
+        set_ceiling: Callable[[str, int], str] = apply_ceiling,
+        allocator: Callable[[str], AllocatorStats] | None = None,
+    ) -> None:
+        self.config = config or GPUConfig()
+        self._set_ceiling = set_ceiling
+        self._allocator = allocator or Torch().allocator
+        self._lock = threading.Lock()
+        self._placements: tuple[Placement, ...] = ()
+
+    @property
+    def placement(self) -> Placement:
+        """The device, its dtypes, its memory and why."""
+        return self.placements[0]
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """One for each device asked for; the first one computes."""
+        with self._lock:
+            return self._placements or process_state.placements(_wishes(self.config))
+
+    def setup_device(self) -> torch.device:
+        """Choose the device, hold this process under its ceiling, and set how float32 and convolutions compute.
+
+        Among several cards without a wish, the one with the most free memory. Call it before the first allocation;
+        ``get_device`` does. Logged with every reason.
+        """
+        import torch  # seconds of import that asking about the machine need not pay
+
+        chosen = process_state.placements(_wishes(self.config))
+        if self.config.allow_tf32 is not None:
+            precision.set_fp32_precision("tf32" if self.config.allow_tf32 else "ieee")
+        if chosen[0].type is DeviceType.CUDA:
+            torch.backends.cudnn.benchmark = self.config.cudnn_benchmark
+        limits = tuple(self._set_ceiling(one.device, one.memory_bytes) for one in chosen)
+        with self._lock:
+            self._placements = chosen
+        log_event(_log, logging.INFO, "device set up", device=chosen[0].device, why=(*chosen[0].why, *limits))
+        return torch.device(chosen[0].device)
+
+    def get_device(self) -> torch.device:
+        """The device; set up at the first call."""
+        import torch  # as in setup_device
+
+        with self._lock:
+            ready = self._placements
+        return torch.device(ready[0].device) if ready else self.setup_device()
+
+    def get_gpu_info(self) -> dict[str, Any]:
+        """``device_name``, ``total_memory`` in bytes, ``architecture``, ``compute_capability``, …; a CPU's own."""
+        return device_dict(process_state.machine(), self.placement)
+
+    def get_memory_usage(self) -> dict[str, float]:
+        """Torch's ``allocated_gb``, ``reserved_gb``, ``cached_gb``; the device's ``used_gb``, ``free_gb``, ….
+
+        Each as ``…_bytes`` too. A CPU has no allocator with books: there allocated is this process's resident memory.
+        """
+        placement = self.placement
+        device = monitor.memory(process_state.machine(), placement)
+        if placement.type is DeviceType.CPU:
+            own = AllocatorStats(allocated_bytes=device.used_bytes, reserved_bytes=device.used_bytes)
+            return memory_dict(own, host.free_memory_bytes(), device.total_bytes)
+        return memory_dict(
+            self._allocator(placement.device), device.total_bytes - device.used_bytes, device.total_bytes
+        )
+
+    def supports_amp(self) -> bool:
+        """Whether mixed precision is on and gains something here: bf16 or fp16 in hardware, never by emulation."""
+        import torch  # as in setup_device
+
+        half = precision.amp_dtype(self.placement.dtypes)
+        return (
+            self.config.enable_mixed_precision and bool(half) and torch.amp.is_autocast_available(self.placement.type)
+        )
+
+    def get_amp_dtype(self) -> torch.dtype:
+        """torch.bfloat16 or torch.float16 for autocast; torch.float32 where mixed precision gains nothing.
+
+        Only float16 needs a gradient scaler (``precision.needs_loss_scaling``).
+        """
+        half = precision.amp_dtype(self.placement.dtypes) if self.supports_amp() else None
+        return precision.torch_dtype(half or "fp32")
+
+    def optimize_model_for_gpu(self, model: _Model) -> _Model | nn.Module:
+        """``model`` on the device, in the layout it wants; checkpointed and parallel as the config asks.
+
+        Its dtype stays: training in mixed precision keeps float32 weights. For serving see
+        ``optimize_model_for_inference``.
+
+        Raises: DeviceUnavailable where ``enable_distributed`` finds no process group, or ``enable_data_parallel``
+        fewer than two cards.
+        """
+        from backend.device.transfer import place_model  # likewise
+        from backend.training.memory.activation_checkpointing import (
+            checkpoint_activations,  # who has a model has imported torch
+        )
+
+        device = self.get_device()
+        done = place_model(model, device)
+        if self.config.enable_gradient_checkpointing:
+            done.append(checkpoint_activations(model))
+        log_event(_log, logging.INFO, "model optimized for training", model=type(model).__name__, done=done)
+        return self._parallel(model, device)
+
+    def loader_settings(self) -> LoaderSettings:
+        """How a DataLoader should feed the device: the config's wishes, else what cores and memory allow."""
+        config, chosen = self.config, self.placement.loader
+        workers = chosen.num_workers if config.num_workers is None else config.num_workers
+        pin = chosen.pin_memory if config.pin_memory is None else config.pin_memory
+        if pin and self.placement.type is not DeviceType.CUDA:
+            log_event(_log, logging.WARNING, "pin_memory does nothing here", device=self.placement.device)
+            pin = False
+        if not workers:
+            return LoaderSettings(pin_memory=pin)
+        return LoaderSettings(
+            workers,
+            pin,
+            config.prefetch_factor or chosen.prefetch_factor or 2,  # 2 is torch's own
+            chosen.persistent_workers if config.persistent_workers is None else config.persistent_workers,
+        )
+
+    def empty_cache(self, step: int | None = None) -> bool:
+        """Give torch's unused memory back to the device's other users; whether it was done.
+
+        Without ``step`` at once. With it, only at every ``empty_cache_interval``-th step: call it each step and the
+        config decides. Never needed by torch itself, which uses its cache again.
+        """
+        interval = self.config.empty_cache_interval
+        if step is not None and (interval == 0 or step == 0 or step % interval):
+            return False
+        placement = self.placement
+        if placement.type is DeviceType.CPU:
+            return False
+        import torch  # as in setup_device
+
+        if placement.type is DeviceType.MPS:
+            torch.mps.empty_cache()
+        else:
+            with torch.cuda.device(placement.device):
+                torch.cuda.empty_cache()
+        return True
+
+    def clear_memory(self) -> int:
+        """Drop what nothing refers to, here and on the device; the bytes that torch gave back. For rare moments."""
+        return cleanup_gpu_memory(self.placement.device)
+
+    def _parallel(self, model: _Model, device: torch.device) -> _Model | nn.Module:
+        import torch  # as in setup_device
+
+        if self.config.enable_distributed:
+            if not torch.distributed.is_initialized():
+                raise DeviceUnavailable(
+                    "enable_distributed, but there is no process group: start with torchrun and call "
+                    "torch.distributed.init_process_group() first"
+                )
+            ids = [device.index] if device.type == "cuda" else None
+            return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
+        if self.config.enable_data_parallel:
+            cards = [int(one.device.partition(":")[2]) for one in self.placements if one.type is DeviceType.CUDA]
+            if len(cards) < 2:
+                found = ", ".join(one.device for one in self.placements)
+                raise DeviceUnavailable(
+                    f"enable_data_parallel needs two CUDA cards, but the manager has {found}; name the cards in "
+                    "device_ids, or leave it off"
+                )
+            return torch.nn.DataParallel(model, device_ids=cards)
+        return model
+
+
+def get_gpu_manager(config: GPUConfig | None = None) -> GPUManager:
+    """The one manager of this process, made at the first call.
+
+    Raises: BadSettings when it is there already and ``config`` differs: what was set up cannot be undone.
+    """
+    global _manager  # noqa: PLW0603  # one device set-up a process
+    with _manager_lock:
+        if _manager is None:
+            _manager = GPUManager(config)
+        elif config is not None and config != _manager.config:
+            raise BadSettings(
+                ["GPUConfig: this process has its GPU manager already; give the config at the first call"]
+            )
+        return _manager
+
+
+def get_device_info(device: str = "auto") -> dict[str, Any]:
+    """Everything about a device at once: what ``get_gpu_info`` has, memory, mixed precision, platform, versions.
+
+    Sets nothing up and opens no context on another card.
+    """
+    manager, facts = GPUManager(GPUConfig(device=device)), process_state.machine()
+    half = precision.amp_dtype(manager.placement.dtypes)
+    return {
+        **manager.get_gpu_info(),
+        "memory": manager.get_memory_usage(),
+        "supports_amp": manager.supports_amp(),
+        "amp_dtype": half,
+        "loader": asdict(manager.placement.loader),
+        "flash_attention": check_flash_attention(manager.placement.device),
+        "cpu_cores": facts.cores,
+        "cpu_memory_gb": facts.memory_bytes / GIB,
+        "platform": platform_dict(facts.platform),
+        "driver": facts.driver.version,
+        "torch": Torch().build().version,
+        "torch_cuda": Torch().build().cuda,
+        "why_no_gpu": facts.why_no_gpu,
+    }
+
+
+def _wishes(config: GPUConfig) -> Wishes:
+    known = process_state.wishes() if config.wanted == "auto" else process_state.wishes_for(config.wanted)
+    return known if config.memory_fraction is None else replace(known, memory_fraction=config.memory_fraction)

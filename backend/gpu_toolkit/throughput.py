@@ -1,0 +1,144 @@
+"""How fast a model is on a device: one loop of timed passes, warmed up, with its spread and its memory."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from backend.device import process_state
+from backend.device.memory import trial_run
+
+GIB = 1024**3
+_LEAST_BATCHES = 3  # fewer say nothing about spread
+
+
+def profile_model(
+    model: nn.Module,
+    input_shape: Sequence[int],
+    batch_size: int = 1,
+    *,
+    device: str | torch.device = "auto",
+    make_inputs: trial_run.MakeInputs | None = None,
+    batches: int = 30,
+    warmup: int = 3,
+    limit_s: float = 10.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Any]:
+    """Time ``model`` as it would serve: evaluation mode, no gradients, batches of ``batch_size`` made-up samples.
+
+    The model is put back as it was: its device, mode, gradients and statistics. Compilation, kernel choice and first
+    allocations happen in the warm-up and are not counted; on CUDA every batch is timed by events on the device.
+
+    Args:
+        input_shape: one sample, without the batch: (64, 469) features, (3, 224, 224) pixels, (128,) tokens.
+        make_inputs: makes the inputs of a batch, for models that are fed otherwise.
+        batches: timed at most; fewer (but 3) when ``limit_s`` seconds are over.
+        clock: seconds; not used on CUDA.
+
+    Returns:
+        ``throughput_samples_per_sec``, ``throughput_tokens_per_sec`` (None where the input is no tokens),
+        ``latency_s`` with ``mean``, ``p50``, ``p95``, ``min`` and ``max`` of a batch in seconds, ``batches`` timed,
+        ``peak_memory_bytes`` and ``peak_memory_gb`` (weights included; None where the device keeps no books),
+        ``weights_bytes``, ``flops_per_sample`` (matrix products, convolutions and attention) and
+        ``flops_per_sec`` reached, ``batch_size``, ``device`` and ``dtype``.
+
+    Raises: ValueError for sizes below one, DeviceUnavailable, and whatever the model itself raises.
+    """
+    if batch_size < 1 or batches < 1 or warmup < 0:
+        raise ValueError(f"batch_size {batch_size}, batches {batches}, warmup {warmup}: at least 1, 1 and 0")
+    target = process_state.torch_device(device)
+    with trial_run.untouched(model):
+        model.eval().to(target)
+        inputs = (make_inputs or trial_run.made_up(model, input_shape))(batch_size)
+        flops = _flops(model, inputs)  # the first warm-up
+        for _ in range(warmup):
+            trial_run.forward(model, inputs)
+        seconds, peak_bytes = _timed(lambda: trial_run.forward(model, inputs), target, batches, limit_s, clock)
+        on, dtype = trial_run.where(model)
+    rate = batch_size * len(seconds) / max(sum(seconds), 1e-9)  # a coarse clock may say 0
+    tokens = int(input_shape[0]) if trial_run.takes_tokens(model) and len(input_shape) == 1 else None
+    return {
+        "batch_size": batch_size,
+        "batches": len(seconds),
+        "device": str(on),
+        "dtype": str(dtype).removeprefix("torch."),
+        "throughput_samples_per_sec": rate,
+        "throughput_tokens_per_sec": rate * tokens if tokens else None,
+        "latency_s": spread(seconds),
+        "peak_memory_bytes": peak_bytes,
+        "peak_memory_gb": None if peak_bytes is None else peak_bytes / GIB,
+        "weights_bytes": trial_run.weights_bytes(model),
+        "flops_per_sample": flops // batch_size,
+        "flops_per_sec": flops / batch_size * rate,
+    }
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Mean, median, 95th percentile (nearest rank), least and greatest of at least one duration, in seconds."""
+    ordered = sorted(seconds)
+    rank = -(-95 * len(ordered) // 100)  # rounded up
+    return {
+        "mean": statistics.fmean(ordered),
+        "p50": statistics.median(ordered),
+        "p95": ordered[rank - 1],
+        "min": ordered[0],
+        "max": ordered[-1],
+    }
+
+
+def _timed(
+    run: Callable[[], None], device: torch.device, batches: int, limit_s: float, clock: Callable[[], float]
+) -> tuple[list[float], int | None]:
+    """Seconds of each batch, and the greatest memory in use on the device meanwhile."""
+    if device.type != "cuda":
+        return _by_clock(run, _synchronize(device), batches, limit_s, clock), None
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        seconds = _by_events(run, batches, limit_s)
+        return seconds, torch.cuda.max_memory_allocated()
+
+
+def _by_clock(
+    run: Callable[[], None],
+    synchronize: Callable[[], None],
+    batches: int,
+    limit_s: float,
+    clock: Callable[[], float],
+) -> list[float]:
+    seconds: list[float] = []
+    synchronize()
+    while len(seconds) < batches and (len(seconds) < _LEAST_BATCHES or sum(seconds) < limit_s):
+        begin = clock()
+        run()
+        synchronize()
+        seconds.append(clock() - begin)
+    return seconds
+
+
+def _by_events(run: Callable[[], None], batches: int, limit_s: float) -> list[float]:
+    seconds: list[float] = []
+    while len(seconds) < batches and (len(seconds) < _LEAST_BATCHES or sum(seconds) < limit_s):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        seconds.append(begin.elapsed_time(end) / 1000)  # CUDA counts milliseconds
+    return seconds
+
+
+def _synchronize(device: torch.device) -> Callable[[], None]:
+    return torch.mps.synchronize if device.type == "mps" else lambda: None
+
+
+def _flops(model: nn.Module, inputs: Any) -> int:
+    with FlopCounterMode(display=False) as counter:
+        trial_run.forward(model, inputs)
+    return int(counter.get_total_flops())

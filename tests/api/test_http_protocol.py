@@ -1,0 +1,80 @@
+"""The head of an answer leaves with its body, and never stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from backend.api.http_protocol import JoinedWrites
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
+
+
+class RecordingTransport:
+    """Remembers each call of the system as one entry."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def writelines(self, parts: Any) -> None:
+        self.sent.append(b"".join(parts))
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+@pytest.fixture
+async def pair() -> tuple[JoinedWrites, RecordingTransport]:
+    """The joined transport and what is below it."""
+    below = RecordingTransport()
+    return JoinedWrites(cast("asyncio.Transport", below), asyncio.get_running_loop()), below
+
+
+async def test_head_and_body_are_one_write(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
+    """One call of the system for a plain answer."""
+    joined, below = pair
+    joined.write(HEAD)
+    joined.write(b"{}")
+    await asyncio.sleep(0)
+
+    assert [HEAD + b"{}"] == below.sent
+
+
+async def test_a_head_alone_leaves_at_the_next_step(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
+    """An answer whose body comes later, such as a stream's, does not wait for it."""
+    joined, below = pair
+    joined.write(HEAD)
+    assert [] == below.sent
+    await asyncio.sleep(0)
+    joined.write(b"{}")
+
+    assert [HEAD, b"{}"] == below.sent
+
+
+async def test_closing_sends_what_is_held(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
+    """uvicorn closes right after refusing a request that it cannot parse."""
+    joined, below = pair
+    joined.write(HEAD)
+    joined.close()
+    await asyncio.sleep(0)
+
+    assert [HEAD] == below.sent
+    assert joined.is_closing()
+
+
+async def test_bodies_pass_at_once(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
+    """Chunks of a stream are not held, whatever they end in."""
+    joined, below = pair
+    joined.write(b"5\r\nhello\r\n")
+    joined.write(b"0\r\n\r\n")
+
+    assert [b"5\r\nhello\r\n", b"0\r\n\r\n"] == below.sent

@@ -1,0 +1,385 @@
+"""Settings in, running services out; a start that fails says why and leaves nothing running."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.bootstrap import models
+from backend.bootstrap.models import PROFILES, TUNING_FILE
+from backend.bootstrap.services import Services, api_options, build
+from backend.config import load_settings
+from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.errors import (
+    BadSettings,
+    DeviceUnavailable,
+    InvalidField,
+    ModelUnavailable,
+    SetupError,
+    Unavailable,
+    UnknownModel,
+)
+from backend.models import encoder_bench
+from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
+from tests.tiny_taggers import TinyTaggers, taggers
+
+__all__ = ["copy_of", "taggers", "tiny"]
+
+Start = Callable[..., Coroutine[Any, Any, Services]]
+QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
+MEASURING = "measuring runtimes, once for this model and machine"
+
+
+@pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the session: the first start measures, the others find it done."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Build services from settings; they are closed after the test."""
+    monkeypatch.setattr(encoder_bench, "_WINDOW_S", 0.02)
+    started: list[Services] = []
+
+    async def run(**settings: Any) -> Services:
+        own = {"state_dir": state_dir, "device": "cpu", "ner_model": "none"}
+        started.append(await build(load_settings(**{**own, **settings})))
+        return started[-1]
+
+    yield run
+    for services in started:
+        await services.close()
+
+
+def lanes() -> set[str]:
+    """The lanes' threads that live now."""
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("lane-")}
+
+
+async def test_the_bundled_model_answers(start):
+    """Built from nothing but defaults: vectors are sentence-transformers', within what auto promises."""
+    services = await start()
+    texts = ["la factura de marzo", "the invoice is due", "zürich 👍"]
+
+    found = await services.embeddings.embed(texts)
+
+    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.985
+    assert (await services.health.ready()).ready
+
+
+async def test_exact_is_sentence_transformers(start):
+    """PRECISION=exact keeps to it to the fifth digit."""
+    services = await start(**QUICK)
+    texts = ["la factura de marzo", "the invoice is due"]
+
+    found = await services.embeddings.embed(texts)
+
+    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
+
+
+async def test_every_choice_is_told_with_its_reason(start):
+    """system() is ready for JSON: machine, placement, model, lanes, cache, limits."""
+    services = await start(lanes=2, limit_inputs=7, **QUICK)
+    found = json.loads(json.dumps(services.system()))
+
+    assert {
+        "version",
+        "machine",
+        "placements",
+        "models",
+        "lanes",
+        "cache",
+        "classifiers",
+        "limits",
+        "ocr",
+        "jobs",
+    } == set(found)
+    assert 2 == found["placements"][0]["lanes"] == found["lanes"]["lanes_alive"]
+    assert 7 == found["limits"]["inputs"]
+    assert found["placements"][0]["why"]
+    assert found["models"][0]["choice"]["why"]
+    assert found["models"][0]["choice"]["measured"]
+
+
+async def test_a_second_start_does_not_measure_again(start, tiny: TinyModels, tmp_path, caplog):
+    """The tuning file of the first is enough, and the log says which it was."""
+    caplog.set_level(logging.INFO)
+    model = str(tiny.folder("bert"))
+    first = await start(state_dir=tmp_path, embedding_model=model)
+    assert 1 == caplog.messages.count(MEASURING)
+    second = await start(state_dir=tmp_path, embedding_model=model)
+
+    assert 1 == caplog.messages.count(MEASURING)
+    assert (tmp_path / TUNING_FILE).is_file()
+    assert "kept from an earlier start" in second.catalog.embedding().choice.why
+    assert first.catalog.embedding().choice.measured == second.catalog.embedding().choice.measured
+
+
+async def test_a_folder_as_the_model(start, tiny: TinyModels):
+    """EMBEDDING_MODEL names a folder; aliases answer too."""
+    folder = tiny.folder("xlm-roberta")
+    services = await start(embedding_model=str(folder), model_aliases="text-embedding-3-small, other", **QUICK)
+
+    found = await services.embeddings.embed(["la factura"], model="text-embedding-3-small")
+
+    assert (found.vectors * reference_of(folder).encode(["la factura"])).sum() >= 0.9999
+    assert (folder.name, str(folder), "text-embedding-3-small", "other") == services.catalog.embedding().names
+
+
+async def test_settings_reach_what_they_are_for(start, tiny: TinyModels):
+    """Limits, cache and budgets are handed down as they were set."""
+    services = await start(
+        embedding_model=str(tiny.folder("bert")),
+        batch_tokens=128,
+        cache_enabled=False,
+        limit_queue_tokens=20,
+        limit_request_s=3.0,
+        limit_text_chars=9,
+    )
+
+    assert 128 == services.catalog.embedding().engine.budget
+    assert not services.cache.status().enabled
+    assert (3.0, 9) == (services.limits.request_s, services.limits.text_chars)
+    with pytest.raises(Exception, match="LIMIT_QUEUE_TOKENS"):
+        await services.embeddings.embed(["la factura " * 60])
+
+
+def test_the_edge_gets_its_options():
+    """Keys and origins as they were set."""
+    found = api_options(load_settings(api_keys="one, two", cors_origins="https://a.example"))
+
+    assert (("one", "two"), ("https://a.example",)) == (found.api_keys, found.cors_origins)
+
+
+async def test_series_exist_before_the_first_request(start):
+    """A dashboard shows zeros, not gaps; the device's memory is read when it is asked for."""
+    text = (await start(**QUICK)).telemetry.render().decode()
+
+    assert 'financia_inputs_total{task="embeddings"} 0.0' in text
+    assert 'financia_batch_duration_seconds_count{engine="embeddings"} 0.0' in text
+    [used] = [line for line in text.splitlines() if line.startswith("financia_device_memory_used_bytes{")]
+    assert float(used.rsplit(" ", 1)[1]) > 2**20
+    assert "financia_model_info{" in text
+
+
+async def test_closing_finishes_what_was_accepted(start):
+    """A request under way is answered, a later one is refused, and no lane is left."""
+    services = await start(**QUICK)
+    before = lanes()
+    under_way = asyncio.create_task(services.embeddings.embed([f"factura {number}" for number in range(200)]))
+    await asyncio.sleep(0)  # it has been submitted: the cache of a fresh service knows nothing and needs no time
+    assert services.batcher.status().queued_jobs + services.batcher.status().busy
+    await services.close()
+
+    assert (200, 384) == (await under_way).vectors.shape
+    with pytest.raises(Unavailable):
+        await services.embeddings.embed(["too late"])
+    assert before
+    assert not services.batcher.status().lanes_alive
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        pytest.param({"device": "cuda:7"}, DeviceUnavailable, "DEVICE=cuda:7, but", id="no-such-card"),
+        pytest.param({"device": "abacus"}, DeviceUnavailable, "use auto, cpu, cuda", id="no-such-device"),
+        pytest.param({"use_gpu": False, "device": "cuda"}, DeviceUnavailable, "contradicts", id="contradiction"),
+        pytest.param({"embedding_model": "/no/such/folder"}, ModelUnavailable, "/no/such/folder", id="no-such-folder"),
+        pytest.param(
+            {"embedding_model": "financia/never-fetched"}, ModelUnavailable, "MODEL_PROFILE=bundled", id="not-fetched"
+        ),
+        pytest.param({"precision": "fp16"}, ModelUnavailable, "PRECISION=fp16", id="no-fp16-on-a-cpu"),
+        pytest.param(
+            {"precision": "int8", "runtime": "torch"}, ModelUnavailable, "PRECISION=int8 RUNTIME=torch", id="no-int8"
+        ),
+        pytest.param({"redis_url": "http://redis", **QUICK}, BadSettings, "REDIS_URL", id="no-redis-address"),
+    ],
+)
+async def test_a_start_that_cannot_be(start, settings, error, words):
+    """The reason is a SetupError that names the setting; no lane is left running."""
+    before = lanes()
+
+    with pytest.raises(error) as caught:
+        await start(**settings)
+
+    assert isinstance(caught.value, SetupError)
+    assert words in str(caught.value)
+    assert before == lanes()
+
+
+async def test_the_multilingual_profile_is_fetched_from_the_hub(start, monkeypatch):
+    """Offline and never fetched, it says what to do; nothing else is tried."""
+    with pytest.raises(ModelUnavailable, match=PROFILES["multilingual"][EMBEDDINGS]):
+        await start(model_profile="multilingual")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("model.safetensors", b"\xff" * 64, id="weights"),
+        pytest.param("tokenizer.json", b"{}", id="tokenizer"),
+        pytest.param("config.json", b"{", id="config"),
+        pytest.param("tokenizer.json", None, id="no-tokenizer"),
+        pytest.param("model.safetensors", None, id="no-weights"),
+    ],
+)
+async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, content):
+    """Whatever file is broken, the start ends with a reason and not with a traceback."""
+    folder = copy_of(tiny.folder("bert"))
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_bytes(content)
+
+    with pytest.raises(ModelUnavailable, match=name.replace(".", r"\.")):
+        await start(embedding_model=str(folder))
+
+
+async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tmp_path, caplog):
+    """The start goes on; only the next one measures again."""
+    (tmp_path / "file").write_text("")
+    services = await start(state_dir=tmp_path / "file" / "state", embedding_model=str(tiny.folder("bert")))
+
+    assert (await services.embeddings.embed(["a"])).vectors.shape == (1, 32)
+    assert "the tuning file cannot be written" in caplog.text
+
+
+@pytest.mark.redis
+async def test_a_redis_is_shared_by_two_services(start, redis_server):
+    """What one computed the other finds, bit for bit."""
+    first = await start(redis_url=redis_server.url, **QUICK)
+    computed = await first.embeddings.embed(["la factura"])
+    await first.close()
+    second = await start(redis_url=redis_server.url, **QUICK)
+    found = await second.embeddings.embed(["la factura"])
+
+    assert (0, 1) == (computed.cache_hits, found.cache_hits)
+    assert computed.vectors.tobytes() == found.vectors.tobytes()
+
+
+async def test_a_redis_that_is_not_there_does_not_stop_the_start(start):
+    """It is served without; the state tells."""
+    services = await start(redis_url="redis://127.0.0.1:1/0", **QUICK)
+
+    assert (await services.embeddings.embed(["la factura"])).vectors.shape == (1, 384)
+    assert services.cache.status().redis.state != "closed"
+
+
+async def test_an_idle_model_leaves_memory_and_comes_back(start):
+    """MODEL_KEEP_ALIVE_S: the same vector before and after, a ready service meanwhile, and both are counted."""
+    services = await start(model_keep_alive_s=0.2, cache_enabled=False, **QUICK)
+    before = await services.embeddings.embed(["la factura"])
+    [resident] = services.catalog.embedding().residents
+    async with asyncio.timeout(20):
+        while resident.is_loaded:  # noqa: ASYNC110 - the timer under test is the only event
+            await asyncio.sleep(0.05)
+    assert (await services.health.ready()).ready
+    assert not resident.is_loaded
+    after = await services.embeddings.embed(["la factura"])
+
+    assert (before.vectors == after.vectors).all()
+    name = {"model": services.catalog.embedding().name}
+    assert 2 == services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
+
+
+@pytest.mark.slow
+async def test_several_devices_serve_one_queue(start, monkeypatch):
+    """One replica a placement, the same arithmetic on all, lanes for each; nothing is lost between them."""
+    one = models.place_all
+
+    def twice(facts, wishes, saved=None):
+        [only] = one(facts, wishes, saved)
+        return (replace(only, lanes=1), replace(only, lanes=1))
+
+    monkeypatch.setattr(models, "place_all", twice)
+    services = await start(cache_enabled=False, **QUICK)
+    texts = [f"factura {number}" for number in range(64)]
+    found = await services.embeddings.embed(texts)
+
+    assert 2 == services.batcher.status().lanes_alive
+    assert 2 == len(services.catalog.embedding().residents)
+    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
+
+
+async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
+    """Every request of a steady stream is answered, by the old model or by the new one; afterwards by the new one."""
+    services = await start(cache_enabled=False, **QUICK)
+    folder = tiny.folder("bert")
+    widths: list[int] = []
+    swapped = asyncio.Event()
+
+    async def ask_on() -> None:
+        while not swapped.is_set():
+            found = await services.embeddings.embed(["la factura", "the invoice is due"])
+            widths.append(found.vectors.shape[1])
+
+    crowd = [asyncio.create_task(ask_on()) for _ in range(4)]
+    old = weakref.ref(services.catalog.embedding().residents[0])
+    model = await services.loader.load(str(folder), "embeddings")
+    swapped.set()
+    await asyncio.gather(*crowd)
+    after = await services.embeddings.embed(["la factura"])
+    for _ in range(100):  # a lane that has answered may be about to let its batch go
+        gc.collect()
+        if old() is None:
+            break
+        await asyncio.sleep(0.02)
+
+    assert str(folder) == model.spec.source
+    assert {384, 32} >= set(widths)
+    assert 384 == widths[0]
+    assert (after.vectors * reference_of(folder).encode(["la factura"])).sum() >= 0.9999
+    assert (await services.health.ready()).ready
+    assert old() is None, "the old model stays in memory"
+
+
+async def test_a_bad_model_does_not_take_the_place_of_a_good_one(start, tmp_path):
+    """The reason is told and the old model answers."""
+    services = await start(**QUICK)
+    with pytest.raises(InvalidField, match=r"source: .*nothing-here"):
+        await services.loader.load(str(tmp_path / "nothing-here"), "embeddings")
+
+    assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
+
+
+async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTaggers):
+    """NER_MODEL names a folder: entities with places in the caller's text, embeddings as before, both listed."""
+    folder = taggers.folder("bert")
+    services = await start(ner_model=str(folder), **QUICK)
+    text = "la factura de the invoice " * 40
+    found = await services.entities.find([text, ""])
+
+    assert ["embeddings", "ner"] == [model.task for model in services.catalog.models()]
+    assert found.rows[0].entities
+    assert all(text[one.start : one.end] == one.text for one in found.rows[0].entities)
+    assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
+    assert services.catalog.ner() is services.catalog.find(str(folder))
+
+
+async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: TinyTaggers):
+    """404 with what to set; after a hot load the same request is answered."""
+    services = await start(**QUICK)
+    with pytest.raises(UnknownModel, match="NER_MODEL"):
+        await services.entities.find(["la factura"], sources=["model"])
+    model = await services.loader.load(str(taggers.folder("bert")), "ner")
+    found = await services.entities.find(["la factura de the invoice"])
+
+    assert ("ner", model.name) == (model.task, found.model)
+    assert services.embeddings is not None
+    assert "embeddings" == services.catalog.embedding().task
+
+
+async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
+    """The start says which model it is and what was wanted; nothing serves wrong labels."""
+    with pytest.raises(ModelUnavailable, match=r"classifier"):
+        await start(ner_model=str(tiny.folder("bert")), **QUICK)

@@ -1,0 +1,143 @@
+"""A saved choice comes back as it was; whatever else the file may be costs a warning and nothing more."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from backend.device.choice.saved_choice import ChoiceFile, SavedChoice, choice_of
+from backend.device.records import GPUInfo
+
+CHOICE = SavedChoice("GPU-a", "NVIDIA GeForce RTX 4090", 25_757_220_864, "580.95.05", "2026-11-20T10:00:00+00:00")
+
+
+def test_save_and_load(tmp_path):
+    """What is saved is loaded by the next process, folders made on the way."""
+    path = tmp_path / "deep" / "er" / "gpu.json"
+
+    assert ChoiceFile(path).save(CHOICE)
+    assert CHOICE == ChoiceFile(path).load()
+    assert ["gpu.json"] == [one.name for one in path.parent.iterdir()], "no half-written file is left beside it"
+
+
+def test_the_last_choice_counts(tmp_path):
+    """A second choice replaces the first."""
+    file = ChoiceFile(tmp_path / "gpu.json")
+    later = SavedChoice("GPU-b", "another card", 1, "", "2026-11-21T10:00:00+00:00")
+    file.save(CHOICE)
+
+    assert file.save(later)
+    assert later == file.load()
+
+
+def test_nobody_has_chosen(tmp_path, caplog):
+    """No file is the ordinary case and not worth a word."""
+    file = ChoiceFile(tmp_path / "gpu.json")
+
+    assert file.load() is None
+    assert not file.forget()
+    assert not caplog.records
+
+
+def test_forget(tmp_path):
+    """A forgotten choice is gone; forgetting twice is no fault."""
+    file = ChoiceFile(tmp_path / "gpu.json")
+    file.save(CHOICE)
+
+    assert file.forget()
+    assert file.load() is None
+    assert not file.forget()
+
+
+def _with(**changes):
+    whole = {"version": 1, "uuid": "GPU-a", "name": "x", "total_bytes": 1, "driver": "", "chosen_at": "2026"}
+    return json.dumps({**whole, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(b"", "cannot be read", id="empty"),
+        pytest.param(b'{"version": 1, "uuid": "GPU', "cannot be read", id="cut-short"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read", id="not-utf-8"),
+        pytest.param(b"[" * 100_000, "cannot be read", id="a-hundred-thousand-brackets"),
+        pytest.param(b"null", "another layout", id="null"),
+        pytest.param(b'["GPU-a"]', "another layout", id="a-list"),
+        pytest.param(b'{"selected_gpu_id": 1}', "another layout", id="another-programs-file"),
+        pytest.param(_with(version=2), "another layout", id="a-later-version"),
+        pytest.param(_with(uuid=1), "another layout", id="a-number-for-a-uuid"),
+        pytest.param(_with(total_bytes="24 GB"), "another layout", id="words-for-bytes"),
+        pytest.param(_with(total_bytes=True), "another layout", id="true-for-bytes"),
+        pytest.param(_with(driver=None), "another layout", id="null-for-a-version"),
+    ],
+)
+def test_a_file_that_is_none_of_ours(tmp_path, caplog, content, words):
+    """It is as if nobody had chosen, one warning says why, and saving repairs it."""
+    path = tmp_path / "gpu.json"
+    path.write_bytes(content)
+
+    with caplog.at_level(logging.WARNING):
+        assert ChoiceFile(path).load() is None
+
+    assert 1 == len(caplog.records)
+    assert words in caplog.text
+    assert ChoiceFile(path).save(CHOICE)
+    assert CHOICE == ChoiceFile(path).load()
+
+
+def test_more_keys_than_we_know(tmp_path):
+    """A file of a later release with more to say is still understood."""
+    path = tmp_path / "gpu.json"
+    path.write_bytes(_with(reason="because"))
+
+    assert "GPU-a" == ChoiceFile(path).load().uuid
+
+
+def test_a_folder_in_the_way(tmp_path, caplog):
+    """A path that cannot be a file is a warning on every call, never an exception, and leaves nothing behind."""
+    (tmp_path / "gpu.json").mkdir()
+    file = ChoiceFile(tmp_path / "gpu.json")
+
+    assert file.load() is None
+    assert not file.save(CHOICE)
+    assert not file.forget()
+    assert 3 == len(caplog.records)
+    assert ["gpu.json"] == [one.name for one in tmp_path.iterdir()]
+
+
+def test_a_file_where_a_folder_should_be(tmp_path, caplog):
+    """The state folder itself may be wrong."""
+    (tmp_path / "state").write_text("not a folder")
+    file = ChoiceFile(tmp_path / "state" / "gpu.json")
+
+    assert file.load() is None
+    assert not file.save(CHOICE)
+    assert "cannot be saved" in caplog.text
+
+
+def test_no_permission(tmp_path, caplog, monkeypatch):
+    """Somebody else's file costs a warning. Simulated: the tests may run as root, who may do everything."""
+    path = tmp_path / "gpu.json"
+    path.write_bytes(_with())
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr("tempfile.NamedTemporaryFile", refuse)
+
+    assert ChoiceFile(path).load() is None
+    assert not ChoiceFile(path).forget()
+    assert not ChoiceFile(path).save(CHOICE)
+    assert 3 == len(caplog.records)
+
+
+def test_choice_of():
+    """What is kept of a card."""
+    gpu = GPUInfo(3, "NVIDIA L4", "GPU-c", 24_152_899_584, (8, 9), bf16=True)
+
+    assert SavedChoice("GPU-c", "NVIDIA L4", 24_152_899_584, "580.1", "now") == choice_of(gpu, "580.1", "now")

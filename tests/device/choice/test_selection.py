@@ -1,0 +1,384 @@
+"""Every wish on every machine: the devices with a reason, or a refusal that says what to change."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.device.choice.saved_choice import SavedChoice, choice_of
+from backend.device.choice.selection import (
+    Wishes,
+    choose,
+    device_string,
+    most_free,
+    number_of,
+    wants_gpu,
+)
+from backend.device.facts import simulated
+from backend.device.records import DeviceType, Driver, GPUInfo, MachineFacts, TorchBuild
+from backend.errors import DeviceUnavailable
+
+GIB = 2**30
+BUSY = GPUInfo(0, "NVIDIA GeForce RTX 4090", "GPU-b", 24 * GIB, (8, 9), bf16=True, free_bytes=5 * GIB)
+IDLE = GPUInfo(1, "NVIDIA L4", "GPU-a", 22 * GIB, (8, 9), bf16=True, free_bytes=21 * GIB)
+OLD = GPUInfo(2, "Tesla K80", "GPU-k", 11 * GIB, (3, 7), bf16=False, free_bytes=11 * GIB, fault="torch has no sm_37")
+APPLE = GPUInfo(0, "Apple M3 Pro", "", 27 * GIB, (0, 0), bf16=True, unified=True)
+HIDDEN = GPUInfo(-1, "NVIDIA GeForce RTX 5090", "GPU-h", 32 * GIB, (12, 0), bf16=True, fault="torch cannot see it")
+
+CPU = MachineFacts(4, "a processor", (), 8 * GIB, why_no_gpu="no NVIDIA driver answers")
+ONE = MachineFacts(4, "a processor", (), 8 * GIB, (IDLE,), DeviceType.CUDA)
+TWO = MachineFacts(4, "a processor", (), 8 * GIB, (BUSY, IDLE), DeviceType.CUDA)
+THREE = MachineFacts(4, "a processor", (), 8 * GIB, (BUSY, IDLE, OLD), DeviceType.CUDA)
+MPS = MachineFacts(4, "a processor", (), 36 * GIB, (APPLE,), DeviceType.MPS)
+BROKEN = MachineFacts(
+    4,
+    "a processor",
+    (),
+    8 * GIB,
+    (HIDDEN,),
+    why_no_gpu="NVIDIA GeForce RTX 5090: torch cannot see it",
+    driver=Driver("580.95.05", (13, 0)),
+    torch=TorchBuild("2.13.0+cpu"),
+)
+MACHINES = {"cpu": CPU, "one": ONE, "two": TWO, "three": THREE, "mps": MPS, "broken": BROKEN}
+SAVED = SavedChoice("GPU-b", "NVIDIA GeForce RTX 4090", 24 * GIB, "580.95.05", "2026-11-20T10:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    ("facts", "wishes", "devices", "reason"),
+    [
+        pytest.param(CPU, Wishes(), [], "CPU: no NVIDIA driver answers", id="auto-without-a-gpu-says-why"),
+        pytest.param(CPU, Wishes("cpu"), [], "as asked for", id="cpu-asked-for"),
+        pytest.param(TWO, Wishes("cpu"), [], "as asked for", id="cpu-asked-for-beside-gpus"),
+        pytest.param(TWO, Wishes(use_gpu=False), [], "as asked for", id="gpu-not-wanted"),
+        pytest.param(TWO, Wishes("cpu", use_gpu=False), [], "as asked for", id="cpu-said-twice"),
+        pytest.param(ONE, Wishes(), [IDLE], "automatic choice, the only usable card", id="auto-one-card"),
+        pytest.param(TWO, Wishes(), [IDLE], "the most free memory (21.0 GiB) of 2 cards", id="auto-free-not-total"),
+        pytest.param(TWO, Wishes(use_gpu=True), [IDLE], "automatic choice", id="a-gpu-demanded"),
+        pytest.param(TWO, Wishes("cuda"), [IDLE], "DEVICE=cuda, the most free memory", id="cuda-leaves-which-to-us"),
+        pytest.param(TWO, Wishes("cuda:0"), [BUSY], "RTX 4090: DEVICE=cuda:0", id="named-although-busy"),
+        pytest.param(TWO, Wishes("cuda:1", use_gpu=True), [IDLE], "NVIDIA L4: DEVICE=cuda:1", id="both-agree"),
+        pytest.param(TWO, Wishes("cuda:all"), [BUSY, IDLE], "all usable ones", id="all"),
+        pytest.param(THREE, Wishes("cuda:all"), [BUSY, IDLE], "all usable ones", id="all-usable"),
+        pytest.param(TWO, Wishes("cuda:1,cuda:0"), [IDLE, BUSY], "L4 and NVIDIA GeForce", id="two-in-the-order-named"),
+        pytest.param(TWO, Wishes("cuda:0, cuda:1"), [BUSY, IDLE], "DEVICE=cuda:0, cuda:1", id="with-a-blank"),
+        pytest.param(TWO, Wishes(gpu=0), [BUSY], "RTX 4090: --gpu 0", id="option"),
+        pytest.param(TWO, Wishes("cuda:1", gpu=0), [BUSY], "--gpu 0", id="option-before-device"),
+        pytest.param(TWO, Wishes("cpu", gpu=0), [BUSY], "--gpu 0", id="option-before-cpu"),
+        pytest.param(MPS, Wishes(), [APPLE], "Apple M3 Pro: automatic choice", id="apple"),
+        pytest.param(MPS, Wishes("mps"), [APPLE], "DEVICE=mps", id="apple-named"),
+        pytest.param(MPS, Wishes("mps:0"), [APPLE], "DEVICE=mps:0", id="apple-numbered"),
+        pytest.param(MPS, Wishes(gpu=0), [APPLE], "--gpu 0", id="apple-by-option"),
+        pytest.param(BROKEN, Wishes(), [], "CPU: NVIDIA GeForce RTX 5090: torch cannot", id="auto-falls-back-loudly"),
+    ],
+)
+def test_choose(facts, wishes, devices, reason):
+    """What was asked for, or the best there is; the reason says which."""
+    selected = choose(facts, wishes)
+
+    assert devices == list(selected.devices)
+    assert reason in selected.why
+
+
+@pytest.mark.parametrize(
+    ("facts", "wishes", "words"),
+    [
+        pytest.param(CPU, Wishes("cuda"), "DEVICE=cuda, but no NVIDIA driver answers; set DEVICE=auto", id="no-gpu"),
+        pytest.param(CPU, Wishes("cuda:all"), "DEVICE=cuda:all, but no NVIDIA driver", id="all-of-none"),
+        pytest.param(CPU, Wishes("mps"), "DEVICE=mps, but", id="mps-without-a-gpu"),
+        pytest.param(CPU, Wishes(use_gpu=True), "but no NVIDIA driver answers; set USE_GPU=false", id="gpu-demanded"),
+        pytest.param(CPU, Wishes(gpu=0), "--gpu 0, but no NVIDIA driver answers; leave --gpu out", id="option-no-gpu"),
+        pytest.param(
+            TWO,
+            Wishes("cuda:2"),
+            "found 2 cards: 0 NVIDIA GeForce RTX 4090 (24.0 GiB), 1 NVIDIA L4 (22.0 GiB); set DEVICE=auto or name one",
+            id="one-too-far",
+        ),
+        pytest.param(TWO, Wishes("cuda:0,cuda:7"), "found 2 cards", id="one-of-two-too-far"),
+        pytest.param(TWO, Wishes(gpu=2), "--gpu 2, but found 2 cards", id="option-too-far"),
+        pytest.param(TWO, Wishes(gpu=-1), "--gpu -1, but found 2 cards", id="option-negative"),
+        pytest.param(THREE, Wishes("cuda:2"), "Tesla K80 cannot be used: torch has no sm_37", id="an-unusable-card"),
+        pytest.param(THREE, Wishes(gpu=2), "Tesla K80 cannot be used: torch has no sm_37", id="option-unusable"),
+        pytest.param(THREE, Wishes("cuda:3"), "Tesla K80 cannot be used", id="too-far-lists-the-unusable"),
+        pytest.param(BROKEN, Wishes("cuda"), "torch cannot see it (pip install torch==2.13.0+cu1", id="wrong-build"),
+        pytest.param(BROKEN, Wishes("cuda:0"), "pip install torch==2.13.0", id="wrong-build-numbered"),
+        pytest.param(BROKEN, Wishes(use_gpu=True), "pip install torch==2.13.0", id="wrong-build-demanded"),
+        pytest.param(BROKEN, Wishes(gpu=0), "RTX 5090 cannot be used: torch cannot", id="wrong-build-by-its-place"),
+        pytest.param(TWO, Wishes("mps"), "DEVICE=mps, but found 2 cards", id="mps-on-an-nvidia-machine"),
+        pytest.param(MPS, Wishes("cuda"), "found 1 mps device: 0 Apple M3 Pro", id="cuda-on-an-apple"),
+        pytest.param(MPS, Wishes("mps:1"), "is not a device", id="apple-has-one"),
+        pytest.param(TWO, Wishes("cuda", use_gpu=False), "contradicts USE_GPU=false", id="contradiction"),
+        pytest.param(TWO, Wishes("cuda:all", use_gpu=False), "contradicts USE_GPU=false", id="contradiction-all"),
+        pytest.param(TWO, Wishes(use_gpu=False, gpu=0), "--gpu 0 contradicts USE_GPU=false", id="contradiction-option"),
+        pytest.param(TWO, Wishes("cpu", use_gpu=True), "contradicts USE_GPU=true", id="the-other-contradiction"),
+        pytest.param(CPU, Wishes("cpu", use_gpu=True), "contradicts USE_GPU=true", id="contradiction-without-a-gpu"),
+        pytest.param(TWO, Wishes("cuda:1,cuda:1"), "names a card twice", id="named-twice"),
+        pytest.param(TWO, Wishes("gpu"), "use auto, cpu, cuda, cuda:N, cuda:all", id="no-such-word"),
+        pytest.param(TWO, Wishes("CUDA"), "is not a device", id="upper-case"),
+        pytest.param(TWO, Wishes("cuda:one"), "is not a device", id="a-word-for-a-number"),
+        pytest.param(TWO, Wishes("cuda:²"), "is not a device", id="a-digit-that-is-no-number"),
+        pytest.param(TWO, Wishes("cuda:-1"), "is not a device", id="a-negative-number"),
+        pytest.param(TWO, Wishes("cuda:0,"), "is not a device", id="a-comma-too-many"),
+        pytest.param(TWO, Wishes("cuda:all,cuda:0"), "is not a device", id="all-and-one"),
+        pytest.param(TWO, Wishes("cuda:0,cpu"), "is not a device", id="cpu-among-cards"),
+        pytest.param(TWO, Wishes("cpu:0"), "is not a device", id="cpu-with-a-number"),
+        pytest.param(TWO, Wishes(""), "is not a device", id="empty"),
+        pytest.param(TWO, Wishes("gpu", gpu=0), "is not a device", id="a-bad-word-behind-an-option"),
+    ],
+)
+def test_a_wish_that_cannot_be_granted(facts, wishes, words):
+    """It stops the start with what was got, what there is and what to change: never silently ignored."""
+    with pytest.raises(DeviceUnavailable) as caught:
+        choose(facts, wishes)
+
+    assert words in str(caught.value)
+
+
+def test_saved_choice():
+    """It goes before the automatic choice, and says when it was made."""
+    selected = choose(TWO, Wishes(), SAVED)
+
+    assert (BUSY,) == selected.devices
+    assert "chosen on 2026-11-20" in selected.why
+    assert () == selected.notes
+
+
+@pytest.mark.parametrize(
+    ("wishes", "devices"),
+    [
+        pytest.param(Wishes("cuda"), (BUSY,), id="cuda-leaves-which-to-it"),
+        pytest.param(Wishes(use_gpu=True), (BUSY,), id="a-gpu-demanded-leaves-which-to-it"),
+        pytest.param(Wishes("cuda:1"), (IDLE,), id="device-goes-before"),
+        pytest.param(Wishes(gpu=1), (IDLE,), id="option-goes-before"),
+        pytest.param(Wishes("cuda:all"), (BUSY, IDLE), id="all-goes-before"),
+        pytest.param(Wishes("cpu"), (), id="cpu-goes-before"),
+        pytest.param(Wishes(use_gpu=False), (), id="no-gpu-goes-before"),
+    ],
+)
+def test_saved_choice_among_wishes(wishes, devices):
+    """--gpu, then DEVICE, then the saved choice, then ours."""
+    assert devices == choose(TWO, wishes, SAVED).devices
+
+
+def test_saved_choice_follows_the_uuid():
+    """Cards counted in another order: the card stays, the number changes."""
+    swapped = replace(TWO, gpus=(replace(IDLE, index=0), replace(BUSY, index=1)))
+
+    (chosen,) = choose(swapped, Wishes(), SAVED).devices
+
+    assert ("GPU-b", "cuda:1") == (chosen.uuid, device_string(swapped, chosen))
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        pytest.param(ONE, "is not among the cards", id="taken-out"),
+        pytest.param(replace(TWO, gpus=(replace(BUSY, fault="fell off the bus"), IDLE)), "cannot be used", id="broken"),
+        pytest.param(MPS, "is not among the cards", id="another-machine"),
+    ],
+)
+def test_stale_choice(facts, state):
+    """The automatic choice, and one note that says how to choose again."""
+    selected = choose(facts, Wishes(), SAVED)
+    notes = [note for note in selected.notes if "saved choice" in note]
+
+    assert "automatic choice" in selected.why
+    assert 1 == len(notes)
+    assert state in notes[0]
+    assert "--choose" in notes[0]
+
+
+def test_stale_choice_without_any_card():
+    """A machine that lost its GPU starts on the CPU; DEVICE=cuda still refuses."""
+    assert () == choose(CPU, Wishes(), SAVED).devices
+    with pytest.raises(DeviceUnavailable, match="no NVIDIA driver"):
+        choose(CPU, Wishes("cuda"), SAVED)
+
+
+def test_saved_apple():
+    """Apple's GPU has no UUID: its name stands for it, and another empty one does not."""
+    apple = SavedChoice("", "Apple M3 Pro", 1, "", "2026-11-20")
+
+    assert "chosen on" in choose(MPS, Wishes(), apple).why
+    assert "automatic" in choose(MPS, Wishes(), replace(apple, name="Apple M1")).why
+
+
+def test_what_is_left_out_is_said():
+    """A card that cannot be used is named with its fault, whichever card is taken."""
+    assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Wishes()).notes
+    assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Wishes("cuda:all")).notes
+
+
+def test_what_would_bring_a_card_back():
+    """On the CPU for want of a fitting torch: the line that installs one."""
+    (note,) = choose(BROKEN, Wishes()).notes
+
+    assert note.startswith("to use NVIDIA GeForce RTX 5090: pip install torch==2.13.0+cu130 --index-url")
+
+
+@pytest.mark.parametrize(
+    ("device", "notes"),
+    [("auto", 0), ("cuda:0", 0), ("cuda:1", 1), ("cpu", 1)],
+)
+def test_an_option_says_what_it_overrides(device, notes):
+    """--gpu goes before DEVICE, but not behind anybody's back."""
+    found = choose(TWO, Wishes(device, gpu=0)).notes
+
+    assert notes == len(found)
+    assert all(f"before DEVICE={device}" in note for note in found)
+
+
+TWINS = [
+    GPUInfo(number, "NVIDIA H200", uuid, 140 * GIB, (9, 0), bf16=True, free_bytes=free)
+    for number, (uuid, free) in enumerate(
+        [("GPU-3", 139 * GIB), ("GPU-1", 138 * GIB), ("GPU-2", 140 * GIB), ("GPU-0", 60 * GIB)]
+    )
+]
+
+
+def test_a_choice_that_survives_a_reboot():
+    """Equal cards counted in any order: always the same one, and none that is clearly fuller."""
+    for order in itertools.permutations(TWINS):
+        renumbered = [replace(gpu, index=number) for number, gpu in enumerate(order)]
+        assert "GPU-1" == most_free(renumbered).uuid
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        pytest.param((BUSY, IDLE), "GPU-a", id="free-beats-total"),
+        pytest.param(
+            (replace(BUSY, free_bytes=None), replace(IDLE, total_bytes=48 * GIB)),
+            "GPU-a",
+            id="totals-where-one-does-not-tell-what-is-free",
+        ),
+        pytest.param((IDLE, replace(IDLE, uuid="GPU-z", capability=(12, 0))), "GPU-z", id="newer-among-equals"),
+        pytest.param(
+            (IDLE, replace(IDLE, uuid="GPU-z", capability=(12, 0), free_bytes=10 * GIB)), "GPU-a", id="free-beats-newer"
+        ),
+        pytest.param((replace(IDLE, free_bytes=0), replace(BUSY, free_bytes=0)), "GPU-a", id="all-full"),
+    ],
+)
+def test_most_free(gpus, expected):
+    """The most free memory, then the newer generation, then the UUID."""
+    assert expected == most_free(gpus).uuid
+
+
+def test_number_of():
+    """torch's number; the place in the list where torch sees no card at all."""
+    assert [0, 1, 2] == [number_of(THREE, gpu) for gpu in THREE.gpus]
+    assert 0 == number_of(BROKEN, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        (Wishes(), True),
+        (Wishes(use_gpu=True), True),
+        (Wishes("cuda"), True),
+        (Wishes("cpu"), False),
+        (Wishes("cpu", gpu=0), True),
+        (Wishes(use_gpu=False), False),
+        (Wishes(use_gpu=False, gpu=0), False),
+    ],
+)
+def test_wants_gpu(wishes, expected):
+    """No accelerator library is touched where none is wanted."""
+    assert expected is wants_gpu(wishes)
+
+
+DEVICES = ["auto", "cpu", "cuda", "mps", "mps:0", "cuda:0", "cuda:1", "cuda:2", "cuda:all", "cuda:0,cuda:1", "cuda:"]
+
+
+@given(
+    name=st.sampled_from(sorted(MACHINES)),
+    device=st.one_of(st.sampled_from(DEVICES), st.text(max_size=8)),
+    use_gpu=st.sampled_from([None, True, False]),
+    gpu=st.sampled_from([None, None, -1, 0, 1, 2]),
+    saved=st.sampled_from([None, SAVED, replace(SAVED, uuid="GPU-x"), replace(SAVED, uuid="GPU-h")]),
+)
+def test_any_wish_on_any_machine(name, device, use_gpu, gpu, saved):
+    """Usable devices that keep to every explicit wish, with a reason, or DeviceUnavailable; nothing else."""
+    facts = MACHINES[name]
+    try:
+        selected = choose(facts, Wishes(device, use_gpu, gpu=gpu), saved)
+    except DeviceUnavailable:
+        return
+
+    assert selected.why
+    assert set(selected.devices) <= set(facts.usable)
+    assert len(set(selected.devices)) == len(selected.devices)
+    assert use_gpu is None or use_gpu is bool(selected.devices)
+    if gpu is not None:
+        assert [gpu] == [one.index for one in selected.devices]
+    elif device.startswith(("cuda", "mps")):
+        assert selected.devices
+        assert facts.gpu_type is DeviceType(device[: 4 if device.startswith("cuda") else 3])
+    elif device == "cpu":
+        assert not selected.devices
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "words"),
+    [
+        pytest.param("rtx-4070-laptop", ["cuda:0"], "RTX 4070", id="laptop"),
+        pytest.param("ada-and-blackwell", ["cuda:0"], "RTX PRO 6000 Blackwell", id="two-of-two-generations"),
+        pytest.param("h200", ["cuda:0"], "H200", id="h200"),
+        pytest.param("h100-mig", ["cuda:0"], "MIG 3g.40gb", id="a-slice"),
+        pytest.param("t4", ["cuda:0"], "Tesla T4", id="t4"),
+        pytest.param("v100", ["cuda:0"], "V100", id="v100"),
+        pytest.param("gb10", ["cuda:0"], "GB10", id="unified"),
+        pytest.param("apple-m3", ["mps"], "Apple M3", id="apple"),
+        pytest.param("wsl2", ["cuda:0"], "RTX 4080", id="wsl2"),
+        pytest.param("windows-wddm", ["cuda:0"], "RTX 2080", id="windows"),
+        pytest.param("no-gpu", [], "no NVIDIA driver", id="no-gpu"),
+        pytest.param("vanishing", ["cuda:0"], "L4", id="vanishing"),
+        pytest.param("cpu-build", [], "without CUDA", id="cpu-build"),
+        pytest.param("old-driver", [], "driver 470", id="old-driver"),
+        pytest.param("new-card-old-build", [], "no kernels for sm_120", id="new-card-old-build"),
+    ],
+)
+def test_simulated_machines(name, devices, words):
+    """On each machine that we know of, the automatic choice and its reason."""
+    facts = simulated.facts(name)
+    selected = choose(facts, Wishes())
+
+    assert devices == [device_string(facts, gpu) for gpu in selected.devices]
+    assert words in selected.why
+
+
+@pytest.mark.parametrize("name", ["cpu-build", "old-driver", "new-card-old-build", "no-gpu"])
+def test_a_demand_where_no_card_works(name):
+    """DEVICE=cuda and USE_GPU=true never start on the CPU; the refusal has the reason."""
+    facts = simulated.facts(name)
+
+    for wishes in (Wishes("cuda"), Wishes(use_gpu=True), Wishes("cuda:all"), Wishes("cuda:0"), Wishes(gpu=0)):
+        with pytest.raises(DeviceUnavailable) as caught:
+            choose(facts, wishes)
+        assert all(gpu.fault in str(caught.value) for gpu in facts.gpus)
+        assert facts.gpus or facts.why_no_gpu in str(caught.value)
+
+
+@pytest.mark.parametrize("visible", [None, "0,1", "1,0"])
+def test_a_choice_by_uuid_survives_cuda_visible_devices(visible):
+    """However the cards are permuted, the saved one is taken, under its new number."""
+    everything = simulated.facts("ada-and-blackwell")
+    facts = simulated.facts("ada-and-blackwell", visible=visible)
+    for gpu in everything.gpus:
+        (chosen,) = choose(facts, Wishes(), choice_of(gpu, "580", "2026-11-20")).devices
+        assert gpu.uuid == chosen.uuid
+        assert chosen is facts.gpus[chosen.index]
+
+
+def test_a_saved_card_that_is_hidden():
+    """CUDA_VISIBLE_DEVICES without the saved card: the other one, and a note."""
+    hidden = next(gpu for gpu in simulated.facts("ada-and-blackwell").gpus if "4090" in gpu.name)
+    facts = simulated.facts("ada-and-blackwell", visible="1" if hidden.index == 0 else "0")
+    selected = choose(facts, Wishes(), choice_of(hidden, "580", "2026-11-20"))
+
+    assert ["NVIDIA RTX PRO 6000"] == [gpu.name[:19] for gpu in selected.devices]
+    assert any("saved choice" in note for note in selected.notes)

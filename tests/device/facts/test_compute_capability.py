@@ -1,0 +1,63 @@
+"""What compute capabilities mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.device.facts.compute_capability import Architecture, architecture, fp16_is_broken
+
+
+@pytest.mark.parametrize(
+    ("capability", "name", "computes"),
+    [
+        pytest.param((3, 7), "Kepler", "", id="K80"),
+        pytest.param((5, 2), "Maxwell", "", id="GTX-980"),
+        pytest.param((6, 0), "Pascal", "", id="P100"),
+        pytest.param((6, 1), "Pascal", "", id="GTX-1080"),
+        pytest.param((7, 0), "Volta", "fp16", id="V100"),
+        pytest.param((7, 5), "Turing", "fp16", id="T4"),
+        pytest.param((8, 0), "Ampere", "bf16 fp16 tf32", id="A100"),
+        pytest.param((8, 6), "Ampere", "bf16 fp16 tf32", id="RTX-3090"),
+        pytest.param((8, 7), "Ampere", "bf16 fp16 tf32", id="Orin"),
+        pytest.param((8, 9), "Ada Lovelace", "bf16 fp16 tf32 fp8", id="RTX-4090-and-RTX-6000-Ada"),
+        pytest.param((9, 0), "Hopper", "bf16 fp16 tf32 fp8", id="H200"),
+        pytest.param((10, 0), "Blackwell", "bf16 fp16 tf32 fp8", id="B200"),
+        pytest.param((10, 3), "Blackwell Ultra", "bf16 fp16 tf32 fp8", id="B300"),
+        pytest.param((11, 0), "Blackwell (Thor)", "bf16 fp16 tf32 fp8", id="Thor"),
+        pytest.param((12, 0), "Blackwell workstation", "bf16 fp16 tf32 fp8", id="RTX-5090"),
+        pytest.param((12, 1), "Blackwell (GB10)", "bf16 fp16 tf32 fp8", id="GB10"),
+        pytest.param((13, 0), "sm_130 (newer than this table)", "bf16 fp16 tf32 fp8", id="of-tomorrow"),
+    ],
+)
+def test_architecture(capability, name, computes):
+    """Name and arithmetic by capability; an unknown one is said to be unknown, not guessed."""
+    sm = f"sm_{capability[0]}{capability[1]}"
+
+    expected = Architecture(name, sm, *(dtype in computes.split() for dtype in ("bf16", "fp16", "tf32", "fp8")))
+    assert expected == architecture(capability)
+
+
+def test_no_capability():
+    """Apple's GPUs and AMD's have none of NVIDIA's."""
+    assert architecture((0, 0)).sm == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "broken"),
+    [
+        pytest.param("NVIDIA GeForce GTX 1660 SUPER", (7, 5), True, id="GTX-1660"),
+        pytest.param("NVIDIA GeForce GTX 1650 Ti with Max-Q Design", (7, 5), True, id="GTX-1650"),
+        pytest.param("NVIDIA GeForce GTX 1630", (7, 5), True, id="GTX-1630"),
+        pytest.param("NVIDIA GeForce MX450", (7, 5), True, id="MX450"),
+        pytest.param("NVIDIA T500", (7, 5), True, id="T500"),
+        pytest.param("Quadro T1000", (7, 5), True, id="T1000"),
+        pytest.param("Tesla T4", (7, 5), False, id="T4-has-tensor-cores"),
+        pytest.param("NVIDIA GeForce RTX 2060", (7, 5), False, id="RTX-2060-has-tensor-cores"),
+        pytest.param("Quadro RTX 4000", (7, 5), False, id="Quadro-RTX-has-tensor-cores"),
+        pytest.param("NVIDIA GeForce GTX 1060 6GB", (6, 1), False, id="Pascal-is-only-slow"),
+        pytest.param("NVIDIA T1000 of tomorrow", (9, 0), False, id="never-by-name-alone"),
+    ],
+)
+def test_fp16_is_broken(name, capability, broken):
+    """The Turing chips without tensor cores, which share their capability with those that have some."""
+    assert broken is fp16_is_broken(name, capability)

@@ -1,0 +1,348 @@
+"""NVML's answers, with an NVML that fails in every way it can."""
+
+from __future__ import annotations
+
+import psutil
+import pynvml
+import pytest
+
+from backend.device.facts.nvml import Nvml
+from backend.device.records import CardSample, Driver, GPULost
+from tests.fake_nvml import GIB, Board, FakeNvml, error_codes, error_name
+
+L4, T4 = "GPU-11111111-0000-0000-0000-000000000000", "GPU-22222222-0000-0000-0000-000000000000"
+SLICE = "MIG-33333333-0000-0000-0000-000000000000"
+# Without these there is no card to speak of; everything else may be missing on some card.
+ESSENTIAL = {
+    "nvmlInit",
+    "nvmlDeviceGetCount",
+    "nvmlDeviceGetHandleByIndex",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetUUID",
+}
+FATAL = [
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+]
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    """Two healthy cards."""
+    boards = (Board(L4), Board(T4, "Tesla T4", (7, 5), 15 * GIB, 14 * GIB, b"00000000:02:00.0"))
+    return FakeNvml(*boards).install(monkeypatch)
+
+
+@pytest.fixture
+def mig(monkeypatch):
+    """One card in two slices."""
+    board = Board(L4, "NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB, slices=[])
+    for number, profile in enumerate(("3g.40gb", "1g.10gb")):
+        uuid = SLICE[:-1] + str(number)
+        part = Board(uuid, f"{board.name} MIG {profile}", (9, 0), 40 * GIB, 39 * GIB, parent=board)
+        board.slices.append(part)
+    return FakeNvml(board).install(monkeypatch)
+
+
+def test_driver(nvml):
+    """Version and newest CUDA; NVML is started once for all of it."""
+    source = Nvml()
+
+    assert Driver("580.95.05", (13, 2)) == source.driver()
+    assert len(source.cards()) == 2
+    assert nvml.calls["nvmlInit"] == 1
+
+
+def test_cards(nvml):
+    """Cards in PCI order with what each is."""
+    first, second = Nvml().cards()
+
+    assert (L4, "NVIDIA L4", 0, (8, 9)) == (first.uuid, first.name, first.pci_index, first.capability)
+    assert (24 * GIB, 20 * GIB, True, False) == (first.total_bytes, first.free_bytes, first.ecc, first.unified)
+    assert (1, "00000000:02:00.0", "", "") == (second.pci_index, second.pci_bus_id, second.mig, second.driver_model)
+
+
+def test_a_full_reading(nvml):
+    """Base units; an idle card is not throttled by being idle."""
+    sample = Nvml().sample(L4)
+
+    expected = CardSample(
+        used_bytes=4 * GIB,
+        free_bytes=20 * GIB,
+        total_bytes=24 * GIB,
+        utilization_ratio=0.73,
+        bandwidth_ratio=pytest.approx(0.41),
+        temperature_celsius=61.0,
+        power_watts=pytest.approx(68.9),
+        power_limit_watts=72.0,
+        energy_joules=pytest.approx(5000.5),
+        clocks_hz=(
+            ("graphics", 1_000_000_000),
+            ("sm", 1_001_000_000),
+            ("memory", 1_002_000_000),
+            ("video", 1_003_000_000),
+        ),
+        throttle=("sw_thermal_slowdown",),
+        ecc_errors=2,
+        pcie_replays=4,
+        xid_errors=(),
+        processes=(),
+    )
+    assert expected == sample
+
+
+@pytest.mark.parametrize("code", error_codes(), ids=error_name)
+def test_a_start_that_fails(nvml, code):
+    """Whatever NVML answers to its start, there is a reason, no card, and no exception but GPULost for a reading."""
+    nvml.broken["nvmlInit"] = code
+    source = Nvml()
+
+    assert source.driver().fault
+    assert ("", ()) == (source.driver().version, source.cards())
+    with pytest.raises(GPULost, match=r"."):
+        source.sample(L4)
+    source.close()
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION], ids=error_name)
+@pytest.mark.parametrize("function", [name for name in FakeNvml().functions() if name not in ESSENTIAL])
+def test_one_unanswered_question(nvml, function, code):
+    """A question that a card does not answer costs that field alone."""
+    whole = Nvml().sample(L4)
+    nvml.broken[function] = code
+    source = Nvml()
+
+    assert [L4, T4] == [card.uuid for card in source.cards()]
+    sample = source.sample(L4)
+    missing = [name for name in CardSample.__slots__ if getattr(sample, name) != getattr(whole, name)]
+    fields = {"nvmlDeviceGetMemoryInfo": 3, "nvmlDeviceGetUtilizationRates": 2}  # of one answer
+    assert len(missing) <= fields.get(function, 1)
+
+
+@pytest.mark.parametrize("code", error_codes(), ids=error_name)
+def test_any_error_of_any_sensor(nvml, code):
+    """A reading is a record or GPULost, whatever error its questions meet, and the next one is whole again."""
+    source = Nvml()
+    whole = source.sample(L4)
+    sensors = [name for name in nvml.functions() if name not in ESSENTIAL and name != "nvmlDeviceGetMemoryInfo"]
+    nvml.broken = dict.fromkeys(sensors, code)
+    try:
+        sample = source.sample(L4)
+    except GPULost:
+        assert code in {*FATAL, pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH}
+    else:
+        assert (20 * GIB, None, None) == (sample.free_bytes, sample.power_watts, sample.processes)
+    nvml.broken.clear()
+
+    assert whole == source.sample(L4)
+
+
+@pytest.mark.parametrize("code", [*FATAL, pynvml.NVML_ERROR_UNKNOWN], ids=error_name)
+def test_a_card_that_stays_lost(nvml, code):
+    """One new start of NVML, then GPULost; not another start before its time, and then again whole."""
+    clock = Clock()
+    source = Nvml(clock=clock, retry_s=30.0)
+    source.sample(L4)
+    nvml.broken["nvmlDeviceGetMemoryInfo"] = code
+
+    for now_s, starts in ((1.0, 2), (2.0, 2), (30.0, 2), (31.0, 3), (32.0, 3)):
+        clock.now_s = now_s
+        with pytest.raises(GPULost):
+            source.sample(L4)
+        assert starts == nvml.calls["nvmlInit"]
+    nvml.broken.clear()
+    assert source.sample(L4).free_bytes == 20 * GIB
+
+
+def test_a_driver_that_was_away_for_a_moment(nvml):
+    """`systemctl daemon-reload` under a container: one new start repairs it, unseen by the caller."""
+    source = Nvml()
+    source.sample(L4)
+    nvml.running = False  # every question is answered "uninitialized"
+
+    assert source.sample(L4).free_bytes == 20 * GIB
+    assert nvml.calls["nvmlInit"] == 2
+
+
+def test_a_driver_that_never_starts_is_not_hammered(nvml):
+    """On WSL2 each start leaks: one a while, however often a reading is asked for."""
+    clock = Clock()
+    source = Nvml(clock=clock, retry_s=30.0)
+    nvml.broken["nvmlInit"] = pynvml.NVML_ERROR_UNKNOWN
+    for _ in range(5):
+        with pytest.raises(GPULost, match="restart the container"):
+            source.sample(L4)
+
+    assert nvml.calls["nvmlInit"] == 1
+    clock.now_s = 31.0
+    nvml.broken.clear()
+    assert source.sample(L4).free_bytes == 20 * GIB
+
+
+def test_a_card_nobody_has(nvml):
+    """An unknown UUID is a card that has gone."""
+    with pytest.raises(GPULost, match="lists no card GPU-0"):
+        Nvml().sample("GPU-0")
+
+
+def test_one_dead_card_beside_a_living_one(nvml, monkeypatch):
+    """The dead one is named with its fault; the other is described as ever."""
+    ask = pynvml.nvmlDeviceGetHandleByIndex
+
+    def dead_first(index: int) -> Board:
+        if index == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return ask(index)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", dead_first)
+
+    dead, living = Nvml().cards()
+
+    assert "cannot talk to it: GPU is lost" in dead.fault
+    assert (T4, "") == (living.uuid, living.fault)
+
+
+def test_slices(mig):
+    """A card in MIG mode is its slices; each knows its profile and its card."""
+    big, small = Nvml().cards()
+
+    assert ("3g.40gb", "1g.10gb") == (big.mig, small.mig)
+    assert (L4, (9, 0), 40 * GIB, 0) == (big.parent_uuid, big.capability, big.total_bytes, big.pci_index)
+
+
+def test_mig_without_slices(mig):
+    """The mode alone makes a card unusable; it is shown with what to do."""
+    mig.boards[0].slices = []
+
+    (card,) = Nvml().cards()
+
+    assert (L4, "") == (card.uuid, card.mig)
+    assert "nvidia-smi mig" in card.fault
+
+
+def test_a_reading_of_a_slice(mig):
+    """Memory is the slice's own, the board's sensors are the card's, utilisation is not told."""
+    sample = Nvml().sample(f"{SLICE[:-1]}0")
+
+    assert (1 * GIB, 40 * GIB) == (sample.used_bytes, sample.total_bytes)
+    assert (61.0, 1_000_000_000) == (sample.temperature_celsius, dict(sample.clocks_hz)["graphics"])
+    assert sample.utilization_ratio is None
+
+
+def test_unified_memory(nvml):
+    """A card without memory of its own (GB10) has the machine's."""
+    nvml.broken["nvmlDeviceGetMemoryInfo"] = pynvml.NVML_ERROR_NOT_SUPPORTED
+
+    card = Nvml().cards()[0]
+
+    assert card.unified
+    assert psutil.virtual_memory().total == card.total_bytes
+    assert Nvml().sample(L4).total_bytes == card.total_bytes
+
+
+@pytest.mark.parametrize(("number", "model"), [(0, "WDDM"), (1, "TCC"), (2, "MCDM")])
+@pytest.mark.parametrize("function", ["nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetDriverModel_v1"])
+def test_driver_model(nvml, monkeypatch, function, number, model):
+    """Windows has three, and older drivers know only the first version of the question."""
+    monkeypatch.setattr(pynvml, function, lambda device: [number, number])
+
+    assert model == Nvml().cards()[0].driver_model
+
+
+def test_older_drivers(nvml):
+    """Before 535 throttling had another name, and the lists of processes another version."""
+    nvml.boards[0].compute = [(7, 3 * GIB)]
+    for function in (
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    ):
+        nvml.broken[function] = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+
+    sample = Nvml().sample(L4)
+
+    assert (("sw_power_cap",), ((7, "", 3 * GIB),)) == (sample.throttle, sample.processes)
+
+
+def test_processes(nvml):
+    """Largest first, one line a process, names without their folders and arguments."""
+    nvml.boards[0].compute = [(10, GIB), (11, 9 * GIB), (12, None)]
+    nvml.boards[0].graphics = [(10, GIB), (13, None)]
+    nvml.names = {
+        10: "/usr/bin/python3 train.py",
+        11: "/usr/lib/xorg/Xorg",
+        12: "C:\\Program Files\\NVIDIA\\NVIDIA Share.exe",
+    }
+
+    expected = ((11, "Xorg", 9 * GIB), (10, "python3", GIB), (12, "NVIDIA Share.exe", None), (13, "", None))
+    assert expected == Nvml().processes(L4)
+
+
+def test_xid_errors(nvml):
+    """Counted by card and number since the first reading, also over a new start of NVML."""
+    source = Nvml()
+    source.sample(L4)
+    source.sample(T4)
+    nvml.events = [(nvml.boards[0], 31), (nvml.boards[0], 31), (nvml.boards[1], 79)]
+
+    assert ((31, 2),) == source.sample(L4).xid_errors
+    assert ((79, 1),) == source.sample(T4).xid_errors
+    nvml.running = False
+    assert ((31, 2),) == source.sample(L4).xid_errors
+
+
+def test_an_xid_of_a_card_that_no_longer_has_a_name(nvml):
+    """The event that tells of a fallen card (79) comes when the card cannot be asked for its UUID."""
+    source = Nvml()
+    source.sample(L4)
+    nvml.events = [(nvml.boards[0], 79)]
+    nvml.broken["nvmlDeviceGetUUID"] = pynvml.NVML_ERROR_UNKNOWN
+
+    assert ((79, 1),) == source.sample(L4).xid_errors
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlDeviceRegisterEvents", "nvmlEventSetCreate", "nvmlDeviceGetSupportedEventTypes"]
+)
+def test_a_platform_without_events(nvml, function):
+    """Windows, WSL2 and some users get none: unknown, not zero."""
+    nvml.broken[function] = pynvml.NVML_ERROR_NOT_SUPPORTED
+
+    assert Nvml().sample(L4).xid_errors is None
+
+
+def test_close(nvml):
+    """Lets go of the driver, and the next question takes hold of it again."""
+    source = Nvml()
+    source.sample(L4)
+    source.close()
+
+    assert not nvml.running
+    source.close()
+    assert nvml.calls["nvmlShutdown"] == 1
+    assert source.sample(L4).free_bytes == 20 * GIB
+
+
+def test_the_driver_of_this_machine(device):
+    """A real NVML either tells its version and reads every card, or says why not."""
+    source = Nvml()
+    told, cards = source.driver(), source.cards()
+
+    assert bool(told.version) != bool(told.fault)
+    assert cards or not device.startswith("cuda")
+    for card in cards:
+        sample = source.sample(card.uuid)
+        assert 0 < sample.used_bytes + sample.free_bytes == sample.total_bytes
+    source.close()

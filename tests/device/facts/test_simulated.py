@@ -1,0 +1,188 @@
+"""Machines that are not here: each gives sane facts through the real survey, and sane readings."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from backend.device.facts.compute_capability import architecture
+from backend.device.facts.machine import DeviceType, MachineFacts
+from backend.device.facts.simulated import MACHINES, facts, simulated
+from backend.device.facts.torch_builds import install_line
+from backend.device.records import CardSample, DriverSource, GPULost, TorchSource
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "first", "capability", "gib", "why"),
+    [
+        pytest.param("rtx-4070-laptop", "cuda", "RTX 4070 Laptop", (8, 9), 8, ""),
+        pytest.param("ada-and-blackwell", "cuda", "RTX PRO 6000 Blackwell", (12, 0), 96, ""),
+        pytest.param("h200", "cuda", "H200", (9, 0), 140, ""),
+        pytest.param("h100-mig", "cuda", "H100 80GB HBM3 MIG 3g.40gb", (9, 0), 40, ""),
+        pytest.param("t4", "cuda", "Tesla T4", (7, 5), 15, ""),
+        pytest.param("v100", "cuda", "Tesla V100", (7, 0), 16, ""),
+        pytest.param("gb10", "cuda", "GB10", (12, 1), 120, ""),
+        pytest.param("apple-m3", "mps", "Apple M3", (0, 0), 18, ""),
+        pytest.param("wsl2", "cuda", "RTX 4080", (8, 9), 16, ""),
+        pytest.param("windows-wddm", "cuda", "RTX 2080 SUPER", (7, 5), 8, ""),
+        pytest.param("no-gpu", "cpu", "", (0, 0), 0, "no NVIDIA driver answers"),
+        pytest.param("vanishing", "cuda", "NVIDIA L4", (8, 9), 22, ""),
+        pytest.param("cpu-build", "cpu", "RTX 3090", (8, 6), 24, "build without CUDA"),
+        pytest.param("old-driver", "cpu", "A100-SXM4-40GB", (8, 0), 40, "runs CUDA 11.4 at most"),
+        pytest.param("new-card-old-build", "cpu", "RTX 5090", (12, 0), 32, "no kernels for sm_120"),
+    ],
+)
+def test_facts(name, kind, first, capability, gib, why):  # noqa: PLR0917  # one column each of one table
+    """What the survey finds there."""
+    found = facts(name)
+
+    assert DeviceType(kind) is found.gpu_type
+    assert why in found.why_no_gpu
+    assert bool(why) == bool(found.why_no_gpu)
+    if first:
+        gpu = found.gpus[0]
+        assert first in gpu.name
+        assert capability == gpu.capability
+        assert gib * GIB == pytest.approx(gpu.total_bytes, rel=0.05)
+        assert 0 < gpu.free_bytes <= gpu.total_bytes
+        assert gpu.bf16 is (architecture(capability).bf16 or kind == "mps")
+
+
+def test_every_machine_has_its_row():
+    """The table above speaks of all of them."""
+    rows = next(mark for mark in test_facts.pytestmark if mark.name == "parametrize").args[1]
+
+    assert list(MACHINES) == [row.values[0] for row in rows]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_kernel_runs_exactly_where_no_fault_was_found(name):
+    """The survey's verdict, reached without a kernel, is what a kernel would say."""
+    machine, found = simulated(name), facts(name)
+
+    for gpu in found.gpus:
+        device = "mps" if found.gpu_type is DeviceType.MPS else f"cuda:{gpu.index}"
+        if gpu.index >= 0:
+            assert bool(gpu.fault) == bool(machine.torch_source.try_kernel(device))
+    assert machine.torch_source.try_kernel("cpu") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        pytest.param("cpu-build", "cu126"),
+        pytest.param("new-card-old-build", "cu129"),
+        pytest.param("old-driver", "first update it to 525 or newer"),
+    ],
+)
+def test_what_repairs_it(name, line):
+    """Each broken machine has a way out, in one line."""
+    found = facts(name)
+
+    assert line in install_line(
+        found.gpus[0].capability, found.driver.cuda, found.platform.machine, found.torch.version
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, profile in MACHINES.items() if profile.cards])
+def test_readings(name):
+    """Every card of every machine can be read; numbers are whole, in range and base units."""
+    machine = simulated(name)
+
+    for card in machine.driver_source.cards():
+        sample = machine.driver_source.sample(card.uuid)
+        assert card.total_bytes == sample.total_bytes == sample.used_bytes + sample.free_bytes
+        assert sample.utilization_ratio is None or 0.0 <= sample.utilization_ratio <= 1.0
+        assert 20 < sample.temperature_celsius < 90
+        assert 5 < sample.power_watts <= (sample.power_limit_watts or 1000)
+        assert all(1_000_000 <= hertz < 12_000_000_000 for _, hertz in sample.clocks_hz)
+        assert (sample.processes or ()) == machine.driver_source.processes(card.uuid)
+
+
+def test_what_hides_behind_a_platform():
+    """WSL2 does not list processes; Windows lists them without their memory; a slice is not told how busy it is."""
+    wsl, windows, mig = (simulated(name) for name in ("wsl2", "windows-wddm", "h100-mig"))
+
+    assert wsl.driver_source.sample(wsl.profile.cards[0].uuid).processes is None
+    assert [None, None] == [used for *_, used in windows.driver_source.processes(windows.profile.cards[0].uuid)]
+    assert mig.driver_source.sample(mig.profile.cards[0].uuid).utilization_ratio is None
+    assert ("WSL2", "Windows") == (facts("wsl2").platform.label, facts("windows-wddm").platform.label)
+    assert facts("windows-wddm").gpus[0].driver_model == "WDDM"
+
+
+def test_energy_grows():
+    """A counter that stands still would hide a rate that is computed wrongly."""
+    source, (card,) = simulated("h200").driver_source, MACHINES["h200"].cards
+
+    first, second = (source.sample(card.uuid).energy_joules for _ in range(2))
+
+    assert second > first
+
+
+def test_vanishing():
+    """The card is read three times and then lost, until it is given back."""
+    source, (card,) = simulated("vanishing").driver_source, MACHINES["vanishing"].cards
+    for _ in range(3):
+        assert isinstance(source.sample(card.uuid), CardSample)
+
+    for question in (source.sample, source.processes, source.sample):
+        with pytest.raises(GPULost, match="GPU is lost"):
+            question(card.uuid)
+    source.lost = False
+    assert source.sample(card.uuid).free_bytes == card.free_bytes
+
+
+def test_machines_are_fresh():
+    """What happened to one does not happen to the next."""
+    first, second = simulated("vanishing"), simulated("vanishing")
+    first.driver_source.lost = True
+
+    assert second.driver_source.sample(MACHINES["vanishing"].cards[0].uuid).total_bytes
+
+
+def test_protocols():
+    """Both sources are what the real ones are, for mypy and at run time."""
+    machine = simulated("h200")
+    driver: DriverSource = machine.driver_source
+    torch: TorchSource = machine.torch_source
+
+    assert (driver.driver().cuda, torch.build().cuda) == ((13, 0), "13.0")
+    assert torch.allocator("cuda:0").reserved_bytes >= torch.allocator("cuda:0").allocated_bytes > 0
+    assert torch.allocator("cpu").allocated_bytes == 0
+    driver.close()
+
+
+@pytest.mark.parametrize(("device", "says"), [("cuda:1", "invalid device ordinal"), ("mps", "no device mps")])
+def test_a_kernel_on_a_device_that_is_not_there(device, says):
+    """One sentence, as from the real torch."""
+    assert says in simulated("h200").torch_source.try_kernel(device)
+
+
+def test_an_unknown_machine():
+    """The answer names those there are."""
+    with pytest.raises(KeyError, match="rtx-4070-laptop"):
+        simulated("cray-1")
+
+
+def test_no_torch_is_imported():
+    """`check_gpu --as NAME` answers at once, whatever that machine has."""
+    script = (
+        "import sys; from backend.device.facts.simulated import MACHINES, facts; "
+        "[facts(name) for name in MACHINES]; print('torch' in sys.modules)"
+    )
+
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    assert found.stdout.strip() == "False"
+
+
+def test_uuids_are_of_one_card_each():
+    """No two cards of all machines share a name that choices are keyed by."""
+    uuids = [card.uuid for profile in MACHINES.values() for card in profile.cards]
+
+    assert len(uuids) == len(set(uuids))
+    assert all(isinstance(facts(name), MachineFacts) for name in MACHINES)

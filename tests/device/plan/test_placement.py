@@ -1,0 +1,350 @@
+"""Lanes, ceiling, workers and loader for every kind of device, each with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.device.choice.saved_choice import SavedChoice
+from backend.device.plan.placement import (
+    LoaderSettings,
+    Placement,
+    Wishes,
+    ceiling,
+    loader_settings,
+    place,
+    place_all,
+    suggested_workers,
+    workers_for,
+)
+from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
+from backend.errors import BadSettings, DeviceUnavailable
+
+GIB, MB = 2**30, 10**6
+SMALL = GPUInfo(0, "Tesla T4", "GPU-a", 16 * GIB, (7, 5), bf16=False, free_bytes=15 * GIB)
+LARGE = GPUInfo(1, "NVIDIA A100 80GB", "GPU-b", 80 * GIB, (8, 0), bf16=True, free_bytes=79 * GIB)
+APPLE = GPUInfo(0, "Apple M3 Pro", "", 27 * GIB, (0, 0), bf16=True, unified=True)
+SPARK = GPUInfo(0, "NVIDIA GB10", "GPU-s", 120 * GIB, (12, 1), bf16=True, unified=True)
+
+CPU = MachineFacts(4, "a processor", (), 8 * GIB, why_no_gpu="no NVIDIA driver answers", free_memory_bytes=6 * GIB)
+CUDA = MachineFacts(16, "a processor", (), 64 * GIB, (SMALL, LARGE), DeviceType.CUDA)
+MPS = MachineFacts(
+    8,
+    "a processor",
+    (),
+    36 * GIB,
+    (APPLE,),
+    DeviceType.MPS,
+    platform=Platform("Darwin", "arm64"),
+    free_memory_bytes=20 * GIB,
+)
+WSL = replace(CUDA, platform=Platform(wsl=True))
+
+
+def test_place_on_a_cpu():
+    """A lane a core, bf16 if the processor has it, and most of the free memory."""
+    placement = place(replace(CPU, cpu_flags=("amx_bf16",)), Wishes())
+
+    assert ("cpu", 4, 1, 1) == (placement.device, placement.lanes, placement.threads, placement.depth)
+    assert ("bf16", "fp32") == placement.dtypes
+    assert int(0.9 * 6 * GIB) == placement.memory_bytes
+    assert ("", 1) == (placement.uuid, placement.workers)
+    assert "CPU: no NVIDIA driver answers" == placement.why[0]
+    assert "one lane for each of 4 usable cores, 1 thread(s) each" == placement.why[1]
+
+
+def test_place_on_a_gpu():
+    """One lane with the next batch prepared, dtypes by hardware, a ceiling below what is free; each with its reason."""
+    placement = place(CUDA, Wishes())
+
+    assert ("cuda:1", "GPU-b", 1, 2) == (placement.device, placement.uuid, placement.lanes, placement.depth)
+    assert ("bf16", "fp16", "fp32") == placement.dtypes
+    assert int(0.9 * 79 * GIB) == placement.memory_bytes
+    assert placement.workers > 1
+    assert 2 == place(CUDA, Wishes(lanes=2)).lanes
+    assert "LANES=2" in place(CUDA, Wishes(lanes=2)).why[1]
+    for word in ("automatic choice", "one lane", "bf16", "90% of the 79.0 GiB free", "process", "training loads"):
+        assert any(word in why for why in placement.why), word
+
+
+def test_place_all():
+    """One placement a device, in the order asked for, and the same dtypes on all: one text, one vector."""
+    first, second = place_all(CUDA, Wishes("cuda:1,cuda:0"))
+
+    assert ["cuda:1", "cuda:0"] == [first.device, second.device]
+    assert ["GPU-b", "GPU-a"] == [first.uuid, second.uuid]
+    assert ("fp16", "fp32") == first.dtypes == second.dtypes
+    assert first.memory_bytes > second.memory_bytes
+    assert 3 == place_all(replace(CUDA, cores=8), Wishes("cuda:all"))[0].loader.num_workers, "seven cores for two"
+    assert first == place(CUDA, Wishes("cuda:1,cuda:0"))
+    assert 1 == len(place_all(CPU, Wishes()))
+
+
+def test_the_saved_choice_is_heard():
+    """It reaches the selection, and what is stale about it reaches the reasons."""
+    saved = SavedChoice("GPU-a", "Tesla T4", 1, "", "2026-11-20")
+
+    assert "cuda:0" == place(CUDA, Wishes(), saved).device
+    assert any("saved choice" in why for why in place(CPU, Wishes(), saved).why) is False, "no card, nothing to choose"
+    assert any("saved choice" in why for why in place(CUDA, Wishes(), replace(saved, uuid="GPU-x")).why)
+
+
+@pytest.mark.parametrize(
+    ("cores", "wished", "lanes", "threads"),
+    [
+        pytest.param(1, None, 1, 1, id="one-core"),
+        pytest.param(8, None, 8, 1, id="a-lane-a-core"),
+        pytest.param(8, 2, 2, 4, id="two-wide-lanes"),
+        pytest.param(8, 3, 3, 2, id="cores-left-over"),
+        pytest.param(2, 4, 4, 1, id="more-lanes-than-cores"),
+    ],
+)
+def test_lanes_of_a_cpu(cores, wished, lanes, threads):
+    """Lanes times threads stay within the cores unless more lanes were asked for."""
+    placement = place(replace(CPU, cores=cores), Wishes(lanes=wished))
+
+    assert (lanes, threads, 1) == (placement.lanes, placement.threads, placement.depth)
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpu", "fraction", "expected", "words"),
+    [
+        pytest.param(CUDA, LARGE, None, int(0.9 * 79 * GIB), "90% of the 79.0 GiB free", id="a-card-of-its-own"),
+        pytest.param(CUDA, LARGE, 0.5, 40 * GIB, "GPU_MEMORY_FRACTION=0.5 of 80.0 GiB", id="half-of-the-whole-card"),
+        pytest.param(
+            CUDA, LARGE, 1.0, 79 * GIB - 500 * MB, "less 0.5 GiB for the CUDA context", id="all-but-a-context"
+        ),
+        pytest.param(
+            CUDA,
+            replace(LARGE, free_bytes=20 * GIB),
+            0.5,
+            20 * GIB - 500 * MB,
+            "20.0 GiB of 80.0 GiB were free",
+            id="neighbours-come-off-a-wish",
+        ),
+        pytest.param(
+            CUDA, replace(LARGE, free_bytes=20 * GIB), None, 18 * GIB, "90% of the 20.0 GiB", id="neighbours-come-off"
+        ),
+        pytest.param(
+            CUDA, replace(LARGE, free_bytes=None), None, 72 * GIB, "90% of the 80.0 GiB", id="nobody-tells-what-is-free"
+        ),
+        pytest.param(
+            CUDA, replace(LARGE, free_bytes=4 * GIB), None, 4 * GIB - 500 * MB, "CUDA context", id="little-is-free"
+        ),
+        pytest.param(CUDA, replace(LARGE, free_bytes=0), 0.5, 256 * 2**20, "0.0 GiB of 80.0 GiB", id="nothing-is-free"),
+        pytest.param(CUDA, LARGE, 0.001, int(0.001 * 80 * GIB), "GPU_MEMORY_FRACTION=0.001", id="less-than-the-least"),
+        pytest.param(WSL, LARGE, None, 64 * GIB, "80% of 80.0 GiB", id="wsl-by-total"),
+        pytest.param(WSL, SMALL, None, int(0.8 * 16 * GIB), "WSL2", id="wsl-small-by-total"),
+        pytest.param(WSL, replace(SMALL, free_bytes=8 * GIB), None, 6 * GIB, "2.0 GiB for WSL2", id="wsl-by-free"),
+        pytest.param(WSL, LARGE, 1.0, 64 * GIB, "80% of 80.0 GiB", id="wsl-before-a-wish"),
+        pytest.param(
+            CUDA,
+            replace(SMALL, free_bytes=10 * GIB, driver_model="WDDM"),
+            None,
+            9 * GIB,
+            "90%",
+            id="windows-with-room",
+        ),
+        pytest.param(
+            CUDA, replace(SMALL, driver_model="WDDM"), 1.0, 15 * GIB - 700 * MB, "Windows", id="windows-keeps-700-mb"
+        ),
+        pytest.param(
+            CUDA, replace(SMALL, driver_model="TCC"), 1.0, 15 * GIB - 500 * MB, "context", id="windows-without-desktop"
+        ),
+        pytest.param(MPS, APPLE, None, 18 * GIB, "90% of the 20.0 GiB", id="apple-by-free-memory"),
+        pytest.param(MPS, APPLE, 0.5, int(13.5 * GIB), "of 27.0 GiB", id="apple-half"),
+        pytest.param(
+            replace(MPS, free_memory_bytes=3 * GIB),
+            APPLE,
+            None,
+            2 * GIB,
+            "which shares this memory",
+            id="apple-nearly-full",
+        ),
+        pytest.param(
+            replace(CUDA, memory_bytes=32 * GIB), SPARK, None, int(0.9 * 32 * GIB), "32.0 GiB", id="unified-in-a-cgroup"
+        ),
+        pytest.param(
+            replace(CUDA, memory_bytes=120 * GIB, free_memory_bytes=100 * GIB),
+            SPARK,
+            1.0,
+            99 * GIB,
+            "100.0 GiB of 120.0 GiB",
+            id="unified-leaves-the-service-its-own",
+        ),
+    ],
+)
+def test_ceiling(facts, gpu, fraction, expected, words):
+    """The share asked for, never what neighbours, the system or the context hold; the reason has the numbers."""
+    found = ceiling(facts, gpu, fraction)
+
+    assert expected == found.bytes
+    assert words in found.why
+
+
+@given(
+    gpu=st.builds(
+        lambda total, free, unified, model: replace(
+            LARGE, total_bytes=total, free_bytes=free, unified=unified, driver_model=model
+        ),
+        st.integers(GIB, 200 * GIB),
+        st.one_of(st.none(), st.integers(0, 200 * GIB)),
+        st.booleans(),
+        st.sampled_from(["", "WDDM", "TCC"]),
+    ),
+    fraction=st.one_of(st.none(), st.floats(0.001, 1.0)),
+    wsl=st.booleans(),
+)
+def test_any_ceiling(gpu, fraction, wsl):
+    """Something, but never more than the card, the wish, or what is free (or the least that lets torch try)."""
+    facts = replace(CUDA, gpus=(gpu,), platform=Platform(wsl=wsl), free_memory_bytes=32 * GIB)
+
+    most = ceiling(facts, gpu, fraction).bytes
+
+    assert 0 < most <= gpu.total_bytes
+    assert most <= max(256 * 2**20, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes)
+    assert fraction is None or most <= fraction * gpu.total_bytes
+    assert not gpu.unified or most < 32 * GIB
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.01, 90.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("facts", [CPU, CUDA])
+def test_a_fraction_that_is_none(facts, fraction):
+    """A share outside (0, 1] stops the start on every machine, whether or not it would matter there."""
+    with pytest.raises(BadSettings, match=r"GPU_MEMORY_FRACTION=.*at most 1"):
+        place(facts, Wishes(memory_fraction=fraction))
+
+
+def test_a_fraction_is_placed():
+    """GPU_MEMORY_FRACTION reaches the placement; on a CPU it says nothing."""
+    assert 40 * GIB == place(CUDA, Wishes(memory_fraction=0.5)).memory_bytes
+    assert place(CPU, Wishes()) == place(CPU, Wishes(memory_fraction=0.5))
+
+
+@pytest.mark.parametrize(
+    ("free", "weights", "peak", "context", "expected"),
+    [
+        pytest.param(0, GIB, GIB, GIB, 1, id="always-one"),
+        pytest.param(10 * GIB, 2 * GIB, 2 * GIB, GIB // 2, 2, id="by-hand-9-over-4.5"),
+        pytest.param(10 * GIB, 2 * GIB, 2 * GIB, GIB, 1, id="a-context-each"),
+        pytest.param(24 * GIB, GIB, GIB, GIB // 2, 8, id="by-hand-21.6-over-2.5"),
+        pytest.param(GIB, 0, 0, 0, int(0.9 * GIB), id="nothing-to-hold"),
+    ],
+)
+def test_suggested_workers(free, weights, peak, context, expected):
+    """floor((free x 0.9 - reserve) / (context + weights + peak)), and at least one."""
+    assert expected == suggested_workers(free, weights, peak, context)
+
+
+def test_suggested_workers_keeps_a_reserve():
+    """What is reserved for others comes off before dividing."""
+    assert 8 == suggested_workers(8 * GIB, GIB, 0, 0, fraction=1.0)
+    assert 6 == suggested_workers(8 * GIB, GIB, 0, 0, fraction=1.0, reserve_bytes=2 * GIB)
+
+
+def test_workers_by_memory_not_by_rule_of_thumb():
+    """Free memory decides, not the size of the card."""
+    crowded = replace(LARGE, free_bytes=4 * GIB)
+
+    assert 1 == workers_for(ceiling(CUDA, crowded))
+    assert workers_for(ceiling(CUDA, LARGE)) > workers_for(ceiling(CUDA, SMALL)) > 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "kind", "devices", "expected"),
+    [
+        pytest.param(replace(CUDA, cores=6), "cuda", 1, LoaderSettings(5, True, 2, False), id="a-core-kept-back"),
+        pytest.param(CUDA, "cuda", 1, LoaderSettings(8, True, 2, False), id="no-more-than-eight"),
+        pytest.param(CUDA, "cuda", 4, LoaderSettings(3, True, 2, False), id="cores-shared-by-four"),
+        pytest.param(replace(CUDA, cores=1), "cuda", 1, LoaderSettings(0, True, None, False), id="a-single-core"),
+        pytest.param(
+            replace(CUDA, cores=2), "cuda", 8, LoaderSettings(0, True, None, False), id="more-devices-than-cores"
+        ),
+        pytest.param(replace(WSL, cores=4), "cuda", 1, LoaderSettings(3, False, 2, False), id="wsl-pins-nothing"),
+        pytest.param(
+            replace(CUDA, platform=Platform(container="docker", shm_bytes=64 * 2**20)),
+            "cuda",
+            1,
+            LoaderSettings(0, True, None, False),
+            id="dockers-own-shm",
+        ),
+        pytest.param(
+            replace(CUDA, platform=Platform(container="docker", shm_bytes=2**29)),
+            "cuda",
+            1,
+            LoaderSettings(4, True, 2, False),
+            id="shm-of-512-mib",
+        ),
+        pytest.param(
+            replace(CUDA, cores=4, platform=Platform("Windows", "AMD64")),
+            "cuda",
+            1,
+            LoaderSettings(3, True, 2, True),
+            id="windows-keeps-spawned-workers",
+        ),
+        pytest.param(MPS, "mps", 1, LoaderSettings(7, False, 2, True), id="apple-pins-nothing"),
+        pytest.param(
+            replace(CUDA, cores=4, gpus=(SPARK,)),
+            "cuda",
+            1,
+            LoaderSettings(3, False, 2, False),
+            id="unified-pins-nothing",
+        ),
+        pytest.param(replace(CPU, cores=8), "cpu", 1, LoaderSettings(2, False, 2, False), id="a-cpu-computes-itself"),
+        pytest.param(replace(CPU, cores=2), "cpu", 1, LoaderSettings(0, False, None, False), id="a-small-cpu"),
+    ],
+)
+def test_loader(facts, kind, devices, expected):
+    """From usable cores, /dev/shm and platform; torch takes the result as it is."""
+    settings, why = loader_settings(facts, DeviceType(kind), devices=devices)
+
+    assert expected == settings
+    assert f"{expected.num_workers} worker" in why
+    assert ("no pinned" in why) is not expected.pin_memory
+
+
+def test_torch_takes_the_loader_settings():
+    """Every combination is one that DataLoader accepts: it refuses prefetching without workers."""
+    from dataclasses import asdict
+
+    from torch.utils.data import DataLoader
+
+    for cores in (1, 2, 8):
+        settings, _ = loader_settings(replace(CPU, cores=cores), DeviceType.CPU)
+        assert [0, 1] == [int(one) for one in DataLoader([0, 1], batch_size=None, **asdict(settings), timeout=0)]
+
+
+@pytest.mark.parametrize(("device", "kind"), [("cpu", "cpu"), ("cuda:3", "cuda"), ("mps", "mps")])
+def test_type(device, kind):
+    """The kind of a torch device string."""
+    assert DeviceType(kind) is Placement(device, 1, 1, 1, ("why",)).type
+
+
+@given(
+    facts=st.sampled_from([CPU, CUDA, MPS, WSL]),
+    device=st.one_of(st.sampled_from(["auto", "cpu", "cuda", "mps", "cuda:0", "cuda:all"]), st.text(max_size=8)),
+    use_gpu=st.sampled_from([None, True, False]),
+    lanes=st.one_of(st.none(), st.integers(1, 64)),
+    fraction=st.one_of(st.none(), st.floats()),
+)
+def test_any_wish_on_any_machine(facts, device, use_gpu, lanes, fraction):
+    """Placements that keep to every explicit wish and say why, or an error of ours; nothing else."""
+    try:
+        placements = place_all(facts, Wishes(device, use_gpu, lanes, memory_fraction=fraction))
+    except (DeviceUnavailable, BadSettings):
+        return
+
+    for placement in placements:
+        assert all(placement.why)
+        assert placement.type is DeviceType.CPU or placement.type is facts.gpu_type
+        assert device == "auto" or device.partition(":")[0] == placement.type
+        assert use_gpu is None or use_gpu == (placement.type is not DeviceType.CPU)
+        assert lanes is None or lanes == placement.lanes
+        assert placement.threads >= 1
+        assert placement.workers >= 1
+        assert placement.memory_bytes > 0
+        assert "fp32" == placement.dtypes[-1]
+        assert placement.dtypes == placements[0].dtypes

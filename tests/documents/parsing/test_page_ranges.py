@@ -1,0 +1,68 @@
+"""Which pages a request means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.page_ranges import select_pages
+from backend.errors import InvalidField, TooLarge
+
+LIMITS = FileLimits(pages=10)
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        pytest.param("", (1, 2, 3, 4, 5, 6, 7), id="all"),
+        pytest.param("  ", (1, 2, 3, 4, 5, 6, 7), id="blank-is-all"),
+        pytest.param("3", (3,), id="one"),
+        pytest.param("1-3,7", (1, 2, 3, 7), id="a-range-and-a-page"),
+        pytest.param(" 1 , 3 ", (1, 3), id="blanks-around"),
+        pytest.param("5-", (5, 6, 7), id="to-the-end"),
+        pytest.param("-2", (1, 2), id="from-the-beginning"),
+        pytest.param("6-99", (6, 7), id="a-range-may-end-behind"),
+        pytest.param("7,1-2,2", (1, 2, 7), id="order-of-the-file-each-once"),
+    ],
+)
+def test_select_pages(wish: str, expected: tuple[int, ...]):
+    """Numbers and ranges, rising, each once."""
+    assert expected == select_pages(wish, 7, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        pytest.param("0", "pages count from 1", id="zero"),
+        pytest.param("1-0", "pages count from 1", id="to-zero"),
+        pytest.param("8", "begins behind the last page; the file has 7", id="behind-the-end"),
+        pytest.param("3-1", "did you mean 1-3?", id="backwards"),
+        pytest.param("-", "'-' is no page", id="a-dash"),
+        pytest.param("1,,2", "'' is no page", id="nothing-between-commas"),
+        pytest.param("one", "write numbers and ranges", id="words"),
+        pytest.param("1-2-3", "'1-2-3' is no page", id="two-dashes"),
+        pytest.param("\u0661", "is no page", id="digits-of-other-scripts"),
+        pytest.param("9" * 400, "is no page", id="a-number-without-end"),
+    ],
+)
+def test_what_is_no_range(wish: str, message: str):
+    """The message names the part and what to write."""
+    with pytest.raises(InvalidField, match=message.replace("?", r"\?")) as caught:
+        select_pages(wish, 7, LIMITS)
+
+    assert caught.value.param == "pages"
+
+
+@pytest.mark.parametrize("wish", ["", "1-", "1-11", "1-6,8-15"])
+def test_more_than_one_request_reads(wish: str):
+    """Pages asked for count, not pages of the file; a file that claims billions costs nothing."""
+    with pytest.raises(TooLarge, match="LIMIT_PAGES"):
+        select_pages(wish, 2_000_000_000, LIMITS)
+
+
+@given(st.sets(st.integers(1, 50), min_size=1, max_size=10))
+def test_a_list_of_pages_is_itself(pages: set[int]):
+    """Whatever pages are listed are the pages read."""
+    assert tuple(sorted(pages)) == select_pages(",".join(map(str, pages)), 50, LIMITS)

@@ -1,0 +1,113 @@
+"""How tests ask the running service, and what they see of it from outside."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import httpx
+import numpy as np
+import psutil
+import pytest
+
+from tests.clients.server import LiveServer
+
+# The first test waits for the service to start.
+MARKS = [pytest.mark.tesseract, pytest.mark.timeout(300)]
+PATIENCE_S = 60.0  # only bounds a broken test
+WORKER = "backend.documents.parsing.worker"
+
+
+def send(
+    client: httpx.Client, content: bytes, route: str = "/v1/documents", *, name: str = "a.pdf", **fields: str
+) -> httpx.Response:
+    """One upload, as curl -F sends it."""
+    return client.post(route, files={"file": (name, content)}, data=fields)
+
+
+def answer_of(client: httpx.Client, content: bytes, **fields: str) -> dict[str, Any]:
+    """What is known of a document, which must be readable."""
+    response = send(client, content, **fields)
+    assert 200 == response.status_code, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def problem_of(response: httpx.Response) -> tuple[int, str]:
+    """Status and code of a refusal that says what is wrong."""
+    problem = response.json()
+    assert "application/problem+json" == response.headers["content-type"], response.text
+    assert len(problem["detail"].split()) > 3, "a sentence"
+    return response.status_code, problem["code"]
+
+
+def vector_of(text: str) -> np.ndarray:
+    """base64 of little-endian float32."""
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+class Told(NamedTuple):
+    """One server-sent event."""
+
+    name: str
+    data: Any
+
+
+def events(client: httpx.Client, job_id: str) -> Iterator[Told]:
+    """What happens to a job, as it happens."""
+    with client.stream("GET", f"/v1/jobs/{job_id}/events") as stream:
+        assert 200 == stream.status_code
+        name = ""
+        for line in stream.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                yield Told(name, json.loads(line.removeprefix("data: ")))
+
+
+def metric(client: httpx.Client, series: str) -> float:
+    """The value of one series."""
+    lines = client.get("/metrics").text.splitlines()
+    [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{series} ")]
+    return float(value)
+
+
+class Footprint(NamedTuple):
+    """What the service holds of the machine."""
+
+    memory_bytes: int  # resident, its readers included
+    files: int  # descriptors of the service alone
+    readers: int
+
+
+def footprint(served: LiveServer) -> Footprint:
+    """As the system counts it now."""
+    process = psutil.Process(served.process.pid)
+    readers = [child for child in process.children() if WORKER in _command(child)]
+    memory_bytes = process.memory_info().rss + sum(_memory(reader) for reader in readers)
+    return Footprint(memory_bytes, process.num_fds(), len(readers))
+
+
+def wait_until(client: httpx.Client, true: Callable[[], bool], what: str) -> None:
+    """Ask the service again and again: what another process holds is told by nobody."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < end_s, what
+        client.get("/health/live")
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""
+
+
+def _memory(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:
+        return 0

@@ -1,0 +1,251 @@
+"""What a hostile or clumsy client sends to the real service, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pikepdf
+import pytest
+from PIL import Image
+
+from tests.clients.server import LiveServer
+from tests.documents.parsing.pdfs import encoded, pdf, text
+from tests.end_to_end.client import (
+    MARKS,
+    Footprint,
+    answer_of,
+    footprint,
+    metric,
+    problem_of,
+    send,
+    wait_until,
+)
+from tests.end_to_end.papers import ENGLISH, SPANISH, scanned
+
+pytestmark = MARKS
+BOUNDARY = "vQ7"
+CHUNK = b"x" * 2**20
+LIMIT_FILE_BYTES = 100 * 2**20
+_KEPT_BYTES = 200 * 2**20  # of memory that allocators may hold after everything below
+
+
+@pytest.fixture(scope="module", autouse=True)
+def before(served: LiveServer) -> Footprint:
+    """What the service held when each engine had read a page and both readers were there."""
+    with served.client() as client:
+        for engine in ("tesseract", "pytesseract", "rapidocr"):
+            answer_of(client, scanned([SPANISH.strip, ENGLISH.strip]), engine=engine)
+    return footprint(served)
+
+
+def connected(served: LiveServer, *head: str) -> socket.socket:
+    """A connection on which the head of an upload was sent."""
+    url = httpx.URL(served.url)
+    connection = socket.create_connection((url.host, url.port or 80), timeout=60)
+    lines = ["POST /v1/documents HTTP/1.1", "Host: test", *head]
+    connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+    return connection
+
+
+def part(content: bytes, name: str = "a.pdf") -> bytes:
+    """The beginning of a form with this file."""
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    return head.encode() + content
+
+
+def status_of(connection: socket.socket) -> tuple[int, bytes]:
+    """The status of the answer, and its body."""
+    with connection.makefile("rb") as stream:
+        status, length = int(stream.readline().split()[1]), 0
+        while (line := stream.readline()) not in (b"\r\n", b""):
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        return status, stream.read(length)
+
+
+FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
+
+
+def test_an_upload_that_is_cut_off(served: LiveServer, client: httpx.Client) -> None:
+    """Half a form, then nothing: the client is gone, and so is what it sent."""
+    for _ in range(5):
+        with connected(served, FORM, "Content-Length: 3000000") as connection:
+            connection.sendall(part(ENGLISH.digital + CHUNK))
+    assert answer_of(client, ENGLISH.digital, features="text")["text"]
+
+
+def test_a_form_without_its_end(served: LiveServer) -> None:
+    """Its length is kept, its last boundary never comes: it is told, and not read."""
+    body = part(ENGLISH.digital)
+    with connected(served, FORM, f"Content-Length: {len(body)}") as connection:
+        connection.sendall(body)
+        status, answer = status_of(connection)
+
+    assert 400 == status
+    assert "not whole" in json.loads(answer)["detail"]
+
+
+def test_a_length_that_is_too_much(served: LiveServer) -> None:
+    """500 MB are announced and none is sent: 413 at once."""
+    with connected(served, FORM, f"Content-Length: {500 * 2**20}") as connection:
+        status, answer = status_of(connection)
+
+    assert (413, "too_large") == (status, json.loads(answer)["code"])
+    assert "LIMIT_FILE_BYTES" in json.loads(answer)["detail"]
+
+
+def test_an_endless_upload_is_refused_at_the_byte_that_is_too_many(served: LiveServer, client: httpx.Client) -> None:
+    """In chunks nobody knows the length of: 413 before the end, and the memory is given back."""
+    before = footprint(served).memory_bytes
+    with connected(served, "Content-Type: application/pdf", "Transfer-Encoding: chunked") as connection:
+        sent = 0
+        try:
+            for _ in range(150):
+                connection.sendall(b"100000\r\n" + CHUNK + b"\r\n")
+                sent += len(CHUNK)
+        except OSError:
+            pass  # it stopped listening
+        status, answer = status_of(connection)
+
+    assert (413, "too_large") == (status, json.loads(answer)["code"])
+    assert sent > LIMIT_FILE_BYTES - 16 * 2**20
+    assert 200 == client.get("/health/ready").status_code
+    wait_until(client, lambda: footprint(served).memory_bytes < before + 64 * 2**20, "the upload stays in memory")
+
+
+def test_a_connection_is_sane_after_a_refusal(served: LiveServer) -> None:
+    """The rest of a refused upload is no request, even if it looks like one; the next request is answered."""
+    smuggled = b"DELETE /v1/classifiers/default HTTP/1.1\r\nHost: test\r\n\r\n"
+    length = LIMIT_FILE_BYTES + 2**22
+    with connected(served, FORM, f"Content-Length: {length}") as connection:
+        status, _ = status_of(connection)
+        connection.sendall((smuggled * (length // len(smuggled) + 1))[:length])
+        connection.sendall(b"GET /health/live HTTP/1.1\r\nHost: test\r\n\r\n")
+        next_status, _ = status_of(connection)
+
+    assert (413, 200) == (status, next_status)
+
+
+def nested(times: int) -> bytes:
+    """A PDF whose form draws itself so many times, and so on."""
+    file = pikepdf.new()
+    page = file.add_blank_page(page_size=(300, 200))
+    form = file.make_stream(
+        b"/F Do " * times, Type=pikepdf.Name.XObject, Subtype=pikepdf.Name.Form, BBox=[0, 0, 300, 200]
+    )
+    form.Resources = pikepdf.Dictionary(XObject=pikepdf.Dictionary(F=form))
+    page.Resources = pikepdf.Dictionary(XObject=pikepdf.Dictionary(F=form))
+    page.Contents = file.make_stream(b"/F Do")
+    target = io.BytesIO()
+    file.save(target)
+    return target.getvalue()
+
+
+def attached() -> bytes:
+    """A PDF in a PDF in a PDF."""
+    inner = ENGLISH.digital
+    for _ in range(3):
+        with pikepdf.open(io.BytesIO(pdf(text(b"See the attached file")))) as file:
+            file.attachments["inner.pdf"] = inner
+            target = io.BytesIO()
+            file.save(target)
+            inner = target.getvalue()
+    return inner
+
+
+def archive() -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as file:
+        file.writestr("word/document.xml", "<w/>")
+    return target.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        pytest.param(b"", 400, "bad_input", id="nothing"),
+        pytest.param(b"\x00" * 1000, 415, "wrong_media_type", id="zeros"),
+        pytest.param(b"Just a text.", 415, "wrong_media_type", id="a-text"),
+        pytest.param(archive(), 415, "wrong_media_type", id="an-office-file"),
+        pytest.param(b"MZ\x90\x00" + b"\x00" * 60, 415, "wrong_media_type", id="a-program"),
+        pytest.param(b"<svg xmlns='http://www.w3.org/2000/svg'/>", 415, "wrong_media_type", id="svg"),
+        pytest.param(b"%PDF-1.7\n", 422, "unreadable_file", id="a-pdf-of-nothing"),
+    ],
+)
+def test_what_is_no_document(client: httpx.Client, content: bytes, status: int, code: str) -> None:
+    """It says what it looks like, or what is broken."""
+    assert (status, code) == problem_of(send(client, content))
+
+
+@pytest.mark.parametrize("name", ["invoice.exe", "invoice", "invoice.png", "../../etc/passwd", "\x00.pdf", "a" * 3000])
+def test_what_it_is_called_does_not_matter(client: httpx.Client, name: str) -> None:
+    """Its bytes tell what a file is."""
+    assert 200 == send(client, ENGLISH.digital, name=name, features="text").status_code
+
+
+def test_pdfs_within_pdfs(client: httpx.Client) -> None:
+    """One that draws itself has an end; of one with others attached its own pages are read."""
+    assert 200 == send(client, nested(1)).status_code
+    assert "See the attached file" == answer_of(client, attached())["text"].strip()
+
+
+def test_a_picture_that_is_cut_off(client: httpx.Client) -> None:
+    """What there is of it is read, and the answer says that it is not all."""
+    told = answer_of(client, ENGLISH.png[: len(ENGLISH.png) // 4], features="text")
+
+    assert "Northwind Supplies Ltd" in told["text"]
+    assert "GB82" not in told["text"]
+    assert "cut off or damaged" in told["pages"][0]["why"]
+
+
+def test_a_client_that_leaves_during_ocr(served: LiveServer, client: httpx.Client) -> None:
+    """Nothing more is read of its pages: the lanes are for those who wait."""
+    body = part(scanned([SPANISH.strip, ENGLISH.strip] * 20)) + f"\r\n--{BOUNDARY}--\r\n".encode()
+    series = 'financia_pages_total{source="ocr"}'
+    before = metric(client, series)
+    with connected(served, FORM, f"Content-Length: {len(body)}") as connection:
+        connection.sendall(body)
+        wait_until(client, lambda: metric(client, series) > before, "no page was read")
+    read = metric(client, series)
+    for height_px in (500, 501, 502):  # each is new to the cache
+        answer_of(client, scanned([ENGLISH.scan.crop((0, 0, ENGLISH.scan.width, height_px))]), features="text")
+
+    assert metric(client, series) <= read + 3 + 2, "beside the three, what was being read when the client left"
+
+
+def test_hostile_files_beside_good_ones(served: LiveServer) -> None:
+    """Eight at once: each good one gets its answer, each bad one its refusal, or its end when its time is up."""
+    good = [SPANISH.scanned_pdf, ENGLISH.scanned_pdf, SPANISH.digital, ENGLISH.png]
+    bomb = encoded(Image.new("1", (12_000, 12_000)), "PNG")
+    bad = [b"%PDF-1.7\n" + b"[" * 100_000, b"\x89PNG\r\n\x1a\n" + b"\x00" * 3000, nested(2), bomb]
+
+    def ask(content: bytes, *, limit_s: float) -> httpx.Response:
+        with served.client() as client:
+            headers = {"X-Request-Timeout-S": f"{limit_s:g}"}
+            return client.post("/v1/documents", files={"file": content}, headers=headers)
+
+    with ThreadPoolExecutor(8) as threads:
+        refused = [threads.submit(ask, content, limit_s=3) for content in bad]
+        answered = [threads.submit(ask, content, limit_s=60) for content in good]
+
+    for answer in (one.result() for one in answered):
+        assert 200 == answer.status_code, answer.text
+        assert "12345678Z" in answer.json()["text"]
+    for answer in (one.result() for one in refused):
+        assert problem_of(answer)[0] in (413, 422, 504)
+
+
+def test_after_all_of_it(served: LiveServer, client: httpx.Client, before: Footprint) -> None:
+    """Ready, as many readers as before, memory and files given back, and not one error of ours in the log."""
+    assert 200 == client.get("/health/ready").status_code
+    answer_of(client, scanned([SPANISH.strip, ENGLISH.strip]), engine="tesseract")
+    wait_until(client, lambda: footprint(served).files <= before.files + 2, "file descriptors are left open")
+    wait_until(client, lambda: footprint(served).memory_bytes < before.memory_bytes + _KEPT_BYTES, "memory is kept")
+
+    assert footprint(served).readers <= before.readers
+    assert not [line for line in served.log if "Traceback" in line or " ERROR " in line]

@@ -1,0 +1,118 @@
+"""RapidOCR's engines on drawn pages: the networks of the wheel, no Tesseract needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from backend.engines.ocr.ctc_words import ReadLine
+from backend.engines.ocr.rapidocr_detector import DetectedPage, DetectEngine
+from backend.engines.ocr.rapidocr_lines import placed
+from backend.engines.ocr.rapidocr_models import RapidModels
+from backend.engines.ocr.rapidocr_recognizer import RecognizeEngine, bucket_px
+from tests.engines.ocr.drawn_pages import LINES, drawn_page, pixels_of, skewed
+
+PRINT = LINES[:3]
+
+
+@pytest.fixture(scope="module")
+def models() -> RapidModels:
+    return RapidModels("cpu", 1)
+
+
+@pytest.fixture(scope="module")
+def page() -> np.ndarray:
+    return pixels_of(drawn_page(PRINT))
+
+
+@pytest.fixture(scope="module")
+def detected(models: RapidModels, page: np.ndarray) -> DetectedPage:
+    return detect(models, page)
+
+
+def detect(models: RapidModels, pixels: np.ndarray) -> DetectedPage:
+    engine = DetectEngine(models)
+    return engine.finish(engine.forward(engine.prepare([pixels])))[0]
+
+
+def recognize(models: RapidModels, *crops: np.ndarray) -> list[ReadLine]:
+    engine = RecognizeEngine(models, latin=True, on_gpu=False)
+    return engine.finish(engine.forward(engine.prepare(crops)))
+
+
+def text(lines: list[ReadLine]) -> list[str]:
+    return [" ".join(word.text for word in line.words) for line in lines]
+
+
+def words_on(models: RapidModels, found: DetectedPage) -> list[tuple[str, tuple[float, ...]]]:
+    blocks = placed(found.lines, recognize(models, *[line.pixels for line in found.lines]))
+    return [(word.text, tuple(word.box)) for block in blocks for line in block for word in line]
+
+
+def test_a_page_is_read_in_order(models, detected):
+    """Two languages, accents and all."""
+    assert " ".join(PRINT) == " ".join(word for word, _ in words_on(models, detected))
+    assert 0 == detected.rotation
+
+
+def test_boxes_lie_on_the_ink(models, page, detected):
+    """Each word's box holds ink, and all boxes hold nearly all of it."""
+    left = 255 - page.astype(int)
+    for word, (x0, y0, x1, y1) in words_on(models, detected):
+        inside = (slice(round(y0), round(y1)), slice(round(x0), round(x1)))
+
+        assert left[inside].max(initial=0) > 200, word
+        left[inside] = 0
+    assert left.sum() < 0.03 * (255 - page.astype(int)).sum()
+
+
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_a_turned_page_stands_up(models, page, detected, turn):
+    """Whichever way it lies, the boxes are those of the upright page."""
+    found = detect(models, np.ascontiguousarray(np.rot90(page, turn // 90)))
+    words = words_on(models, found)
+
+    assert turn == found.rotation
+    assert LINES[0].split() == [word for word, _ in words][: len(LINES[0].split())]
+    assert words[0][1] == pytest.approx(words_on(models, detected)[0][1], abs=8)
+
+
+def test_a_skewed_page_keeps_its_rows(models):
+    """Lines that fall by several line heights over the page are still read one after the other."""
+    found = detect(models, pixels_of(skewed(drawn_page(PRINT), 5.0)))
+
+    assert " ".join(PRINT) == " ".join(word for word, _ in words_on(models, found))
+
+
+def test_an_empty_page_has_no_lines(models):
+    """Neither text nor an error; colour and odd sizes too."""
+    assert () == detect(models, np.full((37, 411, 3), 240, np.uint8)).lines
+    assert () == placed((), ())
+
+
+def test_a_batch_is_its_crops_one_by_one(models, detected):
+    """Neighbours and their widths change neither text nor, but for rounding, confidence; the order is kept."""
+    crops = [line.pixels for line in detected.lines]
+    short = np.ascontiguousarray(crops[0][:, : crops[0].shape[1] // 3])
+    crops = [crops[0], short, *crops[1:]]
+    singles = [recognize(models, crop)[0] for crop in crops]
+    batch = recognize(models, *crops)
+
+    assert text(singles) == text(batch)
+    assert [line.confidence for line in singles] == pytest.approx([line.confidence for line in batch], abs=0.02)
+
+
+def test_padding_to_the_next_bucket_changes_nothing(models, detected):
+    """A crop in a batch with a wider one says the same, in the same place."""
+    crop = min((line.pixels for line in detected.lines), key=lambda pixels: pixels.shape[1])
+    wide = np.full((48, bucket_px(crop.shape[1]) + 200, 3), 255, np.uint8)
+    [alone], padded = recognize(models, crop), recognize(models, crop, wide)[0]
+
+    assert text([alone]) == text([padded])
+    assert alone.words[-1].right_px == pytest.approx(padded.words[-1].right_px, abs=8)
+
+
+@pytest.mark.parametrize(("width_px", "expected"), [(1, 320), (320, 320), (321, 400), (1500, 1600), (9999, 3200)])
+def test_bucket_px(width_px, expected):
+    """The next of a few widths."""
+    assert expected == bucket_px(width_px)

@@ -1,0 +1,88 @@
+"""Language data are found where systems put them, or where the setting says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.engines.ocr import tessdata
+from backend.engines.ocr.tessdata import find_tessdata
+from backend.errors import SetupError
+
+
+def put(folder: Path, *codes: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for code in codes:
+        (folder / f"{code}.traineddata").write_bytes(b"data")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This machine's own Tesseract is none of these tests' business."""
+    monkeypatch.setattr(tessdata, "_USUAL_PLACES", ())
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+
+
+def test_nothing_is_there():
+    """A machine without data says so by None, which is no error: another engine may read."""
+    assert find_tessdata(program="no-such-program") is None
+
+
+@pytest.mark.parametrize("above", [pytest.param(False, id="the-folder"), pytest.param(True, id="the-one-above")])
+def test_the_setting_names_the_folder(tmp_path: Path, above: bool):
+    """TESSDATA_PREFIX meant the folder above in Tesseract 3 and the folder itself since."""
+    folder = put(tmp_path / "tessdata", "spa", "eng", "osd")
+
+    found = find_tessdata(str(tmp_path if above else folder))
+
+    assert found is not None
+    assert (folder, ("eng", "spa"), ("en", "es")) == (found.folder, found.codes, found.languages)
+    assert "TESSDATA_PREFIX" in found.why
+
+
+def test_a_wrong_setting_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Data elsewhere do not excuse a setting that names a folder without any."""
+    monkeypatch.setattr(tessdata, "_USUAL_PLACES", (str(put(tmp_path / "usual", "eng")),))
+    (tmp_path / "osd.traineddata").write_bytes(b"no language")
+
+    with pytest.raises(SetupError, match="TESSDATA_PREFIX"):
+        find_tessdata(str(tmp_path))
+
+
+def test_the_environment_of_python_goes_before_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A conda environment brings data that suit its library."""
+    monkeypatch.setattr(tessdata, "_USUAL_PLACES", (str(put(tmp_path / "usual", "eng")),))
+    conda = put(tmp_path / "prefix" / "share" / "tessdata", "deu")
+
+    found = find_tessdata()
+
+    assert found is not None
+    assert conda == found.folder
+
+
+def test_an_empty_file_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A download that was cut off at once leaves one behind."""
+    (put(tmp_path / "usual", "eng") / "spa.traineddata").write_bytes(b"")
+    monkeypatch.setattr(tessdata, "_USUAL_PLACES", (str(tmp_path / "usual"),))
+
+    found = find_tessdata()
+
+    assert found is not None
+    assert ("eng",) == found.codes
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the program")
+def test_the_program_is_asked_last(tmp_path: Path):
+    """Wherever a distribution put its data, its program knows."""
+    folder = put(tmp_path / "far away", "glg", "eng")
+    program = tmp_path / "tesseract"
+    program.write_text(f"#!/bin/sh\necho 'List of available languages in \"{folder}/\" (2):'\necho eng\n")
+    program.chmod(0o755)
+
+    found = find_tessdata(program=str(program))
+
+    assert found is not None
+    assert (folder, ("en", "gl")) == (found.folder, found.languages)

@@ -1,0 +1,115 @@
+"""NaN never leaves: the one text is computed anew in float32, and its neighbours notice nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backend.engines.embeddings import TASK, Pooled
+from backend.engines.encoder_engine import EncoderEngine
+from backend.engines.float32_fallback import Float32Encoder, Float32Rescue, NoRescue
+from backend.errors import InferenceFailed
+from backend.models.encoder import Ids, TokenBatch, Vectors, pack
+from backend.models.residency import Pinned
+from backend.models.spec import Pooling
+from backend.telemetry import Telemetry
+
+
+@dataclass
+class Overflowing:
+    """An encoder whose vector of a text is its ids' sum, and not a number where ``poison`` is among them."""
+
+    poison: int = 13
+    bad: float = np.nan
+    runs: list[int] = field(default_factory=list)
+    runtime: str = "fake"
+    dtype: str = "fp16"
+    padding_cost: float = 1.0
+
+    def prepare(self, ids: Any) -> TokenBatch:
+        """Packed, filled up as a runtime with round shapes does."""
+        return pack(ids, row_multiple=8)
+
+    def forward(self, batch: TokenBatch) -> TokenBatch:
+        """Note the batch's size."""
+        self.runs.append(len(batch.lengths))
+        return batch
+
+    def hidden(self, output: Any, batch: TokenBatch) -> Vectors:
+        """Not asked for here."""
+        raise NotImplementedError
+
+    def pooled(self, output: Any, batch: TokenBatch, pooling: Pooling) -> Vectors:
+        """(batch, 3)."""
+        rows = [batch.ids[start : start + length] for start, length in zip(batch.starts, batch.lengths, strict=True)]
+        values = [self.bad if self.poison in row else float(row.sum()) for row in rows]
+        return np.array([[1.0, value, 2.0] for value in values], np.float32)
+
+
+def ids(*numbers: int) -> Ids:
+    return np.array(numbers, np.int64)
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+def count(telemetry: Telemetry, name: str, **labels: str) -> float:
+    return telemetry.registry.get_sample_value(f"financia_{name}", {"engine": "embeddings", **labels}) or 0.0
+
+
+def run(engine: EncoderEngine, payloads: list[Ids]) -> list[Any]:
+    return list(engine.finish(engine.forward(engine.prepare(payloads))))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
+    """Alone, in float32, from its own ids; everybody's result is finite and in its place."""
+    exact = Overflowing(poison=-1, dtype="fp32")
+    rescue = Float32Rescue(Float32Encoder(lambda: exact), "embeddings", telemetry)
+    engine = EncoderEngine(TASK, Pinned(Overflowing(bad=bad)), Pooled(Pooling.MEAN), 100, rescue=rescue)
+
+    found = run(engine, [ids(1, 2), ids(4, 13, 5), ids(6), ids(13)])
+
+    assert [3.0, 22.0, 6.0, 13.0] == [float(row[1]) for row in found]
+    assert [1, 1] == exact.runs
+    assert 2 == count(telemetry, "nonfinite_outputs_total")
+    assert 2 == count(telemetry, "precision_fallbacks_total", outcome="rescued")
+
+
+def test_float32_is_loaded_once_and_only_when_needed(telemetry):
+    """A service that never overflows never pays for it."""
+    loads: list[int] = []
+    exact = Float32Encoder(lambda: loads.append(1) or Overflowing(poison=-1))
+    rescue = Float32Rescue(exact, "embeddings", telemetry)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
+    run(engine, [ids(1), ids(2)])
+    assert not loads
+    run(engine, [ids(13)])
+    run(engine, [ids(13, 1)])
+
+    assert [1] == loads
+
+
+def test_a_text_that_is_not_finite_in_float32_either(telemetry):
+    """Its caller gets the error of the tree, its neighbour the vector."""
+    rescue = Float32Rescue(Float32Encoder(Overflowing), "embeddings", telemetry)
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
+
+    good, bad = run(engine, [ids(7), ids(13, 2, 3)])
+
+    assert 7.0 == good[1]
+    assert isinstance(bad, InferenceFailed)
+    assert "3 tokens" in str(bad)
+    assert 1 == count(telemetry, "precision_fallbacks_total", outcome="failed")
+
+
+def test_nothing_is_better_than_float32():
+    """A model that was served in float32 has no second opinion."""
+    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=NoRescue())
+
+    assert isinstance(run(engine, [ids(13)])[0], InferenceFailed)

@@ -1,0 +1,85 @@
+"""Plain dictionaries about machines, with the guides' keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from backend.device.facts.machine import AllocatorStats, Platform
+from backend.device.facts.simulated import MACHINES, facts
+from backend.device.plan.placement import Wishes, card_of, place
+from backend.gpu_toolkit.device_info import card_dict, detect_platform, device_dict, memory_dict, platform_dict
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected", "advice"),
+    [
+        pytest.param(Platform("Linux"), {"is_linux"}, "", id="linux"),
+        pytest.param(Platform("Linux", wsl=True), {"is_linux", "is_wsl"}, "80 %", id="wsl2"),
+        pytest.param(Platform("Windows"), {"is_windows"}, "WSL2", id="windows"),
+        pytest.param(Platform("Darwin", "arm64"), {"is_macos"}, "", id="macos"),
+        pytest.param(Platform("Linux", container="docker"), {"is_linux", "is_container"}, "", id="container"),
+    ],
+)
+def test_platform(platform: Platform, expected: set[str], advice: str):
+    """What it is, in claims; advice only where there is some."""
+    found = platform_dict(platform)
+
+    assert expected == {name for name, value in found.items() if name.startswith("is_") and value}
+    assert advice in found["advice"]
+    assert bool(advice) == bool(found["advice"])
+
+
+def test_this_platform():
+    """The guide's two keys, of the machine the tests run on."""
+    found = detect_platform()
+
+    assert found["system"] in {"Linux", "Windows", "Darwin"}
+    assert isinstance(found["is_wsl"], bool)
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_every_machine_can_be_described(name: str):
+    """One shape, ready for JSON, on all of them."""
+    machine = facts(name)
+    found = device_dict(machine, place(machine, Wishes()))
+    cards = [card_dict(machine, gpu) for gpu in machine.gpus]
+
+    assert json.dumps([found, cards])
+    assert device_dict(facts("h200"), place(facts("h200"), Wishes())).keys() == found.keys()
+    assert found["device_name"]
+    assert 0 < found["total_memory"] == found["memory_gb"] * GIB
+
+
+def test_workers_of_cards():
+    """From free memory; a card that cannot be used has none, and says why."""
+    mixed, unusable = facts("ada-and-blackwell"), facts("new-card-old-build")
+    workers = [card_dict(mixed, gpu)["suggested_workers"] for gpu in mixed.gpus]
+    (old,) = [card_dict(unusable, gpu) for gpu in unusable.gpus]
+
+    assert workers[0] > workers[1] >= 1
+    assert 0 == old["suggested_workers"]
+    assert old["fault"]
+
+
+def test_card_of_a_placement():
+    """The one that is named; none on a CPU."""
+    machine = facts("ada-and-blackwell")
+
+    assert machine.gpus[1] is card_of(machine, place(machine, Wishes(device="cuda:1")))
+    assert card_of(machine, place(machine, Wishes(device="cpu"))) is None
+
+
+def test_memory():
+    """Every amount in bytes and in GiB; used is what is not free."""
+    found = memory_dict(AllocatorStats(allocated_bytes=GIB, reserved_bytes=3 * GIB), 6 * GIB, 8 * GIB)
+
+    assert (1.0, 3.0, 2.0) == (found["allocated_gb"], found["reserved_gb"], found["cached_gb"])
+    assert (2 * GIB, 6 * GIB, 8 * GIB) == (found["used_bytes"], found["free_bytes"], found["total_bytes"])
+    assert 0.25 == found["used_ratio"]
+    assert {name.removesuffix("_gb") for name in found if name.endswith("_gb")} == {
+        name.removesuffix("_bytes") for name in found if name.endswith("_bytes")
+    }

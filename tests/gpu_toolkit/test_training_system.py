@@ -1,0 +1,196 @@
+"""The training system of the guides: any model, loader, criterion and optimizer; memory and numbers looked after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from backend.device import GPUConfig
+from backend.errors import BadSettings, DoesNotFit, TrainingFailed
+from backend.gpu_toolkit import manager as manager_module
+from backend.training import IntegratedGPUTrainingSystem, MixedPrecisionConfig
+
+OFF = MixedPrecisionConfig(enabled=False)
+
+
+class Limited(nn.Module):
+    """Runs out of memory over so many items, in torch's words."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 4))
+        self.most = most
+        self.sizes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(len(x))
+        if len(x) > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return self.layers(x)
+
+
+@pytest.fixture
+def system(device: str) -> Iterator[Callable[..., IntegratedGPUTrainingSystem]]:
+    """Makes systems on the device under test, and cleans them up."""
+    made: list[IntegratedGPUTrainingSystem] = []
+
+    def make(mixed: MixedPrecisionConfig | None = None, **config: Any) -> IntegratedGPUTrainingSystem:
+        made.append(IntegratedGPUTrainingSystem(GPUConfig(device=device, num_workers=0, **config), mixed))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.cleanup()
+
+
+def dataset(count: int = 50) -> TensorDataset:
+    """Classes that a small net can learn."""
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(count, 6, generator=generator)
+    return TensorDataset(x, x[:, :4].argmax(1))
+
+
+def vector(model: nn.Module) -> Tensor:
+    """All weights in a row, on the CPU."""
+    return nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
+
+
+def trained(made: IntegratedGPUTrainingSystem, most: int, criterion: nn.Module, epochs: int = 2) -> tuple[Any, Limited]:
+    """Two epochs in batches of 16, the last of which is smaller."""
+    model = Limited(most)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    loader = DataLoader(dataset(), batch_size=16)
+    return made.training_loop(model, loader, criterion, optimizer, num_epochs=epochs), model
+
+
+def test_as_the_guide_calls_it(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """Set up, train, clean up; the loss falls and everything is told."""
+    made = system(memory_fraction=0.9, enable_gradient_checkpointing=True)
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
+    info = made.setup_training(model, (32, 6))
+    loader = DataLoader(dataset(64), batch_size=min(16, info["optimal_batch_size"]), **info["loader"])
+    told: list[int] = []
+    stats = made.training_loop(
+        model=model,
+        train_loader=loader,
+        criterion=nn.CrossEntropyLoss(),
+        optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
+        num_epochs=5,
+        on_epoch=lambda epoch, row: told.append(epoch),
+    )
+
+    assert 1 <= info["optimal_batch_size"] <= 1024
+    assert 32 * (6 + 1) + 4 * (32 + 1) == info["trainable_parameters"] == info["total_parameters"]
+    assert info["model"] is model
+    assert any("precision" in why or "bear" in why or "half" in why for why in info["why"])
+    assert stats["final_loss"] == stats["epochs"][-1]["loss"] < stats["epochs"][0]["loss"]
+    assert (20, 0, 0, None) == tuple(stats[name] for name in ("steps", "skipped_steps", "out_of_memory", "micro_batch"))
+    assert [0, 1, 2, 3, 4] == told
+    assert {"loss", "steps", "duration_s", "step_s", "items_per_s"} == set(stats["epochs"][0])
+    assert stats["device_metrics"]["device"] == str(made.device)
+
+
+@pytest.mark.slow  # five seconds each
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        pytest.param(nn.CrossEntropyLoss(), id="mean"),
+        pytest.param(nn.CrossEntropyLoss(reduction="sum"), id="sum"),
+        pytest.param(nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 0.5, 2.0])), id="class-weights"),
+        pytest.param(nn.CrossEntropyLoss(ignore_index=2), id="ignored-class"),
+        pytest.param(nn.CrossEntropyLoss(label_smoothing=0.1), id="smoothing"),
+    ],
+)
+def test_a_small_memory_changes_nothing(system: Callable[..., IntegratedGPUTrainingSystem], criterion: nn.Module):
+    """Batches in parts give the weights of whole batches."""
+    whole, model = trained(system(OFF), 1000, criterion.to(system(OFF).device))
+    parts, small = trained(system(OFF), 5, criterion)
+
+    torch.testing.assert_close(vector(model), vector(small), atol=1e-6, rtol=0)
+    assert whole["final_loss"] == pytest.approx(parts["final_loss"], abs=1e-5)
+    assert (2, 4) == (parts["out_of_memory"], parts["micro_batch"])
+    assert [16, 8, 4, 4, 4, 4] == small.sizes[:6]
+    assert 4 == max(small.sizes[2:])
+
+
+def test_one_item_does_not_fit(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """An end with advice, not an endless halving."""
+    with pytest.raises(DoesNotFit, match=r"one item alone needs more memory .* checkpoint activations"):
+        trained(system(OFF), 0, nn.CrossEntropyLoss())
+
+
+def test_other_errors_are_raised(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """A bug is not a lack of memory."""
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        system(OFF).training_loop(
+            nn.Linear(3, 2),
+            DataLoader(dataset(), batch_size=4),
+            nn.CrossEntropyLoss(),
+            torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1),
+        )
+
+
+def test_numbers_that_break(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """The batch is run again one rung lower; when that does not help either, the run ends and says so."""
+    model = nn.Linear(6, 4)
+    before = vector(model)
+    x, y = torch.full((4, 6), float("inf")), torch.zeros(4, dtype=torch.long)
+    made = system(MixedPrecisionConfig(dtype="bfloat16"))
+
+    with pytest.raises(TrainingFailed, match="the loss was not finite, in fp32 too"):
+        made.training_loop(model, [(x, y)], nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1))
+    assert "bf16" in made.trainer.events[0]
+    assert torch.equal(before, vector(model))
+
+
+def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """Stepped once a change of the weights."""
+    model = nn.Linear(6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    system(OFF).training_loop(
+        model, DataLoader(dataset(32), batch_size=16), nn.CrossEntropyLoss(), optimizer, scheduler=schedule
+    )
+
+    assert [0.25] == schedule.get_last_lr()
+
+
+def test_mixed_precision_off(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """The device's config overrules."""
+    assert "fp32" == system(MixedPrecisionConfig(), enable_mixed_precision=False).trainer.precision
+
+
+def test_float16_on_a_cpu():
+    """The guide's own example, on a machine without a card: refused with the reason."""
+    with pytest.raises(BadSettings, match="float16 on a CPU"):
+        IntegratedGPUTrainingSystem(GPUConfig(device="cpu"), MixedPrecisionConfig(dtype="float16", loss_scaling=True))
+
+
+def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """No thread goes on, and a second time does no harm; the shared manager is not touched."""
+    made = system(OFF)
+    made.monitor.start_monitoring(0.05)
+    made.cleanup()
+
+    assert made.cleanup() >= 0
+    assert not [one for one in threading.enumerate() if one.name == "gpu-performance-monitor"]
+    assert manager_module._manager is None or manager_module._manager is not made.gpu_manager
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [([], "the loader gave no batch"), ([torch.zeros(2, 6)], "pairs"), ([("a", "b")], "without a tensor")],
+)
+def test_loaders_that_are_wrong(system: Callable[..., IntegratedGPUTrainingSystem], loader: list[Any], message: str):
+    """Said, instead of a loss of nothing."""
+    model = nn.Linear(6, 4)
+
+    with pytest.raises(ValueError, match=message):
+        system(OFF).training_loop(model, loader, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1))

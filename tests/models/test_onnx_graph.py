@@ -1,0 +1,162 @@
+"""The graph's arithmetic by itself: quantisation, and the scale that must not be read as a scalar."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from onnx import TensorProto, helper
+
+from backend.errors import ModelUnavailable
+from backend.models import onnx_encoder
+from backend.models.onnx_graph import Arithmetic, _Graph, build, quantize_weight
+from backend.models.weights import Linear, load_weights
+from tests.tiny_models import TinyModels, spec_of
+
+IN, OUT = 48, 24
+
+
+def linear(arithmetic: Arithmetic, layer: Linear, rows: np.ndarray) -> np.ndarray:
+    """One linear layer as the graph writes it, run by ONNX Runtime as the encoder runs it."""
+    graph = _Graph(arithmetic)
+    graph.operator("Identity", [graph.linear("hidden_in", layer)], output="hidden_out")
+    model = helper.make_model(
+        helper.make_graph(
+            graph._nodes,
+            "linear",
+            [helper.make_tensor_value_info("hidden_in", TensorProto.FLOAT, ["tokens", IN])],
+            [helper.make_tensor_value_info("hidden_out", TensorProto.FLOAT, ["tokens", OUT])],
+            graph._constants,
+        ),
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=10,
+    )
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), onnx_encoder._options(1), providers=["CPUExecutionProvider"]
+    )
+    found: np.ndarray = session.run(None, {"hidden_in": rows})[0]
+    return found
+
+
+@pytest.fixture
+def layer() -> Linear:
+    """A random layer."""
+    random = np.random.default_rng(5)
+    return Linear(random.standard_normal((OUT, IN)).astype(np.float32), random.standard_normal(OUT).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "magnitudes",
+    [
+        pytest.param([1.0, 1.0, 1.0], id="alike"),
+        pytest.param([1e-3, 1.0, 1e3], id="rising"),
+        pytest.param([1e3, 1.0, 1e-3], id="falling"),
+        pytest.param([1e-6, 1e6], id="far-apart"),
+        pytest.param([250.0], id="one-row"),
+    ],
+)
+@pytest.mark.parametrize("arithmetic", list(Arithmetic))
+def test_each_row_has_a_scale_of_its_own(layer, arithmetic, magnitudes):
+    """Rows of very different magnitudes in one batch: each keeps its relative accuracy.
+
+    A kernel that reads the vector of row scales as one scalar makes all rows but the first wrong by the ratio of
+    their magnitudes. 2 % of a row's norm: 7 bits twice, over 48 terms with errors of both signs.
+    """
+    random = np.random.default_rng(6)
+    rows = (random.standard_normal((len(magnitudes), IN)) * np.array(magnitudes)[:, None]).astype(np.float32)
+    exact = rows.astype(np.float64) @ layer.weight.T.astype(np.float64)
+
+    products = linear(arithmetic, Linear(layer.weight, np.zeros(OUT, np.float32)), rows)
+
+    errors = np.linalg.norm(products - exact, axis=1) / np.linalg.norm(exact, axis=1)
+    assert errors.max() < 0.02
+
+
+@pytest.mark.parametrize("arithmetic", list(Arithmetic))
+def test_a_row_does_not_depend_on_its_neighbours(layer, arithmetic):
+    """The same row beside a thousand times larger ones is the same row."""
+    random = np.random.default_rng(7)
+    row = random.standard_normal((1, IN)).astype(np.float32)
+    company = (random.standard_normal((16, IN)) * 1000).astype(np.float32)
+
+    alone = linear(arithmetic, layer, row)
+    among = linear(arithmetic, layer, np.concatenate([company, row, company]))[16:17]
+
+    np.testing.assert_allclose(among, alone, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("arithmetic", list(Arithmetic))
+def test_a_row_of_zeros_gives_the_bias(layer, arithmetic):
+    """No division by zero: the product is exactly nothing."""
+    rows = np.zeros((2, IN), np.float32)
+    rows[1] = 5.0
+
+    np.testing.assert_array_equal(layer.bias, linear(arithmetic, layer, rows)[0])
+
+
+def test_symmetric_rows_give_symmetric_products(layer):
+    """The zero point sits in the middle: -x gives exactly minus what x gives."""
+    rows = np.random.default_rng(8).standard_normal((4, IN)).astype(np.float32)
+    bare = Linear(layer.weight, np.zeros(OUT, np.float32))
+
+    np.testing.assert_array_equal(
+        -linear(Arithmetic.ROW_INT8, bare, rows), linear(Arithmetic.ROW_INT8, bare, np.negative(rows))
+    )
+
+
+@given(arrays(np.float32, (5, 7), elements=st.floats(-1e6, 1e6, width=32)))
+def test_a_quantised_weight_is_at_most_half_a_step_off(weight):
+    """Symmetric, one scale an output channel, the largest weight at 127."""
+    quantized, scale = quantize_weight(weight)
+
+    assert quantized.dtype == np.int8
+    assert np.abs(quantized.astype(int)).max() <= 127
+    off = np.abs(quantized * scale[:, None].astype(np.float64) - weight)
+    assert (off <= 0.5001 * scale[:, None]).all()
+
+
+def test_a_channel_of_zeros_stays_zero():
+    """A pruned channel makes no NaN."""
+    quantized, scale = quantize_weight(np.zeros((2, 3), np.float32))
+
+    assert not quantized.any()
+    assert np.isfinite(scale).all()
+
+
+def test_an_activation_without_operator_is_refused_with_advice(tiny: TinyModels):
+    """The message names the activation and the runtime that serves it."""
+    folder = tiny.plain("bert", hidden_act="silu")
+    spec = spec_of(folder)
+
+    with pytest.raises(ModelUnavailable, match=r"activation 'silu'; RUNTIME=torch serves"):
+        build(spec.shape, load_weights(spec), Arithmetic.FLOAT32)
+
+
+def test_a_graph_over_protobufs_limit_is_refused_with_advice(tiny: TinyModels, monkeypatch):
+    """The message names the limit and the runtime that serves it."""
+    spec = spec_of(tiny.plain("bert"))
+
+    class TooBig:
+        def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+            raise ValueError("Message onnx.ModelProto exceeds maximum protobuf size of 2GB: 4000000000")
+
+    monkeypatch.setattr(_Graph, "model", lambda self, shape, weights: TooBig())
+
+    with pytest.raises(ModelUnavailable, match=r"2 GiB .*; RUNTIME=torch serves it"):
+        build(spec.shape, load_weights(spec), Arithmetic.FLOAT32)
+
+
+@pytest.mark.parametrize("arithmetic", [Arithmetic.ROW_INT8, Arithmetic.COMPRESSED_INT8])
+def test_int8_graphs_are_smaller(tiny: TinyModels, arithmetic):
+    """Weights are really kept in a byte each; only embeddings stay float32."""
+    spec = spec_of(tiny.plain("bert"))
+    weights = load_weights(spec)
+
+    saved = len(build(spec.shape, weights, Arithmetic.FLOAT32)) - len(build(spec.shape, weights, arithmetic))
+    linears = sum(
+        each.weight.size for layer in weights.layers for each in (layer.qkv, layer.attended, layer.up, layer.down)
+    )
+    assert saved > 1.5 * linears

@@ -1,0 +1,17 @@
+"""Files and folders reach the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.durable_files import flush
+
+
+def test_files_and_folders_are_flushed(tmp_path):
+    """Neither raises; a file that is gone does."""
+    (tmp_path / "a.json").write_text("{}", encoding="utf-8")
+    flush(tmp_path / "a.json")
+    flush(tmp_path)
+
+    with pytest.raises(FileNotFoundError):
+        flush(tmp_path / "b.json")

@@ -1,0 +1,170 @@
+"""What a step takes is foreseen exactly as the device floor measures it, and the model is not touched."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from backend.device.memory import trial_run
+from backend.training.lora import add_lora
+from backend.training.memory.footprint import Footprint, fed_by, footprints, made_up
+
+
+class Blocks(nn.Module):
+    """Blocks that can be computed again."""
+
+    def __init__(self, width: int = 64, depth: int = 4) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.GELU()) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Looks(nn.Module):
+    """A model whose course depends on its numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) if x.sum() > 0 else x
+
+
+def measured(model: nn.Module, shape: Sequence[int], count: int) -> int:
+    """The peak above the weights of a real pass that adds to gradients, counted by the same tracker."""
+    inputs = trial_run.made_up(model, shape)(count)
+    tracker = trial_run.StoragePeak()
+    tracker.ignore(one.untyped_storage() for one in [*model.parameters(), *model.buffers()])
+    with tracker:
+        for one in model.parameters():
+            one.grad = torch.zeros_like(one)
+        trial_run.forward_backward(model, torch.empty_like(inputs))
+        return tracker.peak_bytes
+
+
+@pytest.mark.parametrize("count", [1, 7, 32])
+def test_as_a_real_step(count: int):
+    """The same bytes as a step in earnest."""
+    model = Blocks()
+
+    full = footprints(model, made_up(model, (16, 64)), [count], half=None)[0]
+
+    assert measured(copy.deepcopy(model).train(), (16, 64), count) == full.peaks[count]
+    assert trial_run.weights_bytes(model) == full.weights_bytes == full.trained_bytes
+    assert sum(one.numel() for one in model.parameters()) == full.trained
+
+
+def test_the_model_is_left_alone():
+    """Weights, gradients, mode, forward and random numbers are what they were."""
+    model = Blocks().eval()
+    before = {name: one.clone() for name, one in model.state_dict().items()}
+    random = torch.get_rng_state()
+
+    footprints(
+        model, lambda count: torch.zeros(count, 4, 64), [1, 4], half="bf16", add_lora=lambda one: add_lora(one, 2)
+    )
+
+    assert all(torch.equal(before[name], one) for name, one in model.state_dict().items())
+    assert all(one.grad is None and one.requires_grad for one in model.parameters())
+    assert not model.training
+    assert not any("forward" in vars(one) for one in model.modules())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_ways():
+    """Checkpointing takes fewer activations, LoRA trains fewer weights, half precision saves smaller activations."""
+    model = Blocks(depth=6)
+    fed = made_up(model, (256, 64))
+
+    full, lean, lora, both = footprints(model, fed, [1, 64], half=None, add_lora=lambda one: add_lora(one, 2))
+    half = footprints(model, fed, [64], half="bf16")[0]
+
+    assert [(False, False), (True, False), (False, True), (True, True)] == [
+        (one.checkpointing, one.lora) for one in (full, lean, lora, both)
+    ]
+    assert lean.peaks[64] < full.peaks[64]
+    assert lora.trained < full.trained
+    assert both.weights_bytes > full.weights_bytes
+    assert half.peaks[64] < full.peaks[64]
+
+
+def test_without_blocks():
+    """A model without repeated blocks has no row for checkpointing."""
+    model = nn.Linear(8, 2)
+
+    assert [False] == [one.checkpointing for one in footprints(model, made_up(model, (8,)), [1], half=None)]
+
+
+def test_what_cannot_be_foreseen():
+    """A model that looks at its numbers gives nothing, instead of something wrong."""
+    assert () == footprints(Looks(), lambda count: torch.ones(count, 4), [1, 2], half=None)
+
+
+def test_half_weights_are_counted_as_float32():
+    """The loop brings them there."""
+    model = nn.Linear(8, 2)
+    plain = footprints(model, lambda count: torch.ones(count, 8), [1], half=None)[0]
+    stored = footprints(model.bfloat16(), lambda count: torch.ones(count, 8), [1], half=None)[0]
+
+    assert plain == stored
+
+
+def test_between_two_points():
+    """Never too low: on the line between them; and nothing is made up outside."""
+    one = Footprint(False, False, 100, 10, 40, {1: 100, 4: 130, 16: 1000})
+
+    assert [100, 110, 120, 130, 203, 1000] == [one.peak_bytes(count) for count in (1, 2, 3, 4, 5, 16)]
+    for outside in (0, 17):
+        with pytest.raises(ValueError, match="foreseen were 1 to 16"):
+            one.peak_bytes(outside)
+
+
+def test_the_line_lies_above():
+    """Of every count between two foreseen ones, for a real model."""
+    model = Blocks(depth=3)
+    fed = made_up(model, (8, 64))
+    ends = footprints(model, fed, [1, 24], half=None)[0]
+    every = footprints(model, fed, list(range(1, 25)), half=None)[0]
+
+    assert all(ends.peak_bytes(count) >= peak for count, peak in every.peaks.items())
+
+
+def test_fed_by_names():
+    """What forward names, without the labels; the longest example as often as asked."""
+
+    def collate(indices: Sequence[int]) -> dict[str, Any]:
+        return {"x": torch.full((len(indices), 2), indices[0]), "labels": torch.zeros(1), "weight": 3.0}
+
+    fed = fed_by(Blocks(), collate, longest=5)
+
+    assert ["x"] == list(fed(3))
+    assert torch.equal(torch.full((3, 2), 5), fed(3)["x"])
+
+
+def test_fed_by_images():
+    """Images travel as whole numbers under a name of their own; without a tensor there is nothing to feed."""
+    fed = fed_by(Blocks(), lambda indices: {"pixels": torch.zeros(len(indices), 3, 2, 2, dtype=torch.uint8)}, 0)
+
+    assert ((2, 3, 2, 2), torch.float32) == (tuple(fed(2).shape), fed(2).dtype)
+    with pytest.raises(ValueError, match="nothing for Blocks"):
+        fed_by(Blocks(), lambda indices: {"weight": 1.0}, 0)(1)
+
+
+def test_through_a_wrapper():
+    """peft's wrapper takes anything; what is inside tells what it wants."""
+    model = add_lora(Blocks(), 2)
+    fed = fed_by(model, lambda indices: {"x": torch.zeros(len(indices), 64), "targets": torch.zeros(1)}, 0)
+
+    found = footprints(model, fed, [1], half=None)
+
+    assert ["x"] == list(fed(1))
+    assert [True, True] == [one.lora for one in found]
