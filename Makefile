@@ -12,7 +12,7 @@ ARGS ?=#                  further arguments for the service (--gpu 1), pytest or
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --constraint constraints.txt
-CODE := backend benchmarks tests tools
+CODE := backend benchmarks deploy tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 
 .PHONY: help serve check-gpu train test test-slow test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bundled install install-dev lock clean

@@ -20,7 +20,7 @@ import yaml
 from backend import __version__
 from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
-from backend.device.facts import torch_builds
+from backend.device.facts import torch_wheels
 from backend.main import GRACE_S
 from tests.containers.engine import BACKEND, REDIS, ROOT
 from tools import lock_image
@@ -232,7 +232,7 @@ def test_arguments_of_the_build(kind: str):
     args = backend(kind)["build"]["args"]
     declared = dict(line[4:].split("=", 1) for line in instructions(kind) if line.startswith("ARG "))
     build = declared["TORCH_INDEX_URL"].rpartition("/")[2]
-    published = {f"cu{cuda.replace('.', '')}" for cuda in torch_builds.BUILDS}
+    published = {f"cu{cuda.replace('.', '')}" for cuda in torch_wheels.WHEELS}
 
     assert {name: f"${{{name}:-{declared[name]}}}" for name in args} == args
     assert "cpu" == build if kind == "cpu" else build in published

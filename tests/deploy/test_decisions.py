@@ -1,32 +1,20 @@
-"""deploy-gpu.sh and deploy-gpu.ps1 decide the same about every machine, and what they decide is right.
-
-The bash script is run whole (--dry-run, every program a stub). Of the PowerShell one the decision is run, by
-`powershell.py`; where PowerShell itself is installed, the whole script too.
-"""
+"""What deploy_gpu.py decides about a machine: the torch build, the card, the reason, or what to do about it."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from backend.device.facts import torch_builds
 from backend.device.facts.compute_capability import _NAMES
 from backend.device.facts.simulated import MACHINES
-from backend.device.facts.torch_builds import install_line, kernels_run
-from tests.deploy.machine import INFO, VERSION, Answer, Machine, Outcome, bash, play
-from tests.deploy.powershell import Script
+from backend.device.facts.torch_builds import install_line
+from backend.device.facts.torch_wheels import WHEELS, cuda_of_driver, cuda_version
+from tests.deploy.machine import INFO, VERSION, Answer, Machine, Outcome, deploy, deploy_gpu
 
-ROOT = Path(__file__).resolve().parents[2]
-TABLE = (ROOT / "deploy" / "torch-builds.tsv").read_text(encoding="utf-8").splitlines()
 INDEX = "https://download.pytorch.org/whl"
-PWSH = shutil.which("pwsh")
 
 ADA = "0, GPU-a, NVIDIA GeForce RTX 4070, 8.9"
 HOPPER = "0, GPU-h, NVIDIA H100 80GB HBM3, 9.0"
@@ -136,25 +124,6 @@ CASES = [
     Case("an-index-by-hand-without-gpu", with_environment(LINUX.but(smi="absent"), TORCH_INDEX_URL="https://m/cpu")),
 ]
 
-ON_LINUX = [case for case in CASES if case.machine.system == "Linux"]  # PowerShell knows itself where it runs
-
-
-@pytest.fixture(scope="module")
-def script() -> Script:
-    return Script((ROOT / "deploy-gpu.ps1").read_text(encoding="utf-8"))
-
-
-def decided(script: Script, case: Case) -> dict[str, Any]:
-    """What deploy-gpu.ps1 decides."""
-    asked = case.machine.environment
-    wish = {"true": "demand", "false": "cpu"}.get(asked.get("USE_GPU", ""), "auto")
-    gpu = case.options[1] if case.options[:1] == ("--gpu",) else ""
-    wish = "cpu" if "--cpu" in case.options else "demand" if gpu else wish
-    cards = script.call("Get-Cards", case.machine.lines()) if case.machine.lines() else []
-    facts = {**case.machine.facts(), "cards": cards if isinstance(cards, list) else [cards]}
-    wishes = {"wish": wish, "gpu": gpu, "index_wish": asked.get("TORCH_INDEX_URL", "")}
-    return {"wish": wish, **script.call("Get-Decision", wishes, facts, TABLE)}
-
 
 def expected_index(case: Case) -> str:
     own = case.machine.environment.get("TORCH_INDEX_URL")
@@ -177,49 +146,23 @@ def assert_outcome(outcome: Outcome, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_bash_script_decides(case: Case, tmp_path: Path):
+def test_decision(case: Case):
     """The right build for card and driver, or the CPU with the reason; nothing is changed by a dry run."""
-    outcome = bash(case.machine, tmp_path, "--dry-run", *case.options)
+    outcome = deploy(case.machine, "--dry-run", *case.options)
 
     assert_outcome(outcome, case)
     assert not [call for call in outcome.calls if re.search(r" (build|up|down|run|rm)\b", call)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_powershell_script_decides_the_same(case: Case, script: Script, tmp_path: Path):
-    """Mode, index, card, reason, obstacle and fix are those of the bash script, word for word."""
-    decision = decided(script, case)
-    outcome = bash(case.machine, tmp_path, "--dry-run", *case.options)
-    loud = "ERROR: the GPU cannot be used" if decision["wish"] == "demand" else "WARNING: serving from the CPU"
-
-    assert (case.code == 4) == bool(decision["obstacle"] and decision["wish"] == "demand")
-    if decision["obstacle"]:
-        assert outcome.err == f"==> {loud}: {decision['obstacle']}\n    {decision['fix']}\n"
-    else:
-        assert f"==> {decision['why']}\n" in outcome.out
-    if case.code == 0:
-        assert ("gpu" if case.build else "cpu") == decision["mode"]
-        assert (outcome.given["TORCH_INDEX_URL"], case.visible) == (decision["index"], decision["visible"])
-        left_out = f"this build has no kernels for {decision['left_out']}\n"
-        assert bool(decision["left_out"]) == (left_out in outcome.err)
-
-
-@pytest.mark.skipif(
-    PWSH is None, reason="pwsh is in no registry that CI has; without it its decisions are run by powershell.py"
-)
-@pytest.mark.parametrize("case", ON_LINUX if PWSH else ON_LINUX[:1], ids=lambda case: case.name)
-def test_powershell_itself_says_what_bash_says(case: Case, tmp_path: Path):
-    """Where PowerShell is installed (GitHub's runners), both scripts are run whole and say the same."""
-    (tmp_path / "bash").mkdir()
-    expected = bash(case.machine, tmp_path / "bash", "--dry-run", *case.options)
+def test_powershell_options(case: Case):
+    """PowerShell's spelling decides the same and is told in that spelling."""
     options = [re.sub(r"^--(\w)", lambda match: "-" + match[1].upper(), option) for option in case.options]
-    outcome = play(
-        case.machine, tmp_path, PWSH or "", "-NoProfile", "-File", str(ROOT / "deploy-gpu.ps1"), "-DryRun", *options
-    )
+    outcome = deploy(case.machine, "--powershell", "-DryRun", *options)
 
-    assert_outcome(outcome, case)
-    assert expected.out == outcome.out
-    assert expected.err == re.sub(r"\x1b\[[0-9;]*m", "", outcome.err)
+    assert case.code == outcome.code, outcome.err
+    assert not re.search(r"--(cpu|gpu|port|logs|wait)\b|deploy-gpu\.sh", outcome.out + outcome.err)
+    assert deploy(case.machine, "--dry-run", *case.options).given == outcome.given
 
 
 WINDOWS = WSL2.but(system="Windows", kernel="10.0.26100", engine_kernel="5.15.167.4-microsoft-standard-WSL2")
@@ -240,12 +183,13 @@ WINDOWS = WSL2.but(system="Windows", kernel="10.0.26100", engine_kernel="5.15.16
         pytest.param(WINDOWS.but(smi="absent"), "cpu", "cpu", "install its driver in Windows", id="no-driver"),
     ],
 )
-def test_powershell_on_windows(machine: Machine, mode: str, index: str, says: str, script: Script):
-    """What only deploy-gpu.ps1 can meet: a shell of Windows itself."""
-    decision = decided(script, Case("", machine))
+def test_windows(machine: Machine, mode: str, index: str, says: str):
+    """What only a shell of Windows itself can meet."""
+    outcome = deploy(machine, "--powershell", "-DryRun")
 
-    assert (mode, f"{INDEX}/{index}") == (decision["mode"], decision["index"])
-    assert says in decision["fix"]
+    assert ("true" if mode == "gpu" else "false") == outcome.given["USE_GPU"]
+    assert f"{INDEX}/{index}" == outcome.given["TORCH_INDEX_URL"]
+    assert says in outcome.err
 
 
 DRIVERS = {  # the newest CUDA of each driver branch: CUDA toolkit release notes
@@ -274,65 +218,30 @@ def advised(driver: str, capability: str, machine: str) -> str:
     return line.rpartition(" ")[2] if line.startswith("pip install") else ""
 
 
-def test_the_powershell_script_chooses_as_the_check_up_advises(script: Script):
-    """Every driver branch with every card there is: the build is the one of `backend.check_gpu`."""
-    expected = {one: advised(*one) for one in COMBINATIONS}
-    chosen = {}
-    for driver, capability, machine in COMBINATIONS:
-        case = Case("", one(driver, capability, machine))
-        decision = decided(script, case)
-        chosen[driver, capability, machine] = decision["index"] if decision["mode"] == "gpu" else ""
-
-    assert expected == chosen
+def chosen(driver: str, capability: str, machine: str) -> str:
+    """The index that is chosen for one card; "" for the CPU."""
+    facts = deploy_gpu.Facts("linux", machine, engine="Ubuntu", runtimes=("nvidia",), smi="listed", driver=driver)
+    facts.cards.append(deploy_gpu.Card("0", "GPU-0", "A card", capability))
+    decision = deploy_gpu.decide(deploy_gpu.Request(), facts)
+    return decision.index if decision.mode == "gpu" else ""
 
 
-def test_the_bash_script_chooses_as_the_check_up_advises():
-    """The same in bash, all in one shell."""
-    loop = """
-        source ./deploy-gpu.sh
-        wish=auto gpu='' index_wish='' system=linux smi=listed engine_name=Ubuntu kernel=6.8 runtimes='nvidia runc'
-        while read -r driver capability machine; do
-            cards="0|GPU-0|A card|$capability"
-            decide
-            if [ $mode = gpu ]; then echo "$index"; else echo; fi
-        done
-    """
-    asked = "".join(f"{' '.join(one)}\n" for one in COMBINATIONS)
-    done = subprocess.run(
-        ["bash", "-c", loop], check=False, cwd=ROOT, input=asked, capture_output=True, text=True, timeout=100
-    )
+def test_the_deployment_chooses_as_the_check_advises():
+    """Every driver branch with every card there is: the build is the one that `backend.check_gpu` names."""
+    expected = {combination: advised(*combination) for combination in COMBINATIONS}
 
-    assert done.returncode == 0, done.stderr
-    assert [advised(*one) for one in COMBINATIONS] == done.stdout.split("\n")[:-1]
+    assert expected == {combination: chosen(*combination) for combination in COMBINATIONS}
 
 
-def test_the_table_is_the_services():
-    """deploy/torch-builds.tsv says what backend/device/facts/torch_builds.py says, and lists nothing twice."""
-    expected = []
-    for cuda, machines in torch_builds.BUILDS.items():
-        oldest = torch_builds._OLDEST_DRIVER[int(cuda.partition(".")[0])]
-        for machine, codes in machines.items():
-            archs = [f"sm_{code}" for code in codes]
-            runs = [f"{major}.{minor}" for major, minor in sorted(_NAMES) if kernels_run((major, minor), archs)]
-            expected.append([f"cu{cuda.replace('.', '')}", machine, oldest, ",".join(runs)])
-    rows = [line.split("\t") for line in TABLE if not line.startswith("#")]
+def test_driver_branches():
+    """The CUDA version of a branch is the newest of the published builds that the driver knows."""
+    drivers = {**DRIVERS, **{machine.driver.version: machine.driver.cuda for machine in MACHINES.values()}}
+    for version, cuda in drivers.items():
+        if cuda >= (12, 0):
+            known = [build for build in WHEELS if cuda_version(build) <= cuda]
+            branch = cuda_of_driver(int(version.partition(".")[0]))
 
-    assert expected == [[build, machine, oldest, runs] for build, machine, oldest, _, runs in rows]
-    for build, _, _, own, _ in rows:
-        major, minor = int(build[2:-1]), int(build[-1])
-        known = {driver: cuda for driver, cuda in DRIVERS.items() if cuda >= (major, minor)}
-        known |= {one.driver.version: one.driver.cuda for one in MACHINES.values() if one.driver.cuda >= (major, minor)}
-        unknown = [one.driver.version for one in MACHINES.values() if (0, 0) < one.driver.cuda < (major, minor)]
-        assert min(int(driver.partition(".")[0]) for driver in known) >= int(own)
-        assert all(int(driver.partition(".")[0]) < int(own) for driver in unknown)
-
-
-def test_reading_cards(script: Script):
-    """Names may hold spaces; what nvidia-smi puts after a comma is trimmed."""
-    cards = script.call("Get-Cards", [ADA, BLACKWELL])
-
-    assert {"index": "0", "uuid": "GPU-a", "name": "NVIDIA GeForce RTX 4070", "capability": "8.9"} == cards[0]
-    assert "12.0" == cards[1]["capability"]
+            assert known == [build for build in WHEELS if cuda_version(build) <= branch], version
 
 
 @pytest.mark.parametrize(
@@ -388,13 +297,11 @@ def test_reading_cards(script: Script):
             "docker-compose-plugin",
             id="compose-too-old",
         ),
-        pytest.param(LINUX.but(without=("curl",)), "curl is not installed", "apt install curl", id="no-curl"),
-        pytest.param(LINUX.but(system="MINGW64_NT-10.0"), "shell of Windows", "deploy-gpu.ps1", id="git-bash"),
     ],
 )
-def test_what_stops_the_script(machine: Machine, says: str, fix: str, tmp_path: Path):
+def test_what_stops_the_script(machine: Machine, says: str, fix: str):
     """Docker and its parts, each with what to do, and exit code 3."""
-    outcome = bash(machine, tmp_path, "--dry-run")
+    outcome = deploy(machine, "--dry-run")
 
     assert 3 == outcome.code
     assert says in outcome.err
@@ -402,10 +309,10 @@ def test_what_stops_the_script(machine: Machine, says: str, fix: str, tmp_path: 
     assert outcome.err.startswith("==> ERROR: ")
 
 
-def test_compose_v1_is_used_where_there_is_no_plugin(tmp_path: Path):
+def test_compose_v1_is_used_where_there_is_no_plugin():
     """With its own command, a warning, and BuildKit turned on, which it does not do by itself."""
     answers = {"docker compose version --short": Answer(code=1), "docker-compose version --short": Answer("1.29.2\n")}
-    outcome = bash(LINUX.but(answers=answers), tmp_path, "--dry-run")
+    outcome = deploy(LINUX.but(answers=answers), "--dry-run")
 
     assert 0 == outcome.code
     assert "docker-compose -f docker-compose.gpu.yml up --detach" in outcome.commands
@@ -423,21 +330,20 @@ def test_compose_v1_is_used_where_there_is_no_plugin(tmp_path: Path):
         pytest.param(("--gpu", "0", "--cpu"), "--gpu 0 contradicts --cpu", id="both"),
     ],
 )
-def test_wrong_options(options: tuple[str, ...], says: str, tmp_path: Path):
+def test_wrong_options(options: tuple[str, ...], says: str):
     """Exit code 2 before anything is looked at."""
-    outcome = bash(LINUX, tmp_path, *options)
+    outcome = deploy(LINUX, *options)
 
     assert 2 == outcome.code
     assert says in outcome.err
     assert () == outcome.calls
 
 
-def test_a_card_hidden_by_the_environment_is_mentioned(tmp_path: Path):
+def test_a_card_hidden_by_the_environment_is_mentioned():
     """CUDA_VISIBLE_DEVICES reaches the Compose file as it is; --gpu goes before it."""
     machine = with_environment(MIXED, CUDA_VISIBLE_DEVICES="1")
-    (tmp_path / "numbered").mkdir()
-    left = bash(machine, tmp_path, "--dry-run")
-    numbered = bash(machine, tmp_path / "numbered", "--dry-run", "--gpu", "0")
+    left = deploy(machine, "--dry-run")
+    numbered = deploy(machine, "--dry-run", "--gpu", "0")
 
     assert "CUDA_VISIBLE_DEVICES=1, as the environment says" in left.out
     assert "CUDA_VISIBLE_DEVICES" not in left.given

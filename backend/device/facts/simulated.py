@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from backend.device.facts.machine import probe
 from backend.device.facts.simulated_machines import MACHINES, Profile
-from backend.device.facts.torch_builds import driver_runs, kernels_run
+from backend.device.facts.torch_wheels import driver_runs, kernels_run
 from backend.device.facts.visibility import visible_cards
 from backend.device.records import (
     AllocatorStats,

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from backend.device.facts.torch_builds import BUILDS
+from backend.device.facts.torch_wheels import WHEELS
 from backend.device.records import AllocatorStats, Card, CardSample, Driver, Host, Platform, TorchBuild, TorchDevice
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -60,7 +60,7 @@ def _host(cores: int, cpu: str, flags: tuple[str, ...], memory_gib: float, platf
 
 
 def _build(cuda: str, machine: str = "x86_64") -> TorchBuild:
-    codes = sorted(BUILDS[cuda][machine])
+    codes = sorted(WHEELS[cuda][machine])
     # Builds for CUDA 12.8 and later carry intermediate code of the newest architecture for the ones after it.
     newest = [f"compute_{codes[-1]}"] if codes[-1] >= 120 else []
     archs = (*(f"sm_{code}" for code in codes), *newest)

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from backend.device.facts import torch_builds
-from backend.device.facts.torch_builds import build_fault, driver_runs, install_line, kernels_run
+from backend.device.facts import torch_wheels
+from backend.device.facts.torch_builds import build_fault, install_line
+from backend.device.facts.torch_wheels import driver_runs, kernels_run
 from backend.device.records import Driver, Platform, TorchBuild
 
 CAPABILITIES = [30, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121]
@@ -27,7 +28,7 @@ def test_our_table_is_torchs():
     """The copy that is used while torch is not imported says what the installed torch says."""
     from torch.cuda import PYTORCH_RELEASES_CODE_CC
 
-    assert {cuda: dict(machines) for cuda, machines in torch_builds.BUILDS.items()} == PYTORCH_RELEASES_CODE_CC
+    assert {cuda: dict(machines) for cuda, machines in torch_wheels.WHEELS.items()} == PYTORCH_RELEASES_CODE_CC
 
 
 def test_our_rule_is_torchs():
@@ -210,7 +211,7 @@ def test_every_line_installs_something_that_runs():
             if line.startswith("pip"):
                 tag = line.rpartition("/cu")[2]
                 cuda = f"{tag[:2]}.{tag[2:]}"
-                archs = tuple(f"sm_{code}" for code in torch_builds.BUILDS[cuda]["x86_64"])
+                archs = tuple(f"sm_{code}" for code in torch_wheels.WHEELS[cuda]["x86_64"])
                 fault = build_fault(capability, Driver("1", driver), TorchBuild("2", cuda, archs=archs), LINUX)
 
                 assert "" == fault

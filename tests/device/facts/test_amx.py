@@ -1,0 +1,63 @@
+"""AMX that the processor reports but cannot execute is kept from oneDNN."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from backend.device.facts.amx import LIMIT_VARIABLE, WITHOUT_AMX, disable_faulty_amx, is_disabled, probe_amx
+from backend.device.facts.host import cpu
+
+AMX = ("avx512_bf16", "amx_bf16")
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "works", "expected"),
+    [
+        pytest.param(AMX, {}, False, {LIMIT_VARIABLE: WITHOUT_AMX}, id="broken"),
+        pytest.param(AMX, {}, True, {}, id="working"),
+        pytest.param(("avx512_bf16",), {}, False, {}, id="no-amx"),
+        pytest.param(AMX, {LIMIT_VARIABLE: "AVX2"}, False, {LIMIT_VARIABLE: "AVX2"}, id="the-operators-limit-stands"),
+    ],
+)
+def test_the_limit(flags: tuple[str, ...], environ: dict[str, str], works: bool, expected: dict[str, str]):
+    """oneDNN is limited exactly where AMX is reported and fails, and the reason is given."""
+    before = dict(environ)
+
+    reason = disable_faulty_amx(flags, environ=environ, amx_works=lambda: works)
+
+    assert expected == environ
+    assert bool(reason) == (environ != before)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("", False), ("ALL", False), ("avx512_core_amx", False), ("AVX512_CORE_FP16", True), ("avx2", True)],
+)
+def test_is_disabled(monkeypatch: pytest.MonkeyPatch, limit: str, expected: bool):
+    """Any limit below AMX counts, whoever set it."""
+    monkeypatch.setenv(LIMIT_VARIABLE, limit)
+
+    assert expected is is_disabled()
+
+
+def test_after_the_guard_products_run():
+    """On every machine: what the guard leaves enabled computes a bfloat16 product without killing the process."""
+    environ = {name: value for name, value in os.environ.items() if name != LIMIT_VARIABLE}
+    flags = () if sys.platform != "linux" else cpu()[1]
+
+    disable_faulty_amx(flags, environ=environ)
+    script = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); assert 64 == (a @ a)[0, 0]"
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stderr
+
+
+def test_the_probe_below_amx(monkeypatch: pytest.MonkeyPatch):
+    """The probe itself computes right where AMX is not used."""
+    monkeypatch.setenv(LIMIT_VARIABLE, WITHOUT_AMX)
+
+    assert probe_amx()
