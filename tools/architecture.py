@@ -1,8 +1,8 @@
-"""The floors of the house, read from the source: who imports whom, which library lives where, how long things are.
+"""Checks the layers of backend/ by its imports: who imports whom, which library belongs where, how long things are.
 
-    python -m tools.architecture    # every fault of backend/, one a line
+    python -m tools.architecture    # prints every violation, one a line
 
-Nothing is imported or run; lazy imports and those for types alone count like any other.
+Reads the source; imports and runs nothing. Lazy imports and imports for types alone count like any other.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 PACKAGE = "backend"
 ROOT = Path(__file__).resolve().parents[1]
 
-# A room is a folder or a file directly under backend/. A module imports its own room and lower floors only.
-FLOORS: tuple[frozenset[str], ...] = (
+# From the bottom up. A package is a folder or a file directly under backend/; it imports itself and lower layers only.
+LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "durable_files", "lazy_exports", "telemetry"}),
     frozenset({"device"}),
     frozenset({"models"}),
@@ -30,15 +30,15 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"bootstrap"}),
     frozenset({"main", "check_gpu", "scaleout"}),
 )
-# Rooms that serving never needs -> the rooms that may import them.
-ALONE: Mapping[str, frozenset[str]] = {"training": frozenset({"gpu_toolkit"}), "gpu_toolkit": frozenset()}
-# Packages that re-export names of higher rooms lazily, by the names that guides use -> those rooms.
+# Packages that serving never needs -> the packages that may import them.
+ISOLATED: Mapping[str, frozenset[str]] = {"training": frozenset({"gpu_toolkit"}), "gpu_toolkit": frozenset()}
+# Packages that lazily re-export names of higher layers, for the import lines of guides -> the packages they come from.
 REEXPORTS: Mapping[str, frozenset[str]] = {
     f"{PACKAGE}.device": frozenset({"gpu_toolkit", "training"}),
     f"{PACKAGE}.training": frozenset({"gpu_toolkit"}),
 }
 
-LIBRARY_ROOMS: Mapping[str, frozenset[str]] = {  # library -> the rooms that may import it
+LIBRARY_PACKAGES: Mapping[str, frozenset[str]] = {  # library -> the packages that may import it
     "torch": frozenset({"device", "gpu_toolkit", "models", "training"}),
     "pynvml": frozenset({"device"}),
     "pypdfium2": frozenset({"documents"}),
@@ -66,6 +66,7 @@ SERVING = f"{PACKAGE}.main"
 
 ENVIRONMENT_READERS: Mapping[str, str] = {  # module -> why it may touch os.environ
     f"{PACKAGE}.config": "the only reader of the environment",
+    f"{PACKAGE}.device.facts.amx": "limits the instruction set of oneDNN, before torch or OpenVINO is imported",
     f"{PACKAGE}.main": "tells the tokenizer library to start no threads, before it is imported anywhere",
 }
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "handler", "handlers", "common", "misc"})
@@ -93,14 +94,14 @@ class Module:
     imports: tuple[Import, ...] = ()
 
     @property
-    def room(self) -> str:
+    def package(self) -> str:
         """The part after ``backend.``; empty for backend/__init__.py."""
-        return _room(self.name)
+        return _package_of(self.name)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Fault:
-    """One broken rule, and what to do about it."""
+class Violation:
+    """A broken rule, and what to do about it."""
 
     path: str
     line: int
@@ -111,127 +112,131 @@ class Fault:
 
 
 @dataclass(slots=True)
-class House:
-    """All modules of the package under ``root``."""
+class Project:
+    """The modules of backend/ under ``root``."""
 
     root: Path
     modules: dict[str, Module] = field(default_factory=dict)
 
-    def fault(self, module: Module, line: int, message: str) -> Fault:
-        return Fault(module.path.relative_to(self.root).as_posix(), line, message)
+    def violation(self, module: Module, line: int, message: str) -> Violation:
+        return Violation(module.path.relative_to(self.root).as_posix(), line, message)
 
 
-def read_house(root: Path = ROOT) -> House:
+def read_project(root: Path = ROOT) -> Project:
     """Parse every file of ``root/backend``."""
     files = {_module_name(path, root): path for path in sorted((root / PACKAGE).rglob("*.py"))}
-    house = House(root)
+    project = Project(root)
     for name, path in files.items():
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text, str(path))
         imports = tuple(_imports(tree, files.keys()))
-        house.modules[name] = Module(name, path, tree, len(text.splitlines()), imports)
-    return house
+        project.modules[name] = Module(name, path, tree, len(text.splitlines()), imports)
+    return project
 
 
-def faults(house: House) -> list[Fault]:
-    """Every fault of the house, by file and line."""
-    rules = (_wrong_floors, _circles, _wrong_rooms, _early_imports, _environment, _sizes, _names, _docstrings)
-    return sorted(fault for rule in rules for fault in rule(house))
+def violations(project: Project) -> list[Violation]:
+    """Every violation, by file and line."""
+    rules = (_wrong_layers, _circles, _wrong_libraries, _early_imports, _environment, _sizes, _names, _docstrings)
+    return sorted(violation for rule in rules for violation in rule(project))
 
 
-def _wrong_floors(house: House) -> Iterator[Fault]:
-    for module in house.modules.values():
-        if module.room and _floor(module.room) is None:
-            yield house.fault(
-                module, 1, f"room '{module.room}' is on no floor: add it to FLOORS in tools/architecture.py"
+def _wrong_layers(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
+        if module.package and _layer(module.package) is None:
+            yield project.violation(
+                module, 1, f"package '{module.package}' is in no layer: add it to LAYERS in tools/architecture.py"
             )
             continue
         for target, line in _own_imports(module):
-            if reason := _why_not(module.room, _room(target)):
-                yield house.fault(module, line, f"imports {target}: {reason}")
+            if reason := _why_not(module.package, _package_of(target)):
+                yield project.violation(module, line, f"imports {target}: {reason}")
 
 
-def _why_not(room: str, target: str) -> str | None:
-    """Why ``room`` may not import ``target``; None if it may."""
-    here, there = _floor(room), _floor(target)
-    if room == target or there is None or not target:
-        return None  # an unknown room is its own fault
-    if room not in ALONE.get(target, {room}):
-        return f"'{target}' is imported by nobody; move what both need to a lower floor"
-    if here is not None and there < here:
+def _why_not(package: str, target: str) -> str | None:
+    """Why ``package`` may not import ``target``; None if it may."""
+    own, other = _layer(package), _layer(target)
+    if package == target or other is None or not target:
+        return None  # an unknown package is a violation of its own
+    if package not in ISOLATED.get(target, {package}):
+        return f"'{target}' is imported by nobody; move what both need to a lower layer"
+    if own is not None and other < own:
         return None
-    place = "above" if here is None or there > here else "beside"
+    place = "above" if own is None or other > own else "beside"
     return (
-        f"'{target}' is on a floor {place} '{room or PACKAGE}'; move what is needed down, or hand it in from wiring "
-        "(a record, or a Protocol declared here)"
+        f"'{target}' is in a layer {place} '{package or PACKAGE}'; move what is needed down, or pass it in from "
+        "bootstrap (a record, or a Protocol declared here)"
     )
 
 
-def _circles(house: House) -> Iterator[Fault]:
-    graph = {name: {target for target, _ in _own_imports(module)} - {name} for name, module in house.modules.items()}
+def _circles(project: Project) -> Iterator[Violation]:
+    graph = {name: {target for target, _ in _own_imports(module)} - {name} for name, module in project.modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         circle = error.args[1][::-1]
-        first = house.modules[circle[0]]
-        yield house.fault(first, 1, f"import circle {' -> '.join(circle)}: move what both need to a module below them")
+        first = project.modules[circle[0]]
+        yield project.violation(
+            first, 1, f"import circle {' -> '.join(circle)}: move what both need to a module below them"
+        )
 
 
-def _wrong_rooms(house: House) -> Iterator[Fault]:
-    for module in house.modules.values():
-        for one in module.imports:
-            rooms = LIBRARY_ROOMS.get(_top(one.target))
-            if rooms is not None and module.room not in rooms:
-                yield house.fault(
-                    module, one.line, f"imports {one.target}: only {_list(rooms)} may; ask that room for what is needed"
-                )
-
-
-def _early_imports(house: House) -> Iterator[Fault]:
-    for module in _reached_at_start(house):
-        for one in module.imports:
-            if one.at_start and _top(one.target) in LAZY_WHEN_SERVING:
-                yield house.fault(
+def _wrong_libraries(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
+        for imported in module.imports:
+            packages = LIBRARY_PACKAGES.get(_top(imported.target))
+            if packages is not None and module.package not in packages:
+                yield project.violation(
                     module,
-                    one.line,
-                    f"imports {_top(one.target)} when the service starts; import it in the function that needs it",
+                    imported.line,
+                    f"imports {imported.target}: only {_list(packages)} may; get what is needed from there",
                 )
 
 
-def _reached_at_start(house: House) -> Iterator[Module]:
+def _early_imports(project: Project) -> Iterator[Violation]:
+    for module in _reached_at_start(project):
+        for imported in module.imports:
+            if imported.at_start and _top(imported.target) in LAZY_WHEN_SERVING:
+                yield project.violation(
+                    module,
+                    imported.line,
+                    f"imports {_top(imported.target)} when the service starts; import it in the function that needs it",
+                )
+
+
+def _reached_at_start(project: Project) -> Iterator[Module]:
     waiting, seen = [SERVING], set[str]()
     while waiting:
         name = waiting.pop()
-        if name in seen or name not in house.modules:
+        if name in seen or name not in project.modules:
             continue
         seen.add(name)
-        module = house.modules[name]
+        module = project.modules[name]
         yield module
         packages = [name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)]
-        waiting += [*packages, *(one.target for one in module.imports if one.at_start)]
+        waiting += [*packages, *(imported.target for imported in module.imports if imported.at_start)]
 
 
-def _environment(house: House) -> Iterator[Fault]:
-    for module in house.modules.values():
+def _environment(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
         if module.name in ENVIRONMENT_READERS:
             continue
         for node in ast.walk(module.tree):
             if _touches_environment(node):
                 message = "touches the environment: make it a setting in config.py and hand the value down"
-                yield house.fault(module, getattr(node, "lineno", 1), message)
+                yield project.violation(module, getattr(node, "lineno", 1), message)
 
 
 def _touches_environment(node: ast.AST) -> bool:
     names = {"environ", "getenv", "putenv", "environb"}
     if isinstance(node, ast.Attribute):
         return node.attr in names and isinstance(node.value, ast.Name) and node.value.id == "os"
-    return isinstance(node, ast.ImportFrom) and node.module == "os" and any(one.name in names for one in node.names)
+    return isinstance(node, ast.ImportFrom) and node.module == "os" and any(alias.name in names for alias in node.names)
 
 
-def _sizes(house: House) -> Iterator[Fault]:
-    for module in house.modules.values():
+def _sizes(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
         if module.lines > MAX_FILE_LINES:
-            yield house.fault(
+            yield project.violation(
                 module, 1, f"{module.lines} lines are over {MAX_FILE_LINES}; split it by what changes together"
             )
         for node in ast.walk(module.tree):
@@ -241,28 +246,28 @@ def _sizes(house: House) -> Iterator[Fault]:
                     message = (
                         f"{node.name} has {lines} lines, over {MAX_FUNCTION_LINES}; give each step a name of its own"
                     )
-                    yield house.fault(module, node.lineno, message)
+                    yield project.violation(module, node.lineno, message)
 
 
-def _names(house: House) -> Iterator[Fault]:
-    for module in house.modules.values():
+def _names(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
         if banned := BANNED_NAMES.intersection(module.name.split(".")):
-            yield house.fault(module, 1, f"'{min(banned)}' says nothing; name the file for the thing it is about")
+            yield project.violation(module, 1, f"'{min(banned)}' says nothing; name the file for the thing it is about")
 
 
-def _docstrings(house: House) -> Iterator[Fault]:
-    for module in house.modules.values():
+def _docstrings(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
         if module.tree.body and ast.get_docstring(module.tree) is None:
-            yield house.fault(module, 1, "no docstring; open the file with one sentence that says what it is for")
+            yield project.violation(module, 1, "no docstring; open the file with one sentence that says what it is for")
 
 
 def _imports(tree: ast.Module, known: Iterable[str]) -> Iterator[Import]:
     known = frozenset(known)
     for node, at_start in _statements(tree, at_start=True):
         if isinstance(node, ast.Import):
-            yield from (Import(one.name, node.lineno, at_start) for one in node.names)
+            yield from (Import(alias.name, node.lineno, at_start) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inner = [f"{node.module}.{one.name}" for one in node.names]
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
             targets = {name if name in known else node.module for name in inner}
             yield from (Import(target, node.lineno, at_start) for target in sorted(targets))
         elif isinstance(node, ast.Call) and (target := _dynamic_target(node)):
@@ -289,12 +294,12 @@ def _dynamic_target(call: ast.Call) -> str | None:
 
 def _own_imports(module: Module) -> Iterator[tuple[str, int]]:
     lazy = REEXPORTS.get(module.name, frozenset())
-    for one in module.imports:
-        if _top(one.target) == PACKAGE and (one.at_start or _room(one.target) not in lazy):
-            yield one.target, one.line
+    for imported in module.imports:
+        if _top(imported.target) == PACKAGE and (imported.at_start or _package_of(imported.target) not in lazy):
+            yield imported.target, imported.line
 
 
-def _room(target: str) -> str:
+def _package_of(target: str) -> str:
     return target.partition(".")[2].partition(".")[0]
 
 
@@ -302,21 +307,21 @@ def _module_name(path: Path, root: Path) -> str:
     return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _floor(room: str) -> int | None:
-    return next((index for index, rooms in enumerate(FLOORS) if room in rooms), None)
+def _layer(package: str) -> int | None:
+    return next((index for index, packages in enumerate(LAYERS) if package in packages), None)
 
 
 def _top(target: str) -> str:
     return target.partition(".")[0]
 
 
-def _list(rooms: Iterable[str]) -> str:
-    return ", ".join(sorted(rooms))
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
 
 
 def main() -> int:
-    """Print every fault."""
-    found = faults(read_house())
+    """Print every violation."""
+    found = violations(read_project())
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 
