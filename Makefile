@@ -14,8 +14,12 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --constraint constraints.txt
 CODE := backend benchmarks deploy tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
+# One process a core; on a GPU one in all, for its memory is shared.
+PARALLEL := $(if $(filter cpu,$(TEST_DEVICE)),--numprocesses logical --maxprocesses 8 --dist loadfile)
+# Left out of `make test`: a browser, other people's clients, containers, and the service's answers to whole files.
+LONG_TESTS := $(addprefix --ignore=tests/,browser clients containers end_to_end)
 
-.PHONY: help serve check-gpu train test test-slow test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bundled install install-dev lock clean
+.PHONY: help serve check-gpu train test test-all test-changed test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bundled install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,13 +33,18 @@ check-gpu: $(VENV)/.runtime ## Say what this machine can do, what would be chose
 train: $(VENV)/.train ## Fine-tune a model (ARGS="ner --data FOLDER --output FOLDER"; docs/training.md)
 	@exec $(PY) -m backend.training $(ARGS)
 
-test: $(VENV)/.dev ## Install what the tests need and run all but the slow ones
+test: $(VENV)/.dev ## What a change needs to know: under 3 minutes on 2 cores
 	@tools/system_packages.sh
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) $(PARALLEL) $(LONG_TESTS) -m "not slow and not alone" $(ARGS)
 
-test-slow: $(VENV)/.dev ## Run the slow tests only
+test-all: $(VENV)/.dev ## Every test: long ones, a browser, other people's clients, and those that need the machine alone
 	@tools/system_packages.sh
-	@$(PYTEST) -m slow $(ARGS)
+	@status=0; $(PYTEST) $(PARALLEL) -m "not alone and not containers" $(ARGS) || status=1; \
+	$(PYTEST) -m "alone and not containers" $(ARGS) || status=1; exit $$status
+
+test-changed: $(VENV)/.dev ## The tests that import what differs from main, long ones too
+	@tools/system_packages.sh
+	@$(PYTEST) $(PARALLEL) -m "not alone and not containers" $$($(PY) -m tools.changed_tests) $(ARGS)
 
 test-containers: $(VENV)/.dev ## Build the images, start them and see that they work (Docker, or podman as root)
 	@tests/containers/containers.sh setup

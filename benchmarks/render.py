@@ -1,4 +1,4 @@
-"""The tables of README.md, docs/training.md and the bundled models' cards, written from the results, never by hand.
+"""The tables of docs/benchmarks.md, docs/training.md and the bundled models' cards, written from the results, never by hand.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -96,7 +96,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
 
 
 def _about(result: Result) -> str:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+API = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 SKIPPED_FOLDERS = {"node_modules", "build", "dist"}
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
@@ -33,9 +35,9 @@ DOCUMENTS = sorted(
 )
 
 
-def blocks(language: str) -> list[str]:
-    """The README's code blocks in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def anchors(text: str) -> set[str]:
@@ -158,11 +160,12 @@ def test_the_first_screen():
     assert re.search(r"^make test\b", first, re.MULTILINE)
     assert re.search(r"^curl ", first, re.MULTILINE)
     assert first.count("\n") < 30
+    assert README.count("\n") <= 150
 
 
 def test_commands_of_the_readme_exist():
     """Every `make` target in a code block or in code quotes is in the Makefile."""
-    quoted = [*blocks("bash"), *re.findall(r"`(make [^`]+)`", README)]
+    quoted = [*blocks("bash", README), *re.findall(r"`(make [^`]+)`", README)]
     named = {target for text in quoted for target in re.findall(r"\bmake ([a-z][a-z-]*)", text)}
 
     assert {"serve", "test", "check", "bench"} <= named <= make_targets()
@@ -173,8 +176,8 @@ def test_markers_of_the_benchmarks(section: str):
     """The tables have their places, in order, for benchmarks/render.py."""
     begin, end = f"<!-- benchmarks:{section}:begin -->", f"<!-- benchmarks:{section}:end -->"
 
-    assert (1, 1) == (README.count(begin), README.count(end))
-    assert README.index(begin) < README.index(end)
+    assert (1, 1) == (BENCHMARKS.count(begin), BENCHMARKS.count(end))
+    assert BENCHMARKS.index(begin) < BENCHMARKS.index(end)
 
 
 def test_tables_of_the_benchmarks_are_those_of_the_results():
@@ -185,7 +188,7 @@ def test_tables_of_the_benchmarks_are_those_of_the_results():
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.split()[1])
+@pytest.mark.parametrize("code", blocks("python", README + API), ids=lambda code: code.split()[1])
 def test_python_examples_use_what_is_installed(code: str):
     """They compile, and what they import is what the tests of the clients import (tests/clients runs them)."""
     tree = ast.parse(code)
@@ -195,11 +198,11 @@ def test_python_examples_use_what_is_installed(code: str):
     assert all(find_spec(module) for module in modules)
 
 
-def test_routes_of_the_readme_are_the_routes():
+def test_documented_routes_are_the_routes():
     """Every route of the table answers as the API documents it, and every documented route is in the table."""
     from backend.api.app import create_app  # here, so that the other documents are checked without the API
 
-    rows = re.findall(r"^\| `(GET|POST|PUT|DELETE) (/\S*)` \|", README, re.MULTILINE)
+    rows = re.findall(r"^\| `(GET|POST|PUT|DELETE) (/\S*)` \|", API, re.MULTILINE)
     services = cast("Services", SimpleNamespace(telemetry=Telemetry()))  # all that the document needs of them
     paths = create_app(services).openapi()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
@@ -207,11 +210,11 @@ def test_routes_of_the_readme_are_the_routes():
     assert documented | {("GET", "/")} == set(rows)  # the page is for people, not for clients
 
 
-def test_every_problem_code_is_in_the_readme():
+def test_every_problem_code_is_documented():
     """Clients branch on codes; all that can be answered are listed with what to do."""
     from tests.test_errors import ON_THE_WIRE
 
-    table = README.partition("## Errors")[2].partition("\n## ")[0]
+    table = API.partition("## Errors")[2].partition("\n## ")[0]
     never_seen = {"caller_gone"}  # its client has left
 
     assert {one.code for one in ON_THE_WIRE} - never_seen <= set(re.findall(r"`([a-z_]+)`", table))
@@ -222,6 +225,6 @@ def test_make_help_lists_the_targets():
     """`make` alone says what there is."""
     told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
-    assert {"serve", "test", "test-slow", "check", "format", "lint", "bench", "clean"} <= set(
+    assert {"serve", "test", "test-all", "test-changed", "check", "format", "lint", "bench", "clean"} <= set(
         re.findall(r"make ([a-z-]+)", told)
     )

@@ -1,9 +1,10 @@
-"""Where torch comes from, decided from facts."""
+"""Where torch comes from, decided from facts; and which tests a change can affect."""
 
 from __future__ import annotations
 
 import pytest
 
+from tools.changed_tests import affected, import_graph
 from tools.torch_index import CPU_INDEX, choose
 
 MIRROR = "https://mirror.example/cpu"
@@ -44,3 +45,14 @@ def test_the_network_is_not_asked_without_need():
 
     for wish, environment in ((MIRROR, {}), ("pypi", {}), ("auto", {"PIP_FIND_LINKS": "wheels"})):
         choose(wish, platform="linux", environment=environment, has_nvidia=never, answers=never)
+
+
+def test_a_change_reaches_the_tests_that_import_it():
+    """Directly, through other modules, and through conftest.py; a file that is not Python reaches all."""
+    graph = import_graph()
+
+    assert "tests/test_errors.py" in affected(["backend/errors.py"], graph)
+    assert "tests/bootstrap/test_services.py" in affected(["backend/device/faults.py"], graph)
+    assert ["tests/test_tools.py"] == affected(["tools/torch_index.py"], graph)
+    assert {path for path in graph if path.startswith("tests/cache/test_")} <= {*affected(["tests/conftest.py"], graph)}
+    assert ["tests"] == affected(["pyproject.toml"], graph)
