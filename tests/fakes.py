@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.engines.engine import Capacity, Engine, Room, Unlimited
+from backend.engines.engine import BatchLimits, Capacity, Engine, UnlimitedBatches
 
 PATIENCE_S = 10.0  # only bounds a broken test; nothing waits this long in a sound one
 
@@ -37,7 +37,7 @@ class EchoEngine:
     budget: int = 100
     padding_cost: float = 1.0
     batches: list[list[Any]] = field(default_factory=list)
-    room: Room = field(default_factory=Unlimited)
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
 
     def on(self, device_index: int) -> Any:
         """Itself."""
@@ -169,7 +169,7 @@ class TimedEngine(EchoEngine):
         return super().forward(prepared)
 
 
-class NotingRoom(Unlimited):
+class NotingRoom(UnlimitedBatches):
     """Says what a test lets it say, and remembers what it is told."""
 
     def __init__(self, fits: int = 1 << 30) -> None:
@@ -181,7 +181,7 @@ class NotingRoom(Unlimited):
         """The same number for every length."""
         return lambda longest: self.fits
 
-    def missed(self, longest: int, count: int) -> None:
+    def out_of_memory(self, longest: int, count: int) -> None:
         """Note it."""
         self.misses.append((longest, count))
 

@@ -118,13 +118,11 @@ def placement(*, lanes: int = 2, threads: int = 1, device: str = "cpu") -> Place
 
 @functools.cache
 def spec_of(source: str | Path) -> ModelSpec:
-    """A model's spec, read once a session."""
     return resolve(str(source))
 
 
 @functools.cache
 def tokenizer_of(source: str | Path) -> TextTokenizer:
-    """A model's tokenizer, read once a session."""
     return tokenizer.tokenizer_of(spec_of(source))
 
 

@@ -74,7 +74,6 @@ class TinyScorers:
         dtype: torch.dtype = torch.float32,
         **config: Any,
     ) -> Path:
-        """A ForSequenceClassification folder."""
         folder = Path(tempfile.mkdtemp(dir=self._root, prefix=f"{family}-"))
         tokenizer, marks = _tokenizer(_TOKENIZERS.get(family, family))
         _for_pairs(tokenizer, family)
@@ -116,7 +115,7 @@ def reference_scores(folder: Path, texts: Sequence[str]) -> np.ndarray:
     pipeline = pipeline_of(folder, "text-classification")
     numbers = pipeline.model.config.label2id
     rows = [pipeline(text, top_k=None, truncation=True) for text in texts]
-    return np.array([[one["score"] for one in sorted(row, key=lambda one: numbers[one["label"]])] for row in rows])
+    return np.array([[item["score"] for item in sorted(row, key=lambda item: numbers[item["label"]])] for row in rows])
 
 
 def reference_logits(folder: Path, pairs: Sequence[tuple[str, str]], truncation: str) -> np.ndarray:

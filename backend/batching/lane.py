@@ -160,7 +160,7 @@ class Lane:
         values = self._finish(batch)
         failure, batch.failure, batch.output = batch.failure, None, None  # the device's memory is free from here
         if failure is None:
-            batch.engine.room.succeeded(max(batch.costs), len(batch.jobs))
+            batch.engine.batch_limits.succeeded(max(batch.costs), len(batch.jobs))
         else:
             values = self._isolate(batch, failure)
         finished_s = self._clock()
@@ -203,7 +203,7 @@ class Lane:
         let_go(error)
         if isinstance(failure, DoesNotFit):
             batch.misses += 1
-            batch.engine.room.missed(max(costs), len(costs))
+            batch.engine.batch_limits.out_of_memory(max(costs), len(costs))
         return failure
 
     def _die(self, error: BaseException) -> None:

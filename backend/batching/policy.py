@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from backend.batching.work_item import Priority
-from backend.engines.engine import Capacity, any_number
+from backend.engines.engine import Capacity, unlimited_count
 
 # Candidates looked at, in batches' worth: enough neighbours of every length to pack tightly, yet the work per job that
 # leaves is constant however many wait. infinity sorts up to 8 batches too (research/serving.md §2.3).
@@ -64,7 +64,7 @@ def window_jobs(head_cost: int, budget: int) -> int:
 
 
 def next_batch(
-    costs: Sequence[int], budget: int, padding_cost: float = 1.0, capacity: Capacity = any_number
+    costs: Sequence[int], budget: int, padding_cost: float = 1.0, capacity: Capacity = unlimited_count
 ) -> list[int]:
     """Which of the waiting jobs should run together now, as ascending indices.
 

@@ -103,7 +103,8 @@ class WaitingJobs:
         if wanted:  # the head's caller may leave while we look
             costs = [job.cost for job in wanted]
             taken.jobs = [
-                wanted[index] for index in next_batch(costs, budget, engine.padding_cost, engine.room.capacity())
+                wanted[index]
+                for index in next_batch(costs, budget, engine.padding_cost, engine.batch_limits.capacity())
             ]
         if len(taken.jobs) < len(wanted):
             going = set(taken.jobs)

@@ -19,7 +19,7 @@ from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import ModelUnavailable
-from backend.models.autotune import Wish
+from backend.models.autotune import EncoderRequest
 from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED
 from backend.services.catalog import Catalog
@@ -78,7 +78,7 @@ def wishes_of(settings: Settings, *, gpu: int | None = None) -> Wishes:
 
 def models_wished(settings: Settings) -> dict[str, ModelWish]:
     """What is asked for by task; the source of one that is not configured is empty."""
-    wish = Wish(settings.precision, settings.runtime, settings.batch_tokens)
+    wish = EncoderRequest(settings.precision, settings.runtime, settings.batch_tokens)
     asked = {
         EMBEDDINGS: settings.embedding_model,
         NER: settings.ner_model,

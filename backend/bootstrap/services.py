@@ -229,7 +229,7 @@ def _monitor(ground: Ground, catalog: Catalog, driver: DriverSource) -> DeviceMo
         devices = [placement.device for placement in ground.placements]
         model = catalog.embedding()
         engine = model.engine.on(devices.index(device))
-        return engine.room.batch_bytes(engine.budget, model.spec.max_tokens)
+        return engine.batch_limits.batch_bytes(engine.budget, model.spec.max_tokens)
 
     return DeviceMonitor(
         ground.facts,

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models.words import Places
+from backend.models.words import Offsets
 
 
-def chunk_places(token_starts: NDArray[np.int64], sentences: Places, most_tokens: int) -> list[tuple[int, int]]:
+def chunk_places(token_starts: NDArray[np.int64], sentences: Offsets, most_tokens: int) -> list[tuple[int, int]]:
     """The first and past-last code point of each chunk, in order.
 
     Sentences that follow each other are joined while they fit; one that alone is too long is cut between tokens. No

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models.fidelity import normalized
+from backend.models.vectors import normalized
 
 Numbers = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from backend.documents.diverse_selection import diverse, spread, units
 from backend.documents.word_lists import COMMON_VERBS, NUMBER_WORDS, VAGUE_WORDS, connectors, function_words
-from backend.models.words import Places
+from backend.models.words import Offsets
 
 Key = tuple[str, ...]  # a phrase's words of content, folded
 
@@ -52,7 +52,7 @@ class Candidate:
 
     text: str  # as written most often, blanks made one
     words: Key  # what makes two phrases alike
-    places: Places  # (occurrences, 2) first and past-last code point, in order
+    places: Offsets  # (occurrences, 2) first and past-last code point, in order
     weight: float  # by frequency, length, place and capitals; comparable within one text only
 
     @property
@@ -64,7 +64,7 @@ class Candidate:
 class KeyPhrase:
     text: str
     score: float  # 0 to 1; comparable within one text only
-    places: Places  # (occurrences, 2) first and past-last code point, in order
+    places: Offsets  # (occurrences, 2) first and past-last code point, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _Word:
     kind: str  # "w" of content, "v" of content but vague alone, "p" preposition, "a" article
 
 
-def candidates(text: str, words: Places, sentences: Places, language: str | None) -> list[Candidate]:
+def candidates(text: str, words: Offsets, sentences: Offsets, language: str | None) -> list[Candidate]:
     """The phrases worth a vector, heaviest first, at most ``MAX_CANDIDATES``.
 
     A phrase is one to four words of content within a sentence, joined by nothing but blanks and words like "de" and
@@ -142,7 +142,7 @@ def rank(
     return [KeyPhrase(found[best].text, float(worth[best]), found[best].places) for best in chosen]
 
 
-def _runs(text: str, words: Places, sentences: Places, language: str | None) -> Iterator[list[_Word]]:
+def _runs(text: str, words: Offsets, sentences: Offsets, language: str | None) -> Iterator[list[_Word]]:
     """Words of content, and those that join them, that stand together with nothing else between."""
     no_noun = _NO_NOUN.get(language or "en", _NOTHING)
     grammar = _Grammar(function_words(language) | COMMON_VERBS, connectors(language), no_noun)

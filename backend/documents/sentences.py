@@ -19,7 +19,7 @@ from backend.documents.word_lists import (
     ABBREVIATIONS_BEFORE_WORDS,
     ENGLISH_OR_SPANISH,
 )
-from backend.models.words import Places
+from backend.models.words import Offsets
 
 MAX_CHARACTERS = 1_000  # longer than any sentence that a reader would quote; some 250 tokens
 
@@ -54,7 +54,7 @@ _RAGGED = 0.85  # of the widest line: letters differ in width, and what wrapped 
 _LONGEST_TOKEN = 24  # characters looked at on either side of a stop
 
 
-def sentence_places(text: str) -> Places:
+def sentence_places(text: str) -> Offsets:
     """First and past-last code point of each sentence, in order: (sentences, 2) int64.
 
     Every character that is not a blank is in exactly one sentence; none begins or ends with a blank or is longer than

@@ -1,4 +1,4 @@
-"""Token ids to pooled vectors: the embedding task as the lanes see it, and what makes a vector final."""
+"""The embedding task: pooling on the lane, then cutting and normalising the vectors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from backend.models.encoder import Encoder, TokenBatch, Vectors
-from backend.models.fidelity import normalized
 from backend.models.spec import Pooling
+from backend.models.vectors import normalized
 
 TASK = "embeddings"  # the engine's name, and a label of its metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
-    """Token vectors to one vector a text: (width) float32, neither cut nor normalised."""
+class PoolingHead:
+    """One vector a text: (width) float32, neither cut nor normalised."""
 
     pooling: Pooling
 
-    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
-        """One row a text, of one (batch, width) array."""
+    def compute(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
+        """One row a text, views of one (batch, width) array."""
         return list(encoder.pooled(output, batch, self.pooling))
 
 

@@ -1,4 +1,4 @@
-"""What a task is to the lanes: three verbs and a cost. No HTTP, no asyncio, no queue."""
+"""The engine interface that the batching layer runs: three verbs and a cost. No HTTP, no asyncio, no queue."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Protocol
 Capacity = Callable[[int], int]  # longest payload's cost -> payloads of that cost that fit at once, at least 1
 
 
-class Room(Protocol):
-    """How much of one engine's work fits the memory of its device; learns from what happened. Any thread."""
+class BatchLimits(Protocol):
+    """How many payloads of an engine fit its device's memory at once; adapts to out-of-memory errors. Any thread."""
 
     def capacity(self) -> Capacity:
-        """What fits now; one look at the device, good for the batch that is being cut."""
+        """What fits now, from one snapshot of the device's memory; good for the batch that is being cut."""
 
-    def missed(self, longest: int, count: int) -> None:
-        """A batch of ``count`` payloads ran out of memory: fewer of that length from now on; free what is cached."""
+    def out_of_memory(self, longest: int, count: int) -> None:
+        """A batch of ``count`` payloads ran out of memory: allow fewer of that length, and free cached memory."""
 
     def succeeded(self, longest: int, count: int) -> None:
         """A batch of ``count`` payloads was run."""
@@ -24,21 +24,19 @@ class Room(Protocol):
         """Memory of a full batch of the longest payloads; None where it was not measured."""
 
 
-class Unlimited:
-    """The room of a device whose memory is not the limit (a CPU, whose budgets are small). Also a null object."""
+class UnlimitedBatches:
+    """The limits of a device whose memory never limits a batch (a CPU, whose budgets are small). A null object."""
 
     def capacity(self) -> Capacity:
-        """Any number."""
-        return any_number
+        return unlimited_count
 
-    def missed(self, longest: int, count: int) -> None:
-        """Nothing is learnt: halving has solved it."""
+    def out_of_memory(self, longest: int, count: int) -> None:
+        """Changes nothing: halving the batch was enough."""
 
     def succeeded(self, longest: int, count: int) -> None:
-        """Nothing is learnt."""
+        """Changes nothing."""
 
     def batch_bytes(self, budget: int, longest: int) -> int | None:  # noqa: ARG002 - the protocol's arguments
-        """Not measured."""
         return None
 
 
@@ -46,7 +44,7 @@ class Engine(Protocol):
     """One task on one loaded model: ``prepare`` (CPU) -> ``forward`` (device) -> ``finish`` (CPU).
 
     All three run on a lane's thread, several lanes at once, so an engine keeps no state between calls.
-    A payload's cost (tokens or pixels) is counted by the service before the job waits.
+    A payload's cost (tokens or pixels) is counted by the service before the work item is queued.
     """
 
     @property
@@ -59,14 +57,14 @@ class Engine(Protocol):
 
     @property
     def padding_cost(self) -> float:
-        """What a padded unit of cost takes of a real one's time: 1 where the whole model pads, less where it packs."""
+        """Time of a padded unit of cost as a share of a real one's: 1 where the whole model pads, less if packed."""
 
     @property
-    def room(self) -> Room:
-        """What fits the device's memory."""
+    def batch_limits(self) -> BatchLimits:
+        """How many payloads fit the device's memory."""
 
     def on(self, device_index: int) -> Engine:
-        """The engine as it stands on one of the placement's devices: itself where there is only one."""
+        """The engine for one of the placement's devices: itself where there is only one."""
 
     def prepare(self, payloads: Sequence[Any]) -> Any:
         """Collate payloads into what ``forward`` takes."""
@@ -78,6 +76,6 @@ class Engine(Protocol):
         """Wait for the device and split the output: one result, or FinanciaError, a payload, in their order."""
 
 
-def any_number(_longest: int) -> int:
-    """The capacity of a device whose memory is not the limit."""
+def unlimited_count(_longest: int) -> int:
+    """The capacity of a device whose memory never limits a batch."""
     return 1 << 30

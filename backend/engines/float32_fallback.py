@@ -1,4 +1,4 @@
-"""A second opinion in float32 for an output that is not a finite number; NaN never leaves the service."""
+"""Computes a text again in float32 when its result is not a finite number, so that NaN never leaves the service."""
 
 from __future__ import annotations
 
@@ -14,29 +14,25 @@ from backend.models.encoder import Encoder, Ids, Vectors
 from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
-ReadOne = Callable[[Encoder, Ids], Vectors]  # what a task makes of one text with that encoder
+ComputeOne = Callable[[Encoder, Ids], Vectors]  # a task's result for one text by that encoder
 
 
-class Rescue(Protocol):
-    """What becomes of a text whose result is not finite."""
+class Fallback(Protocol):
+    """Handles a text whose result is not finite."""
 
-    def again(self, text: Ids, read: ReadOne) -> Vectors | FinanciaError:
-        """The result computed anew, or the error its caller gets. Runs on the lane."""
+    def recompute(self, text: Ids, compute: ComputeOne) -> Vectors | FinanciaError:
+        """The result computed again, or the error its caller gets. Runs on the lane."""
 
 
-class NoRescue:
-    """Nothing better than what has failed: it was float32 already."""
+class NoFallback:
+    """For a model that is served in float32 already: the text gets an error."""
 
-    def again(self, text: Ids, read: ReadOne) -> FinanciaError:  # noqa: ARG002 - the protocol's arguments
-        """The error."""
+    def recompute(self, text: Ids, compute: ComputeOne) -> FinanciaError:  # noqa: ARG002 - the protocol's arguments
         return _not_finite(text.shape[-1], "float32")
 
 
 class Float32Encoder:
-    """The same model in float32, loaded with the first output that needs it and kept; one for all engines of a device.
-
-    Any thread.
-    """
+    """The same model in float32, loaded when first needed and kept; shared by the engines of a device. Any thread."""
 
     def __init__(self, load: Callable[[], Encoder]) -> None:
         self._load = load
@@ -44,7 +40,6 @@ class Float32Encoder:
         self._encoder: Encoder | None = None
 
     def get(self) -> Encoder:
-        """The encoder."""
         with self._lock:
             if self._encoder is None:
                 log_event(
@@ -57,11 +52,11 @@ class Float32Encoder:
             return self._encoder
 
 
-class Float32Rescue:
-    """The same model in float32. Half precision overflows on few texts of few models (fp16 ends at 65,504): they pay.
+class Float32Fallback:
+    """Computes the text alone with the model in float32. Few texts of few models overflow fp16, which ends at 65,504.
 
     Args:
-        engine: the name of the one that is rescued, for the metrics.
+        engine: name of the engine that uses this fallback, for the metrics.
     """
 
     def __init__(self, exact: Float32Encoder, engine: str, telemetry: Telemetry) -> None:
@@ -71,13 +66,12 @@ class Float32Rescue:
             outcome: telemetry.precision_fallbacks_total.labels(engine, outcome) for outcome in ("rescued", "failed")
         }
 
-    def again(self, text: Ids, read: ReadOne) -> Vectors | FinanciaError:
-        """The text alone in float32."""
+    def recompute(self, text: Ids, compute: ComputeOne) -> Vectors | FinanciaError:
         self._nonfinite.inc()
-        result = read(self._exact.get(), text)
-        rescued = bool(np.isfinite(result).all())
-        self._outcomes["rescued" if rescued else "failed"].inc()
-        return result if rescued else _not_finite(text.shape[-1], "float32 too")
+        result = compute(self._exact.get(), text)
+        is_finite = bool(np.isfinite(result).all())
+        self._outcomes["rescued" if is_finite else "failed"].inc()
+        return result if is_finite else _not_finite(text.shape[-1], "float32 too")
 
 
 def _not_finite(tokens: int, where: str) -> FinanciaError:

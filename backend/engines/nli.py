@@ -1,4 +1,4 @@
-"""Labels that no model has learnt, by one that tells whether a text entails a sentence about it."""
+"""Zero-shot labels by natural language inference: does a text entail the sentence "This example is LABEL"?"""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.errors import InvalidField
-from backend.models.activations import sigmoid, softmax
 from backend.models.encoder import Vectors
+from backend.models.numpy_layers import sigmoid, softmax
 
 TEMPLATE = "This example is {}."  # transformers' default
 _PLACE = "{}"
@@ -17,7 +17,7 @@ _PLACE = "{}"
 
 @dataclass(frozen=True, slots=True)
 class NliLabels:
-    """Which logit says what."""
+    """The indices of an NLI model's logits."""
 
     entailment: int
     contradiction: int  # models of two labels: "not entailment"
@@ -25,22 +25,22 @@ class NliLabels:
 
 
 def read_nli(labels: Sequence[str]) -> NliLabels | None:
-    """What the labels of a model mean, in any order and case; None when it is no NLI model."""
-    found: dict[str, list[int]] = {}
+    """Which label of a model has which meaning, in any order and case; None when it is no NLI model."""
+    by_meaning: dict[str, list[int]] = {}
     for number, label in enumerate(labels):
-        found.setdefault(_meaning(label), []).append(number)
-    against = found.get("contradiction") or found.get("otherwise") or []
-    if any(len(numbers) > 1 for numbers in found.values()) or "" in found:
+        by_meaning.setdefault(_meaning(label), []).append(number)
+    against = by_meaning.get("contradiction") or by_meaning.get("otherwise") or []
+    if any(len(numbers) > 1 for numbers in by_meaning.values()) or "" in by_meaning:
         return None
-    if len(found.get("entailment", [])) != 1 or len(against) != 1:
+    if len(by_meaning.get("entailment", [])) != 1 or len(against) != 1:
         return None
-    return NliLabels(found["entailment"][0], against[0], found.get("neutral", [None])[0])
+    return NliLabels(by_meaning["entailment"][0], against[0], by_meaning.get("neutral", [None])[0])
 
 
 def hypotheses(labels: Sequence[str], template: str = TEMPLATE) -> list[str]:
     """The sentence of each label. Raises: InvalidField for a template without ``{}``.
 
-    The label is put in place of every ``{}``; no other field is: str.format would let a template read attributes.
+    Only ``{}`` is replaced: str.format would let a template read attributes.
     """
     if _PLACE not in template:
         raise InvalidField(
@@ -51,10 +51,10 @@ def hypotheses(labels: Sequence[str], template: str = TEMPLATE) -> list[str]:
 
 
 def zero_shot(logits: Vectors, nli: NliLabels, *, multi_label: bool) -> Vectors:
-    """How far each label is true of a text.
+    """Score of each label for a text.
 
-    Several labels of which one is right: softmax of their entailments. Labels that may all be right, or a lone one:
-    entailment against contradiction, each by itself; neutral says nothing.
+    Labels that exclude each other: softmax of their entailments. Labels that do not, or a single one: entailment
+    against contradiction, each label by itself; neutral is ignored.
 
     Shapes: (labels, classes) -> (labels), or (texts, labels, classes) -> (texts, labels), float32.
     Source: transformers, pipelines/zero_shot_classification.py, ZeroShotClassificationPipeline.postprocess.
@@ -68,7 +68,7 @@ def zero_shot(logits: Vectors, nli: NliLabels, *, multi_label: bool) -> Vectors:
 
 
 def _meaning(label: str) -> str:
-    """One of "entailment", "contradiction", "neutral" and "otherwise" (not entailed); "" for what is none of NLI."""
+    """One of "entailment", "contradiction", "neutral" and "otherwise" (not entailed); "" for any other label."""
     name = label.strip().lower().replace("-", "_").replace(" ", "_")
     if name.startswith("entail"):
         return "entailment"

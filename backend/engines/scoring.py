@@ -1,4 +1,4 @@
-"""Token ids to logits, as the lanes see them: of texts by a classifier, of pairs by a cross-encoder or an NLI model."""
+"""Logits on the lane: of texts by a classifier, of pairs of texts by a cross-encoder or an NLI model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RERANKER = "reranker"
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """Token vectors to one row of logits a text: (labels) float32. What makes scores of them is the caller's choice."""
+class LogitsHead:
+    """One row of logits a text: (labels) float32. The caller chooses the activation that makes scores of them."""
 
     head: SequenceHead
 
-    def read(self, encoder: Encoder, batch: TokenBatch, output: Any) -> list[Vectors]:
-        """One row a text, of one (batch, labels) array."""
+    def compute(self, encoder: Encoder, batch: TokenBatch, output: Any) -> list[Vectors]:
+        """One row a text, views of one (batch, labels) array."""
         return list(self.head.logits(encoder.pooled(output, batch, self.head.pooling)))

@@ -1,13 +1,13 @@
-"""Labels given in the request, found by how near their names stand to the text. numpy only: no model, no text is read.
+"""Zero-shot labels by embeddings: the cosine between a text and the names of its labels. numpy only, runs no model.
 
 A label's names are put into short sentences, and their vectors averaged. A label of several names, such as
-"science/technology", counts by its nearest one. Measured on SIB-200 with the bundled encoder, seven topics by their
+"science/technology", scores by its nearest one. Measured on SIB-200 with the bundled encoder, seven topics by their
 names alone (English; Spanish): training texts 0.79; 0.56, the 99 texts of the dev split 0.71; 0.50. On the training
-texts the bare name gives 0.69; 0.47, and one vector for several names 0.75; 0.53. Taking off what a label scores on
+texts the bare name gives 0.69; 0.47, and one vector for several names 0.75; 0.53. Subtracting what a label scores on
 neutral texts cost up to 7 points, whatever the neutral texts were, so single labels are compared as they are.
 
-Where labels may go together, a label must stand nearer to the text than labels in general do. These are
-``COMMON_LABELS``, the same for every request, so a label's score does not depend on the others that were asked for.
+With several labels a text, a label must be nearer to the text than labels in general are. These are
+``COMMON_LABELS``, the same for every request, so a label's score does not depend on the request's other labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.calibration import sigmoid, softmax
-from backend.models.fidelity import normalized
+from backend.models.vectors import normalized
 
 Array = NDArray[Any]
 TEMPLATES = (
@@ -37,7 +37,7 @@ COMMON_LABELS = (
     "shopping", "war", "history", "housing", "business", "computers", "love", "accidents", "art", "complaints",
 )  # fmt: skip
 _BETWEEN_NAMES = re.compile(r"\s*[/,;|&]\s*|\s+(?:and|or|y|e|o|u)\s+", re.IGNORECASE)
-_NAMES_MAX = 8  # of one label; a label that is a sentence is not taken apart word by word
+_NAMES_MAX = 8  # of one label; a longer label is a sentence and is not split
 _TEMPERATURE = 0.05  # of cosines, least log loss on SIB-200's training texts
 # Cosine above the mean of the common labels at which a label is as likely as not. On SIB-200's training texts 81 in 100
 # true labels then pass in English and 50 in Spanish, and 10 and 7 in 100 of the others.
@@ -57,12 +57,12 @@ class LabelVectors:
 
 
 def label_texts(labels: Sequence[str]) -> list[list[str]]:
-    """What to embed for each label: every name of it in every template, the names one after the other."""
-    return [[template.format(name) for name in names_of(label) for template in TEMPLATES] for label in labels]
+    """The texts to embed for each label: every name in every template, name after name."""
+    return [[template.format(name) for name in label_names(label) for template in TEMPLATES] for label in labels]
 
 
-def names_of(label: str) -> list[str]:
-    """The names that a label is made of, underscores read as blanks; the label itself where it is one name."""
+def label_names(label: str) -> list[str]:
+    """A label split into its names, underscores replaced by blanks; the label itself where it is one name."""
     words = " ".join(label.replace("_", " ").split())
     names = list(dict.fromkeys(name for name in _BETWEEN_NAMES.split(words) if name.strip()))
     return names if 0 < len(names) <= _NAMES_MAX else [words or label]
@@ -74,23 +74,23 @@ def label_vectors(vectors: Sequence[Array]) -> LabelVectors:
     Shapes: a label's array is (names x templates, width), as ``label_texts`` orders them.
     """
     names = [
-        normalized(one.reshape(-1, len(TEMPLATES), one.shape[-1]).astype(np.float64).mean(axis=1)) for one in vectors
+        normalized(rows.reshape(-1, len(TEMPLATES), rows.shape[-1]).astype(np.float64).mean(axis=1)) for rows in vectors
     ]
-    starts = np.cumsum([0, *(len(one) for one in names[:-1])])
+    starts = np.cumsum([0, *(len(rows) for rows in names[:-1])])
     return LabelVectors(np.concatenate(names), starts.astype(np.int64))
 
 
 def scores(texts: Array, labels: LabelVectors, common: LabelVectors, *, multi_label: bool) -> Array:
     """How likely each label is. Shapes: texts (texts, width) -> (texts, labels).
 
-    One label a text: a softmax, so a row sums to 1. Several: each label on its own.
+    One label a text: a softmax, so a row sums to 1. With ``multi_label``: each label on its own.
 
     Args:
-        common: the vectors of ``COMMON_LABELS``, made as those of the labels are; read where labels may go together.
+        common: the vectors of ``COMMON_LABELS``, made as those of the labels are; used with ``multi_label``.
     """
     units = normalized(texts.astype(np.float64))
-    near = labels.similarities(units)
+    similarities = labels.similarities(units)
     if multi_label:
-        usual = common.similarities(units).mean(axis=1, keepdims=True)
-        return sigmoid((near - usual - _MARGIN) / _TEMPERATURE)
-    return softmax(near, _TEMPERATURE)
+        baseline = common.similarities(units).mean(axis=1, keepdims=True)
+        return sigmoid((similarities - baseline - _MARGIN) / _TEMPERATURE)
+    return softmax(similarities, _TEMPERATURE)

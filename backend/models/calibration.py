@@ -1,4 +1,4 @@
-"""Logits to probabilities that can be believed: softmax, its loss, the temperature, the least score that counts."""
+"""Calibrated probabilities from logits: softmax, log loss, temperature scaling, and the abstention threshold."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models import activations
+from backend.models import numpy_layers
 
 Array = NDArray[Any]
-_TEMPERATURES = (0.05, 20.0)  # outside of it a softmax is one class or none
+_TEMPERATURES = (0.05, 20.0)  # outside this range a softmax is one-hot or uniform
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Temperature:
 
 def softmax(logits: Array, temperature: float = 1.0) -> Array:
     """Probabilities along the last axis, float64."""
-    found: Array = activations.softmax(np.asarray(logits, dtype=np.float64) / temperature)
-    return found
+    probabilities: Array = numpy_layers.softmax(np.asarray(logits, dtype=np.float64) / temperature)
+    return probabilities
 
 
 def sigmoid(logits: Array) -> Array:
     """Probability of each label on its own, float64."""
-    found: Array = activations.sigmoid(np.asarray(logits, dtype=np.float64))
-    return found
+    probabilities: Array = numpy_layers.sigmoid(np.asarray(logits, dtype=np.float64))
+    return probabilities
 
 
 def log_loss(logits: Array, targets: Array) -> float:
@@ -65,29 +65,28 @@ def fit_temperature(logits: Array, targets: Array) -> Temperature:
 
 
 def choose_threshold(probabilities: Array, targets: Array, *, background: int) -> float:
-    """The least score at which a label should be given, from examples that the weights did not see.
+    """The least score at which a label should be given, from examples that were not trained on.
 
-    It is where the share of right answers that are given and the share of foreign texts without an answer have the
-    greatest sum.
+    It maximises the share of right answers that are given plus the share of background texts without an answer.
 
     Shapes: (texts, labels), (texts).
 
     Args:
-        background: the class of foreign texts.
+        background: the class of texts that belong to none of the labels.
     """
-    named = np.delete(probabilities, background, axis=1)
-    names = np.delete(np.arange(probabilities.shape[1]), background)
-    best, score = names[named.argmax(axis=1)], named.max(axis=1)
+    of_labels = np.delete(probabilities, background, axis=1)
+    labels = np.delete(np.arange(probabilities.shape[1]), background)
+    best, score = labels[of_labels.argmax(axis=1)], of_labels.max(axis=1)
     right, foreign = np.sort(score[best == targets]), np.sort(score[targets == background])
     if not (len(right) and len(foreign)):
         return 0.0
     candidates = np.unique(np.concatenate([right, foreign]))
-    kept = 1 - np.searchsorted(right, candidates) / len(right)
+    answered = 1 - np.searchsorted(right, candidates) / len(right)
     refused = np.searchsorted(foreign, candidates) / len(foreign)
-    return float(candidates[np.argmax(kept + refused)])
+    return float(candidates[np.argmax(answered + refused)])
 
 
 def _slope(rows: Array, truth: Array, inverse: float) -> float:
-    """Of the log loss at 1/temperature ``inverse``: expected minus true logit."""
+    """Derivative of the log loss at 1/temperature ``inverse``: expected minus true logit."""
     expected = (softmax(rows * inverse) * rows).sum(axis=1)
     return float((expected - rows[np.arange(len(truth)), truth]).mean())

@@ -1,4 +1,4 @@
-"""A checkpoint's tensors by name, with the LoRA adapter of its spec multiplied in."""
+"""Reads a checkpoint's tensors by name, with the LoRA adapter of its spec merged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # its import teaches numpy bfloat16; onnx brings it
+import ml_dtypes  # noqa: F401  # importing it registers bfloat16 in numpy; onnx depends on it
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -20,7 +20,7 @@ WEIGHTS = "model.safetensors"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
 _PEFT = "base_model.model."
-_SAVED = ".modules_to_save"  # in the names of modules that are replaced whole, as older versions of peft wrote them
+_SAVED = ".modules_to_save"  # in the names of replaced modules, as older versions of peft wrote them
 Tensors = dict[str, NDArray[Any]]
 
 
@@ -29,8 +29,8 @@ class Adapter:
     """A LoRA adapter as peft publishes it. Shapes of a pair: down (rank, in), up (out, rank)."""
 
     scale: float
-    pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]  # by the name of the weight that each is added to
-    replaced: Mapping[str, NDArray[Any]]  # tensors that take the base's place, or have none there: heads
+    pairs: Mapping[str, tuple[NDArray[Any], NDArray[Any]]]  # by the name of the weight to which the product is added
+    replaced: Mapping[str, NDArray[Any]]  # tensors that replace the base's or that it lacks: heads
 
 
 def read_tensors(spec: ModelSpec, names: Collection[str] | None = None) -> Tensors:
@@ -44,13 +44,13 @@ def read_tensors(spec: ModelSpec, names: Collection[str] | None = None) -> Tenso
     adapter = read_adapter(spec.adapter)
     if names is not None:
         replaced = {name: value for name, value in adapter.replaced.items() if name in names}
-        pairs = {name: pair for name, pair in adapter.pairs.items() if _place(tensors, name)}
+        pairs = {name: pair for name, pair in adapter.pairs.items() if _base_name(tensors, name)}
         adapter = Adapter(adapter.scale, pairs, replaced)
     return _merged(tensors, adapter, spec.adapter)
 
 
 def adapter_config(folder: Path) -> dict[str, Any]:
-    """What peft says of a folder's adapter. Raises: ModelUnavailable when it is absent or no JSON object."""
+    """A folder's ``adapter_config.json``. Raises: ModelUnavailable when it is absent or no JSON object."""
     config = read_json(folder / ADAPTER_CONFIG, None)
     if not isinstance(config, dict):
         raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: it is absent, or no JSON object")
@@ -58,7 +58,7 @@ def adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """A folder of peft's. Raises: ModelUnavailable for another method than plain LoRA."""
+    """Read an adapter folder as peft writes it. Raises: ModelUnavailable for another method than plain LoRA."""
     config = adapter_config(folder)
     try:
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
@@ -75,11 +75,11 @@ def read_adapter(folder: Path) -> Adapter:
             pairs.setdefault(f"{module}.weight", {})[part[0]] = value
         else:
             raise ModelUnavailable(f"{folder}: the tensor {name} is of no plain LoRA adapter, the only kind served")
-    whole = {name: (pair["A"], pair["B"]) for name, pair in pairs.items() if len(pair) == len("AB")}
-    if len(whole) < len(pairs):
-        raise ModelUnavailable(f"{folder}: half of a pair is absent for {sorted(set(pairs) - set(whole))[:3]}")
+    complete = {name: (pair["A"], pair["B"]) for name, pair in pairs.items() if len(pair) == len("AB")}
+    if len(complete) < len(pairs):
+        raise ModelUnavailable(f"{folder}: half of a pair is absent for {sorted(set(pairs) - set(complete))[:3]}")
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    return Adapter(scale, whole, replaced)
+    return Adapter(scale, complete, replaced)
 
 
 def _check_method(folder: Path, config: Mapping[str, Any]) -> None:
@@ -90,27 +90,27 @@ def _check_method(folder: Path, config: Mapping[str, Any]) -> None:
         if config.get(name)
     ]
     if kind != "LORA" or unusual or config.get("bias", "none") != "none":
-        said = ", ".join(unusual) or f"peft_type={kind}, bias={config.get('bias')}"
-        raise ModelUnavailable(f"{folder}: only plain LoRA is served, not {said}; publish the merged model instead")
+        method = ", ".join(unusual) or f"peft_type={kind}, bias={config.get('bias')}"
+        raise ModelUnavailable(f"{folder}: only plain LoRA is served, not {method}; publish the merged model instead")
 
 
 def _merged(tensors: Tensors, adapter: Adapter, folder: Path) -> Tensors:
     merged = dict(tensors)
     for name, (down, up) in adapter.pairs.items():
-        place = _place(merged, name)
-        if place is None or merged[place].shape != (up.shape[0], down.shape[1]):
+        target = _base_name(merged, name)
+        if target is None or merged[target].shape != (up.shape[0], down.shape[1]):
             raise ModelUnavailable(f"{folder} is an adapter of another base: {name} does not fit its tensors")
         change = up.astype(np.float32) @ down.astype(np.float32)
-        merged[place] = merged[place].astype(np.float32) + np.float32(adapter.scale) * change
+        merged[target] = merged[target].astype(np.float32) + np.float32(adapter.scale) * change
     for name, value in adapter.replaced.items():
-        merged[_place(merged, name) or name] = value
+        merged[_base_name(merged, name) or name] = value
     return merged
 
 
-def _place(tensors: Tensors, name: str) -> str | None:
+def _base_name(tensors: Tensors, name: str) -> str | None:
     """The tensor's name in the base, whose checkpoint may lack the family's prefix ("bert.", "roberta.")."""
     bare = name.partition(".")[2]
-    return next((one for one in (name, bare) if one in tensors), None)
+    return next((known for known in (name, bare) if known in tensors), None)
 
 
 def _load(file: Path, names: Collection[str] | None = None) -> Tensors:

@@ -1,4 +1,4 @@
-"""A loaded model behind one call, whatever runtime executes it, and the packed batch they all take."""
+"""The encoder interface that every runtime implements, and the packed batch of texts that it takes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _MASKED = -1e9  # added to the attention scores of padding
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Texts laid end to end, and the two maps between that and the padded form attention needs.
+    """Texts laid end to end, and the two index maps between that and the padded form attention needs.
 
-    Rows past ``tokens`` are filling up to a round number: they belong to no text and are never read.
+    Rows past ``tokens`` fill up to a round number: they belong to no text and are never read.
     """
 
     ids: Ids  # (rows)
@@ -39,7 +39,7 @@ class Encoder(Protocol):
 
     @property
     def runtime(self) -> str:
-        """What executes it: "torch", "onnx" or "openvino"."""
+        """The library that executes it: "torch", "onnx" or "openvino"."""
 
     @property
     def dtype(self) -> str:
@@ -47,7 +47,7 @@ class Encoder(Protocol):
 
     @property
     def padding_cost(self) -> float:
-        """Time of a padded token as a part of a real one's: 1 where the whole model pads."""
+        """Time of a padded token as a share of a real one's: 1 where the whole model pads."""
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack token ids, with or without their types, one array a text, none empty."""
@@ -56,28 +56,29 @@ class Encoder(Protocol):
         """Run the layers; may return before the device has finished."""
 
     def hidden(self, output: Any, batch: TokenBatch) -> Vectors:
-        """Wait and give the token vectors: (tokens, width) float32, texts end to end."""
+        """Wait for the device and return the token vectors: (tokens, width) float32, texts end to end."""
 
     def pooled(self, output: Any, batch: TokenBatch, pooling: Pooling) -> Vectors:
-        """Wait and give one vector a text: (batch, width) float32, not normalised."""
+        """Wait for the device and return one vector a text: (batch, width) float32, not normalised."""
 
 
 def payload_of(ids: Ids, types: Ids | None) -> Ids:
-    """A text as ``pack`` and the lanes take it: (tokens), or (2, tokens) with the token types under the ids."""
+    """A text as ``pack`` and the engines take it: (tokens), or (2, tokens) with the token types under the ids."""
     return ids if types is None else np.stack([ids, types])
 
 
-def pack(ids: Sequence[Ids], *, row_multiple: int = 1, length_multiple: int = 1) -> TokenBatch:
+def pack(ids: Sequence[Ids], *, row_multiple: int = 1, rows_at_least: int = 1, length_multiple: int = 1) -> TokenBatch:
     """Lay texts end to end.
 
     Args:
         ids: one array a text, none empty: (tokens), or (2, tokens) with the types under the ids.
-        row_multiple, length_multiple: round the two free sizes up, for runtimes that keep a compiled
-            kernel a shape.
+        row_multiple, length_multiple: round the two free sizes up, for runtimes that keep a compiled kernel a shape.
+        rows_at_least: for runtimes that compute few rows in other kernels.
     """
     lengths = np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
     tokens = int(lengths.sum())
-    rows, longest = _round_up(tokens, row_multiple), _round_up(int(lengths.max()), length_multiple)
+    rows = _round_up(max(tokens, rows_at_least), row_multiple)
+    longest = _round_up(int(lengths.max()), length_multiple)
     starts = np.cumsum(lengths) - lengths
     slots = np.arange(longest)
     real = slots < lengths[:, None]
@@ -111,7 +112,7 @@ def pool(hidden: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
 
 
 def relative_buckets(longest: int, *, buckets: int = 32, furthest: int = 128) -> Ids:
-    """MPNet's bucket of each pair of places: (longest, longest). Near distances one each, far ones by logarithm.
+    """MPNet's bucket of each pair of places: (longest, longest). Near distances have their own, far ones share.
 
     Source: transformers, models/mpnet/modeling_mpnet.py, relative_position_bucket.
     """
@@ -123,14 +124,14 @@ def relative_buckets(longest: int, *, buckets: int = 32, furthest: int = 128) ->
     with np.errstate(divide="ignore"):
         logarithm = np.log(distance / exact) / np.log(furthest / exact) * (half - exact)
     far = np.minimum(exact + np.maximum(logarithm, 0).astype(np.int64), half - 1)
-    found: Ids = np.where(back < 0, half, 0) + np.where(distance < exact, distance, far)
-    return found
+    result: Ids = np.where(back < 0, half, 0) + np.where(distance < exact, distance, far)
+    return result
 
 
 def text_of(batch: TokenBatch, row: int) -> Ids:
     """One text of a batch as ``pack`` took it, its types included."""
-    own = slice(batch.starts[row], batch.starts[row] + batch.lengths[row])
-    return np.stack([batch.ids[own], batch.types[own]])
+    rows = slice(batch.starts[row], batch.starts[row] + batch.lengths[row])
+    return np.stack([batch.ids[rows], batch.types[rows]])
 
 
 def _types(ids: Sequence[Ids], lengths: Ids, rows: int) -> Ids:

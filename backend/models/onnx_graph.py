@@ -1,4 +1,4 @@
-"""An encoder as an ONNX graph over packed tokens, with the arithmetic of its linear layers to choose.
+"""Builds an encoder as an ONNX graph over packed tokens, with a choice of arithmetic for its linear layers.
 
 Padding exists only inside attention: every other operator sees the real tokens of all texts in one
 (tokens, width) matrix, so neither a neighbour nor its length can change a text's arithmetic there.
@@ -67,7 +67,7 @@ def quantize_weight(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDAr
 
 
 class _Graph:
-    """Nodes and constants on their way to a model; each method adds operators and returns an output's name."""
+    """Collects nodes and constants; each method adds operators and returns the name of an output."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         self._arithmetic = arithmetic

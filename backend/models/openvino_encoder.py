@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import openvino
@@ -12,23 +15,24 @@ import openvino
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
 from backend.models.onnx_encoder import extra_inputs, graph_inputs
 from backend.models.onnx_graph import Arithmetic, build
-from backend.models.signal_stack import kept_signal_stack
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import load_weights
 
 # OpenVINO keeps a compiled kernel for each shape: rounded sizes keep their number, and the memory, small.
-# Lengths must be multiples of 16: then a text's vector does not depend on its neighbours' lengths at all; with
-# multiples of 8 its bf16 kernels sum in another order and int8 makes that cosine 0.9997 (docs/engine.md).
+# Lengths are multiples of 16: then a text's vector does not depend on its neighbours' lengths at all; with multiples of
+# 8 its bf16 kernels sum in another order and int8 makes that cosine 0.9997. Rows are at least 8: with int8 weights and
+# bf16 activations (processors with AMX), up to 4 rows run in another kernel than more of them (docs/engine.md).
 _ROW_MULTIPLE = 4
+_ROWS_AT_LEAST = 8
 _LENGTH_MULTIPLE = 16
 _KERNELS_KEPT = 512
 
 
 class OpenVinoEncoder:
-    """The model compiled twice: narrow, a stream a lane with few threads, and wide, one stream with all of them.
+    """The model compiled twice: narrow, one stream a lane with few threads, and wide, one stream with all threads.
 
     A batch that runs while no other does takes every core: a lone text is answered 1.5 times sooner. Under load
-    the narrow form runs, whose lanes never wait for one another. Which of the two ran changes no vector.
+    the narrow form runs, whose lanes never wait for one another. Both give the same vectors.
     """
 
     runtime = "openvino"
@@ -37,26 +41,26 @@ class OpenVinoEncoder:
     def __init__(self, spec: ModelSpec, *, dtype: str, lanes: int, threads: int) -> None:
         """Build the graph and compile it; ``dtype`` is "fp32", "bf16" or "int8". Raises: ModelUnavailable.
 
-        int8 keeps attention and the rest in bf16 where the CPU has it: 1.1 times the speed of float32
-        there at the same fidelity (docs/engine.md).
+        int8 runs attention and everything but the linear layers in bf16 where the CPU has it: 1.1 times the speed of
+        float32 at the same fidelity (docs/engine.md).
         """
         self.dtype = dtype
         weights = load_weights(spec)
         graph = build(spec.shape, weights, Arithmetic.COMPRESSED_INT8 if dtype == "int8" else Arithmetic.FLOAT32)
-        with kept_signal_stack():  # the library's CPU plugin sets its own when it is loaded, with the first question
+        with kept_signal_stack():  # the library's CPU plugin is loaded, and sets a stack, with the first property read
             core = openvino.Core()
             model = core.read_model(io.BytesIO(graph))
             bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-            numbers = _arithmetic(dtype, spec.shape.width, bf16=bf16)
-            self._narrow = _Requests(core.compile_model(model, "CPU", numbers | _threads(lanes, lanes * threads)))
-            self._wide = _Requests(core.compile_model(model, "CPU", numbers | _threads(1, lanes * threads)))
+            options = _arithmetic(dtype, spec.shape.width, bf16=bf16)
+            self._narrow = _Requests(core.compile_model(model, "CPU", options | _threads(lanes, lanes * threads)))
+            self._wide = _Requests(core.compile_model(model, "CPU", options | _threads(1, lanes * threads)))
         self._extras = extra_inputs(weights)
         self._lock = threading.Lock()
         self._running = 0  # forwards under way
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
-        """Pack to round sizes."""
-        return pack(ids, row_multiple=_ROW_MULTIPLE, length_multiple=_LENGTH_MULTIPLE)
+        """Pack, with rows and lengths rounded up."""
+        return pack(ids, row_multiple=_ROW_MULTIPLE, rows_at_least=_ROWS_AT_LEAST, length_multiple=_LENGTH_MULTIPLE)
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(rows, width); a view that the same thread's next call overwrites."""
@@ -65,7 +69,7 @@ class OpenVinoEncoder:
             requests = self._narrow if self._running else self._wide
             self._running += 1
         try:
-            hidden: Vectors = requests.own().infer(inputs, share_inputs=True, share_outputs=True)[0]
+            hidden: Vectors = requests.of_thread().infer(inputs, share_inputs=True, share_outputs=True)[0]
         finally:
             with self._lock:
                 self._running -= 1
@@ -76,29 +80,28 @@ class OpenVinoEncoder:
         return output[: batch.tokens].copy()
 
     def pooled(self, output: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
-        """(batch, width)."""
         return pool(output[: batch.tokens], batch, pooling)
 
 
 class _Requests:
-    """A compiled model and an infer request for each thread that uses it."""
+    """A compiled model with one infer request for each thread that uses it."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        self._of_thread = threading.local()
+        self._local = threading.local()
 
-    def own(self) -> Any:
+    def of_thread(self) -> Any:
         """The calling thread's request."""
-        if not hasattr(self._of_thread, "request"):
-            self._of_thread.request = self._compiled.create_infer_request()
-        return self._of_thread.request
+        if not hasattr(self._local, "request"):
+            self._local.request = self._compiled.create_infer_request()
+        return self._local.request
 
 
 def _arithmetic(dtype: str, width: int, *, bf16: bool) -> dict[str, Any]:
     wants_bf16 = bf16 and dtype in ("bf16", "int8")
     return {
         "INFERENCE_PRECISION_HINT": "bf16" if wants_bf16 else "f32",
-        # One scale for each token and ``width`` input channels: neighbours never share one.
+        # One scale for each token and ``width`` input channels: two texts never share one.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": width if dtype == "int8" else 0,
         "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
     }
@@ -107,3 +110,28 @@ def _arithmetic(dtype: str, width: int, *, bf16: bool) -> dict[str, Any]:
 def _threads(streams: int, threads: int) -> dict[str, Any]:
     # Not pinned: OCR and the event loop share these cores; pinned, the wide form was 1.6 times slower.
     return {"NUM_STREAMS": streams, "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
+
+
+class _Stack(ctypes.Structure):
+    """``stack_t`` of Linux, signal.h."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+@contextmanager
+def kept_signal_stack() -> Iterator[None]:
+    """Restore the calling thread's alternative signal stack after the block.
+
+    OpenVINO 2026 sets one for every core whose CPU plugin is loaded and unmaps it with the last model of that core, but
+    leaves threads pointing there: the next signal with a Python handler (torch's DataLoader has one for SIGCHLD) then
+    ends the process with SIGSEGV, for Python's handlers run on that stack (SA_ONSTACK). Does nothing but on Linux.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    library, before = ctypes.CDLL(None), _Stack()
+    library.sigaltstack(None, ctypes.byref(before))
+    try:
+        yield
+    finally:
+        library.sigaltstack(ctypes.byref(before), None)

@@ -1,4 +1,4 @@
-"""Pairs of texts as one input: a query and a document, a premise and a hypothesis. Cutting is explicit and reported."""
+"""Tokenises pairs of texts (query and document, premise and hypothesis). Truncation is explicit and reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class _Template:
-    """What the model puts around and between two texts. Shapes of a part: (2, tokens), ids over types."""
+    """The special tokens around and between two texts. Shapes: (2, tokens), ids over types."""
 
     before: _Ids
     between: _Ids
@@ -35,12 +35,12 @@ class _Template:
 class PairTokenizer:
     """A model's tokenizer for pairs. Safe from any thread.
 
-    Each different text is tokenised once, however many pairs it is in: a query with a hundred documents, a premise with
-    a hundred hypotheses. Ids and types are those that the tokenizer gives a pair.
+    Each distinct text is tokenised once, however many pairs it is in: a query with a hundred documents, a premise with
+    a hundred hypotheses. Ids and types equal the tokenizer's for the pair.
     """
 
     def __init__(self, tokenizer: TextTokenizer, token_types: TokenTypes) -> None:
-        """Read the template from the tokenizer. Raises: ModelUnavailable when it puts a pair in no usual order.
+        """Read the template from the tokenizer. Raises: ModelUnavailable when its order of a pair is not supported.
 
         Args:
             token_types: the model's; only SEGMENTS makes payloads with types.
@@ -61,66 +61,67 @@ class PairTokenizer:
 
         Args:
             cut: which text loses its end when a pair does not fit: one of them, or the longer until both are as long
-                ("longest", as sentence-transformers does: a query stays whole while it is the shorter).
-            places: where each pair stands in its request, for messages; unset: as here.
-            param: the request's field, for messages.
+                ("longest", as sentence-transformers does: a query is not cut while it is the shorter).
+            places: index of each pair in its request, for error messages; unset: as here.
+            param: the request's field, for error messages.
 
-        Raises: TooLarge when a pair does not fit and ``cut`` is "none", or the other text alone leaves no room.
+        Raises: TooLarge when a pair does not fit and ``cut`` is "none", or the other text alone fills the model.
         """
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
         encodings = self._tokenizer.encodings(texts, add_special_tokens=False)
         ids = {text: np.array(encoding.ids, np.int64) for text, encoding in zip(texts, encodings, strict=True)}
-        room = self._tokenizer.max_tokens - self._template.specials
-        found = []
-        for (first, second), place in zip(pairs, places or range(len(pairs)), strict=True):
-            one, other = ids[first], ids[second]
-            kept = kept_tokens(len(one), len(other), room, cut)
+        available = self._tokenizer.max_tokens - self._template.specials
+        encoded = []
+        for pair, place in zip(pairs, places or range(len(pairs)), strict=True):
+            first, second = ids[pair[0]], ids[pair[1]]
+            kept = kept_tokens(len(first), len(second), available, cut)
             if kept is None:
-                raise self._too_large(len(one), len(other), cut, f"{param}[{place}]", param)
-            found.append(self._joined(one[: kept[0]], other[: kept[1]], truncated=kept != (len(one), len(other))))
-        return found
+                raise self._too_large(len(first), len(second), cut, f"{param}[{place}]", param)
+            truncated = kept != (len(first), len(second))
+            encoded.append(self._joined(first[: kept[0]], second[: kept[1]], truncated=truncated))
+        return encoded
 
     def _joined(self, first: _Ids, second: _Ids, *, truncated: bool) -> Tokens:
         template = self._template
-        parts = [
+        segments = [
             template.before,
             np.stack([first, np.full_like(first, template.first_type)]),
             template.between,
             np.stack([second, np.full_like(second, template.second_type)]),
             template.after,
         ]
-        whole = np.concatenate(parts, axis=1)
-        if not whole.shape[1]:  # two empty texts and no special tokens: a text must have a row in its batch
-            whole = np.zeros((2, 1), np.int64)
-        return Tokens(whole[0], truncated, whole[1] if self._typed else None)
+        joined = np.concatenate(segments, axis=1)
+        if not joined.shape[1]:  # two empty texts and no special tokens: a text must have a row in its batch
+            joined = np.zeros((2, 1), np.int64)
+        return Tokens(joined[0], truncated, joined[1] if self._typed else None)
 
-    def _too_large(self, first: int, second: int, cut: Cut, what: str, param: str) -> TooLarge:
+    def _too_large(self, first: int, second: int, cut: Cut, name: str, param: str) -> TooLarge:
         limit, total = self._tokenizer.max_tokens, first + second + self._template.specials
         advice = "Shorten it, split it, or let it be cut"
         if cut in ("first", "second"):
-            stays = second if cut == "first" else first
-            advice = f"{stays} of them are of the text that is never cut, which leaves none for the other; shorten it"
-        return TooLarge(f"{what} tokens", total, limit, "the model's length", advice=advice, param=param)
+            uncut = second if cut == "first" else first
+            advice = f"{uncut} of them are of the text that is never cut, which leaves none for the other; shorten it"
+        return TooLarge(f"{name} tokens", total, limit, "the model's length", advice=advice, param=param)
 
 
-def kept_tokens(first: int, second: int, room: int, cut: Cut) -> tuple[int, int] | None:
-    """How many tokens of each text stay, or None when the pair cannot be made to fit in ``room``.
+def kept_tokens(first: int, second: int, available: int, cut: Cut) -> tuple[int, int] | None:
+    """How many tokens of each text stay, or None when no cut makes the pair fit.
 
     A text that is cut keeps one token at least.
     Source: huggingface/tokenizers, tokenizers/src/utils/truncation.rs, truncate_encodings.
     """
-    if first + second <= room:
+    if first + second <= available:
         return first, second
-    if cut == "longest" and room >= 0:
+    if cut == "longest" and available >= 0:
         shorter = min(first, second)
-        half, odd = divmod(room, 2)
+        half, odd = divmod(available, 2)
         if shorter <= half:
-            return (first, room - first) if first <= second else (room - second, second)
+            return (first, available - first) if first <= second else (available - second, second)
         return (half, half + odd) if first <= second else (half + odd, half)
-    if cut == "first" and room > second:
-        return room - second, second
-    if cut == "second" and room > first:
-        return first, room - first
+    if cut == "first" and available > second:
+        return available - second, second
+    if cut == "second" and available > first:
+        return first, available - first
     return None
 
 

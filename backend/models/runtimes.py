@@ -1,18 +1,23 @@
-"""Which runtimes and dtypes can serve a model here, and how each is loaded."""
+"""Which runtimes and dtypes can serve a model on this machine, and loading an encoder on one of them."""
 
 from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
 
 from backend.device.facts.machine import DeviceType, MachineFacts
+from backend.device.memory.device_memory import Books, headroom_bytes, read_books
+from backend.device.memory.probe import FitReport, Prediction, predict, will_it_fit
 from backend.device.plan.placement import Placement
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
-from backend.models.memory_check import check_fit
-from backend.models.spec import ModelSpec
+from backend.models.spec import ModelSpec, Pooling
 
 Precision = Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"]
 Runtime = Literal["auto", "torch", "onnx", "openvino"]
@@ -37,41 +42,44 @@ _CPU_GRAPH = (
     Candidate("onnx", "fp32"),
 )
 _CPU_TORCH = (Candidate("torch", "bf16"), Candidate("torch", "fp32"))
+_WARM_STEP, _WARM_TOKENS = 4, 160  # lone texts up to this length are most of the traffic
 _MODULES = {"torch": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
 _PRECISIONS = {"exact": ("fp32",), "auto": ("fp32", "bf16", "fp16", "int8"), "fast": ("fp32", "bf16", "fp16", "int8")}
 
 
 def candidates(facts: MachineFacts, placement: Placement, precision: Precision, runtime: Runtime) -> list[Candidate]:
-    """What is worth measuring here, without loading anything.
+    """The runtimes and dtypes worth measuring on this machine. Loads nothing.
 
     torch is measured on a CPU only when asked for, or when nothing else is installed: its import costs
-    seconds and 300 MiB, and it won on no machine measured (DESIGN §5, docs/engine.md).
+    seconds and 300 MiB, and it was the fastest on no machine measured (docs/engine.md).
     """
-    everything = _on_gpu(placement) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
+    possible = _on_gpu(placement) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
     dtypes = _PRECISIONS.get(precision, (precision,))
     return [
-        one for one in everything if one.dtype in dtypes and runtime in ("auto", one.runtime) and installed(one.runtime)
+        candidate
+        for candidate in possible
+        if candidate.dtype in dtypes and runtime in ("auto", candidate.runtime) and installed(candidate.runtime)
     ]
 
 
 def why_none(placement: Placement) -> str:
     """Why no candidate was left, for the error that stops the start."""
     if placement.type is not DeviceType.CPU:
-        kept = f"on {placement.device} torch runs {', '.join(placement.dtypes)}"
-        return f"{kept}; RUNTIME=onnx and openvino are for CPUs: set DEVICE=cpu, or RUNTIME=auto and PRECISION=auto"
+        served = f"on {placement.device} torch runs {', '.join(placement.dtypes)}"
+        return f"{served}; RUNTIME=onnx and openvino are for CPUs: set DEVICE=cpu, or RUNTIME=auto and PRECISION=auto"
     return "no such runtime is installed, or this processor lacks the arithmetic"
 
 
 def fallback(precision: Precision, runtime: Runtime) -> list[Candidate]:
-    """What is left when no graph could be built: torch, if the wishes allow it."""
+    """The candidates when no graph could be built: torch, if PRECISION and RUNTIME allow it."""
     dtypes = _PRECISIONS.get(precision, (precision,))
-    return [one for one in _CPU_TORCH if runtime == "auto" and one.dtype in dtypes and installed("torch")]
+    return [each for each in _CPU_TORCH if runtime == "auto" and each.dtype in dtypes and installed("torch")]
 
 
 def load_encoder(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encoder:
-    """Load the model. Raises: ModelUnavailable when this runtime cannot.
+    """Load the model on one runtime. Raises: ModelUnavailable when this runtime cannot.
 
-    Each runtime is imported here and not above: it costs up to 300 MiB and seconds, and one is enough.
+    Each runtime is imported here and not at the top: an import costs up to 300 MiB and seconds, and one is enough.
     """
     if not installed(candidate.runtime):
         raise ModelUnavailable(f"{_MODULES[candidate.runtime]} is not installed")
@@ -90,6 +98,58 @@ def load_encoder(spec: ModelSpec, candidate: Candidate, placement: Placement) ->
     return TorchEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
 
 
+def warm_up(encoder: Encoder, max_tokens: int) -> None:
+    """Run lone texts of every usual length, so that no early request waits for a kernel to be compiled."""
+    for length in range(_WARM_STEP, min(_WARM_TOKENS, max_tokens) + 1, _WARM_STEP):
+        batch = encoder.prepare([np.ones(length, np.int64)])
+        encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN)
+
+
+def predict_memory(spec: ModelSpec, dtype: str) -> Prediction | None:
+    """The model's memory in ``dtype`` by a dry run of its configuration; None where the dry run fails."""
+    return _predicted(spec.folder, spec.sha256, spec.max_tokens, dtype)
+
+
+@lru_cache(maxsize=32)  # a model that is loaded again after idling was predicted at the start
+def _predicted(folder: Path, _sha256: str, max_tokens: int, dtype: str) -> Prediction | None:
+    import torch  # this module is imported at every start, the dry run belongs to devices that torch serves
+    from transformers import AutoConfig, AutoModel
+
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+    def make_model() -> torch.nn.Module:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model: torch.nn.Module = AutoModel.from_config(config, dtype=names[dtype])  # type: ignore[no-untyped-call]
+        return model.eval()
+
+    def make_inputs(count: int, length: int) -> dict[str, Any]:
+        ids = torch.ones(count, length, dtype=torch.long)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+    return predict(make_model, make_inputs, [max_tokens])
+
+
+def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: Books | None = None) -> FitReport | None:
+    """Refuse a model before loading it when its weights and one text of full length exceed the device's free memory.
+
+    Returns: the report, or None where nothing could be predicted: then loading decides.
+
+    Raises: ModelUnavailable with the numbers and what to change.
+    """
+    prediction = predict_memory(spec, dtype)
+    if prediction is None:
+        return None
+    books = books or read_books(placement.device)
+    free_bytes = headroom_bytes(books.stats, books.free_bytes, placement.memory_bytes or books.ceiling_bytes)
+    report = will_it_fit(prediction, free_bytes, spec.max_tokens, 1)
+    if not report.fits:
+        raise ModelUnavailable(
+            f"{spec.name} in {dtype} does not fit {placement.device}: {report.message}. Free the device of its other "
+            "users, raise GPU_MEMORY_FRACTION, choose a smaller model (EMBEDDING_MODEL), or set DEVICE=cpu"
+        )
+    return report
+
+
 def installed(runtime: str) -> bool:
     """Whether the runtime's package can be imported; it is not imported to find out."""
     return importlib.util.find_spec(_MODULES[runtime]) is not None
@@ -97,20 +157,20 @@ def installed(runtime: str) -> bool:
 
 def versions() -> dict[str, str]:
     """Versions of the runtimes, for the fingerprint of a measurement."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for package in _MODULES.values():
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = ""
-    return found
+            versions[package] = ""
+    return versions
 
 
 def _on_cpu(facts: MachineFacts, runtime: Runtime) -> list[Candidate]:
     graph_runtimes = installed("onnx") or installed("openvino")
-    everything = _CPU_TORCH if runtime == "torch" or not graph_runtimes else _CPU_GRAPH
+    possible = _CPU_TORCH if runtime == "torch" or not graph_runtimes else _CPU_GRAPH
     native_bf16 = any(flag in facts.cpu_flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
-    return [one for one in everything if one.dtype != "bf16" or native_bf16]  # emulated bf16 is slower than fp32
+    return [each for each in possible if each.dtype != "bf16" or native_bf16]  # emulated bf16 is slower than fp32
 
 
 def _on_gpu(placement: Placement) -> list[Candidate]:

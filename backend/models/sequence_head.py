@@ -1,4 +1,4 @@
-"""A sequence classifier's last layers, and what its labels mean. The layers below them are any of our encoders'."""
+"""A sequence classifier's last layers and labels, applied to the pooled vectors of any encoder."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from backend.errors import ModelUnavailable
-from backend.models.activations import FUNCTIONS, Activation, activate
 from backend.models.checkpoint_tensors import Tensors, read_tensors
 from backend.models.encoder import Vectors
-from backend.models.labels import check_architecture, named_labels
-from backend.models.numpy_linear import linear
-from backend.models.spec import ModelSpec, Pooling, read_json
+from backend.models.numpy_layers import FUNCTIONS, Activation, activate, linear
+from backend.models.spec import ModelSpec, Pooling, check_architecture, named_labels, read_json
 from backend.models.weights import Linear, Norm
 
 _CLASS = "ForSequenceClassification"
-_UNNAMED = 2  # labels of a model whose config.json counts none, as transformers has it
+_UNNAMED = 2  # labels of a model whose config.json has none: transformers' default
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +27,32 @@ class SequenceHead:
     Shapes: inner weight (width, width), outer weight (labels, width).
     """
 
-    pooling: Pooling  # which vector of a text it reads: CLS or MEAN
+    pooling: Pooling  # which vector of a text it takes: CLS or MEAN
     inner: Linear
     function: str  # by transformers' name
     norm: Norm | None
     epsilon: float  # of the norm
     outer: Linear
     labels: tuple[str, ...]  # in the order of the outer layer's rows
-    activation: Activation  # what transformers' text-classification pipeline makes scores with
-    relevance: Activation  # what sentence-transformers' CrossEncoder does
+    activation: Activation  # of the scores in transformers' text-classification pipeline
+    relevance: Activation  # of the scores in sentence-transformers' CrossEncoder
 
     def logits(self, vectors: Vectors) -> Vectors:
-        """One row a text: (batch, width) -> (batch, labels) float32. What is not finite going in stays so."""
+        """One row a text: (batch, width) -> (batch, labels) float32. NaN and infinity pass through."""
         with np.errstate(invalid="ignore", over="ignore"):
-            inside = FUNCTIONS[self.function](linear(vectors, self.inner))
+            hidden = FUNCTIONS[self.function](linear(vectors, self.inner))
             if self.norm is not None:
-                inside = _normed(inside, self.norm, self.epsilon)
-            return linear(inside, self.outer)
+                hidden = _normed(hidden, self.norm, self.epsilon)
+            return linear(hidden, self.outer)
 
     def apply(self, logits: Vectors, activation: Activation | None = None) -> Vectors:
-        """Scores of logits, by the model's own ``activation`` unless another is given: (…, labels), the same shape."""
+        """Scores of logits, by the model's ``activation`` unless another is given: (…, labels), the same shape."""
         return activate(logits, activation or self.activation)
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What one family calls its last layers; of alternatives the first that there is."""
+    """One family's names of its last layers; of alternatives the first one present counts."""
 
     inner: tuple[str, ...]
     outer: str
@@ -89,7 +87,7 @@ FAMILIES: Mapping[str, _Names] = {
 def read_sequence_head(spec: ModelSpec) -> SequenceHead:
     """Read the layers and their labels from the folder of a ForSequenceClassification model.
 
-    Raises: ModelUnavailable when it is none, of a family without a table here, or its tensors do not fit its labels.
+    Raises: ModelUnavailable for another task, an unknown family, or tensors that do not fit the labels.
     """
     check_architecture(spec, _CLASS, "sequence classifier")
     names = FAMILIES.get(spec.shape.family)
@@ -140,26 +138,26 @@ def _tensor(spec: ModelSpec, tensors: Tensors, name: str, shape: tuple[int, ...]
 
 
 def _labels(spec: ModelSpec) -> tuple[str, ...]:
-    """Transformers leaves out what it would fill in by itself: two labels, and names that only count."""
+    """Transformers does not write what it fills in by itself: two labels, and names LABEL_0, LABEL_1."""
     if spec.config.get("id2label") is None:
         return tuple(f"LABEL_{number}" for number in range(int(spec.config.get("num_labels") or _UNNAMED)))
     return named_labels(spec.config, spec.name)
 
 
 def _pooling(spec: ModelSpec) -> Pooling:
-    named = str(spec.config.get("classifier_pooling", "cls")) if spec.shape.family == "modernbert" else "cls"
-    if named not in ("cls", "mean"):
-        raise ModelUnavailable(f"{spec.name}: classifier_pooling {named!r} is not served; served are cls and mean")
-    return Pooling(named)
+    mode = str(spec.config.get("classifier_pooling", "cls")) if spec.shape.family == "modernbert" else "cls"
+    if mode not in ("cls", "mean"):
+        raise ModelUnavailable(f"{spec.name}: classifier_pooling {mode!r} is not served; served are cls and mean")
+    return Pooling(mode)
 
 
 def _function(spec: ModelSpec, names: _Names) -> str:
-    named = str(spec.config.get(names.function_field, names.function))
-    if named not in FUNCTIONS:
+    function = str(spec.config.get(names.function_field, names.function))
+    if function not in FUNCTIONS:
         raise ModelUnavailable(
-            f"{spec.name}: {names.function_field} {named!r} is not served; served are {', '.join(FUNCTIONS)}"
+            f"{spec.name}: {names.function_field} {function!r} is not served; served are {', '.join(FUNCTIONS)}"
         )
-    return named
+    return function
 
 
 def _activation(config: Mapping[str, Any], labels: int) -> Activation:
@@ -172,7 +170,7 @@ def _activation(config: Mapping[str, Any], labels: int) -> Activation:
 
 
 def _relevance(spec: ModelSpec, labels: int) -> Activation:
-    """What the model's files name, in the order of their age, or by the number of labels.
+    """The activation named by the model's files, newest kind of file first, or by the number of labels.
 
     Source: sentence-transformers, cross_encoder/model.py, _parse_model_config and get_default_activation_fn.
     """
@@ -182,9 +180,7 @@ def _relevance(spec: ModelSpec, labels: int) -> Activation:
         or (older.get("activation_fn") if isinstance(older, dict) else None)
         or spec.config.get("sbert_ce_default_activation_function")
     )
-    if not str(named).startswith(
-        "torch."
-    ):  # nothing, or code of the model's own, which sentence-transformers leaves too
+    if not str(named).startswith("torch."):  # none, or the model's own code, which sentence-transformers skips too
         return Activation.SIGMOID if labels == 1 else Activation.IDENTITY
     kind = str(named).rpartition(".")[2].lower()
     if kind not in set(Activation):
@@ -193,7 +189,7 @@ def _relevance(spec: ModelSpec, labels: int) -> Activation:
 
 
 def _settings(folder: Path) -> Mapping[str, Any]:
-    """Sentence-transformers' own, none where there is no such file."""
+    """sentence-transformers' settings; empty where there is no such file."""
     content = read_json(folder / "config_sentence_transformers.json", {})
     return content if isinstance(content, dict) else {}
 
@@ -201,5 +197,5 @@ def _settings(folder: Path) -> Mapping[str, Any]:
 def _normed(values: Vectors, norm: Norm, epsilon: float) -> Vectors:
     centred = values - values.mean(axis=1, keepdims=True)
     spread = np.sqrt(np.square(centred).mean(axis=1, keepdims=True) + np.float32(epsilon))
-    found: Vectors = centred / spread * norm.gain + norm.bias
-    return found
+    normed: Vectors = centred / spread * norm.gain + norm.bias
+    return normed

@@ -1,4 +1,4 @@
-"""What a model is: where it came from, its shape, how its vectors are made. Serving and training share it."""
+"""A model's description, read from its folder: shape, pooling, prompts, labels. Serving and training share it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.errors import ModelUnavailable
 
-MEANING_OF_TYPES = "financia_token_types"  # of config.json
+TYPES_FIELD = "financia_token_types"  # of config.json
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
@@ -25,16 +25,16 @@ class Pooling(StrEnum):
 
 
 class TokenTypes(StrEnum):
-    """What a model's token types (BERT's segments: a vector added to each token's) say."""
+    """What a model uses token types for (BERT's ``token_type_ids``, an embedding added to each token's)."""
 
     NONE = "none"  # always the first type
     SEGMENTS = "segments"  # which of two texts a token is of
-    SPELLING = "spelling"  # how its word is written, for a vocabulary without capitals: models/spelling.py
+    SPELLING = "spelling"  # the capitals of its word, for an uncased vocabulary: models/spelling.py
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderShape:
-    """The numbers of an encoder's ``config.json``."""
+    """The sizes in an encoder's ``config.json``."""
 
     family: str  # transformers' model_type: "bert", "xlm-roberta", "mpnet", …
     layers: int
@@ -50,9 +50,9 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model as served. ``fingerprint`` names its weights; two models never share one."""
+    """One model as served. ``sha256`` identifies its weights."""
 
-    name: str  # the served one
+    name: str  # in requests and answers
     source: str  # "bundled", a folder, or a hub id
     revision: str  # commit of the hub, or the first 12 digits of the weights' SHA-256
     sha256: str  # of model.safetensors
@@ -63,10 +63,10 @@ class ModelSpec:
     normalize: bool
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
-    stored_dtype: str | None = None  # of the weights as config.json has it, e.g. "bfloat16"; None where it says nothing
+    stored_dtype: str | None = None  # of the weights as config.json has it, e.g. "bfloat16"; None if absent
     token_types: TokenTypes = TokenTypes.NONE
     adapter: Path | None = None  # folder of the LoRA adapter that is merged into the weights as they are read
-    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # config.json; the adapter's own goes first
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # config.json, the adapter's over the base's
 
     @property
     def width(self) -> int:
@@ -82,9 +82,9 @@ def read_spec(
     A plain transformers encoder gets sentence-transformers' own defaults: mean pooling, no normalisation.
 
     Args:
-        adapter: a folder of peft's whose task, labels and token types replace the base's.
+        adapter: a peft folder whose task, labels and token types replace the base's.
 
-    Raises: ModelUnavailable when the files say something that cannot be served.
+    Raises: ModelUnavailable when the files describe a model that cannot be served.
     """
     shape = read_shape(folder)
     config = {**read_json(folder / "config.json", {}), **(read_json(adapter / "config.json", {}) if adapter else {})}
@@ -110,26 +110,26 @@ def read_spec(
 
 
 def _stored_dtype(config: Mapping[str, Any]) -> str | None:
-    """``dtype``, which older versions of transformers call ``torch_dtype``."""
+    """``dtype``, or ``torch_dtype`` as older versions of transformers call it."""
     stored = config.get("dtype") or config.get("torch_dtype")
     return str(stored) if stored else None
 
 
 def _token_types(config: Mapping[str, Any]) -> TokenTypes:
     """Embedding models and taggers read one text; a sequence classifier may read two."""
-    if config.get(MEANING_OF_TYPES) == TokenTypes.SPELLING:
+    if config.get(TYPES_FIELD) == TokenTypes.SPELLING:
         return TokenTypes.SPELLING
     pairs = any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or [])
     return TokenTypes.SEGMENTS if pairs and int(config.get("type_vocab_size") or 0) > 1 else TokenTypes.NONE
 
 
 def read_shape(folder: Path) -> EncoderShape:
-    """The encoder's numbers. Raises: ModelUnavailable without a readable ``config.json``."""
+    """The encoder's sizes. Raises: ModelUnavailable without a readable ``config.json``."""
     config = read_json(folder / "config.json", None)
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelUnavailable(f"{folder} has no readable config.json with a model_type; is it a transformers model?")
     family = str(config["model_type"])
-    # RoBERTa's kind counts positions from the row after the padding token's, whose own default is 1.
+    # RoBERTa and its kin count positions from the row after the padding token's, whose own default is 1.
     padding = config.get("pad_token_id")
     offset = (1 if padding is None else int(padding)) + 1 if family in _OFFSET_FAMILIES else 0
     return EncoderShape(
@@ -160,10 +160,10 @@ def _max_tokens(folder: Path, shape: EncoderShape) -> int:
         raise ModelUnavailable(
             f"{folder}: do_lower_case before the tokenizer is not served; put it into tokenizer.json"
         )
-    wished = settings.get("max_seq_length")
-    if wished is None:
-        wished = read_json(folder / "tokenizer_config.json", {}).get("model_max_length", table)
-    return int(min(wished, table))
+    configured = settings.get("max_seq_length")
+    if configured is None:
+        configured = read_json(folder / "tokenizer_config.json", {}).get("model_max_length", table)
+    return int(min(configured, table))
 
 
 def _pooling(folder: Path, modules: list[str]) -> Pooling:
@@ -175,9 +175,9 @@ def _pooling(folder: Path, modules: list[str]) -> Pooling:
     config: dict[str, Any] = read_json(folder / "1_Pooling" / "config.json", {})
     if config.get("include_prompt") is False:
         raise ModelUnavailable(f"{folder}: include_prompt=false (prompts left out of the pooling) is not served")
-    named = config.get("pooling_mode")
+    mode = config.get("pooling_mode")
     flags = [key.removeprefix("pooling_mode_") for key, on in config.items() if on is True and "pooling_mode_" in key]
-    chosen = [named] if isinstance(named, str) else named or flags or ["mean"]
+    chosen = [mode] if isinstance(mode, str) else mode or flags or ["mean"]
     if len(chosen) > 1:
         raise ModelUnavailable(f"{folder}: joined pooling modes {chosen} are not served; export the model with one")
     return _pooling_named(folder, str(chosen[0]).removesuffix("_tokens").removesuffix("_token"))
@@ -190,6 +190,38 @@ def _pooling_named(folder: Path, name: str) -> Pooling:
         raise ModelUnavailable(
             f"{folder}: pooling mode {name!r} is not served; served are {[str(mode) for mode in Pooling]}"
         ) from None
+
+
+def check_architecture(spec: ModelSpec, ending: str, kind: str) -> None:
+    """Refuse a model of another task; one whose config.json names no architecture is accepted.
+
+    Args:
+        ending: of transformers' classes for the task, e.g. "ForTokenClassification".
+        kind: what such a model is, for messages.
+
+    Raises: ModelUnavailable.
+    """
+    architectures = [str(name) for name in spec.config.get("architectures") or []]
+    if architectures and not any(name.endswith(ending) for name in architectures):
+        raise ModelUnavailable(f"{spec.name} is a {architectures[0]}, not a {kind} (…{ending})")
+
+
+def named_labels(config: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """``id2label`` by number. Raises: ModelUnavailable unless it names 0, 1, 2 and so on.
+
+    Args:
+        name: the model's, for messages.
+    """
+    id2label = config.get("id2label")
+    try:
+        by_number = (
+            {int(number): str(label) for number, label in id2label.items()} if isinstance(id2label, dict) else {}
+        )
+    except ValueError:
+        by_number = {}
+    if not by_number or sorted(by_number) != list(range(len(by_number))):
+        raise ModelUnavailable(f"{name}: config.json has no id2label that names every label from 0 on")
+    return tuple(by_number[number] for number in range(len(by_number)))
 
 
 def read_json(file: Path, default: Any) -> Any:

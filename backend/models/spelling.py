@@ -1,7 +1,7 @@
-"""How each word of a text is written: what a tokenizer that lowers every letter keeps from its model.
+"""The capitalisation of each word, for models whose tokenizer lower-cases every letter.
 
 An uncased encoder never sees that "Banco" is a name and "banco" a bench. Its table of token types has one row that
-single texts use; a model trained with more rows is told here which of them each word takes.
+single texts use; a model trained with more rows gets here the row of each word.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.models.words import Places
+from backend.models.words import Offsets
 
 Ids = NDArray[np.int64]
 
@@ -32,7 +32,7 @@ _BARE, _UNCASED, _SMALL, _CAPITAL = range(4)  # of characters
 
 
 class _Cases(dict[int, str]):
-    """Each code point's case, found once; for ``str.translate``."""
+    """Each code point's case, computed once; for ``str.translate``."""
 
     def __missing__(self, code: int) -> str:
         case = self[code] = chr(_case(chr(code)))
@@ -40,11 +40,11 @@ class _Cases(dict[int, str]):
 
 
 def spelling_of(word: str) -> int:
-    """The row of one word."""
+    """The row of one word in the table of token types."""
     return int(word_spellings(word, np.array([[0, len(word)]], np.int64))[0])
 
 
-def word_spellings(text: str, words: Places) -> Ids:
+def word_spellings(text: str, words: Offsets) -> Ids:
     """The row of each word. Shapes: words (words, 2), code points, in order and not empty -> (words) int64."""
     cases = np.frombuffer(text.translate(_CASES).encode("latin-1"), np.uint8)
     letters, capitals = cases != _BARE, cases == _CAPITAL
@@ -53,27 +53,27 @@ def word_spellings(text: str, words: Places) -> Ids:
     count, high, led = (_within(flags, words) for flags in (letters, capitals, capitals & begins))
     small = _within(cases == _SMALL, words)
     runs = _within(begins, words)
-    found = np.full(len(words), Spelling.MIXED, np.int64)
-    found[(high == led) & _first_is_capital(cases, words)] = Spelling.CAPITALISED
-    found[(high > 1) & (small == 0)] = Spelling.CAPITALS
-    found[(high == 1) & (count == 1) & (runs == 1)] = Spelling.INITIAL
-    found[high == 0] = Spelling.PLAIN
-    return found
+    rows = np.full(len(words), Spelling.MIXED, np.int64)
+    rows[(high == led) & _first_is_capital(cases, words)] = Spelling.CAPITALISED
+    rows[(high > 1) & (small == 0)] = Spelling.CAPITALS
+    rows[(high == 1) & (count == 1) & (runs == 1)] = Spelling.INITIAL
+    rows[high == 0] = Spelling.PLAIN
+    return rows
 
 
-def _within(flags: NDArray[np.bool_], words: Places) -> Ids:
+def _within(flags: NDArray[np.bool_], words: Offsets) -> Ids:
     """How many of each word's characters are marked. Shapes: flags (characters), words (words, 2) -> (words)."""
     before = np.concatenate([[0], np.cumsum(flags)])
     counts: Ids = before[words[:, 1]] - before[words[:, 0]]
     return counts
 
 
-def _first_is_capital(cases: NDArray[np.uint8], words: Places) -> NDArray[np.bool_]:
+def _first_is_capital(cases: NDArray[np.uint8], words: Offsets) -> NDArray[np.bool_]:
     """Whether the first letter of each word that has a case is a capital. Shapes: cases (characters) -> (words)."""
     cased = np.append(np.flatnonzero(cases >= _SMALL), len(cases))
     first = cased[np.searchsorted(cased, words[:, 0])]
-    found: NDArray[np.bool_] = (first < words[:, 1]) & (np.append(cases, _BARE)[first] == _CAPITAL)
-    return found
+    is_capital: NDArray[np.bool_] = (first < words[:, 1]) & (np.append(cases, _BARE)[first] == _CAPITAL)
+    return is_capital
 
 
 def _case(character: str) -> int:
@@ -81,7 +81,7 @@ def _case(character: str) -> int:
         return _CAPITAL
     if character.islower():
         return _SMALL
-    # A combining mark stands on the letter before it and parts no run: "É" may be two code points.
+    # A combining mark belongs to the letter before it and ends no run: "É" may be two code points.
     return _UNCASED if character.isalpha() or unicodedata.category(character)[0] == "M" else _BARE
 
 

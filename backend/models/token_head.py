@@ -1,4 +1,4 @@
-"""A token classifier's last layer, and what its labels mean. The layers below it are any of our encoders'."""
+"""A token classifier's last layer and its BIO labels, applied to the token vectors of any encoder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
-from backend.models.activations import softmax
 from backend.models.checkpoint_tensors import read_tensors
 from backend.models.encoder import Vectors
-from backend.models.labels import check_architecture, named_labels
-from backend.models.numpy_linear import linear
-from backend.models.spec import ModelSpec
+from backend.models.numpy_layers import linear, softmax
+from backend.models.spec import ModelSpec, check_architecture, named_labels
 from backend.models.weights import Linear
 
 OUTSIDE = "O"
@@ -25,8 +23,8 @@ _LAYER = "classifier"  # BERT's, DistilBERT's, RoBERTa's, XLM-R's, CamemBERT's a
 _PREFIXED = re.compile(r"([BIESLU])[-_](\S.*)")
 
 
-class Mark(StrEnum):
-    """What a label says of its word's place in an entity; BILOU's L and U are BIOES' E and S."""
+class TagPrefix(StrEnum):
+    """A word's position in an entity, by its label's prefix; BILOU's L and U are BIOES' E and S."""
 
     OUTSIDE = "O"
     BEGIN = "B"
@@ -35,14 +33,14 @@ class Mark(StrEnum):
     SINGLE = "S"
 
 
-_MARKS = {**{mark.value: mark for mark in Mark}, "L": Mark.END, "U": Mark.SINGLE}
+_PREFIXES = {**{prefix.value: prefix for prefix in TagPrefix}, "L": TagPrefix.END, "U": TagPrefix.SINGLE}
 
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One label, understood."""
+    """One label, parsed."""
 
-    mark: Mark
+    prefix: TagPrefix
     type: str  # PER, ORG, …; "" outside
 
 
@@ -54,7 +52,7 @@ class TokenHead:
     labels: tuple[str, ...]  # "O", "B-PER", …; in the order of the layer's rows
 
     def probabilities(self, hidden: Vectors) -> Vectors:
-        """Softmax in float32: (tokens, width) -> (tokens, labels). What is not finite going in is not coming out."""
+        """Softmax in float32: (tokens, width) -> (tokens, labels). NaN and infinity pass through."""
         with np.errstate(invalid="ignore", over="ignore"):
             return softmax(linear(hidden, self.layer))
 
@@ -77,29 +75,29 @@ def read_token_head(spec: ModelSpec) -> TokenHead:
 
 
 def read_tags(labels: Sequence[str]) -> tuple[Tag, ...]:
-    """What each label means: BIO, BIOES and BILOU by their prefixes, IO without any.
+    """Parse labels: BIO, BIOES and BILOU by their prefixes, IO without any.
 
     Raises: ModelUnavailable for labels that name no entities.
     """
-    named = [label for label in labels if label != OUTSIDE]
-    if OUTSIDE not in labels or not named:
+    entity_labels = [label for label in labels if label != OUTSIDE]
+    if OUTSIDE not in labels or not entity_labels:
         shown = ", ".join(labels[:5])
         raise ModelUnavailable(f"the labels ({shown}, …) lack O or any entity; name them in config.json's id2label")
-    if any(_PREFIXED.fullmatch(label) for label in named):
+    if any(_PREFIXED.fullmatch(label) for label in entity_labels):
         return tuple(_prefixed(label) for label in labels)
-    return tuple(Tag(Mark.OUTSIDE, "") if label == OUTSIDE else Tag(Mark.INSIDE, label) for label in labels)
+    return tuple(Tag(TagPrefix.OUTSIDE, "") if label == OUTSIDE else Tag(TagPrefix.INSIDE, label) for label in labels)
 
 
 def types_of(tags: Sequence[Tag]) -> tuple[str, ...]:
-    """The kinds of entities, each once, in alphabetical order."""
-    return tuple(sorted({tag.type for tag in tags if tag.mark is not Mark.OUTSIDE}))
+    """The types of entities, each once, in alphabetical order."""
+    return tuple(sorted({tag.type for tag in tags if tag.prefix is not TagPrefix.OUTSIDE}))
 
 
 def _prefixed(label: str) -> Tag:
-    found = _PREFIXED.fullmatch(label)
-    if found:
-        return Tag(_MARKS[found[1]], found[2])
-    return Tag(Mark.OUTSIDE, "")  # O, and what some add for pieces and marks that name nothing: X, [CLS], <pad>
+    match = _PREFIXED.fullmatch(label)
+    if match:
+        return Tag(_PREFIXES[match[1]], match[2])
+    return Tag(TagPrefix.OUTSIDE, "")  # O, and labels of pieces and special tokens: X, [CLS], <pad>
 
 
 def _tensors(spec: ModelSpec) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -1,4 +1,4 @@
-"""Texts to token ids and back to places in the text, in the fast tokenizer. Cutting is explicit and reported."""
+"""Texts to token ids with their offsets, by the fast tokenizer. Truncation is explicit and reported."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from backend.models.windows import Window, Windows, coverage, cut
 from backend.models.words import word_of_pieces, word_places
 
 Truncate = Literal["end", "start", "none"]
-Naming = Callable[[int], str]  # what messages call the input at a place of its request
-as_input: Naming = "input[{}]".format
+InputName = Callable[[int], str]  # what error messages call the input at an index of its request
+numbered_input: InputName = "input[{}]".format
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Tokens:
 
     @property
     def payload(self) -> NDArray[np.int64]:
-        """What a lane takes: (tokens), or (2, tokens) with the types under the ids."""
+        """An engine's payload: (tokens), or (2, tokens) with the types under the ids."""
         return payload_of(self.ids, self.types)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenPiece:
-    """One token and its place in the text, in Unicode code points; specials stand at no place (``None``)."""
+    """One token and its offsets in the text, in Unicode code points; special tokens have none (``None``)."""
 
     id: int
     text: str
@@ -54,7 +54,7 @@ class TextTokenizer:
     def __init__(
         self, file: Path, *, max_tokens: int, vocabulary_size: int, token_types: TokenTypes = TokenTypes.NONE
     ) -> None:
-        """Read ``tokenizer.json``. Raises: ModelUnavailable when it is absent or not one."""
+        """Read ``tokenizer.json``. Raises: ModelUnavailable when it is absent or no tokenizer."""
         try:
             self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises bare Exception for every fault
@@ -65,9 +65,9 @@ class TextTokenizer:
         self._tokenizer.no_truncation()
         self.max_tokens = max_tokens
         self.vocabulary_size = vocabulary_size
-        self._spelt = token_types is TokenTypes.SPELLING
+        self._has_spelling = token_types is TokenTypes.SPELLING
         self._before, self._after = self._specials()
-        # Unigram does not tell its own; "<unk>" is what the families served here call it.
+        # Unigram does not expose its unknown token; the families served here call it "<unk>".
         self._unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "<unk>")
 
     def encode(
@@ -77,13 +77,13 @@ class TextTokenizer:
         *,
         prompt: str = "",
         places: Sequence[int] = (),
-        named: Naming = as_input,
+        named: InputName = numbered_input,
     ) -> list[Tokens]:
         """Token ids of each text, in order, with the model's special tokens.
 
         Args:
-            places: where each text stands in its request, for messages; unset: as here.
-            named: what messages call it.
+            places: index of each text in its request, for error messages; unset: as here.
+            named: what error messages call it.
 
         Raises: TooLarge when ``truncate`` is "none" and a text does not fit.
         """
@@ -94,43 +94,45 @@ class TextTokenizer:
     def accept(
         self, ids: Sequence[Sequence[int]], truncate: Truncate = "end", *, places: Sequence[int] = ()
     ) -> list[Tokens]:
-        """Token ids that the caller made and ``check`` passed, wrapped in special tokens if they have none.
+        """Token ids from the caller that ``check`` passed, wrapped in special tokens if they have none.
 
         Raises: TooLarge when ``truncate`` is "none" and one does not fit.
         """
-        return self._fit_all([self._wrapped(text) for text in ids], truncate, places, as_input)
+        return self._fit_all([self._wrapped(text) for text in ids], truncate, places, numbered_input)
 
     def check(self, ids: Sequence[Sequence[int]]) -> None:
         """Refuse ids that the vocabulary lacks. Raises: TokenIdsOutOfRange."""
         for text in ids:
             if text and (min(text) < 0 or max(text) >= self.vocabulary_size):
-                strange = next(token for token in text if not 0 <= token < self.vocabulary_size)
-                raise TokenIdsOutOfRange(strange, self.vocabulary_size)
+                invalid = next(token for token in text if not 0 <= token < self.vocabulary_size)
+                raise TokenIdsOutOfRange(invalid, self.vocabulary_size)
 
     def pieces(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[TokenPiece]]:
-        """Every token of each text with its place; nothing is cut."""
+        """Every token of each text with its offsets; nothing is truncated."""
         encodings = self._tokenizer.encode_batch(
             [_encodable(text) for text in texts], add_special_tokens=add_special_tokens
         )
         return [_pieces(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
 
     def windows(self, text: str, overlap: int) -> Windows:
-        """A text of any length in windows that fit the model, with places and words; nothing is cut.
+        """A text of any length in windows that fit the model, with offsets and words; nothing is truncated.
 
         Args:
-            overlap: tokens that two neighbours share at least; never so many that a window brings nothing new.
+            overlap: tokens that two neighbours share at least; capped so that each window adds a token.
 
-        Raises: TooLarge when the model has room for its special tokens only.
+        Raises: TooLarge when only the special tokens fit the model.
         """
         [encoding] = self._tokenizer.encode_batch([_encodable(text)], add_special_tokens=False)
-        room = self.max_tokens - len(self._before) - len(self._after)
-        if encoding.ids and room < 1:
-            raise TooLarge("input tokens", self.max_tokens - room + 1, self.max_tokens, "the model's length")
+        body_max = self._body_max
+        if encoding.ids and body_max < 1:
+            raise TooLarge("input tokens", self.max_tokens - body_max + 1, self.max_tokens, "the model's length")
         ids = np.array(encoding.ids, np.int64)
         places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
         words = word_places(text)
         numbers = word_of_pieces(places, words, len(text))
-        types = np.append(word_spellings(text, words), 0)[numbers] if self._spelt else None  # -1, of no word: the last
+        types = (
+            np.append(word_spellings(text, words), 0)[numbers] if self._has_spelling else None
+        )  # -1, no word: the appended 0
         return Windows(
             tuple(
                 Window(
@@ -141,7 +143,7 @@ class TextTokenizer:
                     own_stop - start + len(self._before),
                     None if types is None else self._framed(types[start:stop], 0, 0),
                 )
-                for start, stop, own_start, own_stop in cut(len(ids), room, min(overlap, room - 1))
+                for start, stop, own_start, own_stop in cut(len(ids), body_max, min(overlap, body_max - 1))
             ),
             words,
             coverage(places if self._unknown is None else places[ids != self._unknown], words, len(text)),
@@ -150,15 +152,20 @@ class TextTokenizer:
     def encodings(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], *, add_special_tokens: bool = True
     ) -> list[Encoding]:
-        """What the library itself makes of texts, or of pairs of texts; nothing is cut."""
+        """The library's encodings of texts, or of pairs of texts; nothing is truncated."""
         inputs = [
-            _encodable(one) if isinstance(one, str) else (_encodable(one[0]), _encodable(one[1])) for one in texts
+            _encodable(text) if isinstance(text, str) else (_encodable(text[0]), _encodable(text[1])) for text in texts
         ]
         encoded: list[Encoding] = self._tokenizer.encode_batch_fast(inputs, add_special_tokens=add_special_tokens)
         return encoded
 
+    @property
+    def _body_max(self) -> int:
+        """Tokens of a text that fit the model beside the special tokens."""
+        return self.max_tokens - len(self._before) - len(self._after)
+
     def _framed(self, values: NDArray[np.int64], before: Any, after: Any) -> NDArray[np.int64]:
-        """A row a token of the text, with rows for the special tokens around it."""
+        """``values`` of the text's tokens, with ``before`` and ``after`` for the special tokens around them."""
         head, tail = len(self._before), len(self._after)
         framed = np.empty((head + len(values) + tail, *values.shape[1:]), np.int64)
         framed[:head], framed[head : head + len(values)], framed[head + len(values) :] = before, values, after
@@ -171,12 +178,12 @@ class TextTokenizer:
         return [*self._before, *wrapped, *self._after]
 
     def _fit_all(
-        self, ids: Sequence[list[int]], truncate: Truncate, places: Sequence[int], named: Naming
+        self, ids: Sequence[list[int]], truncate: Truncate, places: Sequence[int], named: InputName
     ) -> list[Tokens]:
         rows = zip(ids, places or range(len(ids)), strict=True)
         return [self._fit(text, truncate, place, named) for text, place in rows]
 
-    def _fit(self, ids: list[int], truncate: Truncate, place: int, named: Naming) -> Tokens:
+    def _fit(self, ids: list[int], truncate: Truncate, place: int, named: InputName) -> Tokens:
         if len(ids) <= self.max_tokens:
             # A tokenizer without special tokens gives "" none, but a text must have a row in its batch.
             return Tokens(np.array(ids or [0], dtype=np.int64), truncated=False)
@@ -188,8 +195,7 @@ class TextTokenizer:
                 f"{name} tokens", len(ids), self.max_tokens, "the model's length", advice=advice, param=param
             )
         body = ids[len(self._before) : len(ids) - len(self._after)]
-        room = self.max_tokens - len(self._before) - len(self._after)
-        kept = body[:room] if truncate == "end" else body[len(body) - room :]
+        kept = body[: self._body_max] if truncate == "end" else body[len(body) - self._body_max :]
         return Tokens(np.array([*self._before, *kept, *self._after], dtype=np.int64), truncated=True)
 
     def _specials(self) -> tuple[list[int], list[int]]:
@@ -202,7 +208,7 @@ class TextTokenizer:
 
 
 def tokenizer_of(spec: ModelSpec) -> TextTokenizer:
-    """The model's own. Raises: ModelUnavailable when the folder has no fast one."""
+    """The model's tokenizer. Raises: ModelUnavailable when the folder has no fast one."""
     return TextTokenizer(
         spec.folder / "tokenizer.json",
         max_tokens=spec.max_tokens,

@@ -34,7 +34,7 @@ class TorchEncoder:
             torch.set_num_threads(threads)
         model = _load(spec, _DTYPES[dtype])
         self._model = model.eval().to(self._device)
-        # MPS keeps a compiled graph for every shape it has met and never lets one go (pytorch#132596).
+        # MPS keeps a compiled graph for every shape and never frees one (pytorch#132596).
         self._length_multiple = 64 if self._device.type == "mps" else 1
         self._padding_id = int(getattr(model.config, "pad_token_id", None) or 0)
         self._typed = spec.token_types is not TokenTypes.NONE
@@ -59,7 +59,6 @@ class TorchEncoder:
 
     @torch.inference_mode()
     def hidden(self, output: Tensor, batch: TokenBatch) -> Vectors:
-        """(tokens, width)."""
         rows = torch.from_numpy(batch.gather).to(self._device)
         return _numpy(output.flatten(0, 1).index_select(0, rows))
 
@@ -83,7 +82,7 @@ def _load(spec: ModelSpec, dtype: torch.dtype) -> Any:
         model, absent = _plain(spec, dtype) if spec.adapter is None else _adapted(spec, spec.adapter, dtype)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelUnavailable(f"transformers cannot load {spec.folder}: {error}") from error
-    absent = sorted(name for name in absent if "pooler" not in name)  # nobody reads the pooler
+    absent = sorted(name for name in absent if "pooler" not in name)  # the pooler is not used
     if absent:  # transformers has filled them with random numbers
         raise ModelUnavailable(f"{spec.folder} lacks the tensors {', '.join(absent[:5])}")
     return model
@@ -103,7 +102,7 @@ def _plain(spec: ModelSpec, dtype: torch.dtype) -> tuple[Any, Collection[str]]:
 
 
 def _adapted(spec: ModelSpec, adapter: Path, dtype: torch.dtype) -> tuple[Any, Collection[str]]:
-    """The same of a model whose adapter is merged on the way in."""
+    """The same for a model whose adapter is merged while loading."""
     config = AutoConfig.from_pretrained(adapter, local_files_only=True, trust_remote_code=False)
     model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
     prefix = f"{model.base_model_prefix}."

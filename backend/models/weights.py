@@ -33,7 +33,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One transformer block, normalised after each half (BERT's order)."""
+    """One transformer block with post-normalisation, as in BERT."""
 
     qkv: Linear  # queries, keys and values, one under the other; queries already divided by sqrt(head width)
     attended: Linear
@@ -47,7 +47,7 @@ class Layer:
 class EncoderWeights:
     """Shapes: words (vocabulary, width), positions (positions, width), types (token types, width).
 
-    ``types`` is None where a token's type never changes: the positions then have the first one added in.
+    ``types`` is None for a model with one token type: its vector is then added to the positions.
     """
 
     words: Array
@@ -60,7 +60,7 @@ class EncoderWeights:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What one family calls its parts; ``{}`` is the layer's number."""
+    """One family's names of tensors; ``{}`` is the layer's number."""
 
     prefixes: tuple[str, ...]
     query: str
@@ -122,7 +122,7 @@ _TYPES = "embeddings.token_type_embeddings.weight"
 def load_weights(spec: ModelSpec) -> EncoderWeights:
     """The encoder's part of the checkpoint as float32.
 
-    Raises: ModelUnavailable for a family without a table here, or a tensor that is absent.
+    Raises: ModelUnavailable for a family without a table here, or an absent tensor.
     """
     names = FAMILIES.get(spec.shape.family)
     if names is None:

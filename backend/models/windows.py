@@ -1,4 +1,4 @@
-"""A text longer than its model as overlapping windows, each token answered for by one of them. Nothing is cut."""
+"""Splits a text longer than its model into overlapping windows; each token is owned by one. Nothing is truncated."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.encoder import payload_of
-from backend.models.words import Places
+from backend.models.words import Offsets
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of a text that fits the model.
+    """A part of a text that fits the model.
 
     Shapes: ids (tokens) int64, special tokens included; places (tokens, 2) first and past-last code point in the text,
-    (-1, -1) for special tokens; words (tokens) number of the text's word that the token is a piece of, -1 for none.
+    (-1, -1) for special tokens; words (tokens) index of the word that the token belongs to, -1 for none.
     """
 
     ids: NDArray[np.int64]
-    places: Places
+    places: Offsets
     words: NDArray[np.int64]
-    own_start: int  # the tokens that this window answers for: here each stands furthest from a cut
+    own_start: int  # the tokens this window owns: those furthest from a cut
     own_stop: int
     types: NDArray[np.int64] | None = None  # the token types (tokens), where the model has any
 
     @property
     def payload(self) -> NDArray[np.int64]:
-        """What a lane takes: (tokens), or (2, tokens) with the types under the ids."""
+        """An engine's payload: (tokens), or (2, tokens) with the types under the ids."""
         return payload_of(self.ids, self.types)
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A whole text. The windows' own tokens, one window after the other, are its tokens, each once, in order."""
+    """A whole text. The tokens owned by the windows, one after the other, are the text's, each once, in order."""
 
     windows: tuple[Window, ...]  # none for a text without tokens
-    words: Places  # first and past-last code point of each word
-    coverage: float  # share of its characters, blanks aside, that the vocabulary has; 1 for a blank text
+    words: Offsets  # first and past-last code point of each word
+    coverage: float  # share of its non-blank characters that the vocabulary has; 1 for a blank text
 
     @property
     def tokens(self) -> int:
@@ -50,28 +50,28 @@ class Windows:
 def cut(tokens: int, size: int, overlap: int) -> list[tuple[int, int, int, int]]:
     """Start, stop, own start and own stop of the fewest equal windows of at most ``size`` that share ``overlap``.
 
-    They are spread evenly, so neighbours share as much as their number allows. The own ranges lie end to end: in the
-    middle of what two neighbours share one stops answering and the other begins.
+    They are spread evenly, so neighbours share as much as their number allows. The owned ranges lie end to end and meet
+    in the middle of what two neighbours share.
     """
     if tokens <= size:
         return [(0, tokens, 0, tokens)] if tokens else []
     steps = -(-(tokens - size) // max(1, size - overlap))
     starts = [step * (tokens - size) // steps for step in range(steps + 1)]
     edges = [0, *((before + size + start) // 2 for before, start in pairwise(starts)), tokens]
-    return [(start, start + size, *own) for start, own in zip(starts, pairwise(edges), strict=True)]
+    return [(start, start + size, *owned) for start, owned in zip(starts, pairwise(edges), strict=True)]
 
 
-def coverage(pieces: Places, words: Places, characters: int) -> float:
-    """Share of the words' characters that stand under one of the pieces; 1 for a text without words."""
+def coverage(pieces: Offsets, words: Offsets, characters: int) -> float:
+    """Share of the words' characters that one of the tokens covers; 1 for a text without words."""
     if not len(words):
         return 1.0
-    in_words, under = (_covered(places, characters) for places in (words, pieces))
-    return float(under[in_words].mean())
+    in_words, in_tokens = (_covered(offsets, characters) for offsets in (words, pieces))
+    return float(in_tokens[in_words].mean())
 
 
-def _covered(places: Places, characters: int) -> NDArray[np.bool_]:
+def _covered(offsets: Offsets, characters: int) -> NDArray[np.bool_]:
     changes = np.zeros(characters + 1, np.int64)
-    np.add.at(changes, places[:, 0], 1)
-    np.add.at(changes, places[:, 1], -1)
+    np.add.at(changes, offsets[:, 0], 1)
+    np.add.at(changes, offsets[:, 1], -1)
     covered: NDArray[np.bool_] = np.cumsum(changes[:-1]) > 0
     return covered

@@ -1,4 +1,4 @@
-"""Where the words of a text stand, as the taggers' training data cuts them. Knows no tokenizer."""
+"""Splits a text into words as the training data of entity taggers does. Independent of any tokenizer."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import unicodedata
 import numpy as np
 from numpy.typing import NDArray
 
-Places = NDArray[np.int64]
+Offsets = NDArray[np.int64]  # (spans, 2): first and past-last code point of each span
 
 _JOINERS = "-\N{HYPHEN}\N{NON-BREAKING HYPHEN}'\N{RIGHT SINGLE QUOTATION MARK}.&@_\N{MIDDLE DOT}"
 _DIGIT_JOINERS = ",:/"
-# Scripts written without spaces, a word a character, as BERT's own pre-tokenizer has it for Han; and kana.
+# Scripts written without spaces: each character is a word, as in BERT's pre-tokenizer for Han; and kana.
 _IDEOGRAPHS = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF))
-# Kinds of characters: w letter (and whatever is nothing else), d digit, j joiner, k joiner of digits, p other
-# punctuation, c ideograph, and a blank. An abbreviation keeps its last full stop: "S.A.", "EE.UU." does not.
+# Kinds of characters: w letter (and any other), d digit, j joiner, k joiner of digits, p other punctuation,
+# c ideograph, and a blank. An abbreviation keeps its last full stop: "S.A.", "EE.UU." does not.
 _WORD = re.compile(r"(?<![wdj])(?:w\.){2,}(?![wd])|[wd]+(?:(?:[j.]|(?<=d)k(?=d))[wd]+)*|[^ ]")
 
 
 class _Kinds(dict[int, str]):
-    """Each code point's kind, found once; for ``str.translate``."""
+    """Each code point's kind, computed once; for ``str.translate``."""
 
     def __missing__(self, code: int) -> str:
         kind = self[code] = _kind(chr(code))
         return kind
 
 
-def word_places(text: str) -> Places:
+def word_places(text: str) -> Offsets:
     """First and past-last code point of each word, in order: (words, 2) int64.
 
-    A word ends at a blank and at punctuation, which is a word of its own ("Madrid," is two), but goes on over a
-    joiner between letters or digits ("O'Brien", "12/03/2024", "AT&T"). That is how annotated data is cut, and a tagger
-    has learnt the label of a word's first piece only.
+    A word ends at a blank and at punctuation, which is a word of its own ("Madrid," is two), but continues over a
+    joiner between letters or digits ("O'Brien", "12/03/2024", "AT&T"). Annotated data is split like this, and a tagger
+    is trained on the label of a word's first token only.
     """
-    found = [match.span() for match in _WORD.finditer(text.translate(_KINDS))]
-    return np.array(found, np.int64).reshape(-1, 2)
+    spans = [match.span() for match in _WORD.finditer(text.translate(_KINDS))]
+    return np.array(spans, np.int64).reshape(-1, 2)
 
 
-def word_of_pieces(pieces: Places, words: Places, characters: int) -> NDArray[np.int64]:
-    """The word that each piece belongs to: that of its first character that is not blank, -1 where it has none.
+def word_of_pieces(pieces: Offsets, words: Offsets, characters: int) -> NDArray[np.int64]:
+    """The index of the word that each token belongs to, by its first character that is not blank; -1 without one.
 
     Shapes: pieces (tokens, 2), words (words, 2) -> (tokens).
     """
@@ -48,8 +48,8 @@ def word_of_pieces(pieces: Places, words: Places, characters: int) -> NDArray[np
     filled = np.repeat(words[:, 0] - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(numbers))
     nearest = np.searchsorted(filled, pieces[:, 0])  # the first character of a word at or after each piece's start
     places = np.append(filled, characters)[nearest]
-    found: NDArray[np.int64] = np.where(places < pieces[:, 1], np.append(numbers, -1)[nearest], -1)
-    return found
+    word_of_piece: NDArray[np.int64] = np.where(places < pieces[:, 1], np.append(numbers, -1)[nearest], -1)
+    return word_of_piece
 
 
 def _kind(character: str) -> str:

@@ -20,7 +20,7 @@ from backend.documents.sentences import sentence_places
 from backend.engines.analysis import TASK, SpanSums
 from backend.models.encoder import Vectors
 from backend.models.windows import Window
-from backend.models.words import Places
+from backend.models.words import Offsets
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classification import ClassificationService, ClassifiedText
 from backend.services.embeddings import Whole
@@ -32,7 +32,7 @@ from backend.telemetry import Telemetry
 FEATURES = ("language", "key_phrases", "key_sentences", "classes", "entities", "vector")
 _FROM_VECTORS = frozenset({"key_phrases", "key_sentences", "classes", "vector"})
 _WINDOWS_AT_ONCE = 32  # bounds the memory: a window of 256 tokens of width 384 is 0.4 MB
-_NOTHING: Places = np.empty((0, 2), np.int64)
+_NOTHING: Offsets = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class _Outline:
     model: LoadedModel
     language: Language | None
     windows: tuple[Window, ...]  # what the encoder reads; none where no vector is needed
-    sentences: Places  # none where none are asked for
+    sentences: Offsets  # none where none are asked for
     phrases: Sequence[Candidate]
 
     @property
-    def spans(self) -> Places:
+    def spans(self) -> Offsets:
         """Every stretch whose vector is wanted: the sentences, then each phrase where it comes first.
 
         Against all its places the first changed nothing measurable.
@@ -168,7 +168,7 @@ class AnalysisService:
             timing = timing.then(inferred.timing)
             await calculate(partial(_add, sums, some, inferred.rows), sum(row.vector.size for row in inferred.rows))
         tokens = sum(len(window.ids) for window in windows)
-        return sums, Whole(sums.whole()[None], (tokens,), timing, model)
+        return sums, Whole(sums.text_vector()[None], (tokens,), timing, model)
 
     async def _classes(
         self, text: str, whole: Whole, labels: Sequence[str] | None, classifier: str | None, urgency: Urgency
@@ -212,7 +212,7 @@ def _key_parts(
     outline: _Outline, sums: SpanSums, whole: Vectors, *, phrases: int, sentences: int
 ) -> tuple[tuple[KeyPhrase, ...], tuple[KeySentence, ...]]:
     """Shapes: sums of the outline's spans, whole (width)."""
-    vectors = sums.of_spans()
+    vectors = sums.span_vectors()
     places, own = outline.sentences.tolist(), len(outline.sentences)
     texts = [outline.text[start:stop] for start, stop in places]
     chosen = choose(texts, vectors[:own], whole, count=sentences)

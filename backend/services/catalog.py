@@ -12,7 +12,7 @@ from backend.engines.engine import Engine
 from backend.engines.ner import TASK as NER
 from backend.errors import UnknownModel
 from backend.models.autotune import Choice
-from backend.models.residency import Resident
+from backend.models.encoder_source import UnloadableEncoder
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
@@ -31,7 +31,7 @@ class LoadedModel:
     names: tuple[str, ...]  # every name it answers to; the served one first
     created_s: float  # Unix time of loading, for OpenAI's list
     task: str = EMBEDDINGS
-    residents: tuple[Resident, ...] = ()  # its stay in memory, one a device
+    residents: tuple[UnloadableEncoder, ...] = ()  # its stay in memory, one a device
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
     head: SequenceHead | None = None  # of a sequence classifier
 

@@ -15,8 +15,8 @@ from backend.batching.work_item import Priority
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.scoring import CLASSIFIER
 from backend.errors import InvalidField, UnknownModel
-from backend.models.activations import Activation
-from backend.models.logistic import SEVERAL_THRESHOLD
+from backend.models.logistic import MULTI_LABEL_THRESHOLD
+from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classifier_training import Learner
@@ -295,5 +295,12 @@ def _info(one: Classifier) -> ClassifierInfo:
 def _model_info(model: LoadedModel) -> ClassifierInfo:
     several = model.head is not None and model.head.activation is Activation.SIGMOID
     return ClassifierInfo(
-        model.name, "model", model.labels, several, None, SEVERAL_THRESHOLD if several else 0.0, None, model.created_s
+        model.name,
+        "model",
+        model.labels,
+        several,
+        None,
+        MULTI_LABEL_THRESHOLD if several else 0.0,
+        None,
+        model.created_s,
     )

@@ -15,7 +15,7 @@ from backend.batching.work_item import Priority
 from backend.errors import FinanciaError
 from backend.models.classifier_head import NONE, ClassifierHead
 from backend.models.encoder import Vectors
-from backend.models.logistic import fit
+from backend.models.logistic import fit_head
 from backend.models.spec import ModelSpec
 from backend.services.classifier_files import Example
 from backend.services.classifiers import Classifier, Classifiers
@@ -93,7 +93,7 @@ def _solve(
         targets = np.array([[label in one.labels for label in labels] for one in examples], np.int64)
     else:
         targets = np.array([numbers[one.labels[0]] for one in examples], np.int64)
-    solved = fit(vectors, targets, labels=rows, background=background)
+    solved = fit_head(vectors, targets, labels=rows, background=background)
     return ClassifierHead(
         labels=tuple(labels),
         multiple=multiple,

@@ -17,8 +17,8 @@ from backend.engines.embeddings import TASK, finished
 from backend.engines.engine import Engine
 from backend.errors import InvalidField
 from backend.models.encoder import Vectors
-from backend.models.fidelity import normalized
-from backend.models.tokenizer import Naming, TokenPiece, Tokens, as_input
+from backend.models.tokenizer import InputName, TokenPiece, Tokens, numbered_input
+from backend.models.vectors import normalized
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embedding_options import Embedded, EmbedOptions
 from backend.services.inference import Inference, Inferred, Timing, Urgency, Usage
@@ -44,7 +44,7 @@ class _Recipe:
     normalize: bool
     namespace: CacheNamespace
     keeps: bool = True
-    named: Naming = as_input
+    named: InputName = numbered_input
 
     @property
     def engine(self) -> Engine:
@@ -113,7 +113,13 @@ class EmbeddingService:
         return embedded
 
     async def embed_with(
-        self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency, *, named: Naming = as_input
+        self,
+        model: LoadedModel,
+        inputs: Inputs,
+        options: EmbedOptions,
+        urgency: Urgency,
+        *,
+        named: InputName = numbered_input,
     ) -> Embedded:
         """The same for another use case, whose own usage counts the inputs: by the model that it began with.
 
@@ -122,7 +128,7 @@ class EmbeddingService:
             named: what messages call a text of them.
         """
         recipe = self._recipe(model, options)
-        if named is not as_input:
+        if named is not numbered_input:
             recipe = replace(recipe, named=named)
         return self._embedded(model, await self._inference.run(recipe, inputs, urgency))
 

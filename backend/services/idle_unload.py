@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from backend.device.memory.release import release
-from backend.models.residency import Resident
+from backend.models.encoder_source import UnloadableEncoder
 from backend.telemetry import Telemetry
 
 
@@ -22,11 +22,11 @@ class KeepAlive:
     def __init__(self, keep_alive_s: float | None, device: str, telemetry: Telemetry) -> None:
         self._keep_alive_s, self._device = keep_alive_s, device
         self._telemetry = telemetry
-        self._watched: set[Resident] = set()
-        self._alarms: dict[Resident, asyncio.TimerHandle] = {}
+        self._watched: set[UnloadableEncoder] = set()
+        self._alarms: dict[UnloadableEncoder, asyncio.TimerHandle] = {}
         self._going: set[asyncio.Task[None]] = set()
 
-    def watch(self, loop: asyncio.AbstractEventLoop, residents: Sequence[Resident]) -> None:
+    def watch(self, loop: asyncio.AbstractEventLoop, residents: Sequence[UnloadableEncoder]) -> None:
         """Count and put out these from now on; what came before, a start of seconds, is no idleness."""
         for resident in residents:
             self._watched.add(resident)
@@ -34,7 +34,7 @@ class KeepAlive:
             resident.changed = partial(self._on_change, loop, resident)
             self._arm(loop, resident, idle_s=0.0)
 
-    def forget(self, residents: Sequence[Resident]) -> None:
+    def forget(self, residents: Sequence[UnloadableEncoder]) -> None:
         """Leave these alone: another model has taken their place."""
         for resident in residents:
             self._watched.discard(resident)
@@ -49,25 +49,25 @@ class KeepAlive:
         self._alarms.clear()
         self._watched.clear()
 
-    def _on_change(self, loop: asyncio.AbstractEventLoop, resident: Resident, loaded: bool) -> None:
+    def _on_change(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder, loaded: bool) -> None:
         self._show(resident, loaded=loaded)
         if loaded and not loop.is_closed():
             loop.call_soon_threadsafe(self._rearm, loop, resident)
 
-    def _show(self, resident: Resident, *, loaded: bool) -> None:
+    def _show(self, resident: UnloadableEncoder, *, loaded: bool) -> None:
         self._telemetry.model_loaded.labels(resident.name).set(loaded)
         self._telemetry.model_loads_total.labels(resident.name).inc(loaded)
 
-    def _rearm(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
+    def _rearm(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder) -> None:
         self._arm(loop, resident, resident.idle_s)
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, resident: Resident, idle_s: float) -> None:
+    def _arm(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder, idle_s: float) -> None:
         if self._keep_alive_s is None or resident not in self._watched:
             return
         after_s = max(0.0, self._keep_alive_s - idle_s)
         self._alarms[resident] = loop.call_later(after_s, self._look, loop, resident)
 
-    def _look(self, loop: asyncio.AbstractEventLoop, resident: Resident) -> None:
+    def _look(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder) -> None:
         if self._keep_alive_s is not None and resident.idle_s < self._keep_alive_s:
             self._rearm(loop, resident)  # it was used meanwhile
             return

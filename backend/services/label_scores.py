@@ -8,8 +8,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from backend.models.activations import Activation
-from backend.models.logistic import SEVERAL_THRESHOLD
+from backend.models.logistic import MULTI_LABEL_THRESHOLD
+from backend.models.numpy_layers import Activation
 from backend.services.catalog import LoadedModel
 from backend.services.classifiers import Classifier
 from backend.services.embeddings import Whole
@@ -64,7 +64,7 @@ def by_model(model: LoadedModel, scored: Scored, activation: Activation | None) 
         labels=model.head.labels,
         model=model.name,
         several=several,
-        threshold=SEVERAL_THRESHOLD if several else 0.0,
+        threshold=MULTI_LABEL_THRESHOLD if several else 0.0,
         tokens=scored.tokens,
         truncated=scored.truncated,
         timing=scored.timing,

@@ -11,26 +11,25 @@ from backend.device.measurements import TunedSettings
 from backend.device.plan.placement import Placement
 from backend.device.records import MachineFacts
 from backend.engines.analysis import TASK as ANALYSIS
-from backend.engines.analysis import TokenVectors
+from backend.engines.analysis import TokenVectorsHead
 from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.embeddings import Pooled
-from backend.engines.encoder_engine import EncoderEngine, Reader
+from backend.engines.embeddings import PoolingHead
+from backend.engines.encoder_engine import EncoderEngine, TaskHead
 from backend.engines.engine import Engine
-from backend.engines.float32_fallback import Float32Encoder, Float32Rescue, NoRescue
+from backend.engines.float32_fallback import Float32Encoder, Float32Fallback, NoFallback
 from backend.engines.ner import TASK as NER
-from backend.engines.ner import Labelled
+from backend.engines.ner import TokenLabelsHead
 from backend.engines.nli import read_nli
 from backend.engines.replicas import Replicas
-from backend.engines.scoring import CLASSIFIER, RERANKER, Scored
+from backend.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
 from backend.errors import ModelUnavailable
-from backend.models.autotune import Choice, Selector, Wish
-from backend.models.capacity import LearntRoom, learn_room
+from backend.models.autotune import Choice, EncoderRequest, Selector
+from backend.models.batch_limits import AdaptiveBatchLimits, measure_batch_limits
 from backend.models.encoder import Encoder
-from backend.models.encoder_bench import warm_up
+from backend.models.encoder_source import UnloadableEncoder
 from backend.models.model_files import resolve
 from backend.models.pairs import PairTokenizer
-from backend.models.residency import Resident
-from backend.models.runtimes import Candidate, load_encoder
+from backend.models.runtimes import Candidate, load_encoder, warm_up
 from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
 from backend.models.token_head import TokenHead, read_token_head
@@ -54,7 +53,7 @@ class ModelWish:
     """Which model, how, and by which names."""
 
     source: str  # "bundled", a folder, or a hub id with @revision
-    wish: Wish
+    wish: EncoderRequest
     aliases: Sequence[str] = ()
     task: str = EMBEDDINGS  # or NER, CLASSIFIER, RERANKER
     is_optional: bool = False  # the service starts without it where it cannot be loaded
@@ -64,13 +63,13 @@ class ModelWish:
 class _Home:
     """What all engines of a model share on one device, so that they learn from each other and hold nothing twice."""
 
-    resident: Resident
-    room: LearntRoom
+    resident: UnloadableEncoder
+    batch_limits: AdaptiveBatchLimits
     exact: Float32Encoder | None  # none where the model is served in float32
 
-    def engine(self, task: str, reader: Reader, budget: int, telemetry: Telemetry) -> Engine:
-        rescue = NoRescue() if self.exact is None else Float32Rescue(self.exact, task, telemetry)
-        return EncoderEngine(task, self.resident, reader, budget, self.room, rescue)
+    def engine(self, task: str, reader: TaskHead, budget: int, telemetry: Telemetry) -> Engine:
+        fallback = NoFallback() if self.exact is None else Float32Fallback(self.exact, task, telemetry)
+        return EncoderEngine(task, self.resident, reader, budget, self.batch_limits, fallback)
 
 
 def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
@@ -89,7 +88,7 @@ def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
     places = zip(ground.placements, residents, strict=True)
     homes = [_home(ground, spec, choice, place, resident) for place, resident in places]
 
-    def engine(task: str, reader: Reader) -> Engine:
+    def engine(task: str, reader: TaskHead) -> Engine:
         engines = [home.engine(task, reader, choice.budget, ground.telemetry) for home in homes]
         return Replicas(engines) if others else engines[0]
 
@@ -97,7 +96,7 @@ def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
         spec=spec,
         tokenizer=tokenizer,
         engine=engine(wished.task, _reader(spec, head)),
-        token_engine=engine(ANALYSIS, TokenVectors()),
+        token_engine=engine(ANALYSIS, TokenVectorsHead()),
         placement=first,
         choice=choice,
         names=names_of(spec, wished.aliases),
@@ -120,20 +119,24 @@ def _head(spec: ModelSpec, task: str) -> TokenHead | SequenceHead | None:
     return head
 
 
-def _reader(spec: ModelSpec, head: TokenHead | SequenceHead | None) -> Reader:
+def _reader(spec: ModelSpec, head: TokenHead | SequenceHead | None) -> TaskHead:
     if isinstance(head, TokenHead):
-        return Labelled(head)
-    return Scored(head) if head else Pooled(spec.pooling)
+        return TokenLabelsHead(head)
+    return LogitsHead(head) if head else PoolingHead(spec.pooling)
 
 
-def _resident(spec: ModelSpec, choice: Choice, placement: Placement, encoder: Encoder | None = None) -> Resident:
+def _resident(
+    spec: ModelSpec, choice: Choice, placement: Placement, encoder: Encoder | None = None
+) -> UnloadableEncoder:
     load = partial(load_encoder, spec, Candidate(choice.runtime, choice.dtype), placement)
     loaded = encoder or load()
     warm_up(loaded, spec.max_tokens)
-    return Resident(loaded, load, name=spec.name)
+    return UnloadableEncoder(loaded, load, name=spec.name)
 
 
-def _home(ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: Resident) -> _Home:
-    room = learn_room(resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform)
+def _home(ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: UnloadableEncoder) -> _Home:
+    batch_limits = measure_batch_limits(
+        resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform
+    )
     exact = Float32Encoder(partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement))
-    return _Home(resident, room, None if choice.dtype == "fp32" else exact)
+    return _Home(resident, batch_limits, None if choice.dtype == "fp32" else exact)

@@ -11,8 +11,8 @@ import numpy as np
 from backend.batching.work_item import Priority
 from backend.engines.scoring import RERANKER
 from backend.errors import UnknownModel
-from backend.models.activations import sigmoid
 from backend.models.encoder import Vectors
+from backend.models.numpy_layers import sigmoid
 from backend.models.tokenizer import Truncate
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embedding_options import EmbedOptions

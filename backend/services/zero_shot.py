@@ -14,7 +14,7 @@ from backend.engines.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_
 from backend.engines.scoring import CLASSIFIER
 from backend.engines.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
 from backend.errors import InvalidField, TooLarge, UnknownModel
-from backend.models.logistic import SEVERAL_THRESHOLD
+from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embedding_options import EmbedOptions
 from backend.services.embeddings import EmbeddingService
@@ -130,7 +130,7 @@ def _judged(
         labels=tuple(question.labels),
         model=model,
         several=question.several,
-        threshold=SEVERAL_THRESHOLD if question.several else 0.0,
+        threshold=MULTI_LABEL_THRESHOLD if question.several else 0.0,
         tokens=tuple(tokens),
         truncated=tuple(cut),
         timing=timing,

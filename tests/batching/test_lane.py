@@ -99,38 +99,38 @@ async def test_our_own_errors_pass_as_they_are(make_batcher):
 @pytest.mark.parametrize("fits", [1, 2, 3, 7])
 async def test_out_of_memory_is_an_ordinary_event(make_batcher, value, fits):
     """The batch is run in parts: everybody gets the result of an unlimited device, in order, and it is counted."""
-    engine = CrampedEngine(fits=fits, room=NotingRoom())
+    engine = CrampedEngine(fits=fits, batch_limits=NotingRoom())
     answers = await run(make_batcher(), engine, list(range(8)))
 
     assert list(range(8)) == answers
-    assert (10, 8) == engine.room.misses[0]
-    assert len(engine.room.misses) == value("oom_recoveries_total", engine="cramped", action="split")
+    assert (10, 8) == engine.batch_limits.misses[0]
+    assert len(engine.batch_limits.misses) == value("oom_recoveries_total", engine="cramped", action="split")
     assert value("oom_recoveries_total", engine="cramped", action="refused") == 0
     assert value("jobs_failed_total") == 0
 
 
 async def test_an_input_that_does_not_fit_alone(make_batcher, value):
     """507 with the numbers, for that one input only."""
-    engine = CrampedEngine(fits=0, room=NotingRoom())
+    engine = CrampedEngine(fits=0, batch_limits=NotingRoom())
     batcher = make_batcher()
     (answer,) = await run(batcher, engine, ["huge"])
 
     assert isinstance(answer, DoesNotFit)
     assert "10 tokens" in str(answer)
     assert "2.50 GiB" in str(answer)
-    assert [(10, 1)] == engine.room.misses
+    assert [(10, 1)] == engine.batch_limits.misses
     assert value("oom_recoveries_total", engine="cramped", action="refused") == 1
     assert await run(batcher, EchoEngine(), ["next"]) == ["next"]
 
 
 async def test_what_was_learnt_is_kept_to(make_batcher):
-    """The next batch is as large as the room says, so that it does not run out again."""
-    engine = CrampedEngine(fits=2, room=NotingRoom(fits=2))
+    """The next batch is as large as the batch_limits says, so that it does not run out again."""
+    engine = CrampedEngine(fits=2, batch_limits=NotingRoom(fits=2))
     answers = await run(make_batcher(), engine, list(range(5)))
 
     assert list(range(5)) == answers
-    assert not engine.room.misses
-    assert [(10, 2), (10, 2), (10, 1)] == engine.room.successes
+    assert not engine.batch_limits.misses
+    assert [(10, 2), (10, 2), (10, 1)] == engine.batch_limits.successes
 
 
 async def test_a_dead_context_ends_it_all(make_batcher, value):

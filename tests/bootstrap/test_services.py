@@ -29,7 +29,7 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
-from backend.models import encoder_bench
+from backend.models import encoder_benchmark
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
 from tests.tiny_taggers import TinyTaggers, taggers
 
@@ -49,7 +49,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Build services from settings; they are closed after the test."""
-    monkeypatch.setattr(encoder_bench, "_WINDOW_S", 0.02)
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
     started: list[Services] = []
 
     async def run(**settings: Any) -> Services:

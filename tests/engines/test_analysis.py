@@ -1,4 +1,4 @@
-"""Token vectors, and what stretches of a text add up to, window by window."""
+"""Token vectors, and their sums over spans of a text, window by window."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.engines.analysis import TASK, SpanSums, TokenVectors
+from backend.engines.analysis import TASK, SpanSums, TokenVectorsHead
 from backend.engines.encoder_engine import EncoderEngine
 from backend.models.encoder import pool
-from backend.models.residency import Pinned
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.windows import Window, cut
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
@@ -55,22 +55,22 @@ def texts(draw):
 
 @given(texts())
 def test_spans_are_the_sums_of_the_tokens_that_begin_in_them(text):
-    """However the windows lie, overlaps counted once; of length one, zeros where no token begins."""
+    """Wherever the windows are cut, overlaps counted once; of length one, zeros where no token begins."""
     places, spans, size, overlap = text
     sums = SpanSums(spans, spec())  # type: ignore[arg-type]
     for window in windows_of(places, size, overlap):
         sums.add(window, vectors_of(window))
 
     each = np.stack([np.random.default_rng(number + 1).standard_normal(WIDTH) for number in range(len(places))])
-    for (start, stop), found in zip(spans.tolist(), sums.of_spans(), strict=True):
+    for (start, stop), found in zip(spans.tolist(), sums.span_vectors(), strict=True):
         inside = [start <= first < stop for first, _ in places]
         total = each[inside].sum(axis=0)
         np.testing.assert_allclose(found, total / max(np.linalg.norm(total), 1e-12), atol=1e-5)
 
 
 @given(texts(), st.sampled_from(Pooling), st.booleans())
-def test_the_whole_is_the_mean_of_the_windows(text, pooling, normalize):
-    """Each pooled as the model pools a text, and weighing as many tokens as it answers for."""
+def test_the_text_vector_is_the_mean_of_the_windows(text, pooling, normalize):
+    """Each window pooled as the model pools a text, weighted by the tokens it owns."""
     places, spans, size, overlap = text
     windows = windows_of(places, size, overlap)
     sums = SpanSums(spans, spec(pooling, normalize=normalize))  # type: ignore[arg-type]
@@ -78,9 +78,9 @@ def test_the_whole_is_the_mean_of_the_windows(text, pooling, normalize):
         sums.add(window, vectors_of(window))
 
     pooled = [_pooled(vectors_of(window), pooling) for window in windows]
-    expected = np.average(pooled, axis=0, weights=[one.own_stop - one.own_start for one in windows])
+    expected = np.average(pooled, axis=0, weights=[window.own_stop - window.own_start for window in windows])
     expected = expected / np.linalg.norm(expected) if normalize else expected
-    np.testing.assert_allclose(sums.whole(), expected, atol=1e-5)
+    np.testing.assert_allclose(sums.text_vector(), expected, atol=1e-5)
 
 
 def _pooled(vectors: np.ndarray, pooling: Pooling) -> np.ndarray:
@@ -88,20 +88,19 @@ def _pooled(vectors: np.ndarray, pooling: Pooling) -> np.ndarray:
     return pool(vectors, batch, pooling)[0]  # type: ignore[arg-type]
 
 
-def test_nothing_read_is_zeros():
-    """No window, no number that is none."""
+def test_a_text_without_windows_gives_zeros():
     sums = SpanSums(np.array([[0, 3]]), spec(normalize=True))  # type: ignore[arg-type]
 
-    assert not sums.whole().any()
-    assert not sums.of_spans().any()
+    assert not sums.text_vector().any()
+    assert not sums.span_vectors().any()
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 def test_token_vectors_pooled_are_the_texts_vector(runtime):
-    """What the analysis reads is what the embedding is made of, in a batch as alone."""
+    """The analysis and the embedding of a text use the same token vectors, in a batch as alone."""
     encoder = encoder_of("bundled", runtime, "fp32")
-    ids = [one.ids for one in tokenizer_of("bundled").encode(["la factura", "the total is due " * 20, ""])]
-    engine = EncoderEngine(TASK, Pinned(encoder), TokenVectors(), budget=512)
+    ids = [text.ids for text in tokenizer_of("bundled").encode(["la factura", "the total is due " * 20, ""])]
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder), TokenVectorsHead(), budget=512)
 
     rows = engine.finish(engine.forward(engine.prepare(ids)))
 

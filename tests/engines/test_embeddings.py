@@ -1,4 +1,4 @@
-"""The embedding task's three verbs, and what makes a vector final."""
+"""The embedding task: pooling on the lane, then cutting and normalising."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from backend.engines.embeddings import TASK, Pooled, finished
+from backend.engines.embeddings import TASK, PoolingHead, finished
 from backend.engines.encoder_engine import EncoderEngine
 from backend.engines.engine import Engine
-from backend.models.residency import Pinned
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from tests.tiny_models import encoder_of, tokenizer_of
 
@@ -46,7 +46,6 @@ def test_the_full_width_is_the_same_as_no_width(vectors):
 
 @given(VECTORS, st.booleans())
 def test_a_batch_equals_its_rows(vectors, normalize):
-    """No row's length depends on another's."""
     together = finished(list(vectors), dimensions=None, normalize=normalize)
     alone = [finished([row], dimensions=None, normalize=normalize)[0] for row in vectors]
 
@@ -70,7 +69,7 @@ def test_vectors_are_ready_to_be_written(dimensions, normalize):
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_the_verbs_give_one_result_a_text_in_order(pooling):
     """prepare, forward, finish on a true model: results follow their payloads."""
-    engine = EncoderEngine(TASK, Pinned(encoder_of("bundled", "onnx", "fp32")), Pooled(pooling), budget=512)
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(pooling), budget=512)
     payloads = [tokens.ids for tokens in tokenizer_of("bundled").encode(["la factura", "", "the total is due"])]
 
     results = engine.finish(engine.forward(engine.prepare(payloads)))
@@ -81,10 +80,9 @@ def test_the_verbs_give_one_result_a_text_in_order(pooling):
         np.testing.assert_allclose(other, row, atol=1e-5)
 
 
-def test_it_is_an_engine_for_the_lanes():
-    """It speaks the protocol, and its budget is the one that was measured."""
+def test_the_engine_has_the_tasks_name_and_budget():
     engine: Engine = EncoderEngine(
-        TASK, Pinned(encoder_of("bundled", "onnx", "fp32")), Pooled(Pooling.MEAN), budget=321
+        TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(Pooling.MEAN), budget=321
     )
 
     assert ("embeddings", 321) == (engine.name, engine.budget)

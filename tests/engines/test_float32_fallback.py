@@ -1,4 +1,4 @@
-"""NaN never leaves: the one text is computed anew in float32, and its neighbours notice nothing."""
+"""NaN never leaves: the one text is computed again in float32, and its neighbours notice nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.engines.embeddings import TASK, Pooled
+from backend.engines.embeddings import TASK, PoolingHead
 from backend.engines.encoder_engine import EncoderEngine
-from backend.engines.float32_fallback import Float32Encoder, Float32Rescue, NoRescue
+from backend.engines.float32_fallback import Float32Encoder, Float32Fallback, NoFallback
 from backend.errors import InferenceFailed
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack
-from backend.models.residency import Pinned
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.telemetry import Telemetry
 
@@ -34,12 +34,10 @@ class Overflowing:
         return pack(ids, row_multiple=8)
 
     def forward(self, batch: TokenBatch) -> TokenBatch:
-        """Note the batch's size."""
         self.runs.append(len(batch.lengths))
         return batch
 
     def hidden(self, output: Any, batch: TokenBatch) -> Vectors:
-        """Not asked for here."""
         raise NotImplementedError
 
     def pooled(self, output: Any, batch: TokenBatch, pooling: Pooling) -> Vectors:
@@ -70,8 +68,8 @@ def run(engine: EncoderEngine, payloads: list[Ids]) -> list[Any]:
 def test_only_the_text_at_fault_is_computed_anew(telemetry, bad):
     """Alone, in float32, from its own ids; everybody's result is finite and in its place."""
     exact = Overflowing(poison=-1, dtype="fp32")
-    rescue = Float32Rescue(Float32Encoder(lambda: exact), "embeddings", telemetry)
-    engine = EncoderEngine(TASK, Pinned(Overflowing(bad=bad)), Pooled(Pooling.MEAN), 100, rescue=rescue)
+    fallback = Float32Fallback(Float32Encoder(lambda: exact), "embeddings", telemetry)
+    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing(bad=bad)), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
 
     found = run(engine, [ids(1, 2), ids(4, 13, 5), ids(6), ids(13)])
 
@@ -85,8 +83,8 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
     """A service that never overflows never pays for it."""
     loads: list[int] = []
     exact = Float32Encoder(lambda: loads.append(1) or Overflowing(poison=-1))
-    rescue = Float32Rescue(exact, "embeddings", telemetry)
-    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
+    fallback = Float32Fallback(exact, "embeddings", telemetry)
+    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
     run(engine, [ids(1), ids(2)])
     assert not loads
     run(engine, [ids(13)])
@@ -97,8 +95,8 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
 
 def test_a_text_that_is_not_finite_in_float32_either(telemetry):
     """Its caller gets the error of the tree, its neighbour the vector."""
-    rescue = Float32Rescue(Float32Encoder(Overflowing), "embeddings", telemetry)
-    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=rescue)
+    fallback = Float32Fallback(Float32Encoder(Overflowing), "embeddings", telemetry)
+    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=fallback)
 
     good, bad = run(engine, [ids(7), ids(13, 2, 3)])
 
@@ -108,8 +106,7 @@ def test_a_text_that_is_not_finite_in_float32_either(telemetry):
     assert 1 == count(telemetry, "precision_fallbacks_total", outcome="failed")
 
 
-def test_nothing_is_better_than_float32():
-    """A model that was served in float32 has no second opinion."""
-    engine = EncoderEngine(TASK, Pinned(Overflowing()), Pooled(Pooling.MEAN), 100, rescue=NoRescue())
+def test_a_model_served_in_float32_has_no_fallback():
+    engine = EncoderEngine(TASK, PinnedEncoder(Overflowing()), PoolingHead(Pooling.MEAN), 100, fallback=NoFallback())
 
     assert isinstance(run(engine, [ids(13)])[0], InferenceFailed)

@@ -1,4 +1,4 @@
-"""The entity task's three verbs, and how labels of words become entities."""
+"""The entity task: label probabilities of tokens, and decoding the labels of words into entities."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from backend.engines.encoder_engine import EncoderEngine
 from backend.engines.engine import Engine
-from backend.engines.ner import TASK, Labelled, decode
+from backend.engines.ner import TASK, TokenLabelsHead, decode
 from backend.errors import InferenceFailed
-from backend.models.residency import Pinned
-from backend.models.token_head import Mark, read_tags, read_token_head
+from backend.models.encoder_source import PinnedEncoder
+from backend.models.token_head import TagPrefix, read_tags, read_token_head
 from backend.models.weights import Linear
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, TinyTaggers
@@ -26,7 +26,10 @@ SURE = 0.9
 
 def engine_of(folder, runtime: str = "onnx") -> EncoderEngine:
     return EncoderEngine(
-        TASK, Pinned(encoder_of(folder, runtime, "fp32")), Labelled(read_token_head(spec_of(folder))), budget=512
+        TASK,
+        PinnedEncoder(encoder_of(folder, runtime, "fp32")),
+        TokenLabelsHead(read_token_head(spec_of(folder))),
+        budget=512,
     )
 
 
@@ -73,11 +76,12 @@ def test_weights_that_are_no_numbers_fail_every_payload(taggers: TinyTaggers):
     broken = replace(head, layer=Linear(head.layer.weight * np.float32("nan"), head.layer.bias))
     payloads = [tokens.ids for tokens in tokenizer_of(taggers.folder("bert")).encode(["la", "de la"])]
 
-    assert all(isinstance(one, InferenceFailed) for one in run(replace(engine, reader=Labelled(broken)), payloads))
+    assert all(
+        isinstance(result, InferenceFailed) for result in run(replace(engine, head=TokenLabelsHead(broken)), payloads)
+    )
 
 
-def test_the_engine_stands_on_one_device_and_costs_what_its_encoder_costs(taggers: TinyTaggers):
-    """What the lanes ask of it."""
+def test_the_engine_has_one_device_and_its_encoders_padding_cost(taggers: TinyTaggers):
     engine = engine_of(taggers.folder("bert"))
 
     assert engine.on(3) is engine
@@ -113,7 +117,7 @@ def rows_of(labels: str) -> np.ndarray:
     ],
 )
 def test_decode(labels, expected):
-    """Every scheme, mended where a model breaks its own."""
+    """BIO, BIOES and BILOU, also where a model breaks its scheme."""
     spans = decode(rows_of(labels), read_tags(LABELS))
 
     assert expected == "|".join(f"{span.type} {span.first}-{span.last}" for span in spans)
@@ -125,7 +129,7 @@ def test_plain_types_join_while_they_stay():
 
     spans = decode(rows, read_tags(["O", "PER", "LOC"]))
 
-    assert [("PER", 0, 1), ("PER", 3, 3), ("LOC", 4, 4)] == [(one.type, one.first, one.last) for one in spans]
+    assert [("PER", 0, 1), ("PER", 3, 3), ("LOC", 4, 4)] == [(span.type, span.first, span.last) for span in spans]
 
 
 def test_an_entitys_score_is_the_mean_of_its_words():
@@ -143,5 +147,5 @@ def test_entities_cover_every_word_that_is_not_outside_once(labels):
 
     chosen = [tags[LABELS.index(label)] for label in labels]
     assert [(word, span.type) for span in spans for word in range(span.first, span.last + 1)] == [
-        (word, tag.type) for word, tag in enumerate(chosen) if tag.mark is not Mark.OUTSIDE
+        (word, tag.type) for word, tag in enumerate(chosen) if tag.prefix is not TagPrefix.OUTSIDE
     ]

@@ -67,7 +67,7 @@ def test_a_template_without_a_place(template):
     assert "hypothesis_template" == caught.value.param
 
 
-def test_no_other_field_is_read():
+def test_no_other_format_field_is_replaced():
     """Not even beside the label's place."""
     assert ["a {0.__class__}"] == hypotheses(["a"], "{} {0.__class__}")
 

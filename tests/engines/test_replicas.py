@@ -1,4 +1,4 @@
-"""One engine on several devices is one engine to the queue."""
+"""Replicas of one engine on several devices behave as one engine."""
 
 from __future__ import annotations
 
@@ -31,6 +31,5 @@ def test_without_a_device_the_first_one_answers():
 
 
 def test_nothing_cannot_be_replicated():
-    """Our own bug, told early."""
     with pytest.raises(ValueError, match="no engine"):
         Replicas([])

@@ -10,9 +10,9 @@ import pytest
 from backend.engines.encoder_engine import EncoderEngine
 from backend.engines.engine import Engine
 from backend.engines.nli import hypotheses, read_nli, zero_shot
-from backend.engines.scoring import CLASSIFIER, RERANKER, Scored
+from backend.engines.scoring import CLASSIFIER, RERANKER, LogitsHead
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.pairs import PairTokenizer
-from backend.models.residency import Pinned
 from backend.models.sequence_head import read_sequence_head
 from tests.tiny_models import encoder_of, rewrite, spec_of, tokenizer_of
 from tests.tiny_scorers import EVERY, NLI, TinyScorers, cross_encoder_of, pipeline_of, reference_logits
@@ -26,14 +26,14 @@ CLOSE = 1e-4  # float32 summed in another order, over two layers of random weigh
 
 def engine_of(folder, runtime: str, name: str = RERANKER) -> EncoderEngine:
     head = read_sequence_head(spec_of(folder))
-    return EncoderEngine(name, Pinned(encoder_of(folder, runtime, "fp32")), Scored(head), budget=512)
+    return EncoderEngine(name, PinnedEncoder(encoder_of(folder, runtime, "fp32")), LogitsHead(head), budget=512)
 
 
 def logits_of(folder, runtime: str, pairs, cut="longest") -> np.ndarray:
     """(pairs, labels), in one batch."""
     engine = engine_of(folder, runtime)
     tokens = PairTokenizer(tokenizer_of(folder), spec_of(folder).token_types).encode(pairs, cut)
-    return np.array(engine.finish(engine.forward(engine.prepare([one.payload for one in tokens]))))
+    return np.array(engine.finish(engine.forward(engine.prepare([pair.payload for pair in tokens]))))
 
 
 @pytest.mark.parametrize(("family", "runtime"), EVERY)
@@ -78,7 +78,7 @@ def test_relevance_is_the_cross_encoders(scorers: TinyScorers, family, runtime):
 
     np.testing.assert_allclose(found, reference.predict(PAIRS), atol=CLOSE, rtol=CLOSE)
     ranked = reference.rank(QUERY, list(DOCUMENTS))
-    assert [one["corpus_id"] for one in ranked] == np.argsort(-found).tolist()
+    assert [document["corpus_id"] for document in ranked] == np.argsort(-found).tolist()
 
 
 @pytest.mark.parametrize("function", ["linear.Identity", "activation.Sigmoid"])
@@ -140,20 +140,19 @@ def test_a_lone_label_is_the_pipelines(scorers: TinyScorers):
 
 
 def test_what_is_not_finite_stays_in_its_own_row(scorers: TinyScorers):
-    """The engine tells such a row by it, and computes it anew."""
+    """The engine recognises such a row, and computes it again."""
     folder = scorers.folder("roberta")
     head, encoder = read_sequence_head(spec_of(folder)), encoder_of(folder, "onnx", "fp32")
     batch = encoder.prepare([tokens.ids for tokens in tokenizer_of(folder).encode(["la", "de la", "total"])])
     hidden = encoder.forward(batch).copy()
     hidden[batch.starts[1]] = np.nan
 
-    rows = Scored(head).read(encoder, batch, hidden)
+    rows = LogitsHead(head).compute(encoder, batch, hidden)
 
     assert [True, False, True] == [bool(np.isfinite(row).all()) for row in rows]
 
 
-def test_it_is_an_engine_for_the_lanes(scorers: TinyScorers):
-    """By the name that its metrics carry."""
+def test_the_engine_has_the_tasks_name_and_budget(scorers: TinyScorers):
     engine: Engine = engine_of(scorers.folder("bert"), "onnx", CLASSIFIER)
 
     assert ("classifier", 512) == (engine.name, engine.budget)

@@ -1,4 +1,4 @@
-"""Zero-shot arithmetic: names taken apart, averaged, compared; scores that are what they say."""
+"""Zero-shot by embeddings: labels split into names, averaged over templates, compared with texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.engines.zero_shot import COMMON_LABELS, TEMPLATES, label_texts, label_vectors, names_of, scores
+from backend.engines.zero_shot import COMMON_LABELS, TEMPLATES, label_names, label_texts, label_vectors, scores
 
 WIDTH = 6
 
@@ -33,16 +33,15 @@ def vectors_of(*names: int) -> np.ndarray:
     ],
 )
 def test_names(label, names):
-    assert names == names_of(label)
+    assert names == label_names(label)
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5))
 def test_any_label_has_something_to_embed(labels):
-    """Templates times names, for each; never nothing."""
     texts = label_texts(labels)
 
-    assert [len(TEMPLATES) * len(names_of(label)) for label in labels] == [len(one) for one in texts]
-    assert all(text for one in texts for text in one)
+    assert [len(TEMPLATES) * len(label_names(label)) for label in labels] == [len(prompts) for prompts in texts]
+    assert all(prompt for prompts in texts for prompt in prompts)
 
 
 def test_the_nearest_name_counts():
@@ -89,15 +88,14 @@ def test_labels_on_their_own():
 
 
 def test_a_batch_gives_what_single_texts_give():
-    """Neighbours change nothing."""
     random = np.random.default_rng(0)
     labels = label_vectors([random.normal(size=(2 * len(TEMPLATES), WIDTH)) for _ in range(3)])
     texts = random.normal(size=(5, WIDTH)).astype(np.float32)
 
     for multi_label in (False, True):
-        whole = scores(texts, labels, labels, multi_label=multi_label)
+        batched = scores(texts, labels, labels, multi_label=multi_label)
         single = [scores(texts[[row]], labels, labels, multi_label=multi_label)[0] for row in range(5)]
-        np.testing.assert_allclose(whole, single, atol=1e-12)
+        np.testing.assert_allclose(batched, single, atol=1e-12)
 
 
 def test_a_vector_of_nothing_is_no_error():
@@ -110,5 +108,4 @@ def test_a_vector_of_nothing_is_no_error():
 
 
 def test_the_common_labels_are_different_ones():
-    """Each counts once."""
-    assert len(COMMON_LABELS) == len({name for label in COMMON_LABELS for name in names_of(label)})
+    assert len(COMMON_LABELS) == len({name for label in COMMON_LABELS for name in label_names(label)})

@@ -1,4 +1,4 @@
-"""Which encoder serves: the fastest faithful one, measured once, kept, and measured again when that is in doubt."""
+"""The fastest faithful encoder serves; its measurement is kept in a file, and repeated when anything changed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from backend.device.facts.machine import DeviceType, GPUInfo, MachineFacts
 from backend.device.measurements import TunedSettings
 from backend.device.plan.placement import Placement
 from backend.errors import ModelUnavailable
-from backend.models import autotune, encoder_bench, runtimes
-from backend.models.autotune import Selector, Wish
+from backend.models import autotune, encoder_benchmark, runtimes
+from backend.models.autotune import EncoderRequest, Selector
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
-from backend.models.encoder_bench import Bench
+from backend.models.encoder_benchmark import EncoderBenchmark
 from backend.models.runtimes import Candidate
 from backend.models.spec import ModelSpec, Pooling
 from tests.tiny_models import TinyModels, placement, spec_of, tokenizer_of
@@ -31,7 +31,7 @@ TABLE = np.random.default_rng(1).standard_normal((40_000, 24)).astype(np.float32
 
 @dataclass
 class FakeEncoder:
-    """Vectors from a table; a fault of one kind each."""
+    """Takes vectors from a table; each field adds one kind of fault."""
 
     runtime: str
     dtype: str
@@ -39,6 +39,7 @@ class FakeEncoder:
     budgets: dict[int, float]  # factor of the speed at a budget
     noise: float = 0.0  # away from float32
     leak: float = 0.0  # of the neighbours into a text's vector
+    few_rows: float = 0.0  # another kernel's error for batches of up to 4 tokens
     nan: bool = False
     broken: Exception | None = None
 
@@ -52,6 +53,8 @@ class FakeEncoder:
         hidden = hidden + self.noise * TABLE[(batch.ids * 7 + 13) % len(TABLE)]
         if self.leak:
             hidden = hidden + self.leak * hidden.mean(axis=0) * batch.scatter.shape[1]
+        if batch.tokens <= 4:
+            hidden = hidden + self.few_rows * TABLE[(batch.ids * 5 + 11) % len(TABLE)]
         return np.full_like(hidden, np.nan) if self.nan else hidden
 
     def hidden(self, output: Vectors, batch: TokenBatch) -> Vectors:
@@ -61,8 +64,8 @@ class FakeEncoder:
         return pool(output, batch, pooling)
 
 
-class Workshop:
-    """Loads fake encoders by candidate, counts the loads, and knows which cannot be loaded."""
+class FakeModels:
+    """Loads fake encoders by candidate and records the loads; some cannot be loaded."""
 
     def __init__(self) -> None:
         self.encoders: dict[str, dict[str, Any]] = {}
@@ -78,43 +81,46 @@ class Workshop:
         if name in self.refusals:
             raise self.refusals[name]
         if name not in self.encoders:
-            raise ModelUnavailable("not in the workshop")
+            raise ModelUnavailable("no such model")
         return FakeEncoder(candidate.runtime, candidate.dtype, **self.encoders[name])
 
 
 @pytest.fixture
-def workshop(monkeypatch) -> Workshop:
-    """Speeds are told, not measured: openvino int8 is the fastest, each float32 is exact."""
+def models(monkeypatch) -> FakeModels:
+    """Speeds are set, not measured: openvino int8 is the fastest, both float32 encoders are exact."""
     monkeypatch.setattr(
-        Bench,
+        EncoderBenchmark,
         "speed",
         lambda self, encoder, budget=None: encoder.tokens_per_s * encoder.budgets.get(budget or self._budget, 1.0),
     )
     monkeypatch.setattr(runtimes, "installed", lambda runtime: True)
-    shop = Workshop()
-    shop.has("openvino int8", 30_000.0, noise=0.01)
-    shop.has("openvino bf16", 20_000.0, noise=0.003)
-    shop.has("onnx int8", 25_000.0, noise=0.02)
-    shop.has("openvino fp32", 9_000.0)
-    shop.has("onnx fp32", 10_000.0)
-    return shop
+    fakes = FakeModels()
+    fakes.has("openvino int8", 30_000.0, noise=0.01)
+    fakes.has("openvino bf16", 20_000.0, noise=0.003)
+    fakes.has("onnx int8", 25_000.0, noise=0.02)
+    fakes.has("openvino fp32", 9_000.0)
+    fakes.has("onnx fp32", 10_000.0)
+    return fakes
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The tuning file."""
     return tmp_path / "state" / "tuning.json"
 
 
 @pytest.fixture
-def select(workshop: Workshop, file: Path) -> Callable[..., Any]:
-    """Select for the bundled model: ``select(Wish(...), facts=…)``."""
+def select(models: FakeModels, file: Path) -> Callable[..., Any]:
+    """Select for the bundled model: ``select(EncoderRequest(...), facts=…)``."""
 
     def run(
-        wish: Wish | None = None, *, facts: MachineFacts = FACTS, place: Placement | None = None, **spec: Any
+        wanted: EncoderRequest | None = None,
+        *,
+        facts: MachineFacts = FACTS,
+        place: Placement | None = None,
+        **spec: Any,
     ) -> Any:
-        selector = Selector(facts, place or placement(), TunedSettings(file), load=workshop.load)
-        return selector.select(replace(spec_of("bundled"), **spec), tokenizer_of("bundled"), wish or Wish())
+        selector = Selector(facts, place or placement(), TunedSettings(file), load=models.load)
+        return selector.select(replace(spec_of("bundled"), **spec), tokenizer_of("bundled"), wanted or EncoderRequest())
 
     return run
 
@@ -144,27 +150,35 @@ def test_the_fastest_faithful_one_wins(select):
     assert all(row.fidelity is not None and row.tokens_per_s > 0 for row in choice.measured)
 
 
-def test_a_faster_one_whose_neighbours_leak_is_refused(workshop, select):
+def test_a_faster_one_whose_neighbours_leak_is_refused(models, select):
     """Batch must equal single: no speed makes up for it."""
-    workshop.has("openvino int8", 99_000.0, leak=0.2)
+    models.has("openvino int8", 99_000.0, leak=0.2)
     _, choice = select()
 
     assert ("onnx", "int8") == (choice.runtime, choice.dtype)
     assert "neighbours change a vector" in measured(choice)["openvino int8"]
 
 
-def test_a_faster_one_that_is_far_from_float32_is_refused(workshop, select):
+def test_a_faster_one_with_another_kernel_for_few_rows_is_refused(models, select):
+    """A query of one word alone must get the vector that it gets in a batch; the probe texts are all longer."""
+    models.has("openvino int8", 99_000.0, few_rows=0.2)
+    _, choice = select()
+
+    assert ("onnx", "int8") == (choice.runtime, choice.dtype)
+    assert "neighbours change a vector" in measured(choice)["openvino int8"]
+
+
+def test_a_faster_one_that_is_far_from_float32_is_refused(models, select):
     """Its similarities order texts differently."""
-    workshop.has("openvino int8", 99_000.0, noise=0.8)
+    models.has("openvino int8", 99_000.0, noise=0.8)
     _, choice = select()
 
     assert ("onnx", "int8") == (choice.runtime, choice.dtype)
     assert "differ from float32" in measured(choice)["openvino int8"]
 
 
-def test_a_faster_one_with_nan_is_refused(workshop, select):
-    """Not a number is not a vector."""
-    workshop.has("openvino int8", 99_000.0, nan=True)
+def test_a_faster_one_with_nan_is_refused(models, select):
+    models.has("openvino int8", 99_000.0, nan=True)
     with np.errstate(invalid="ignore"):
         _, choice = select()
 
@@ -173,17 +187,17 @@ def test_a_faster_one_with_nan_is_refused(workshop, select):
 
 
 @pytest.mark.parametrize("noise", [0.12, 0.15])
-def test_fast_lowers_the_bar(workshop, select, noise):
+def test_fast_lowers_the_thresholds(models, select, noise):
     """What auto refuses, PRECISION=fast may take; batch must equal single all the same."""
-    workshop.has("openvino int8", 99_000.0, noise=noise)
+    models.has("openvino int8", 99_000.0, noise=noise)
 
-    assert select(Wish())[1].runtime == "onnx"
-    assert select(Wish(precision="fast"))[1].runtime == "openvino"
+    assert select(EncoderRequest())[1].runtime == "onnx"
+    assert select(EncoderRequest(precision="fast"))[1].runtime == "openvino"
 
 
 def test_exact_is_float32(select):
     """Only float32 is loaded, and the faster of it wins."""
-    _, choice = select(Wish(precision="exact"))
+    _, choice = select(EncoderRequest(precision="exact"))
 
     assert ("onnx", "fp32") == (choice.runtime, choice.dtype)
     assert {"openvino fp32", "onnx fp32"} == set(measured(choice))
@@ -192,101 +206,99 @@ def test_exact_is_float32(select):
 @pytest.mark.parametrize(
     "error", [ModelUnavailable("no graph"), RuntimeError("plugin not found")], ids=["ours", "theirs"]
 )
-def test_one_that_cannot_be_loaded_is_left_out_with_its_reason(workshop, select, error):
-    """The others are measured all the same."""
-    workshop.refusals["openvino int8"] = error
+def test_one_that_cannot_be_loaded_is_left_out_with_its_reason(models, select, error):
+    models.refusals["openvino int8"] = error
     _, choice = select()
 
     assert ("onnx", "int8") == (choice.runtime, choice.dtype)
     assert f"cannot be loaded: {error}" == measured(choice)["openvino int8"]
 
 
-def test_one_that_breaks_while_measured_is_left_out_with_its_reason(workshop, select):
+def test_one_that_breaks_while_measured_is_left_out_with_its_reason(models, select):
     """A kernel that is missing shows only when it runs; that must not stop the start."""
-    workshop.has("openvino int8", 99_000.0, broken=RuntimeError("no kernel"))
+    models.has("openvino int8", 99_000.0, broken=RuntimeError("no kernel"))
     _, choice = select()
 
     assert ("onnx", "int8") == (choice.runtime, choice.dtype)
     assert "no kernel" in measured(choice)["openvino int8"]
 
 
-def test_torch_is_not_loaded_where_a_graph_serves(workshop, select):
+def test_torch_is_not_loaded_where_a_graph_serves(models, select):
     """Its import costs seconds and 300 MiB."""
     select()
 
-    assert not any(name.startswith("torch") for name in workshop.loaded)
+    assert not any(name.startswith("torch") for name in models.loaded)
 
 
-def test_torch_serves_what_has_no_graph(workshop, select):
-    """An activation or a family without a table falls back, loudly: every refusal is in the rows."""
-    graph = list(workshop.encoders)
-    workshop.encoders.clear()
-    workshop.has("torch fp32", 4_000.0)
-    workshop.has("torch bf16", 8_000.0, noise=0.003)
+def test_torch_serves_what_has_no_graph(models, select):
+    """An activation or a family without a graph falls back to torch, and every failure is in the rows."""
+    graph = list(models.encoders)
+    models.encoders.clear()
+    models.has("torch fp32", 4_000.0)
+    models.has("torch bf16", 8_000.0, noise=0.003)
     _, choice = select()
 
     assert ("torch", "bf16") == (choice.runtime, choice.dtype)
     assert all("cannot be loaded" in measured(choice)[name] for name in graph)
 
 
-# Explicit wishes
+# Explicit settings
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "wanted",
     [
-        pytest.param(Wish(precision="int8", runtime="torch"), id="torch-has-no-int8"),
-        pytest.param(Wish(precision="fp16"), id="no-fp16-on-a-cpu"),
-        pytest.param(Wish(precision="bf16", runtime="onnx"), id="onnx-has-no-bf16"),
-        pytest.param(Wish(runtime="torch"), id="torch-cannot-load-it"),
+        pytest.param(EncoderRequest(precision="int8", runtime="torch"), id="torch-has-no-int8"),
+        pytest.param(EncoderRequest(precision="fp16"), id="no-fp16-on-a-cpu"),
+        pytest.param(EncoderRequest(precision="bf16", runtime="onnx"), id="onnx-has-no-bf16"),
+        pytest.param(EncoderRequest(runtime="torch"), id="torch-cannot-load-it"),
     ],
 )
-def test_a_wish_that_cannot_be_granted_stops_the_start(select, wish):
-    """The error repeats the wish and names the model."""
+def test_a_request_that_cannot_be_met_stops_the_start(select, wanted):
+    """The error repeats the settings and names the model."""
     with pytest.raises(ModelUnavailable) as caught:
-        select(wish)
+        select(wanted)
 
-    assert f"PRECISION={wish.precision} RUNTIME={wish.runtime}" in str(caught.value)
+    assert f"PRECISION={wanted.precision} RUNTIME={wanted.runtime}" in str(caught.value)
     assert "all-MiniLM-L6-v2" in str(caught.value)
 
 
-def test_the_reasons_of_all_candidates_are_in_the_error(workshop, select):
-    """Nobody has to guess which runtime failed for what."""
-    workshop.encoders.clear()
-    workshop.refusals["onnx fp32"] = RuntimeError("library is broken")
+def test_the_reasons_of_all_candidates_are_in_the_error(models, select):
+    models.encoders.clear()
+    models.refusals["onnx fp32"] = RuntimeError("library is broken")
 
     with pytest.raises(ModelUnavailable) as caught:
         select()
 
     assert "onnx fp32: cannot be loaded: library is broken" in str(caught.value)
-    assert "openvino int8: cannot be loaded: not in the workshop" in str(caught.value)
+    assert "openvino int8: cannot be loaded: no such model" in str(caught.value)
 
 
-def test_an_explicit_precision_is_kept_although_unfaithful(workshop, select):
+def test_an_explicit_precision_is_kept_although_unfaithful(models, select):
     """int8 was asked for: it is served, and the reason says what is wrong with it."""
-    workshop.has("openvino int8", 30_000.0, noise=0.8)
-    workshop.has("onnx int8", 25_000.0, noise=0.8)
-    _, choice = select(Wish(precision="int8"))
+    models.has("openvino int8", 30_000.0, noise=0.8)
+    models.has("onnx int8", 25_000.0, noise=0.8)
+    _, choice = select(EncoderRequest(precision="int8"))
 
     assert ("openvino", "int8") == (choice.runtime, choice.dtype)
     assert any("PRECISION=int8 was asked for although similarities differ" in why for why in choice.why)
     assert not any("that keeps to float32" in why for why in choice.why)
 
 
-def test_an_explicit_precision_prefers_the_faithful_one(workshop, select):
+def test_an_explicit_precision_prefers_the_faithful_one(models, select):
     """Of two in int8 the slower one that keeps to float32."""
-    workshop.has("openvino int8", 99_000.0, noise=0.8)
-    _, choice = select(Wish(precision="int8"))
+    models.has("openvino int8", 99_000.0, noise=0.8)
+    _, choice = select(EncoderRequest(precision="int8"))
 
     assert ("onnx", "int8") == (choice.runtime, choice.dtype)
     assert not any("although" in why for why in choice.why)
 
 
-def test_an_explicit_precision_is_still_measured_against_float32(workshop, select):
+def test_an_explicit_precision_is_still_measured_against_float32(models, select):
     """The reference is loaded for the measurement though it will not serve."""
-    _, choice = select(Wish(precision="int8", runtime="onnx"))
+    _, choice = select(EncoderRequest(precision="int8", runtime="onnx"))
 
-    assert "onnx fp32" in workshop.loaded
+    assert "onnx fp32" in models.loaded
     assert 0.9 < choice.measured[0].fidelity.cosine < 1.0
     assert {"onnx int8"} == set(measured(choice))
 
@@ -302,19 +314,18 @@ def test_an_explicit_precision_is_still_measured_against_float32(workshop, selec
         pytest.param({256: 0.5, 512: 0.8, 1024: 1.0}, 1024, id="a-large-one-that-is-worth-it"),
     ],
 )
-def test_the_budget_is_the_smallest_that_is_fast(workshop, select, factors, budget):
+def test_the_budget_is_the_smallest_that_is_fast(models, select, factors, budget):
     """A larger batch costs latency, so it must be worth it."""
-    workshop.has("openvino int8", 30_000.0, noise=0.01, budgets=factors)
-    _, choice = select(Wish(precision="int8", runtime="openvino"))
+    models.has("openvino int8", 30_000.0, noise=0.01, budgets=factors)
+    _, choice = select(EncoderRequest(precision="int8", runtime="openvino"))
 
     assert budget == choice.budget
     assert choice.tokens_per_s == pytest.approx(30_000 * factors[budget])
 
 
-def test_an_explicit_budget_is_kept(workshop, select):
-    """BATCH_TOKENS is not measured away."""
-    workshop.has("openvino int8", 30_000.0, noise=0.01, budgets={1024: 5.0})
-    _, choice = select(Wish(batch_tokens=100))
+def test_an_explicit_budget_is_kept(models, select):
+    models.has("openvino int8", 30_000.0, noise=0.01, budgets={1024: 5.0})
+    _, choice = select(EncoderRequest(batch_tokens=100))
 
     assert choice.budget == 100
 
@@ -322,11 +333,11 @@ def test_an_explicit_budget_is_kept(workshop, select):
 # Machines
 
 
-def test_a_machine_without_bf16(workshop, select):
+def test_a_machine_without_bf16(models, select):
     """Emulated bf16 is not even loaded."""
     _, choice = select(facts=OLD_FACTS)
 
-    assert "openvino bf16" not in workshop.loaded
+    assert "openvino bf16" not in models.loaded
     assert ("openvino", "int8") == (choice.runtime, choice.dtype)
 
 
@@ -338,61 +349,59 @@ def test_a_machine_without_bf16(workshop, select):
         pytest.param({"openvino", "onnx"}, "torch bf16", id="torch-alone"),
     ],
 )
-def test_a_machine_without_a_runtime(workshop, select, monkeypatch, absent, expected):
-    """It chooses among what is there."""
+def test_a_machine_without_a_runtime(models, select, monkeypatch, absent, expected):
     monkeypatch.setattr(runtimes, "installed", lambda runtime: runtime not in absent)
-    workshop.has("torch fp32", 4_000.0)
-    workshop.has("torch bf16", 8_000.0, noise=0.003)
+    models.has("torch fp32", 4_000.0)
+    models.has("torch bf16", 8_000.0, noise=0.003)
     _, choice = select()
 
     assert expected == f"{choice.runtime} {choice.dtype}"
 
 
 def test_a_machine_without_any_runtime(select, monkeypatch):
-    """The error says that nothing is installed."""
     monkeypatch.setattr(runtimes, "installed", lambda runtime: False)
 
     with pytest.raises(ModelUnavailable, match="no such runtime is installed"):
         select()
 
 
-def test_a_gpu(workshop, select):
+def test_a_gpu(models, select):
     """Half precision by torch, with budgets of a GPU's size."""
-    workshop.has("torch bf16", 2e6, noise=0.003, budgets={8192: 1.2})
-    workshop.has("torch fp16", 1.9e6, noise=0.001)
-    workshop.has("torch fp32", 4e5)
+    models.has("torch bf16", 2e6, noise=0.003, budgets={8192: 1.2})
+    models.has("torch fp16", 1.9e6, noise=0.001)
+    models.has("torch fp32", 4e5)
     facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**36, (9, 0), bf16=True),), gpu_type=DeviceType.CUDA)
     _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32")))
 
     assert ("torch", "bf16", 8192) == (choice.runtime, choice.dtype, choice.budget)
 
 
-def test_a_model_that_cannot_bear_fp16(workshop, select):
+def test_a_model_that_overflows_in_fp16(models, select):
     """Weights stored as bf16 leave fp16's range: not measured on a card without bf16, and the table says why."""
-    workshop.has("torch fp16", 2e6, noise=0.001)
-    workshop.has("torch fp32", 4e5)
+    models.has("torch fp16", 2e6, noise=0.001)
+    models.has("torch fp32", 4e5)
     card = GPUInfo(0, "a card", "GPU-1", 2**36, (7, 5), bf16=False)
     on_card = Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("fp16", "fp32"))
     facts = replace(FACTS, gpus=(card,), gpu_type=DeviceType.CUDA)
     _, choice = select(facts=facts, place=on_card, stored_dtype="bfloat16")
-    _, asked_for = select(Wish(precision="fp16"), facts=facts, place=on_card, stored_dtype="bfloat16")
+    _, asked_for = select(EncoderRequest(precision="fp16"), facts=facts, place=on_card, stored_dtype="bfloat16")
 
     assert "fp32" == choice.dtype
     assert "stored as bf16" in {row.candidate: row.fault for row in choice.measured}["torch fp16"]
     assert "fp16" == asked_for.dtype
 
 
-def test_budgets_that_do_not_fit_the_card(workshop, select, monkeypatch):
+def test_budgets_that_do_not_fit_the_card(models, select, monkeypatch):
     """Too large a batch while measuring costs that budget, not the start."""
-    workshop.has("torch fp32", 4e5, budgets={8192: 1.5, 32768: 9.0})
-    speed = encoder_bench.Bench.speed
+    models.has("torch fp32", 4e5, budgets={8192: 1.5, 32768: 9.0})
+    speed = encoder_benchmark.EncoderBenchmark.speed
 
-    def cramped(self, encoder, budget=None):
+    def out_of_memory_at_32768(self, encoder, budget=None):
         if budget == 32768:
             raise RuntimeError("CUDA out of memory. Tried to allocate 2.50 GiB")
         return speed(self, encoder, budget)
 
-    monkeypatch.setattr(encoder_bench.Bench, "speed", cramped)
+    monkeypatch.setattr(encoder_benchmark.EncoderBenchmark, "speed", out_of_memory_at_32768)
     facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (7, 5), bf16=False),), gpu_type=DeviceType.CUDA)
     _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",)))
 
@@ -402,14 +411,14 @@ def test_budgets_that_do_not_fit_the_card(workshop, select, monkeypatch):
 # The file
 
 
-def test_the_second_start_loads_one_encoder_and_measures_nothing(workshop, select, monkeypatch):
+def test_the_second_start_loads_one_encoder_and_measures_nothing(models, select, monkeypatch):
     """The same choice with the same rows, and it says where it comes from."""
     _, first = select()
-    workshop.loaded.clear()
-    monkeypatch.setattr(autotune, "Bench", lambda *_, **__: pytest.fail("measured again"))
+    models.loaded.clear()
+    monkeypatch.setattr(autotune, "EncoderBenchmark", lambda *_, **__: pytest.fail("measured again"))
     _, second = select()
 
-    assert ["openvino int8"] == workshop.loaded
+    assert ["openvino int8"] == models.loaded
     assert (first.runtime, first.dtype, first.budget, first.measured) == (
         second.runtime,
         second.dtype,
@@ -422,73 +431,71 @@ def test_the_second_start_loads_one_encoder_and_measures_nothing(workshop, selec
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param({"wish": Wish(precision="fast")}, id="another-precision"),
-        pytest.param({"wish": Wish(runtime="onnx")}, id="another-runtime"),
-        pytest.param({"wish": Wish(batch_tokens=64)}, id="another-budget"),
+        pytest.param({"wanted": EncoderRequest(precision="fast")}, id="another-precision"),
+        pytest.param({"wanted": EncoderRequest(runtime="onnx")}, id="another-runtime"),
+        pytest.param({"wanted": EncoderRequest(batch_tokens=64)}, id="another-budget"),
         pytest.param({"facts": OLD_FACTS}, id="another-processor"),
         pytest.param({"place": placement(lanes=4)}, id="other-lanes"),
         pytest.param({"place": placement(threads=2)}, id="other-threads"),
         pytest.param({"sha256": "0" * 64}, id="another-model"),
     ],
 )
-def test_whatever_a_measurement_depends_on_makes_a_new_one(workshop, select, change):
+def test_whatever_a_measurement_depends_on_makes_a_new_one(models, select, change):
     """A choice is never used for what it was not measured on."""
     select()
-    workshop.loaded.clear()
+    models.loaded.clear()
     select(**change)
 
-    assert len(workshop.loaded) > 1
+    assert len(models.loaded) > 1
 
 
-def test_another_version_of_a_runtime_makes_a_new_measurement(workshop, select, monkeypatch):
+def test_another_version_of_a_runtime_makes_a_new_measurement(models, select, monkeypatch):
     """An upgrade may change speed and fidelity."""
     select()
-    workshop.loaded.clear()
+    models.loaded.clear()
     monkeypatch.setattr(autotune, "versions", lambda: {"openvino": "1999.0"})
     select()
 
-    assert len(workshop.loaded) > 1
+    assert len(models.loaded) > 1
 
 
-def test_several_models_live_in_one_file(workshop, select):
+def test_several_models_live_in_one_file(models, select):
     """A second model does not push the first one out."""
     select()
     select(sha256="0" * 64)
-    workshop.loaded.clear()
+    models.loaded.clear()
     select()
     select(sha256="0" * 64)
 
-    assert ["openvino int8"] * 2 == workshop.loaded
+    assert ["openvino int8"] * 2 == models.loaded
 
 
-def test_a_model_of_the_same_shape_tries_the_winner_first(workshop, select):
-    """An adapter's merged weights, say: only whether it is faithful is open."""
+def test_a_model_of_the_same_shape_tries_the_winner_first(models, select):
+    """An adapter's merged weights, say: only fidelity is measured again."""
     _, first = select()
-    workshop.loaded.clear()
+    models.loaded.clear()
     _, second = select(sha256="0" * 64)
 
-    assert ["openvino int8", "openvino fp32"] == workshop.loaded
+    assert ["openvino int8", "openvino fp32"] == models.loaded
     assert (first.runtime, first.dtype, first.budget) == (second.runtime, second.dtype, second.budget)
     assert "same shape" in second.why[0]
 
 
-def test_a_twin_that_is_not_faithful_here_is_measured_like_any(workshop, select):
-    """What serves one model well may spoil another."""
+def test_a_model_of_the_same_shape_for_which_the_winner_is_not_faithful_is_measured(models, select):
     select()
-    workshop.has("openvino int8", 30_000.0, noise=9.0)
+    models.has("openvino int8", 30_000.0, noise=9.0)
     _, choice = select(sha256="0" * 64)
 
     assert ("onnx", "int8") == (choice.runtime, choice.dtype)
     assert len(choice.measured) == 5
 
 
-def test_another_shape_is_another_matter(workshop, select):
-    """Speed is the shape's."""
+def test_a_model_of_another_shape_is_measured(models, select):
     select()
-    workshop.loaded.clear()
+    models.loaded.clear()
     select(sha256="0" * 64, shape=replace(spec_of("bundled").shape, layers=12))
 
-    assert len(workshop.loaded) == 5
+    assert len(models.loaded) == 5
 
 
 def edit(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -512,28 +519,28 @@ def edit(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
         pytest.param(lambda entry: entry.update(budget="512"), id="a-budget-that-is-text"),
     ],
 )
-def test_an_entry_of_another_shape_is_measured_again(workshop, select, file, caplog, change):
+def test_an_entry_of_another_shape_is_measured_again(models, select, file, caplog, change):
     """A file written by hand or by another version costs a measurement, never the start."""
     select()
     edit(file, change)
-    workshop.loaded.clear()
+    models.loaded.clear()
     _, choice = select()
 
-    assert len(workshop.loaded) > 1
+    assert len(models.loaded) > 1
     assert ("openvino", "int8", 256) == (choice.runtime, choice.dtype, choice.budget)
     assert "the kept choice cannot be used; measuring again" in caplog.text
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 0, "entries": {}}', '{"version": 1}', "\x00"])
-def test_a_file_that_is_none_is_measured_again(workshop, select, file, content):
+def test_an_unreadable_file_is_measured_again(models, select, file, content):
     """And replaced by a good one."""
     file.parent.mkdir()
     file.write_text(content)
     select()
-    workshop.loaded.clear()
+    models.loaded.clear()
     select()
 
-    assert ["openvino int8"] == workshop.loaded
+    assert ["openvino int8"] == models.loaded
 
 
 @pytest.mark.parametrize(
@@ -543,10 +550,10 @@ def test_a_file_that_is_none_is_measured_again(workshop, select, file, content):
         pytest.param(RuntimeError("Cannot load library"), id="the-librarys-own-error"),
     ],
 )
-def test_a_kept_runtime_that_no_longer_loads_is_measured_again(workshop, select, caplog, error):
+def test_a_kept_runtime_that_no_longer_loads_is_measured_again(models, select, caplog, error):
     """The next best one serves, and the log says why."""
     select()
-    workshop.refusals["openvino int8"] = error
+    models.refusals["openvino int8"] = error
     caplog.set_level(logging.WARNING)
     _, choice = select()
 
@@ -554,8 +561,7 @@ def test_a_kept_runtime_that_no_longer_loads_is_measured_again(workshop, select,
     assert "the kept choice cannot be used; measuring again" in caplog.text
 
 
-def test_a_file_that_cannot_be_written_costs_nothing_but_the_next_start(workshop, select, file, caplog):
-    """The choice of this start stands."""
+def test_a_file_that_cannot_be_written_costs_nothing_but_the_next_start(models, select, file, caplog):
     file.parent.write_text("a file where the folder should be")
     _, choice = select()
 
@@ -568,12 +574,12 @@ def test_a_file_that_cannot_be_written_costs_nothing_but_the_next_start(workshop
 
 @pytest.mark.parametrize("precision", ["auto", "exact", "int8"])
 def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
-    """The whole way with true encoders: measure, choose, keep, load from the file."""
-    monkeypatch.setattr(encoder_bench, "_WINDOW_S", 0.02)
+    """With real encoders: measure, choose, keep, load from the file."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
     folder = tiny.folder("mpnet")
     for _ in range(2):
         selector = Selector(FACTS, placement(), TunedSettings(file))
-        encoder, choice = selector.select(spec_of(folder), tokenizer_of(folder), Wish(precision=precision))
+        encoder, choice = selector.select(spec_of(folder), tokenizer_of(folder), EncoderRequest(precision=precision))
         assert (choice.runtime, choice.dtype) == (encoder.runtime, encoder.dtype)
 
     assert "kept from an earlier start" in choice.why
@@ -584,11 +590,11 @@ def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
 
 def test_a_model_without_a_graph_for_real(tiny: TinyModels, file, monkeypatch):
     """silu has no operator in the graph: torch serves it without being asked for."""
-    monkeypatch.setattr(encoder_bench, "_WINDOW_S", 0.02)
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
     folder = tiny.plain("bert", hidden_act="silu")
 
     encoder, choice = Selector(FACTS, placement(), TunedSettings(file)).select(
-        spec_of(folder), tokenizer_of(folder), Wish()
+        spec_of(folder), tokenizer_of(folder), EncoderRequest()
     )
 
     assert encoder.runtime == "torch"

@@ -11,9 +11,9 @@ import pytest
 
 from backend.models.classifier_head import NO_ANSWER, ClassifierHead, read_head
 from backend.models.encoder import Vectors
-from backend.models.fidelity import normalized
 from backend.models.model_files import BUNDLED_SHA256
 from backend.models.spec import Pooling
+from backend.models.vectors import normalized
 from backend.services.classifiers import BUNDLED_HEADS, Classifiers
 from tests.tiny_models import encoder_of, tokenizer_of
 
@@ -34,7 +34,6 @@ def vectors_of(texts: Sequence[str], dtype: str) -> Vectors:
 
 
 def answers(head: ClassifierHead, texts: Sequence[str], dtype: str) -> list[str | None]:
-    """The label of each text, or None."""
     best = head.best(head.probabilities(vectors_of(texts, dtype), texts))
     return [None if place == NO_ANSWER else head.labels[place] for place in best]
 
@@ -88,7 +87,7 @@ def test_what_is_no_paper_gets_no_answer():
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 @pytest.mark.parametrize(("language", "least"), [("en", 0.84), ("es", 0.67)])
 def test_topics_of_the_dev_split(data_dir, language, least, dtype):
-    """The bar of issue 5, with exact vectors and with those that a CPU serves."""
+    """With exact vectors and with those that a CPU serves."""
     lines = (data_dir / "cls_sib200" / f"{language}_dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in lines]
     head = read_head(BUNDLED_HEADS / "topics")

@@ -32,7 +32,6 @@ def test_probabilities_are_scipys_at_any_size(rows):
 
 
 def test_log_loss_is_the_mean_of_what_was_likely():
-    """By definition."""
     logits, targets = drawn(50, seed=2)
 
     expected = -log_softmax(logits, axis=1)[np.arange(50), targets].mean()

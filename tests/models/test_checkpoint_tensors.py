@@ -185,7 +185,6 @@ def test_an_adapter_of_another_base_is_refused(publish: Publish, tiny: TinyModel
 
 
 def test_a_config_without_a_base(publish: Publish):
-    """The error names the file."""
     folder = publish("bert")
     (folder / "adapter_config.json").write_text(json.dumps({"r": 4}))
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from scipy.special import softmax
 
 from backend.errors import ModelUnavailable
-from backend.models.classifier_head import NO_ANSWER, ClassifierHead, Wider, read_head, write_head
+from backend.models.classifier_head import NO_ANSWER, ClassifierHead, WideWeights, read_head, write_head
 from backend.models.features import Gate
 from tests.tiny_models import rewrite
 
@@ -40,7 +40,7 @@ def wide_head() -> ClassifierHead:
     random = np.random.default_rng(2)
     gate = Gate(random.normal(size=8).astype(np.float32), float(np.float32(0.3)))
     table = random.normal(size=(3, 64)).astype(np.float16).astype(np.float32)
-    return replace(head_of(), wider=Wider(gate, random.normal(size=(3, 8)).astype(np.float32), table))
+    return replace(head_of(), wide=WideWeights(gate, random.normal(size=(3, 8)).astype(np.float32), table))
 
 
 HEADS = [
@@ -91,7 +91,7 @@ def test_logits_are_of_every_row():
     head, wide = head_of(rows=4), wide_head()
 
     np.testing.assert_allclose(head.logits(VECTORS), VECTORS @ head.weight.T + head.bias, atol=1e-6)
-    own = wide.logits(VECTORS, TEXTS) - wide.wider.logits(VECTORS, TEXTS)
+    own = wide.logits(VECTORS, TEXTS) - wide.wide.logits(VECTORS, TEXTS)
     np.testing.assert_allclose(own, VECTORS @ wide.weight.T + wide.bias, atol=1e-6)
 
 
@@ -114,7 +114,6 @@ def test_labels_on_their_own_need_not_sum_to_one():
 
 
 def test_no_answer_below_the_threshold():
-    """At it there is one."""
     scores = np.array([[0.1, 0.7, 0.2], [0.39, 0.35, 0.26], [0.4, 0.3, 0.3]])
 
     assert [1, NO_ANSWER, 0] == head_of().best(scores).tolist()
@@ -123,9 +122,9 @@ def test_no_answer_below_the_threshold():
 def test_a_gate_parts_two_sides():
     """On one side the gated copy adds, on the other it takes away as much."""
     head = wide_head()
-    assert head.wider is not None
-    far = Gate(head.wider.gate.direction * 1000, 0.0)
-    wider = Wider(far, head.wider.weight, np.zeros_like(head.wider.table))
+    assert head.wide is not None
+    far = Gate(head.wide.gate.direction * 1000, 0.0)
+    wider = WideWeights(far, head.wide.weight, np.zeros_like(head.wide.table))
 
     there, back = (wider.logits(sign * VECTORS, TEXTS) for sign in (1, -1))
 
@@ -139,11 +138,11 @@ def test_a_version_is_of_the_content():
         replace(head, labels=("x", "y", "z")),
         replace(head, threshold=0.5),
         replace(head, bias=head.bias + 1),
-        replace(head, wider=None),
+        replace(head, wide=None),
         replace(head, encoder_sha256="1" * 64),
     ]
 
-    assert len({head.version, *(one.version for one in changed)}) == 6
+    assert len({head.version, *(other.version for other in changed)}) == 6
     assert head.version == replace(head, info={}, name="other").version
 
 
@@ -160,7 +159,6 @@ def test_a_version_is_of_the_content():
     ],
 )
 def test_a_folder_that_is_no_head(tmp_path, change, words):
-    """The reason in one sentence."""
     write_head(tmp_path, head_of())
     rewrite(tmp_path / "head.json", **change)
 

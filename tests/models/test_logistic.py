@@ -1,4 +1,4 @@
-"""The one solver of heads: scikit-learn's optimum, the same each time, honest about what it has not seen."""
+"""Fitting heads: scikit-learn's optimum, deterministic, calibrated on held-out folds only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from sklearn.linear_model import LogisticRegression
 
 from backend.models import logistic
 from backend.models.calibration import softmax
-from backend.models.features import gram_scale, wide_features
-from backend.models.grams import gram_scores
-from backend.models.logistic import DEFAULT_PENALTY, fit
+from backend.models.features import gram_scale, gram_scores, wide_features
+from backend.models.logistic import DEFAULT_PENALTY, fit_head
 
 
 def blobs(count: int, *, labels: int = 3, noise: float = 1.0, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -95,7 +94,7 @@ def test_any_examples_give_a_head(count, labels, scale):
     """From one a label up, labels without any included: finite, and scores that sum to one."""
     vectors, targets = blobs(count, labels=min(labels, count))
 
-    found = fit(scale * vectors, targets, labels=labels)
+    found = fit_head(scale * vectors, targets, labels=labels)
 
     scores = softmax(scale * vectors @ found.weight.T + found.bias)
     np.testing.assert_allclose(scores.sum(axis=1), 1.0)
@@ -103,20 +102,18 @@ def test_any_examples_give_a_head(count, labels, scale):
 
 
 def test_the_unit_of_the_vectors_changes_nothing():
-    """Ten times as long, the same probabilities."""
     vectors, targets = blobs(120)
 
-    one, ten = (fit(factor * vectors, targets, labels=3) for factor in (1, 10))
+    one, ten = (fit_head(factor * vectors, targets, labels=3) for factor in (1, 10))
 
     assert one.penalty == ten.penalty
     np.testing.assert_allclose(one.weight, 10 * ten.weight, rtol=1e-4, atol=1e-5)
 
 
 def test_equal_examples_give_equal_heads():
-    """Bit for bit."""
     vectors, targets = blobs(200)
 
-    one, other = (fit(vectors, targets, labels=3) for _ in range(2))
+    one, other = (fit_head(vectors, targets, labels=3) for _ in range(2))
 
     assert one.weight.tobytes() == other.weight.tobytes()
     assert one.threshold == other.threshold
@@ -127,7 +124,7 @@ def test_few_examples_need_no_folds(each):
     """One to four a label: the documented penalty, no threshold, and right where the classes lie apart."""
     vectors, targets = blobs(3 * each, noise=0.2)
 
-    found = fit(vectors, targets, labels=3)
+    found = fit_head(vectors, targets, labels=3)
 
     assert (DEFAULT_PENALTY, 0.0, None) == (found.penalty, found.threshold, found.accuracy)
     fresh, truth = blobs(300, noise=0.2, seed=2)
@@ -139,7 +136,7 @@ def test_the_estimate_of_accuracy_is_that_of_unseen_examples():
     vectors, targets = blobs(400, noise=2.0)
     fresh, truth = blobs(4000, noise=2.0, seed=2)
 
-    found = fit(vectors, targets, labels=3)
+    found = fit_head(vectors, targets, labels=3)
 
     accuracy = ((fresh @ found.weight.T + found.bias).argmax(axis=1) == truth).mean()
     assert pytest.approx(accuracy, abs=0.1) == found.accuracy
@@ -150,7 +147,7 @@ def test_confidence_fits_unseen_examples():
     vectors, targets = blobs(600, noise=2.0)
     fresh, truth = blobs(4000, noise=2.0, seed=2)
 
-    found = fit(vectors, targets, labels=3)
+    found = fit_head(vectors, targets, labels=3)
 
     scores = softmax(fresh @ found.weight.T + found.bias)
     assert pytest.approx((scores.argmax(axis=1) == truth).mean(), abs=0.05) == scores.max(axis=1).mean()
@@ -161,7 +158,7 @@ def test_a_class_of_one_text_breaks_nothing():
     vectors, targets = blobs(90, noise=0.3)
     vectors, targets = np.vstack([vectors, 9 * np.ones(8)]), np.append(targets, 3)
 
-    found = fit(vectors, targets, labels=4)
+    found = fit_head(vectors, targets, labels=4)
 
     assert 3 == (vectors[-1] @ found.weight.T + found.bias).argmax()
     assert found.accuracy is not None
@@ -171,7 +168,7 @@ def test_the_background_is_solved_like_a_class():
     """Foreign texts seen in training stay without an answer when new ones come."""
     vectors, targets = blobs(240, labels=4, noise=0.5)
 
-    found = fit(vectors, targets, labels=4, background=3)
+    found = fit_head(vectors, targets, labels=4, background=3)
 
     fresh, truth = blobs(400, labels=4, noise=0.5, seed=2)
     scores = softmax(fresh @ found.weight.T + found.bias)[:, :3]
@@ -202,9 +199,9 @@ def test_grams_are_taken_where_they_help():
     texts = [f"{('factura', 'contrato')[target]} {random.integers(1000)}" for target in targets]
     noise = random.normal(size=(120, 8))
 
-    by_words = fit(noise, targets, labels=2, texts=texts)
+    by_words = fit_head(noise, targets, labels=2, texts=texts)
     told, truth = blobs(120, labels=2)
-    by_vectors = fit(told, truth, labels=2, texts=[f"{number}" for number in random.integers(9, size=120)])
+    by_vectors = fit_head(told, truth, labels=2, texts=[f"{number}" for number in random.integers(9, size=120)])
 
     assert by_words.table is not None
     assert by_words.accuracy == 1.0
@@ -220,8 +217,8 @@ def test_a_gate_gives_each_side_its_own_weights():
     vectors[:, 1] += side * meaning
     targets = (meaning > 0).astype(int)
 
-    found = fit(vectors, targets, labels=2, texts=["the same"] * 400)
-    plain = fit(vectors, targets, labels=2)
+    found = fit_head(vectors, targets, labels=2, texts=["the same"] * 400)
+    plain = fit_head(vectors, targets, labels=2)
 
     assert plain.accuracy < 0.65
     assert found.accuracy > 0.95
@@ -233,8 +230,8 @@ def test_a_group_is_in_one_fold():
     once, labels = random.normal(size=(60, 40)), random.integers(2, size=60)
     vectors, targets, groups = np.repeat(once, 4, axis=0), np.repeat(labels, 4), np.repeat(np.arange(60), 4)
 
-    apart = fit(vectors, targets, labels=2)
-    together_ = fit(vectors, targets, labels=2, groups=groups.tolist())
+    apart = fit_head(vectors, targets, labels=2)
+    together_ = fit_head(vectors, targets, labels=2, groups=groups.tolist())
 
     assert apart.accuracy == 1.0
     assert together_.accuracy < 0.75

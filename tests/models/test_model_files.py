@@ -65,8 +65,6 @@ def test_a_bundled_package_without_its_files(monkeypatch, found):
 
 
 def test_the_bundled_package_absent(monkeypatch):
-    """The start says what to install."""
-
     def absent(name: str) -> list[Path]:
         raise PackageNotFoundError(name)
 
@@ -99,7 +97,6 @@ def test_a_folder_by_its_relative_path(tiny: TinyModels, monkeypatch):
 
 
 def test_a_folder_under_home(tiny: TinyModels, monkeypatch):
-    """~ is the home folder."""
     folder = tiny.folder("bert")
     monkeypatch.setenv("HOME", str(folder.parent))
 
@@ -124,7 +121,6 @@ def test_two_models_never_share_a_checksum(tiny: TinyModels):
 
 @pytest.mark.parametrize("absent", ["model.safetensors", "config.json"])
 def test_a_folder_without_a_file_it_needs(tiny: TinyModels, copy_of, absent):
-    """The error names the file."""
     folder = copy_of(tiny.folder("bert"))
     (folder / absent).unlink()
 

@@ -61,7 +61,6 @@ def test_inputs(relative):
 
 
 def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
-    """The way out is in the message."""
     folder = copy_of(tiny.plain("bert"))
     rewrite(folder / "config.json", hidden_act="silu")
 

@@ -43,7 +43,6 @@ def linear(arithmetic: Arithmetic, layer: Linear, rows: np.ndarray) -> np.ndarra
 
 @pytest.fixture
 def layer() -> Linear:
-    """A random layer."""
     random = np.random.default_rng(5)
     return Linear(random.standard_normal((OUT, IN)).astype(np.float32), random.standard_normal(OUT).astype(np.float32))
 

@@ -1,7 +1,10 @@
-"""What only OpenVINO can get wrong: round sizes, one request a thread, and what is said to the plugin."""
+"""What only OpenVINO can get wrong: round sizes, one request a thread, options of the plugin, signal stacks."""
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,18 +13,32 @@ import pytest
 from backend.errors import ModelUnavailable
 from backend.models import openvino_encoder
 from backend.models.model_files import resolve
-from backend.models.openvino_encoder import OpenVinoEncoder
+from backend.models.openvino_encoder import OpenVinoEncoder, _Stack, kept_signal_stack
 from backend.models.spec import Pooling
 from tests.models.test_parity import random_ids, run
 from tests.tiny_models import TinyModels, encoder_of, rewrite
 
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="signal stacks are handled on Linux only")
+SURVIVES_A_CHILD = """
+import signal, subprocess, sys
+from backend.models.openvino_encoder import OpenVinoEncoder
+from backend.models.model_files import resolve
+signal.signal(signal.SIGCHLD, lambda number, frame: None)  # as torch's DataLoader has it
+encoders = [OpenVinoEncoder(resolve("bundled"), dtype="fp32", lanes=2, threads=1) for _ in range(2)]
+del encoders[0]
+encoders.clear()
+subprocess.run([sys.executable, "-c", ""], check=True)
+print("alive")
+"""
+
 
 @pytest.mark.parametrize("lengths", [[1], [16], [17, 3], [5] * 7])
 def test_sizes_are_rounded(lengths):
-    """A small number of shapes serves every batch: rows are rounded to 4, lengths in attention to 16."""
+    """Few shapes serve every batch: rows are rounded to 4 and at least 8, lengths in attention to 16."""
     batch = encoder_of("bundled", "openvino", "int8").prepare(random_ids(lengths, 30000))
 
     assert len(batch.ids) % 4 == 0
+    assert len(batch.ids) >= 8
     assert batch.scatter.shape[1] % 16 == 0
     assert sum(lengths) == batch.tokens
 
@@ -94,9 +111,42 @@ def test_wide_and_narrow_give_the_same_bits():
 
 
 def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
-    """The way out is in the message."""
     folder = copy_of(tiny.plain("bert"))
     rewrite(folder / "config.json", hidden_act="silu")
 
     with pytest.raises(ModelUnavailable, match="RUNTIME=torch"):
         OpenVinoEncoder(resolve(str(folder)), dtype="int8", lanes=1, threads=1)
+
+
+def signal_stack() -> tuple[int | None, int, int]:
+    stack = _Stack()
+    ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
+    return stack.base, stack.size, stack.flags
+
+
+@ON_LINUX
+def test_the_signal_stack_of_before_is_back():
+    """Also when the block fails."""
+    before, memory = signal_stack(), ctypes.create_string_buffer(1 << 16)
+
+    def leave_a_stack() -> None:
+        with kept_signal_stack():
+            ctypes.CDLL(None).sigaltstack(ctypes.byref(_Stack(ctypes.addressof(memory), 0, 1 << 16)), None)
+            assert ctypes.addressof(memory) == signal_stack()[0]
+            raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        leave_a_stack()
+
+    assert before == signal_stack()
+
+
+@ON_LINUX
+@pytest.mark.slow
+def test_a_process_that_drops_models_survives_its_children():
+    """Compiled on the main thread, dropped, then a child ends: without the guard this was a SIGSEGV."""
+    ended = subprocess.run(
+        [sys.executable, "-c", SURVIVES_A_CHILD], capture_output=True, text=True, timeout=100, check=False
+    )
+
+    assert (0, "alive") == (ended.returncode, ended.stdout.strip()), ended.stderr

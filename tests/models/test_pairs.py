@@ -52,8 +52,8 @@ def test_ids_and_types_are_transformers_own(scorers: TinyScorers, family, cut):
     typed = spec_of(folder).token_types is TokenTypes.SEGMENTS
 
     for first, second in PAIRS:
-        whole = reference([first], [second])["input_ids"][0]
-        if len(whole) > TABLE and PAIRS.index((first, second)) in REFUSED[cut]:
+        uncut = reference([first], [second])["input_ids"][0]
+        if len(uncut) > TABLE and PAIRS.index((first, second)) in REFUSED[cut]:
             with pytest.raises(Exception, match="too short"):
                 reference([first], [second], truncation=STRATEGIES[cut])
             with pytest.raises(TooLarge):
@@ -63,7 +63,7 @@ def test_ids_and_types_are_transformers_own(scorers: TinyScorers, family, cut):
         [found] = pairs_of(folder).encode([(first, second)], cut)
 
         assert expected["input_ids"] == [found.ids.tolist()]
-        assert (len(whole) > len(found.ids)) == found.truncated
+        assert (len(uncut) > len(found.ids)) == found.truncated
         assert (expected["token_type_ids"] if typed else None) == ([found.types.tolist()] if typed else found.types)
 
 
@@ -128,7 +128,6 @@ def test_what_stays_is_what_tokenizers_leaves(first, second, room, cut):
 
 @pytest.mark.parametrize("cut", ["none", "first", "second", "longest"])
 def test_what_fits_is_never_cut(scorers: TinyScorers, cut):
-    """Nor reported as cut."""
     [tokens] = pairs_of(scorers.folder("bert")).encode([("la factura", "the total")], cut)
 
     assert not tokens.truncated
@@ -163,12 +162,10 @@ def test_a_model_without_room_for_its_special_tokens(tmp_path, cut):
 
 
 def test_no_pairs_are_no_tokens(scorers: TinyScorers):
-    """An empty request is the caller's business."""
     assert [] == pairs_of(scorers.folder("bert")).encode([])
 
 
 def test_a_lone_surrogate_reads_as_the_replacement_character(scorers: TinyScorers):
-    """On either side."""
     odd, replaced = pairs_of(scorers.folder("bert")).encode([("la \ud83d", "\ud83d"), ("la \ufffd", "\ufffd")])
 
     assert replaced.ids.tolist() == odd.ids.tolist()

@@ -3,6 +3,11 @@
 Tolerances: float32 differs by the order of its sums only (cosine 0.99999, values to a thousandth of the largest);
 bfloat16 keeps 8 bits of a number, int8 with a scale a token about 7, which layers of random weights spread wider
 than trained ones.
+
+A text's vector must not depend on its batch, on any processor, for every arithmetic that the autotuner accepts there.
+What breaks it is a kernel that is chosen by the batch's size: with int8 weights and bf16 activations OpenVINO computes
+up to 4 rows in another kernel than 5 and more, on processors with AMX (cosine 0.99987 for a text of 3 tokens alone and
+among others, roberta with random weights). Our batches therefore have at least 8 rows (docs/engine.md).
 """
 
 from __future__ import annotations
@@ -15,13 +20,20 @@ import numpy as np
 import pytest
 import torch
 
-from backend.engines.embeddings import TASK, Pooled, finished
+from backend.engines.embeddings import TASK, PoolingHead, finished
 from backend.engines.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
-from backend.models.fidelity import BATCH_SINGLE_AT_LEAST, normalized
-from backend.models.probe_texts import probe_texts
-from backend.models.residency import Pinned
+from backend.models.encoder_benchmark import (
+    AUTO,
+    BATCH_SINGLE_AT_LEAST,
+    EncoderBenchmark,
+    measure_fidelity,
+    probe_texts,
+    rejection_reason,
+)
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
+from backend.models.vectors import normalized
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 
 EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32")]
@@ -40,19 +52,18 @@ TEXTS = (
 def vectors(source: str | Path, encoder: Encoder, texts: Sequence[str]) -> Vectors:
     """The vectors of one batch, as the service makes them."""
     spec, tokens = spec_of(source), tokenizer_of(source).encode(texts)
-    return run(encoder, [one.ids for one in tokens], spec.pooling, normalize=spec.normalize)
+    return run(encoder, [text.ids for text in tokens], spec.pooling, normalize=spec.normalize)
 
 
 def run(encoder: Encoder, ids: Sequence[np.ndarray], pooling: Pooling, *, normalize: bool = True) -> Vectors:
-    engine = EncoderEngine(TASK, Pinned(encoder), Pooled(pooling), budget=512)
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder), PoolingHead(pooling), budget=512)
     return finished(engine.finish(engine.forward(engine.prepare(ids))), dimensions=None, normalize=normalize)
 
 
 @functools.cache
 def reference_vectors(*texts: str) -> Vectors:
-    """sentence-transformers' for the bundled model."""
-    found: Vectors = reference_of("bundled").encode(list(texts))
-    return found
+    encoded: Vectors = reference_of("bundled").encode(list(texts))
+    return encoded
 
 
 def cosines(first: Vectors, second: Vectors) -> Vectors:
@@ -75,7 +86,7 @@ def assert_same(expected: Vectors, found: Vectors) -> None:
 @pytest.mark.parametrize(("runtime", "dtype"), EXACT)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_equals_sentence_transformers(tiny: TinyModels, family, runtime, dtype):
-    """BERT, MPNet, XLM-R, DistilBERT and RoBERTa: positions, distances, biases and norms are each read rightly."""
+    """BERT, MPNet, XLM-R, DistilBERT and RoBERTa: positions, distances, biases and norms are each loaded correctly."""
     folder = tiny.folder(family)
 
     expected = reference_of(folder).encode(list(TEXTS))
@@ -86,7 +97,6 @@ def test_every_family_equals_sentence_transformers(tiny: TinyModels, family, run
 @pytest.mark.parametrize("normalize", [True, False], ids=["normalized", "raw"])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
 def test_every_pooling_equals_sentence_transformers(tiny: TinyModels, pooling, normalize, runtime, dtype):
-    """With and without the Normalize module."""
     folder = tiny.folder("bert", pooling, normalize=normalize)
     weights = tiny.folder("bert")  # the same in all these folders
 
@@ -102,7 +112,7 @@ def test_prompts_equal_sentence_transformers(tiny: TinyModels, runtime, dtype):
     tokens = tokenizer_of(folder).encode(TEXTS, prompt=spec.prompts["query"])
 
     expected = reference_of(folder).encode(list(TEXTS), prompt_name="query")
-    found = run(encoder_of(folder, runtime, dtype), [one.ids for one in tokens], spec.pooling)
+    found = run(encoder_of(folder, runtime, dtype), [text.ids for text in tokens], spec.pooling)
     assert_same(expected, found)
 
 
@@ -176,7 +186,7 @@ def test_every_family_in_fast_arithmetic(tiny: TinyModels, family, runtime, dtyp
     assert cosines(expected, vectors(folder, encoder_of(folder, runtime, dtype), TEXTS)).min() >= 0.98
 
 
-# Batch equals single (DESIGN §5)
+# Batch equals single
 
 
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
@@ -196,7 +206,7 @@ def test_every_family_in_fast_arithmetic(tiny: TinyModels, family, runtime, dtyp
 )
 def test_neighbours_of_chosen_lengths_change_nothing(lengths, runtime, dtype):
     """Lengths where kernels change blocks and where sizes are rounded."""
-    assert batch_single("bundled", lengths, runtime, dtype) >= BATCH_SINGLE_AT_LEAST
+    assert_accepted_and_kept("bundled", runtime, dtype, batch_single("bundled", lengths, runtime, dtype))
 
 
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
@@ -208,7 +218,7 @@ def test_neighbours_of_any_lengths_change_nothing(runtime, dtype):
         for seed in range(10)
     ]
 
-    assert min(least) >= BATCH_SINGLE_AT_LEAST
+    assert_accepted_and_kept("bundled", runtime, dtype, min(least))
 
 
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
@@ -217,8 +227,10 @@ def test_neighbours_change_nothing_in_any_family(tiny: TinyModels, family, runti
     """Positions, distances and masks belong to each text alone."""
     folder = tiny.folder(family)
 
-    for lengths in ([1, 40, 3, 16, 17], [8, 7, 9, 48]):
-        assert batch_single(folder, lengths, runtime, dtype) >= BATCH_SINGLE_AT_LEAST
+    mixes = ([1, 40, 3, 16, 17], [8, 7, 9, 48])
+    assert_accepted_and_kept(
+        folder, runtime, dtype, min(batch_single(folder, lengths, runtime, dtype) for lengths in mixes)
+    )
 
 
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
@@ -245,6 +257,26 @@ def test_a_batch_again_is_the_same_bit_for_bit(runtime, dtype):
     np.testing.assert_array_equal(first, run(encoder, small, Pooling.MEAN))
 
 
+def assert_accepted_and_kept(source: str | Path, runtime: str, dtype: str, least_cosine: float) -> None:
+    """The promise holds for what the autotuner accepts on this processor; what it refuses, it refuses for this."""
+    reason = neighbour_fault(source, runtime, dtype)
+    if reason:
+        assert reason.startswith("neighbours change a vector")
+        assert dtype != "fp32"  # the last resort: never refused
+    else:
+        assert least_cosine >= BATCH_SINGLE_AT_LEAST
+
+
+@functools.cache
+def neighbour_fault(source: str | Path, runtime: str, dtype: str) -> str:
+    """Why the autotuner would refuse the encoder for its batches alone, or ""; the encoder is its own reference."""
+    encoder = encoder_of(source, runtime, dtype)
+    benchmark = EncoderBenchmark([text.ids for text in tokenizer_of(source).encode(probe_texts())], lanes=2, budget=512)
+    vectors = benchmark.vectors(encoder)
+    fidelity = measure_fidelity(vectors, *benchmark.batched_and_single(encoder, vectors), vectors)
+    return rejection_reason(fidelity, AUTO)
+
+
 def batch_single(source: str | Path, lengths: Sequence[int], runtime: str, dtype: str, seed: int = 3) -> float:
     """The least cosine between a text's vector in this batch and alone."""
     encoder = encoder_of(source, runtime, dtype)
@@ -267,4 +299,4 @@ def test_texts_as_long_as_the_position_table(tiny: TinyModels, family, runtime, 
     tokens = tokenizer_of(folder).encode(["de la " * 200])
 
     assert longest == len(tokens[0].ids) == 64
-    assert np.isfinite(run(encoder_of(folder, runtime, dtype), [one.ids for one in tokens], Pooling.MEAN)).all()
+    assert np.isfinite(run(encoder_of(folder, runtime, dtype), [text.ids for text in tokens], Pooling.MEAN)).all()

@@ -12,14 +12,13 @@ import pytest
 from scipy.stats import spearmanr
 
 from backend.models.encoder import Vectors
-from backend.models.encoder_bench import batches
-from backend.models.fidelity import normalized
-from backend.models.spec import Pooling
+from backend.models.encoder_benchmark import cut_batches, encode_batch
+from backend.models.vectors import normalized
 from tests.tiny_models import encoder_of, tokenizer_of
 
 INT8 = [pytest.param(runtime, id=runtime) for runtime in ("openvino", "onnx")]
-STS_POINTS = 0.3  # DESIGN §5, issue 2
-MRR_POINTS = 1.0  # issue 2: "unchanged"; six of 612 questions
+STS_POINTS = 0.3  # less than separates one model size from the next
+MRR_POINTS = 1.0  # six of 612 questions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,10 +28,7 @@ def encoded(texts: list[str], runtime: str, dtype: str) -> Vectors:
     encoder = encoder_of("bundled", runtime, dtype)
     ids = [tokens.ids for tokens in tokenizer_of("bundled").encode(texts)]
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-    rows: list[Vectors] = []
-    for group in batches([ids[index] for index in order], 512):
-        batch = encoder.prepare(group)
-        rows.append(encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN))
+    rows = [encode_batch(encoder, group) for group in cut_batches([ids[index] for index in order], 512)]
     vectors = np.empty((len(texts), 384), np.float32)
     vectors[order] = np.concatenate(rows)
     return normalized(vectors)
@@ -40,12 +36,12 @@ def encoded(texts: list[str], runtime: str, dtype: str) -> Vectors:
 
 @functools.cache
 def similarity_points(folder: Path, language: str, runtime: str, dtype: str) -> float:
-    """Spearman x 100 with the judges' scores."""
+    """Spearman x 100 with the annotators' scores."""
     with (folder / "sts_stsb" / f"{language}_stsb_dev.tsv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
     vectors = encoded([row[name] for name in ("sentence1", "sentence2") for row in rows], runtime, dtype)
-    found = (vectors[: len(rows)] * vectors[len(rows) :]).sum(axis=1)
-    return 100 * float(spearmanr(found, [float(row["score"]) for row in rows]).statistic)
+    similarities = (vectors[: len(rows)] * vectors[len(rows) :]).sum(axis=1)
+    return 100 * float(spearmanr(similarities, [float(row["score"]) for row in rows]).statistic)
 
 
 @functools.cache

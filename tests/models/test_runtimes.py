@@ -1,18 +1,30 @@
-"""What is worth measuring on which machine, as a table."""
+"""Which candidates each machine measures, loading them, and refusing those that do not fit the memory."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from backend.device.facts.machine import DeviceType, GPUInfo, MachineFacts
+from backend.device.memory.device_memory import RESERVE_BYTES, Books
 from backend.device.plan.placement import Placement, Wishes, place, place_all
+from backend.device.records import AllocatorStats
 from backend.errors import ModelUnavailable
 from backend.models import runtimes
-from backend.models.runtimes import Candidate, candidates, fallback, load_encoder, why_none
+from backend.models.runtimes import (
+    Candidate,
+    candidates,
+    check_fit,
+    fallback,
+    load_encoder,
+    predict_memory,
+    warm_up,
+    why_none,
+)
 from tests.tiny_models import TinyModels, placement, spec_of
 
 OLD = ("avx2",)
@@ -105,7 +117,7 @@ def test_what_all_cards_have_decides(have):
 
     found = [candidates(facts, each, "auto", "auto") for each in place_all(facts, Wishes("cuda:all"))]
 
-    assert [{T16, T32}] * 2 == [set(one) for one in found]
+    assert [{T16, T32}] * 2 == [set(on_card) for on_card in found]
 
 
 def test_nothing_for_a_gpu_says_why():
@@ -134,7 +146,6 @@ def test_fallback(have, precision, runtime, expected):
 
 
 def test_no_fallback_without_torch(have):
-    """Nothing is promised that is not installed."""
     have(ALL - {"torch"})
 
     assert [] == fallback("auto", "auto")
@@ -169,3 +180,73 @@ def test_asking_what_is_installed_imports_nothing():
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("max_tokens", [3, 48, 512])
+def test_warming_never_passes_the_models_length(max_tokens):
+    """Lone texts of rising lengths, none longer than the position table."""
+    lengths: list[int] = []
+    encoder = SimpleNamespace(
+        prepare=lambda ids: lengths.extend(map(len, ids)), forward=lambda batch: None, pooled=lambda *arguments: None
+    )
+
+    warm_up(encoder, max_tokens)
+
+    assert sorted(set(lengths)) == lengths
+    assert max(lengths, default=0) <= max_tokens
+    assert bool(lengths) == (max_tokens >= 4)
+
+
+def books(free_bytes: int) -> Books:
+    return Books(AllocatorStats(), free_bytes)
+
+
+@pytest.mark.parametrize(("dtype", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2)])
+def test_the_memory_of_weights_is_predicted_exactly(dtype, bytes_each):
+    """22.7 million parameters of all-MiniLM-L6-v2 in the width of each dtype, from its configuration alone."""
+    prediction = predict_memory(spec_of("bundled"), dtype)
+
+    assert prediction is not None
+    assert 22_713_216 * bytes_each == pytest.approx(prediction.weights_bytes, rel=0.001)
+
+
+def test_a_model_that_fits():
+    """With memory to spare the report says how many texts fit beside the weights."""
+    report = check_fit(spec_of("bundled"), "fp32", placement(), books(4 << 30))
+
+    assert report is not None
+    assert report.fits
+    assert report.most > 8
+
+
+def test_a_model_that_does_not_fit():
+    """What it needs, what is free, and four things to do."""
+    with pytest.raises(ModelUnavailable) as caught:
+        check_fit(spec_of("bundled"), "fp32", placement(), books(RESERVE_BYTES + (50 << 20)))
+
+    message = str(caught.value)
+    assert "does not fit cpu" in message
+    assert "86.7 MiB" in message
+    assert "50.0 MiB" in message
+    for cure in ("other users", "GPU_MEMORY_FRACTION", "EMBEDDING_MODEL", "DEVICE=cpu"):
+        assert cure in message
+
+
+def test_half_precision_may_fit_where_float32_does_not():
+    """The next candidate is tried: only the dtype that is too large is refused."""
+    free = books(RESERVE_BYTES + (75 << 20))
+    with pytest.raises(ModelUnavailable):
+        check_fit(spec_of("bundled"), "fp32", placement(), free)
+
+    report = check_fit(spec_of("bundled"), "bf16", placement(), free)
+    assert report is not None
+    assert report.fits
+
+
+def test_the_memory_of_every_family_can_be_predicted(tiny: TinyModels):
+    """The dry run works for each architecture that is served."""
+    for family in ("bert", "mpnet", "xlm-roberta", "distilbert", "roberta"):
+        prediction = predict_memory(spec_of(tiny.folder(family)), "fp32")
+
+        assert prediction is not None, family
+        assert prediction.weights_bytes > 0

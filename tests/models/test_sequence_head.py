@@ -12,7 +12,7 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
-from backend.models.activations import Activation
+from backend.models.numpy_layers import Activation
 from backend.models.sequence_head import FAMILIES as SERVED
 from backend.models.sequence_head import read_sequence_head
 from backend.models.spec import Pooling, read_spec
@@ -35,7 +35,6 @@ def scores_of(folder, runtime: str, texts) -> np.ndarray:
 
 
 def test_every_family_served_is_tested():
-    """Those below are the table's."""
     assert set(SERVED) == set(FAMILIES)
 
 
@@ -84,7 +83,6 @@ def test_scores_are_the_pipelines_for_every_kind_of_problem(scorers: TinyScorers
     ],
 )
 def test_settings_of_the_head_are_honoured(scorers: TinyScorers, family, config):
-    """What the families leave to config.json."""
     folder = scorers.folder(family, **config)
 
     np.testing.assert_allclose(scores_of(folder, "torch", TEXTS), reference_scores(folder, TEXTS), atol=CLOSE)
@@ -254,7 +252,6 @@ def test_a_folder_that_is_no_sequence_classifier(scorers: TinyScorers, copy_of, 
     ],
 )
 def test_a_setting_that_is_not_served(scorers: TinyScorers, copy_of, changes, reason):
-    """And the message lists what is."""
     folder = copy_of(scorers.folder("modernbert"))
     rewrite(folder / "config.json", **changes)
 
@@ -274,7 +271,6 @@ def test_a_folder_without_a_layer(scorers: TinyScorers, copy_of, layer):
 
 
 def test_a_broken_file_of_settings(scorers: TinyScorers, copy_of):
-    """Named in the error."""
     folder = copy_of(scorers.folder("bert"))
     spec = spec_of(folder)
     (folder / "config_sentence_transformers.json").write_text("{")

@@ -1,4 +1,4 @@
-"""What a folder says about its model."""
+"""A model's description from its folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.errors import ModelUnavailable
-from backend.models.spec import ModelSpec, Pooling, read_shape, read_spec
+from backend.models.spec import ModelSpec, Pooling, named_labels, read_shape, read_spec
 
 BERT = {
     "model_type": "bert",
@@ -230,3 +230,17 @@ def test_what_cannot_be_served_is_refused(tmp_path, files, words):
         spec_of(write(tmp_path, **files))
 
     assert words in str(caught.value)
+
+
+def test_labels_are_in_the_order_of_their_numbers():
+    """JSON's keys are strings: "10" comes after "9"."""
+    config = {"id2label": {str(number): f"label {number}" for number in (10, 2, 1, 0, 9, 8, 7, 6, 5, 4, 3)}}
+
+    assert tuple(f"label {number}" for number in range(11)) == named_labels(config, "tiny")
+
+
+@pytest.mark.parametrize("id2label", [None, {}, [], "O", {"1": "a"}, {"0": "a", "2": "b"}, {"zero": "a"}])
+def test_labels_that_are_not_numbered_from_0(id2label):
+    """The error names the model and the file's field."""
+    with pytest.raises(ModelUnavailable, match=r"tiny: config\.json has no id2label that names every label from 0 on"):
+        named_labels({"id2label": id2label}, "tiny")

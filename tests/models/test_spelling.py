@@ -44,7 +44,7 @@ def test_spelling_of(word, expected):
 
 
 def test_words_of_a_text():
-    """Places are code points of the whole text; marks between words are words."""
+    """Offsets are code points of the text; punctuation between words is a word."""
     text = "👍 El BBVA y J. Ruiz: e\u0301xito"
     words = word_places(text)
 
@@ -53,7 +53,6 @@ def test_words_of_a_text():
 
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_no_words(text):
-    """No rows, of the same type."""
     found = word_spellings(text, word_places(text))
 
     assert (0,) == found.shape
@@ -73,8 +72,8 @@ def test_a_word_in_a_text_is_the_word_alone(text):
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_small_letters_are_plain(text):
     """Lowering a text leaves nothing to tell, but for the capitals that have no small form."""
-    lowered = "".join(one.lower() if len(one.lower()) == 1 else "x" for one in text)
+    lowered = "".join(letter.lower() if len(letter.lower()) == 1 else "x" for letter in text)
     found = word_spellings(lowered, words := word_places(lowered))
 
-    expected = [any(one.isupper() or one.istitle() for one in lowered[start:stop]) for start, stop in words.tolist()]
+    expected = [any(char.isupper() or char.istitle() for char in lowered[start:stop]) for start, stop in words.tolist()]
     assert expected == (found != Spelling.PLAIN).tolist()

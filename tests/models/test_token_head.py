@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
 from backend.models.model_files import resolve
-from backend.models.token_head import Mark, Tag, read_tags, read_token_head, types_of
+from backend.models.token_head import Tag, TagPrefix, read_tags, read_token_head, types_of
 from tests.tiny_models import encoder_of, rewrite, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, LABELS, TinyTaggers, reference_probabilities
 
@@ -27,7 +27,7 @@ def test_probabilities_are_transformers_own(taggers: TinyTaggers, family, runtim
     batch = encoder.prepare(ids)
     found = head.probabilities(encoder.hidden(encoder.forward(batch), batch))
 
-    expected = np.concatenate([reference_probabilities(folder, one) for one in ids])
+    expected = np.concatenate([reference_probabilities(folder, text) for text in ids])
     assert expected.shape == found.shape
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, atol=2e-4)  # float32 summed in another order, over two layers
@@ -85,7 +85,6 @@ def test_a_folder_that_is_no_entity_model(taggers: TinyTaggers, copy_of, changes
 
 
 def test_a_folder_without_the_layer(taggers: TinyTaggers, copy_of):
-    """An encoder alone has no classifier."""
     folder = copy_of(taggers.folder("bert"))
     tensors = load_file(folder / "model.safetensors")
     save_file({name: one for name, one in tensors.items() if "classifier" not in name}, folder / "model.safetensors")
@@ -121,21 +120,24 @@ def test_a_broken_file(taggers: TinyTaggers, copy_of):
     ],
 )
 def test_what_labels_mean(labels, expected):
-    """Every usual scheme by its prefixes."""
     tags = read_tags(labels)
 
-    assert expected == [f"{tag.mark.value} {tag.type}".strip() for tag in tags]
+    assert expected == [f"{tag.prefix.value} {tag.type}".strip() for tag in tags]
 
 
 @pytest.mark.parametrize("labels", [["O"], ["NOUN", "VERB"], [], ["LABEL_0", "LABEL_1"]])
 def test_labels_that_name_no_entities(labels):
-    """A part-of-speech tagger finds no names."""
     with pytest.raises(ModelUnavailable, match="lack O or any entity"):
         read_tags(labels)
 
 
 def test_types_are_named_once():
     """In alphabetical order, without O."""
-    tags = [Tag(Mark.OUTSIDE, ""), Tag(Mark.BEGIN, "PER"), Tag(Mark.INSIDE, "PER"), Tag(Mark.BEGIN, "LOC")]
+    tags = [
+        Tag(TagPrefix.OUTSIDE, ""),
+        Tag(TagPrefix.BEGIN, "PER"),
+        Tag(TagPrefix.INSIDE, "PER"),
+        Tag(TagPrefix.BEGIN, "LOC"),
+    ]
 
     assert types_of(tags) == ("LOC", "PER")

@@ -33,7 +33,6 @@ ODD = [
 
 @pytest.fixture(scope="session")
 def tokenizer() -> TextTokenizer:
-    """The bundled model's."""
     return tokenizer_of("bundled")
 
 
@@ -111,7 +110,6 @@ def test_a_model_with_room_for_the_special_tokens_only(truncate):
 
 
 def test_cutting_at_the_start_keeps_the_end():
-    """The last words are what is left."""
     [tokens] = with_limit(5).encode(["one two three four five six"], "start")
     [expected] = with_limit(5).encode(["four five six"])
 
@@ -138,7 +136,6 @@ def test_none_refuses_what_does_not_fit():
 
 
 def test_none_passes_what_fits():
-    """At the limit nothing is refused."""
     assert not with_limit(8).encode(["la " * 6], "none")[0].truncated
 
 
@@ -152,7 +149,6 @@ def test_a_prompt_is_text_before_the_text(tokenizer):
 
 
 def test_ids_are_int64(tokenizer):
-    """What the encoders take."""
     assert tokenizer.encode(["a"])[0].ids.dtype == np.int64
     assert tokenizer.accept([[5, 6]])[0].ids.dtype == np.int64
 
@@ -228,7 +224,6 @@ def test_pieces_are_the_ids_of_encode(tokenizer):
 
 
 def test_pieces_without_special_tokens(tokenizer):
-    """Only what is in the text."""
     [with_them], [without] = (tokenizer.pieces(["la factura"], add_special_tokens=on) for on in (True, False))
 
     assert with_them[1:-1] == without
@@ -252,7 +247,6 @@ def test_complete_ids_stay_as_they_are(tokenizer):
 
 
 def test_no_ids_become_the_empty_text(tokenizer):
-    """An empty list is the empty text."""
     assert tokenizer.encode([""])[0].ids.tolist() == tokenizer.accept([[]])[0].ids.tolist()
 
 
@@ -269,7 +263,6 @@ def test_ids_are_cut_like_texts(truncate, kept, wrapped):
 
 
 def test_ids_that_do_not_fit_are_refused_with_none():
-    """As texts are."""
     with pytest.raises(TooLarge, match=r"input\[0\] tokens: 12 is over the limit of 5"):
         with_limit(5).accept([list(range(10, 20))], "none")
 
@@ -289,7 +282,6 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer, ids, culprit):
 
 
 def test_every_id_of_the_vocabulary_is_accepted(tokenizer):
-    """From the first to the last."""
     tokenizer.check([[0, 30521], []])
 
 
@@ -400,7 +392,6 @@ def test_windows_tell_words_and_their_places(tokenizer):
 
 @pytest.mark.parametrize("text", ["", " \t\n "])
 def test_nothing_to_read_is_no_window(tokenizer, text):
-    """And nothing was left unread."""
     found = tokenizer.windows(text, 8)
 
     assert ((), 0, 1.0, 0) == (found.windows, len(found.words), found.coverage, found.tokens)

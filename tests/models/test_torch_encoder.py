@@ -36,7 +36,6 @@ def test_the_asked_device_gives_the_same_vectors(tiny: TinyModels, device, dtype
 
 
 def test_the_asked_device_keeps_batch_equal_to_single(device):
-    """Half precision included."""
     if device == "cpu":
         pytest.skip("test_parity does this on the CPU")
     for dtype in ("fp32", "bf16", "fp16"):

@@ -25,7 +25,6 @@ def rewritten(folder: Path, change) -> ModelSpec:
 
 
 def flat(weights: EncoderWeights) -> list[np.ndarray]:
-    """Every array, in one fixed order."""
     found = [weights.words, weights.positions, weights.norm.gain, weights.norm.bias]
     for layer in weights.layers:
         for part in (layer.qkv, layer.attended, layer.up, layer.down):
@@ -117,7 +116,6 @@ def test_an_absent_tensor_is_named(tiny: TinyModels, copy_of, name):
     ],
 )
 def test_a_file_that_is_no_safetensors(tiny: TinyModels, copy_of, content):
-    """The error names the file."""
     folder = copy_of(tiny.folder("bert"))
     (folder / "model.safetensors").write_bytes(content)
 
@@ -126,7 +124,6 @@ def test_a_file_that_is_no_safetensors(tiny: TinyModels, copy_of, content):
 
 
 def test_a_file_cut_short(tiny: TinyModels, copy_of):
-    """A download that ended early is refused."""
     folder = copy_of(tiny.folder("bert"))
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])

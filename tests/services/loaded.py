@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from backend.engines.analysis import TASK as ANALYSIS
-from backend.engines.analysis import TokenVectors
+from backend.engines.analysis import TokenVectorsHead
 from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.embeddings import Pooled
-from backend.engines.encoder_engine import EncoderEngine, Reader
+from backend.engines.embeddings import PoolingHead
+from backend.engines.encoder_engine import EncoderEngine, TaskHead
 from backend.engines.ner import TASK as NER
-from backend.engines.ner import Labelled
-from backend.engines.scoring import Scored
+from backend.engines.ner import TokenLabelsHead
+from backend.engines.scoring import LogitsHead
 from backend.models.autotune import Choice
-from backend.models.residency import Pinned
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.sequence_head import read_sequence_head
 from backend.models.token_head import read_token_head
 from backend.services.catalog import LoadedModel, names_of
@@ -51,28 +51,28 @@ class Watched:
 
 def embedding_model(source: str | Path = "bundled", *, aliases: Sequence[str] = ()) -> LoadedModel:
     """With pooled vectors and token vectors from one encoder."""
-    pooled = _engine(EMBEDDINGS, source, Pooled(spec_of(source).pooling))
+    pooled = _engine(EMBEDDINGS, source, PoolingHead(spec_of(source).pooling))
     return _loaded(source, EMBEDDINGS, pooled, aliases)
 
 
 def scoring_model(folder: Path, task: str) -> LoadedModel:
     """A classifier, an NLI model or a cross-encoder."""
     head = read_sequence_head(spec_of(folder))
-    return _loaded(folder, task, _engine(task, folder, Scored(head)), (task,), labels=head.labels, head=head)
+    return _loaded(folder, task, _engine(task, folder, LogitsHead(head)), (task,), labels=head.labels, head=head)
 
 
 def entity_model(folder: Path) -> LoadedModel:
     """A token classifier."""
     head = read_token_head(spec_of(folder))
-    return _loaded(folder, NER, _engine(NER, folder, Labelled(head)), (NER,), labels=head.labels)
+    return _loaded(folder, NER, _engine(NER, folder, TokenLabelsHead(head)), (NER,), labels=head.labels)
 
 
-def _engine(task: str, source: str | Path, reader: Reader) -> Watched:
-    return Watched(EncoderEngine(task, Pinned(encoder_of(source, "onnx", "fp32")), reader, budget=512))
+def _engine(task: str, source: str | Path, reader: TaskHead) -> Watched:
+    return Watched(EncoderEngine(task, PinnedEncoder(encoder_of(source, "onnx", "fp32")), reader, budget=512))
 
 
 def _loaded(source: str | Path, task: str, engine: Any, aliases: Sequence[str], **more: Any) -> LoadedModel:
     spec, choice = spec_of(source), Choice("onnx", "fp32", 512, 1000.0, ("told by the test",))
-    tokens, names = _engine(ANALYSIS, source, TokenVectors()), names_of(spec, tuple(aliases))
+    tokens, names = _engine(ANALYSIS, source, TokenVectorsHead()), names_of(spec, tuple(aliases))
     place = placement(lanes=1)
     return LoadedModel(spec, tokenizer_of(source), engine, tokens, place, choice, names, 1.0, task=task, **more)

@@ -178,7 +178,7 @@ async def test_sentences_are_weighed_by_their_own_tokens(bench: Make):
     alone = (await one.house.service.embed(texts)).vectors
 
     assert len(texts) >= 5
-    assert (sums.of_spans() @ alone.T).argmax(axis=1).tolist() == list(range(len(texts)))
+    assert (sums.span_vectors() @ alone.T).argmax(axis=1).tolist() == list(range(len(texts)))
 
 
 async def test_a_text_without_sentences_has_no_summary(bench: Make):

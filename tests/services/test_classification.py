@@ -11,7 +11,7 @@ import pytest
 from backend.batching.work_item import Priority
 from backend.engines.scoring import CLASSIFIER
 from backend.errors import InvalidField, UnknownModel
-from backend.models.activations import sigmoid, softmax
+from backend.models.numpy_layers import sigmoid, softmax
 from backend.services import classification
 from tests.services.desk import LABELS, Desk, desk_of, head_of, keep_head
 from tests.services.house import VectorEngine, loaded_model

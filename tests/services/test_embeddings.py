@@ -12,7 +12,7 @@ import pytest
 
 from backend.batching.work_item import Priority
 from backend.cache.store import NullCache
-from backend.engines.embeddings import TASK, Pooled
+from backend.engines.embeddings import TASK, PoolingHead
 from backend.engines.encoder_engine import EncoderEngine
 from backend.errors import (
     DeadlineExceeded,
@@ -24,9 +24,9 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
-from backend.models.fidelity import normalized
-from backend.models.residency import Pinned
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
+from backend.models.vectors import normalized
 from backend.services.embedding_options import EmbedOptions
 from tests.services.house import (
     PROMPTS,
@@ -74,7 +74,7 @@ async def test_vectors_come_in_the_order_of_the_inputs(build):
 
 async def test_the_bundled_model_end_to_end(build):
     """True lanes, true cache, true encoder: sentence-transformers' vectors, and again from the cache."""
-    engine = EncoderEngine(TASK, Pinned(encoder_of("bundled", "onnx", "fp32")), Pooled(Pooling.MEAN), 512)
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512)
     house = build(engine, lanes=2, clock=time.monotonic)
     texts = [*TEXTS, "de la " * 300]
     reference = reference_of("bundled").encode(texts)

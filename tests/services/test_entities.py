@@ -25,9 +25,9 @@ from backend.documents.entities import MODEL, PATTERN
 from backend.documents.merge import merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
 from backend.engines.encoder_engine import EncoderEngine
-from backend.engines.ner import TASK, Labelled
+from backend.engines.ner import TASK, TokenLabelsHead
 from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotFound, TooLarge, UnknownModel
-from backend.models.residency import Pinned
+from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import TokenTypes
 from backend.models.spelling import word_spellings
 from backend.models.token_head import read_token_head
@@ -114,7 +114,10 @@ async def build() -> AsyncIterator[Build]:
 
 def served(folder: Path, runtime: str = "onnx", labels: tuple[str, ...] = LABELS) -> Served:
     engine = EncoderEngine(
-        TASK, Pinned(encoder_of(folder, runtime, "fp32")), Labelled(read_token_head(spec_of(folder))), budget=512
+        TASK,
+        PinnedEncoder(encoder_of(folder, runtime, "fp32")),
+        TokenLabelsHead(read_token_head(spec_of(folder))),
+        budget=512,
     )
     return Served(tokenizer_of(folder), engine, labels)
 

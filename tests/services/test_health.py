@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import DeviceLost, DeviceUnavailable
-from backend.models.residency import Resident
+from backend.models.encoder_source import UnloadableEncoder
 from backend.services.health import CANARY_S, FRESH_S, HUNG_S, HealthService
 from tests.fakes import ManualClock
 from tests.services.house import FailingVectorEngine, GatedVectorEngine, House, NanEngine, VectorEngine
@@ -231,7 +231,7 @@ async def test_a_lost_device_is_not_ready(health):
 async def test_an_idle_model_is_not_called_back_by_a_probe(health, clock):
     """Unloaded is ready: the next request loads it. A probe every few seconds must not."""
     service, house = health(VectorEngine())
-    resident = Resident(VectorEngine(), VectorEngine, name="m")
+    resident = UnloadableEncoder(VectorEngine(), VectorEngine, name="m")
     house.catalog.replace(replace(house.catalog.embedding(), residents=(resident,)))
     clock.advance(10 * FRESH_S)
     resident.unload()

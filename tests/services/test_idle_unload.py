@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backend.models.residency import Resident
+from backend.models.encoder_source import UnloadableEncoder
 from backend.services.idle_unload import KeepAlive
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
@@ -57,7 +57,7 @@ def value(telemetry: Telemetry, name: str) -> float | None:
 
 
 async def start(clock: ManualClock, telemetry: Telemetry, keep_alive_s: float | None):
-    resident = Resident(Weights(), Weights, name="m", clock=clock)
+    resident = UnloadableEncoder(Weights(), Weights, name="m", clock=clock)
     keeper = KeepAlive(keep_alive_s, "cpu", telemetry)
     loop = Loop()
     keeper.watch(loop, [resident])

@@ -14,7 +14,7 @@ from backend.device.records import MachineFacts
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import ModelUnavailable
-from backend.models.autotune import Choice, Selector, Wish
+from backend.models.autotune import Choice, EncoderRequest, Selector
 from backend.services import loading
 from backend.services.catalog import LoadedModel
 from backend.services.loading import Ground, ModelWish, load_model
@@ -34,14 +34,14 @@ def source(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> Path:
 def load(folder: Path, source: Path, task: str = EMBEDDINGS) -> LoadedModel:
     facts = MachineFacts(cores=1, cpu_name="", cpu_flags=(), memory_bytes=2**33)
     ground = Ground(facts, [placement()], TunedSettings(folder / "tuning.json"), Telemetry())
-    return load_model(ground, ModelWish(str(source), Wish(), task=task))
+    return load_model(ground, ModelWish(str(source), EncoderRequest(), task=task))
 
 
 def test_what_one_engine_learns_of_the_memory_the_other_knows(tmp_path, source):
     """They run on the same encoder and card."""
     model = load(tmp_path, source)
 
-    assert model.engine.room is model.token_engine.room
+    assert model.engine.batch_limits is model.token_engine.batch_limits
 
 
 def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
@@ -56,7 +56,7 @@ def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
     model = load(tmp_path, source)
 
     for engine in (model.engine, model.token_engine):
-        assert [1.0] == engine.rescue.again(np.array([1, 2]), lambda *_: np.ones(1, np.float32)).tolist()
+        assert [1.0] == engine.fallback.recompute(np.array([1, 2]), lambda *_: np.ones(1, np.float32)).tolist()
     assert ["fp32"] == loaded
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from backend.engines.scoring import RERANKER
 from backend.errors import TooLarge, UnknownModel
-from backend.models.activations import sigmoid
+from backend.models.numpy_layers import sigmoid
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
 from tests.services.house import House, VectorEngine

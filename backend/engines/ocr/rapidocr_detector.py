@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.engines.engine import Room, Unlimited
+from backend.engines.engine import BatchLimits, UnlimitedBatches
 from backend.engines.ocr.rapidocr_models import Numbers, RapidModels
 from backend.engines.ocr.tasks import DETECT
 from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Crop, Line, Pixels, cut, find_lines, is_tall, turned
@@ -45,7 +45,7 @@ class DetectEngine:
 
     def __init__(self, models: RapidModels) -> None:
         self._models = models
-        self.room: Room = Unlimited()
+        self.batch_limits: BatchLimits = UnlimitedBatches()
 
     def on(self, device_index: int) -> DetectEngine:  # noqa: ARG002 - sessions of one device serve all lanes
         """Itself."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backend.engines.engine import Room, Unlimited
+from backend.engines.engine import BatchLimits, UnlimitedBatches
 from backend.engines.ocr.ctc_words import ReadLine, read_line
 from backend.engines.ocr.rapidocr_detector import normalized
 from backend.engines.ocr.rapidocr_models import Numbers, RapidModels
@@ -28,7 +28,7 @@ class RecognizeEngine:
         """``latin``: with the characters of Latin print alone, which is faster and mistakes none for a Chinese one."""
         self._models, self._latin = models, latin
         self.budget = _GPU_BUDGET_PX if on_gpu else _CPU_BUDGET_PX
-        self.room: Room = Unlimited()
+        self.batch_limits: BatchLimits = UnlimitedBatches()
 
     def on(self, device_index: int) -> RecognizeEngine:  # noqa: ARG002 - sessions of one device serve all lanes
         """Itself."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from backend.engines.engine import Room, Unlimited
+from backend.engines.engine import BatchLimits, UnlimitedBatches
 from backend.engines.ocr.languages import tesseract_code
 from backend.engines.ocr.records import Gray, OcrImage, OcrResult, too_long
 from backend.engines.ocr.tasks import PROGRAM, TESSERACT
@@ -37,7 +37,7 @@ class TesseractEngine:
     reader: TesseractReader
     data: Tessdata
     clock: Clock = time.monotonic
-    room: Room = field(default_factory=Unlimited)
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
     name: str = TESSERACT
     budget: int = 1  # one page a batch: pages share no arithmetic
     padding_cost: float = 1.0

@@ -15,7 +15,7 @@ from backend.documents.ocr_confusions import Offer, offers
 from backend.documents.pages import Document, Page
 from backend.documents.sentences import sentence_places
 from backend.documents.text_locations import places
-from backend.models.words import Places
+from backend.models.words import Offsets
 from backend.services.analysis import Analysis, AnalysisService
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.documents.records import FEATURES, Chunk, DocumentOptions, PlacedEntity, Understood
@@ -129,7 +129,7 @@ class Understanding:
 def _cut(text: str, model: LoadedModel) -> list[tuple[int, int]]:
     """Some milliseconds a page; on a thread."""
     windows = model.tokenizer.windows(text, 0).windows
-    own: list[Places] = [window.places[window.own_start : window.own_stop] for window in windows]
+    own: list[Offsets] = [window.places[window.own_start : window.own_stop] for window in windows]
     starts = np.concatenate(own)[:, 0] if own else np.empty(0, np.int64)
     most_tokens = min(model.spec.max_tokens, _CHUNK_TOKENS) - _SPECIAL_TOKENS
     cut = chunk_places(starts[starts >= 0], sentence_places(text), most_tokens)

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from backend.errors import BadSettings
 from backend.models.calibration import Temperature, softmax
-from backend.models.classifier_head import NONE, ClassifierHead, Wider, write_head
-from backend.models.logistic import SEVERAL_THRESHOLD, Fit, fit
+from backend.models.classifier_head import NONE, ClassifierHead, WideWeights, write_head
+from backend.models.logistic import MULTI_LABEL_THRESHOLD, FittedHead, fit_head
 from backend.models.model_files import BUNDLED
 from backend.models.spec import ModelSpec
 from backend.training.metrics import Report
@@ -81,7 +81,7 @@ class ClassifierHeadTask:
         self._vectors = vectors / self._size  # of mean square 1, so that learning rates mean the same
         self._targets = data.targets(data.learn)
         self._weights = data.weights(config)
-        self._solved: Fit | None = None
+        self._solved: FittedHead | None = None
         self.model: nn.Module = self._fresh(vectors.dtype)
 
     @property
@@ -131,7 +131,7 @@ class ClassifierHeadTask:
     def fit(self) -> TrainingResult:
         """Solve the head; nothing of it looks at the evaluation texts, so their scores are honest."""
         labels = list(self.data.labels)
-        solved = self._solved = fit(
+        solved = self._solved = fit_head(
             self._vectors[: len(self.data.learn)].numpy(),
             self._targets.numpy(),
             labels=len(labels),
@@ -174,8 +174,8 @@ class ClassifierHeadTask:
         weight, bias = (value.detach().cpu().float().numpy() for value in (model.weight, model.bias))
         names = [label for label in self.data.labels if not (self._background and label == NONE)]
         order = [self.data.labels.index(label) for label in (*names, *([NONE] if self._background else []))]
-        threshold = SEVERAL_THRESHOLD if self.data.multiple else 0.0
-        wider = self._wider(self._size)
+        threshold = MULTI_LABEL_THRESHOLD if self.data.multiple else 0.0
+        wide = self._wider(self._size)
         return ClassifierHead(
             labels=tuple(names),
             multiple=self.data.multiple,
@@ -186,7 +186,7 @@ class ClassifierHeadTask:
             name=name,
             threshold=self._solved.threshold if self._solved else threshold,
             info=self._info(),
-            wider=None if wider is None else wider.rows(order),
+            wide=None if wide is None else wide.rows(order),
         )
 
     def _info(self) -> dict[str, Any]:
@@ -212,18 +212,18 @@ class ClassifierHeadTask:
         """Logits of the evaluation texts, on the CPU."""
         device, vectors = next(model.parameters()).device, self._vectors[len(self.data.learn) :]
         logits: Tensor = model(vectors.to(device)).float().cpu()
-        wider = self._wider(1.0)
-        if wider is None:
+        wide = self._wider(1.0)
+        if wide is None:
             return logits
-        more = wider.logits(vectors.numpy(), [one.text for one in self.data.judge])
+        more = wide.logits(vectors.numpy(), [one.text for one in self.data.judge])
         return logits + torch.from_numpy(more).float()
 
-    def _wider(self, size: float) -> Wider | None:
+    def _wider(self, size: float) -> WideWeights | None:
         """What the solver took beside the vectors, for vectors ``size`` times as long as its own."""
         one = self._solved
         if one is None or one.gate is None or one.gated is None or one.table is None:
             return None
-        return Wider(one.gate.of_unit(size), (one.gated / size).astype(np.float32), one.table.astype(np.float32))
+        return WideWeights(one.gate.of_unit(size), (one.gated / size).astype(np.float32), one.table.astype(np.float32))
 
     def _answers(self, logits: NDArray[np.float32]) -> dict[str, float]:
         """What the threshold lets through. Shapes: (items, labels)."""

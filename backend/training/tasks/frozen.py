@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from backend.models.encoder import Encoder, Vectors
-from backend.models.fidelity import normalized
 from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import tokenizer_of
 from backend.models.torch_encoder import TorchEncoder
+from backend.models.vectors import normalized
 from backend.models.weights import FAMILIES
 from backend.training.data.text_batches import within_budget
 

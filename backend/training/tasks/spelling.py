@@ -8,7 +8,7 @@ from typing import Any, Literal
 from torch import nn
 
 from backend.errors import BadSettings, ModelUnavailable
-from backend.models.spec import MEANING_OF_TYPES, ModelSpec, TokenTypes
+from backend.models.spec import TYPES_FIELD, ModelSpec, TokenTypes
 from backend.models.spelling import KINDS
 
 Wish = Literal["auto", "on", "off"]
@@ -43,12 +43,12 @@ def grow_types(model: Any) -> None:
     table = type_table(model)
     if table is None:
         raise BadSettings(["this model has no table of token types to grow"])
-    if table.num_embeddings != KINDS or getattr(model.config, MEANING_OF_TYPES, None) != TokenTypes.SPELLING.value:
+    if table.num_embeddings != KINDS or getattr(model.config, TYPES_FIELD, None) != TokenTypes.SPELLING.value:
         rows = table.weight.detach()[:1].repeat(KINDS, 1)
         table.weight = nn.Parameter(rows)
         table.num_embeddings = KINDS
     model.config.type_vocab_size = KINDS
-    setattr(model.config, MEANING_OF_TYPES, TokenTypes.SPELLING.value)
+    setattr(model.config, TYPES_FIELD, TokenTypes.SPELLING.value)
 
 
 def lowers(base: ModelSpec) -> bool:

@@ -1,4 +1,4 @@
-"""What of an encoder's work fits a device's memory: measured by two probes a length, kept, learnt while serving."""
+"""How many texts fit a device's memory at once: measured by two batches a length, kept, adapted while serving."""
 
 from __future__ import annotations
 
@@ -23,58 +23,61 @@ from backend.device.records import DeviceType, Platform
 from backend.errors import DoesNotFit, ModelUnavailable
 from backend.models.autotune import Choice
 from backend.models.encoder import Encoder
+from backend.models.encoder_benchmark import encode_batch
 from backend.models.runtimes import versions
-from backend.models.spec import ModelSpec, Pooling
+from backend.models.spec import ModelSpec
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
-_PLENTY = 1 << 62
+_UNLIMITED_BYTES = 1 << 62
 _DRIVER_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class MemorySnapshot:
     """The device's memory at one moment."""
 
     headroom_bytes: int  # for the next batch
     retries: int = 0  # times the allocator had to flush its cache, since the start
 
 
-class LearntRoom:
-    """An engine's room on one device: what was measured, less what went wrong lately. Any thread.
+class AdaptiveBatchLimits:
+    """An engine's ``BatchLimits`` on one device: the measured table, lowered after out-of-memory errors. Any thread.
 
     Args:
-        glance: a look at the device's memory; on the lane, once a batch.
-        keep: told what was learnt after each miss, so that the next process need not learn it again.
+        snapshot: reads the device's memory; called on the lane, once a batch.
+        save_caps: called with the lowered limits after each out-of-memory error, so that the next process starts with
+            them.
     """
 
     def __init__(
         self,
         limits: LearntLimits,
         device: str,
-        glance: Callable[[], Glance],
+        snapshot: Callable[[], MemorySnapshot],
         table: MemoryTable | None = None,
-        keep: Callable[[Mapping[int, int]], None] | None = None,
+        save_caps: Callable[[Mapping[int, int]], None] | None = None,
     ) -> None:
-        self._limits, self._device, self._glance, self._table, self._keep = limits, device, glance, table, keep
-        self._retries = glance().retries
+        self._limits, self._device, self._snapshot, self._table = limits, device, snapshot, table
+        self._save_caps = save_caps
+        self._retries = snapshot().retries
 
     def capacity(self) -> Callable[[int], int]:
         """Longest payload's tokens -> payloads that fit now."""
-        if self._table is None and not self._limits.caps:  # nothing limits, and nothing need be asked a job
-            return _any_number
-        return partial(self._limits.most, headroom_bytes=self._glance().headroom_bytes)
+        if self._table is None and not self._limits.caps:  # no limit: spare the snapshot
+            return _unlimited_count
+        return partial(self._limits.most, headroom_bytes=self._snapshot().headroom_bytes)
 
-    def missed(self, longest: int, count: int) -> None:
-        """Lower the limit and give back what is cached, so that the halves find room."""
+    def out_of_memory(self, longest: int, count: int) -> None:
+        """Lower the limit and release cached memory, so that the batch's halves fit."""
         self._limits.missed(longest, count)
         release(self._device)
-        if self._keep is not None:
-            self._keep(self._limits.caps)
+        if self._save_caps is not None:
+            self._save_caps(self._limits.caps)
 
     def succeeded(self, longest: int, count: int) -> None:
-        """Recover slowly; a batch for which the allocator had to flush its cache is a warning instead."""
-        retries = self._glance().retries
+        """Raise a lowered limit slowly; a batch for which the allocator had to flush its cache lowers it instead."""
+        retries = self._snapshot().retries
         if retries > self._retries:
             self._retries = retries
             self._limits.retried()
@@ -82,31 +85,31 @@ class LearntRoom:
             self._limits.succeeded(longest, count)
 
     def batch_bytes(self, budget: int, longest: int) -> int | None:
-        """Peak of a full batch of the longest payloads, as the table has it."""
+        """Peak of a full batch of the longest payloads by the table; None without one."""
         return None if self._table is None else self._table.peak_bytes(longest, max(1, budget // longest))
 
 
-def learn_room(
+def measure_batch_limits(
     encoder: Encoder, spec: ModelSpec, choice: Choice, placement: Placement, *, kept: TunedSettings, platform: Platform
-) -> LearntRoom:
-    """The encoder's room on a placement. On a CUDA card without a kept table two batches a length are run and measured.
+) -> AdaptiveBatchLimits:
+    """The encoder's limits on a placement. On a CUDA card without a kept table, two batches a length are measured.
 
-    Elsewhere nothing tells a batch's peak: there only misses limit.
+    Other devices do not report a batch's peak: only out-of-memory errors limit batches there.
 
     Raises: ModelUnavailable when not even one short text fits beside the weights.
     """
     if placement.type is not DeviceType.CUDA:
-        return LearntRoom(LearntLimits(None), placement.device, _plenty)
-    glance = CardGlance(placement)
+        return AdaptiveBatchLimits(LearntLimits(None), placement.device, _unlimited)
+    snapshot = CudaMemory(placement)
     key = _key(spec, choice, placement)
-    free_bytes = glance().headroom_bytes
+    free_bytes = snapshot().headroom_bytes
     table = load_table(kept, key, free_bytes)
     caps = {} if table is None else load_caps(kept, key)
     if table is None:
         table = _measured(encoder, spec, placement, limit_bytes=free_bytes if platform.wsl else None)
         save_table(kept, key, table, free_bytes)
-    keep = partial(_keep, kept, key, table, free_bytes)
-    return LearntRoom(LearntLimits(table, caps=caps), placement.device, glance, table, keep)
+    save_caps = partial(_save_caps, kept, key, table, free_bytes)
+    return AdaptiveBatchLimits(LearntLimits(table, caps=caps), placement.device, snapshot, table, save_caps)
 
 
 def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:
@@ -121,7 +124,7 @@ def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:
     )
 
 
-def _keep(kept: TunedSettings, key: str, table: MemoryTable, free_bytes: int, caps: Mapping[int, int]) -> None:
+def _save_caps(kept: TunedSettings, key: str, table: MemoryTable, free_bytes: int, caps: Mapping[int, int]) -> None:
     save_table(kept, key, table, free_bytes, caps=caps)
 
 
@@ -129,8 +132,7 @@ def _measured(encoder: Encoder, spec: ModelSpec, placement: Placement, *, limit_
     log_event(_log, logging.INFO, "measuring the memory of batches, once for this model and card", model=spec.name)
 
     def run(count: int, length: int) -> None:
-        batch = encoder.prepare([np.ones(length, np.int64)] * count)
-        encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN)
+        encode_batch(encoder, [np.ones(length, np.int64)] * count)
 
     try:
         table = measure(run, CudaMeter(placement.device), lengths_to(spec.max_tokens), limit_bytes=limit_bytes)
@@ -140,35 +142,35 @@ def _measured(encoder: Encoder, spec: ModelSpec, placement: Placement, *, limit_
     return table
 
 
-def _any_number(_longest: int) -> int:
+def _unlimited_count(_longest: int) -> int:
     return COUNT_MAX
 
 
-def _plenty() -> Glance:
-    return Glance(_PLENTY)
+def _unlimited() -> MemorySnapshot:
+    return MemorySnapshot(_UNLIMITED_BYTES)
 
 
-class CardGlance:
-    """Looks at one CUDA card: the allocator's books each time, the driver's once a second, for it costs a millisecond.
+class CudaMemory:
+    """Reads one CUDA card's memory: the allocator's counters each time, the driver's once a second (it costs 1 ms).
 
-    Between two looks at the driver what is free there and what our allocator holds change places; their sum changes
-    only with the neighbours.
+    Between two reads of the driver, what is free there and what our allocator holds change places; their sum changes
+    only with other processes on the card.
     """
 
     def __init__(self, placement: Placement, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._placement, self._clock = placement, clock
         self._torch = Torch()
-        self._ours_bytes = 0  # free at the driver, or held by our allocator
-        self._looked_s = -math.inf
+        self._available_bytes = 0  # free at the driver, or held by our allocator
+        self._driver_read_s = -math.inf
 
-    def __call__(self) -> Glance:
+    def __call__(self) -> MemorySnapshot:
         """The card now."""
         device, now_s = self._placement.device, self._clock()
         stats = self._torch.allocator(device)
-        if now_s - self._looked_s > _DRIVER_EVERY_S:
-            self._ours_bytes, self._looked_s = _free_bytes(device) + stats.reserved_bytes, now_s
-        free_bytes = self._ours_bytes - stats.reserved_bytes
-        return Glance(headroom_bytes(stats, free_bytes, self._placement.memory_bytes), stats.retries)
+        if now_s - self._driver_read_s > _DRIVER_EVERY_S:
+            self._available_bytes, self._driver_read_s = _free_bytes(device) + stats.reserved_bytes, now_s
+        free_bytes = self._available_bytes - stats.reserved_bytes
+        return MemorySnapshot(headroom_bytes(stats, free_bytes, self._placement.memory_bytes), stats.retries)
 
 
 def _free_bytes(device: str) -> int:

@@ -1,4 +1,4 @@
-"""Hashed grams: folded, bounded, the same everywhere, and fast enough to stand beside a vector."""
+"""Hashed character n-grams: folded, bounded, and the same on every machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.models.grams import CHARACTERS, gram_places, gram_scores
+from backend.models.features import CHARACTERS, gram_places, gram_scores
 
 BITS = 10
 GOLDEN_PLACES = [3555, 4199, 5337, 6698, 10155, 13781]  # of " luz " as FNV-1a and Fibonacci hashing give them
@@ -41,7 +41,6 @@ def test_what_does_not_count(one, other):
 
 
 def test_grams_stay_within_words():
-    """The order of words says nothing."""
     for left, right in zip(gram_places("factura luz agua", BITS), gram_places("agua factura luz", BITS), strict=True):
         np.testing.assert_array_equal(left, right)
 
@@ -65,7 +64,6 @@ def test_scores_are_products_with_the_table():
 
 
 def test_words_that_share_a_stem_share_places():
-    """More than strangers do."""
     bill, bills, letter = (set(gram_places(word, 14)[0].tolist()) for word in ("factura", "facturas", "contrato"))
 
     assert len(bill & bills) > 5 * len(bill & letter) + 5

@@ -1,4 +1,4 @@
-"""A model's stay in memory: loaded at the start, put out when nobody needs it, back by itself when somebody does."""
+"""Where an engine gets its encoder: one that stays in memory, or one that is unloaded while idle and loaded again."""
 
 from __future__ import annotations
 
@@ -16,41 +16,39 @@ _log = logging.getLogger(__name__)
 
 
 class EncoderSource(Protocol):
-    """Where an engine gets its encoder, once a batch."""
+    """Gives an engine its encoder, once a batch."""
 
     @property
     def padding_cost(self) -> float:
-        """The encoder's, known also while it is out."""
+        """The encoder's ``padding_cost``, known also while it is unloaded."""
 
     def get(self) -> Encoder:
-        """The encoder. Who holds it may use it to the end of the batch whatever happens meanwhile."""
+        """The encoder. The caller may use it to the end of the batch, even if it is unloaded meanwhile."""
 
 
-class Pinned:
-    """An encoder that never leaves."""
+class PinnedEncoder:
+    """An encoder that is never unloaded."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
 
     @property
     def padding_cost(self) -> float:
-        """The encoder's."""
         return self._encoder.padding_cost
 
     def get(self) -> Encoder:
-        """The encoder."""
         return self._encoder
 
 
-class Resident:
-    """An encoder that can leave memory and comes back with the first batch that needs it.
+class UnloadableEncoder:
+    """An encoder that can be unloaded; the first batch that needs it loads it again.
 
-    Nothing counts its users: a batch holds the encoder it began with, so one that is put out meanwhile is freed when
-    the batch ends. Safe on any thread; ``get`` takes the lock only to load.
+    Users are not counted: a batch holds a reference to the encoder it began with, so one that is unloaded meanwhile is
+    freed when the batch ends. Safe on any thread; ``get`` takes the lock only to load.
 
     Args:
-        load: makes it anew, on the lane that asks first; other lanes wait for that one.
-        changed: told after it came (True) or went (False), on the thread that did it.
+        load: loads the encoder again, on the lane that asks first; other lanes wait for that one.
+        changed: called after loading (True) and unloading (False), on the thread that did it.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class Resident:
     ) -> None:
         self.name = name
         self.padding_cost = encoder.padding_cost
-        self.changed: Callable[[bool], None] = _nobody
+        self.changed: Callable[[bool], None] = _ignore
         self._load, self._clock = load, clock
         self._encoder: Encoder | None = encoder
         self._lock = threading.Lock()
@@ -71,22 +69,21 @@ class Resident:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it is in memory now."""
         return self._encoder is not None
 
     @property
     def idle_s(self) -> float:
-        """Seconds since a batch last asked for it."""
+        """Seconds since a batch last asked for the encoder."""
         return self._clock() - self._used_s
 
     def get(self) -> Encoder:
-        """The encoder, loaded first if it is out. Raises: Unavailable when it cannot be loaded any more."""
+        """The encoder, loaded first if it is unloaded. Raises: Unavailable when it cannot be loaded any more."""
         self._used_s = self._clock()
         encoder = self._encoder
-        return encoder if encoder is not None else self._bring_back()
+        return encoder if encoder is not None else self._load_again()
 
     def unload(self) -> bool:
-        """Forget the encoder; False when it is out already. The caller releases what the allocators keep."""
+        """Drop the encoder; False when it is unloaded already. The caller releases what the allocators keep."""
         with self._lock:
             if self._encoder is None:
                 return False
@@ -95,7 +92,7 @@ class Resident:
         self.changed(False)
         return True
 
-    def _bring_back(self) -> Encoder:
+    def _load_again(self) -> Encoder:
         with self._lock:
             if self._encoder is not None:  # another lane was faster
                 return self._encoder
@@ -109,5 +106,5 @@ class Resident:
         return encoder
 
 
-def _nobody(_loaded: bool) -> None:
-    """Told nobody."""
+def _ignore(_loaded: bool) -> None:
+    """The default of ``changed``."""

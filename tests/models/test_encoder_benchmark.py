@@ -1,0 +1,233 @@
+"""How encoders are measured and compared with float32, and which measurements pass."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from backend.models import encoder_benchmark
+from backend.models.encoder import pack, pool
+from backend.models.encoder_benchmark import (
+    AUTO,
+    FAST,
+    EncoderBenchmark,
+    Fidelity,
+    cut_batches,
+    measure_fidelity,
+    probe_texts,
+    rejection_reason,
+    spearman,
+)
+from tests.tiny_models import tokenizer_of
+
+PERFECT = Fidelity(batch_single=1.0, spearman=1.0, neighbours=1.0, cosine=1.0)
+NAN = float("nan")
+
+
+def cloud(texts: int = 24, width: int = 16, seed: int = 7) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((texts, width)).astype(np.float32)
+
+
+def test_an_encoder_agrees_with_itself():
+    """The same vectors again are perfect in every number."""
+    vectors = cloud()
+    places = [0, 5, 23]
+
+    found = measure_fidelity(vectors, vectors[places], vectors[places], vectors)
+
+    assert found.spearman == pytest.approx(1.0)
+    assert found.neighbours == 1.0
+    assert found.cosine == pytest.approx(1.0, abs=1e-6)
+    assert found.batch_single == pytest.approx(1.0, abs=1e-6)
+    assert rejection_reason(found, AUTO) == ""
+
+
+def test_length_of_a_vector_does_not_count():
+    """Only directions are compared: a scaled encoder is as faithful."""
+    vectors = cloud()
+
+    found = measure_fidelity(vectors * 7.5, vectors[[1, 2]], vectors[[1, 2]] * 0.1, vectors)
+
+    assert rejection_reason(found, AUTO) == ""
+
+
+def test_one_vector_changed_by_its_neighbours_is_found():
+    """The least agreement counts, not the mean: one text among many is enough to fail."""
+    vectors = cloud()
+    alone = vectors.copy()
+    alone[11] = -alone[11]
+
+    found = measure_fidelity(vectors, vectors, alone, vectors)
+
+    assert found.batch_single == pytest.approx(-1.0, abs=1e-5)
+    assert rejection_reason(found, AUTO).startswith("neighbours change a vector")
+
+
+def test_foreign_vectors_are_unfaithful():
+    """Vectors of another model order the pairs otherwise and have other neighbours."""
+    vectors = cloud()
+
+    found = measure_fidelity(vectors, vectors[:1], vectors[:1], cloud(seed=8))
+
+    assert abs(found.spearman) < 0.3
+    assert found.neighbours < 0.5
+    assert "Spearman" in rejection_reason(found, FAST)
+
+
+def test_a_single_nan_fails():
+    """A vector that is not finite makes the candidate fail, however good the others are."""
+    vectors = cloud()
+    broken = vectors.copy()
+    broken[3, 2] = NAN
+
+    with np.errstate(invalid="ignore"):
+        found = measure_fidelity(broken, broken[:2], broken[:2], vectors)
+
+    assert rejection_reason(found, FAST) != ""
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "thresholds", "expected"),
+    [
+        pytest.param(PERFECT, AUTO, "", id="perfect"),
+        pytest.param(Fidelity(0.9999, 0.995, 0.9, 0.5), AUTO, "", id="exactly-at-the-threshold"),
+        pytest.param(Fidelity(0.9998, 1.0, 1.0, 1.0), AUTO, "neighbours change", id="batch-differs-from-single"),
+        pytest.param(Fidelity(0.9998, 1.0, 1.0, 1.0), FAST, "neighbours change", id="not-even-fast-allows-that"),
+        pytest.param(Fidelity(1.0, 0.994, 1.0, 1.0), AUTO, "Spearman 0.9940 < 0.995", id="other-order"),
+        pytest.param(Fidelity(1.0, 0.981, 0.85, 1.0), FAST, "", id="fast-lowers-the-thresholds"),
+        pytest.param(Fidelity(1.0, 0.979, 1.0, 1.0), FAST, "Spearman", id="but-not-to-zero"),
+        pytest.param(Fidelity(1.0, 1.0, 0.89, 1.0), AUTO, "nearest neighbours", id="other-neighbours"),
+        pytest.param(Fidelity(NAN, 1.0, 1.0, 1.0), AUTO, "neighbours change", id="nan-in-a-batch"),
+        pytest.param(Fidelity(1.0, NAN, 1.0, 1.0), AUTO, "Spearman", id="nan-in-similarities"),
+        pytest.param(Fidelity(1.0, 1.0, NAN, 1.0), AUTO, "nearest neighbours", id="nan-in-neighbours"),
+    ],
+)
+def test_rejection_reason(fidelity, thresholds, expected):
+    """The first threshold that is missed gives the reason; an empty reason means accepted."""
+    found = rejection_reason(fidelity, thresholds)
+
+    assert expected in found
+    assert bool(expected) == bool(found)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=50, unique=True), st.randoms(use_true_random=False))
+def test_spearman_is_scipys(values, random):
+    """Without ties it is the textbook's rank correlation."""
+    first = np.array(values, np.float32)
+    others = values.copy()
+    random.shuffle(others)
+    second = np.array(others, np.float32)
+
+    assert spearman(first, second) == pytest.approx(spearmanr(first, second).statistic, abs=1e-6)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_spearman_sees_order_only(seed):
+    """Any rising function of the similarities gives the same number."""
+    first, second = np.random.default_rng(seed).standard_normal((2, 30)).astype(np.float32)
+
+    assert spearman(first, second) == pytest.approx(spearman(np.exp(first), second * 3 + 1), abs=1e-6)
+
+
+class CountingEncoder:
+    """Gives each token its own id as a vector and remembers the batches, and how many ran at once."""
+
+    runtime, dtype = "fake", "fp32"
+
+    def __init__(self) -> None:
+        self.sizes: list[list[int]] = []
+        self.inside = self.most_inside = 0
+        self._lock = threading.Lock()
+
+    def prepare(self, ids):
+        self.sizes.append([len(text) for text in ids])
+        return pack(ids)
+
+    def forward(self, batch):
+        with self._lock:
+            self.inside += 1
+            self.most_inside = max(self.most_inside, self.inside)
+        hidden = batch.ids[:, None].astype(np.float32)
+        with self._lock:
+            self.inside -= 1
+        return hidden
+
+    def pooled(self, output, batch, pooling):
+        return pool(output, batch, pooling)
+
+
+def texts(lengths: list[int]) -> list[np.ndarray]:
+    return [np.full(length, length, np.int64) for length in lengths]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=80), st.integers(16, 1024))
+def test_batches_keep_order_and_budget(lengths, budget):
+    """Every text once, in order; longest x count within the budget unless alone."""
+    ids = texts(sorted(lengths))
+    found = cut_batches(ids, budget)
+
+    assert [text for batch in found for text in map(len, batch)] == sorted(lengths)
+    assert all(len(batch) == 1 or len(batch[-1]) * len(batch) <= budget for batch in found)
+    assert all(found)
+
+
+def test_vectors_come_in_the_order_of_length():
+    """Shortest first, whatever the order given; every row one text."""
+    vectors = EncoderBenchmark(texts([9, 2, 30, 4]), lanes=1, budget=32).vectors(CountingEncoder())
+
+    assert [[2.0], [4.0], [9.0], [30.0]] == vectors.tolist()
+
+
+def test_batched_and_single_vectors_are_of_the_same_texts():
+    """Probe texts of every length and texts of one word: in batches, then each in a batch of its own."""
+    encoder, benchmark = CountingEncoder(), EncoderBenchmark(texts(list(range(1, 65))), lanes=2, budget=512)
+    vectors = benchmark.vectors(encoder)
+    encoder.sizes.clear()
+
+    batched, single = benchmark.batched_and_single(encoder, vectors)
+
+    assert [[1, 2, 3, 4, 6, 8, 64], *([length] for length in range(1, 65, 4)), *([n] for n in (1, 2, 3, 4, 6, 8))] == (
+        encoder.sizes
+    )
+    assert batched.tolist() == single.tolist()
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_speed_never_uses_more_threads_than_lanes(monkeypatch, lanes):
+    """Tokens of all lanes together, measured as the lanes will run: no more batches at once than there are lanes."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.05)
+    monkeypatch.setattr(encoder_benchmark, "_WINDOWS", 1)
+    encoder = CountingEncoder()
+
+    speed = EncoderBenchmark(texts([4, 8, 12]), lanes=lanes, budget=16).speed(encoder)
+
+    assert speed > 0
+    assert 1 <= encoder.most_inside <= lanes
+
+
+def test_speed_at_another_budget(monkeypatch):
+    """The budget of the call cuts the batches."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.0)
+    encoder = CountingEncoder()
+
+    EncoderBenchmark(texts([8] * 8), lanes=1, budget=8).speed(encoder, 32)
+
+    assert [[8] * 4] * 2 == encoder.sizes[:2]
+
+
+def test_texts_are_many_different_and_of_mixed_lengths():
+    """Real traffic of this kind: mean near 40 tokens, from a sentence to a page, nothing cut."""
+    texts = probe_texts()
+    tokens = tokenizer_of("bundled").encode(texts)
+    lengths = np.array([len(text.ids) for text in tokens])
+
+    assert len(set(texts)) == len(texts) == 64
+    assert 30 <= lengths.mean() <= 55
+    assert lengths.min() <= 16
+    assert lengths.max() >= 150
+    assert sum(text.truncated for text in tokens) <= 4
