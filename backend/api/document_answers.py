@@ -10,7 +10,7 @@ from backend.api.answers import written
 from backend.api.problems import openai_error, problem_of
 from backend.api.text_answers import classes, entity, key_phrase, key_sentence, language
 from backend.documents.formats.plain_json import document_fields, pages_fields, sides
-from backend.documents.text_locations import Place, places
+from backend.documents.text_locations import TextLocation, locate
 from backend.services.documents.records import Chunk, DocumentAnswer, FailedPage, PlacedEntity
 
 _DIGITS = 4  # of seconds
@@ -57,7 +57,7 @@ def _understood(answer: DocumentAnswer, form: str) -> dict[str, Any]:
         "entities": lambda: [_entity(one) for one in found.entities],
         "key_phrases": lambda: [key_phrase(one) for one in found.key_phrases],
         "key_sentences": lambda: [
-            {**key_sentence(one), "places": [_place(place) for place in places(answer.document, one.start, one.end)]}
+            {**key_sentence(one), "places": [_place(place) for place in locate(answer.document, one.start, one.end)]}
             for one in found.key_sentences
         ],
         "vector": lambda: None if found.vector is None else written(found.vector, form),
@@ -74,7 +74,7 @@ def _entity(placed: PlacedEntity) -> dict[str, Any]:
     return told
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: TextLocation) -> dict[str, Any]:
     return {"page": place.page, "box": sides(place.box)}
 
 

@@ -26,11 +26,11 @@ async def document_answer(
     Args:
         searchable_pdf: makes it of the file itself, where that is the format.
     """
-    if form.parts is None:
+    if form.stream is None:
         body = await ask(request, searchable_pdf)
     else:
-        parts = form.parts
-        body = await written_off_loop(document, lambda: b"".join(parts(document)))
+        stream = form.stream
+        body = await written_off_loop(document, lambda: b"".join(stream(document)))
     named = {"Content-Disposition": f'inline; filename="document.{form.extension}"'}
     return Response(body, media_type=form.content_type, headers={**named, **headers})
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.documents.entities import Entity
+from backend.documents.entity_merge import Lost
 from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
-from backend.documents.merge import Lost
 from backend.services.analysis import KeySentence
 from backend.services.classification import ClassifiedText, Prediction
 

@@ -1,4 +1,4 @@
-"""Choosing parts of a text by their vectors: worth having, and unlike what is chosen already."""
+"""Selects relevant and mutually different items by their vectors: maximal marginal relevance (MMR)."""
 
 from __future__ import annotations
 
@@ -9,44 +9,49 @@ from numpy.typing import NDArray
 
 from backend.models.vectors import normalized
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
-def units(vectors: NDArray[np.float32]) -> Numbers:
-    """The vectors at length 1; zeros stay. Shapes: (parts, width) -> (parts, width)."""
+def unit_vectors(vectors: NDArray[np.float32]) -> Floats:
+    """The vectors scaled to length 1, zeros unchanged. Shapes: (items, width) -> (items, width)."""
     return normalized(vectors.astype(np.float64))
 
 
-def spread(values: Numbers) -> Numbers:
-    """The values stretched over 0 to 1, ones where all are equal.
+def min_max_scaled(values: Floats) -> Floats:
+    """The values scaled to 0 to 1; ones where all are equal.
 
-    The vectors of one text's parts all lie near each other: only their differences tell.
+    Vectors from one text are all similar to each other: only the differences of their similarities matter.
     """
     low, high = (values.min(), values.max()) if len(values) else (0.0, 0.0)
-    found: Numbers = (values - low) / (high - low) if high - low > 1e-9 else np.ones_like(values)
-    return found
+    scaled: Floats = (values - low) / (high - low) if high - low > 1e-9 else np.ones_like(values)
+    return scaled
 
 
-def diverse(
-    parts: Numbers, worth: Numbers, count: int, *, diversity: float, same: Callable[[int], NDArray[np.bool_]]
+def select_diverse(
+    vectors: Floats,
+    relevance: Floats,
+    count: int,
+    *,
+    diversity: float,
+    redundant_with: Callable[[int], NDArray[np.bool_]],
 ) -> list[int]:
-    """Up to ``count`` parts in the order chosen: each the best of worth less likeness to those chosen before.
+    """Up to ``count`` indexes in the order selected: each the best by relevance less similarity to those before.
 
-    Shapes: parts (parts, width) at length 1, worth (parts) 0 to 1. Time and memory are linear in the parts.
+    Shapes: vectors (items, width) of length 1, relevance (items) 0 to 1. Time and memory are linear in the items.
 
     Args:
-        same: the parts, (parts) bool, that one chosen makes needless; itself is always one.
+        redundant_with: for a selected index, a mask (items) of the items to exclude from then on.
 
     Source: maximal marginal relevance (Carbonell and Goldstein 1998).
     """
-    left = np.ones(len(parts), np.bool_)
-    nearest = np.zeros(len(parts))
-    chosen: list[int] = []
-    while len(chosen) < count and left.any():
-        gain = np.where(left, (1 - diversity) * worth - diversity * nearest, -np.inf)
+    available = np.ones(len(vectors), np.bool_)
+    nearest = np.zeros(len(vectors))  # greatest similarity to a selected item
+    selected: list[int] = []
+    while len(selected) < count and available.any():
+        gain = np.where(available, (1 - diversity) * relevance - diversity * nearest, -np.inf)
         best = int(gain.argmax())
-        chosen.append(best)
-        left &= ~same(best)
-        left[best] = False
-        nearest = np.maximum(nearest, spread(parts @ parts[best]))
-    return chosen
+        selected.append(best)
+        available &= ~redundant_with(best)
+        available[best] = False
+        nearest = np.maximum(nearest, min_max_scaled(vectors @ vectors[best]))
+    return selected

@@ -1,4 +1,4 @@
-"""An entity of a text, whoever found it. Knows neither models nor patterns."""
+"""The record of an entity in a text, found by a model or by a pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Entity:
     text: str
     start: int
     end: int
-    score: float  # 0 to 1: a model's mean probability; how telling form, context and checksum are together
+    score: float  # 0 to 1: a model's mean probability; a pattern's score by form, context and checksum
     source: str  # MODEL or PATTERN
-    value: str | None = None  # compact id, ISO 8601 date, decimal and currency; None where the text does not settle it
-    valid: bool | None = None  # by checksum or calendar; None where nothing can tell
+    value: str | None = None  # compact id, ISO 8601 date, decimal and currency; None where the text is ambiguous
+    valid: bool | None = None  # by checksum or calendar; None where neither applies

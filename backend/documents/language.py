@@ -1,4 +1,4 @@
-"""Which language a text is in. A few kilobytes of it decide, so any length costs the same."""
+"""Detects the language of a text, from a few kilobytes of it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from threading import Lock
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-# The model knows 140 languages. Those left out are dialects and small neighbours that take short texts from the
-# languages of documents: with all of them, Spanish cut at 60 characters became Extremaduran in 4 % of cases.
+# The model knows 140 languages. Left out are dialects and small related languages that short texts are mistaken for:
+# with all of them, Spanish cut at 60 characters became Extremaduran in 4 % of cases.
 _CODES = """
 en es ca gl eu pt fr de it nl sv da no nn fi is pl cs sk sl hr sr bs ro hu bg mk sq el ru uk be ar fa he hi bn ur zh
 ja ko vi th id ms tr lt lv et ga mt
 """
 LANGUAGES = frozenset(_CODES.split())
-# Added to the log-likelihood of the languages that documents here are in first. It decides scraps ("Hola mundo",
-# "Factura nº 123") and nothing else: SIB-200 cut at 15 characters, en 0.85 -> 0.92, es 0.79 -> 0.90, gl 0.65 -> 0.55;
-# whole sentences unchanged.
-_FAVOURED = {"en": 2.0, "es": 2.0}
-# Below this score two answers in three were wrong (SIB-200 cut at 15 characters, nine languages, 2,700 texts).
+# Added to the log-likelihood of the most expected languages. It decides only very short texts ("Hola mundo", "Factura
+# nº 123"): accuracy on SIB-200 cut at 15 characters, en 0.85 -> 0.92, es 0.79 -> 0.90, gl 0.65 -> 0.55; whole
+# sentences unchanged.
+_PRIORS = {"en": 2.0, "es": 2.0}
+# Below this score two answers in three are wrong (SIB-200 cut at 15 characters, nine languages, 2,700 texts).
 _LEAST_SCORE = 0.2
-_SAMPLE = 6_000  # characters read in all: some 6 ms
-_PARTS = 3  # head, middle and tail: a letter may open with another language's header
+_SAMPLE_CHARACTERS = 6_000  # some 6 ms
+_SAMPLES = 3  # head, middle and tail: a letterhead may be in another language
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Language:
 
 
 class _Identifier:
-    """The library's model, read on first use (a second, some 60 MB) and kept. Safe from any thread."""
+    """The library's model, loaded on first use (a second, some 60 MB). Safe on any thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -46,13 +46,13 @@ class _Identifier:
 
 
 def detect(text: str) -> Language | None:
-    """The language of a text, or None where there are no letters or too few to tell.
+    """The language of a text, or None where it has no or too few letters.
 
-    The first call reads the model; call it once from a thread before serving. Later ones take milliseconds: of a long
-    text only its head, middle and tail are read. What is in no language (numbers, addresses of mail and web) is left
-    out first, and words in capitals are read as small ones, as invoices need.
+    The first call loads the model; call it once from a thread before serving. Later calls take milliseconds: of a long
+    text only head, middle and tail are used. Numbers, e-mail addresses and URLs are ignored, and words in capitals are
+    lowered first, as invoices need.
 
-    Source: langid.py (Lui and Baldwin 2012) as kept by py3langid, which also scales the score for length.
+    Source: langid.py (Lui and Baldwin 2012) as maintained in py3langid, which also scales the score for length.
     """
     words = _words(_sample(text))
     if not any(character.isalpha() for character in words):
@@ -62,34 +62,34 @@ def detect(text: str) -> Language | None:
 
 
 def _sample(text: str) -> str:
-    """Head, middle and tail of a long text, a short one whole."""
-    if len(text) <= _SAMPLE:
+    """Head, middle and tail of a long text; a short one unchanged."""
+    if len(text) <= _SAMPLE_CHARACTERS:
         return text
-    part = _SAMPLE // _PARTS
-    starts = (number * (len(text) - part) // (_PARTS - 1) for number in range(_PARTS))
-    return " ".join(text[start : start + part] for start in starts)
+    length = _SAMPLE_CHARACTERS // _SAMPLES
+    starts = (number * (len(text) - length) // (_SAMPLES - 1) for number in range(_SAMPLES))
+    return " ".join(text[start : start + length] for start in starts)
 
 
 def _words(text: str) -> str:
-    kept = (word for word in unicodedata.normalize("NFC", text).split() if "@" not in word and "://" not in word)
-    plain = " ".join(kept).translate(_NO_WORD).split()
+    words = (word for word in unicodedata.normalize("NFC", text).split() if "@" not in word and "://" not in word)
+    plain = " ".join(words).translate(_NO_WORD).split()
     return " ".join(word.lower() if len(word) > 1 and word.isupper() else word for word in plain)
 
 
 def _load() -> LanguageIdentifier:
-    whole = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    whole.set_languages(LANGUAGES)
-    for code, bonus in _FAVOURED.items():
-        whole.nb_pc[whole.nb_classes.index(code)] += bonus
-    # Made anew from the columns that are left, so that the other languages' can be freed.
+    full = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    full.set_languages(LANGUAGES)
+    for code, bonus in _PRIORS.items():
+        full.nb_pc[full.nb_classes.index(code)] += bonus
+    # A new object from the remaining columns, so that those of the other languages can be freed.
     return LanguageIdentifier(
-        whole.nb_ptc,
-        whole.nb_pc,
-        whole.nb_classes,
-        whole.tk_nextmove,
-        whole.tk_output,
+        full.nb_ptc,
+        full.nb_pc,
+        full.nb_classes,
+        full.tk_nextmove,
+        full.tk_output,
         norm_probs=True,
-        tk_row=whole.tk_row,
+        tk_row=full.tk_row,
     )
 
 

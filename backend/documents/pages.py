@@ -1,9 +1,9 @@
-"""A file as it was read: pages of words, each with its box and its place in the text. Every output is made of this.
+"""The word model: a document as pages of words, each with its box and its span in the text. Outputs are made of this.
 
-Boxes are in the units of their page, origin at the top left of the page as it stands upright: points for a page of a
-PDF, whoever read it, and pixels for an image. What a viewer shows, a PDF's /Rotate and an image's EXIF orientation
-obeyed, may still lie on its side: `Page.rotation` says how far it was turned, and boxes are those after the turn.
-Places are half-open and count Unicode code points.
+Boxes are in page units (points for a PDF, pixels for an image) with the origin at the top left of the upright page. A
+page as a viewer shows it, with a PDF's /Rotate or an image's EXIF orientation applied, may still lie on its side:
+`Page.rotation` is the turn that sets it upright, and boxes are those after the turn. Spans are half-open and count
+Unicode code points.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Source = Literal["text_layer", "ocr"]
 
 POINTS_PER_INCH = 72.0  # of PDF user space, ISO 32000-1, 8.3.2.3
 WORD_GAP, LINE_GAP, BLOCK_GAP = " ", "\n", "\n\n"
-# Between pages. The form feed is what pdftotext writes; with the line break before it, sentences and patterns read an
-# end of paragraph there, so that no account number goes on from a page's last line into the next page's head.
+# Between pages. The form feed is what pdftotext writes; with the line break before it, sentences and patterns take it
+# for the end of a paragraph, so that no account number continues from a page's last line into the next page's header.
 PAGE_GAP = "\n\f"
 
 
 class Box(NamedTuple):
-    """A rectangle with its sides along the page's; ``right`` and ``bottom`` are the far edges."""
+    """An axis-aligned rectangle."""
 
     left: float
     top: float
@@ -45,18 +45,18 @@ class Box(NamedTuple):
         return Box(self.left * factor, self.top * factor, self.right * factor, self.bottom * factor)
 
 
-def around(boxes: Iterable[Box]) -> Box:
-    """The smallest box that holds them all.
+def bounding_box(boxes: Iterable[Box]) -> Box:
+    """The smallest box that contains all of them.
 
     Raises:
-        ValueError: there is none.
+        ValueError: ``boxes`` is empty.
     """
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
     return Box(min(lefts), min(tops), max(rights), max(bottoms))
 
 
-class Seen(NamedTuple):
-    """A word before it has a place in a text: what an engine or a text layer gives."""
+class RawWord(NamedTuple):
+    """A word from an OCR engine or a text layer, without a span in a text yet."""
 
     text: str
     box: Box
@@ -72,8 +72,8 @@ class Word:
     confidence: float  # 0 to 1; 1 for a text layer
     start: int
     end: int
-    line: int  # counted through the page from 0; words of a line follow each other
-    block: int  # the same for blocks; lines of a block follow each other
+    line: int  # index on the page; words of a line are consecutive
+    block: int  # index on the page; lines of a block are consecutive
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,20 @@ class Page:
     number: int  # from 1, in the file: page 3 of a request for pages 3-5 is 3
     width: float  # page units
     height: float  # page units
-    units_per_inch: float  # 72 for a PDF; an image's own resolution, or 72 where it says none
-    rotation: int  # 0, 90, 180 or 270: degrees clockwise that what a viewer shows was turned to stand upright
+    units_per_inch: float  # 72 for a PDF; an image's resolution, or 72 where it states none
+    rotation: int  # 0, 90, 180 or 270: degrees clockwise from what a viewer shows to upright
     text: str
     words: tuple[Word, ...]  # in reading order, by start
     source: Source
-    why: str  # why this source: one sentence
+    why: str  # one sentence: why this source
     engine: str  # "pdfium", "tesseract 5.3.0", "rapidocr 3.10"
-    confidence: float | None = None  # of the page, 0 to 1; None where nothing can tell
+    confidence: float | None = None  # of the page, 0 to 1; None where it is unknown
     language: str | None = None  # ISO 639-1 of the text, or None
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file. ``page_count`` is the file's own, also where fewer pages were read."""
+    """One file. ``page_count`` is the file's, even if fewer pages were read."""
 
     kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
     pages: tuple[Page, ...]
@@ -106,18 +106,18 @@ class Document:
 
     @property
     def text(self) -> str:
-        """The text of all pages, `PAGE_GAP` between them; joined anew at each call."""
+        """The texts of all pages, joined with `PAGE_GAP` at each call."""
         return PAGE_GAP.join(page.text for page in self.pages)
 
     @property
     def page_starts(self) -> tuple[int, ...]:
-        """Where the text of each page of ``pages`` begins in `text`."""
+        """Where the text of each of ``pages`` begins in `text`."""
         lengths = [len(page.text) + len(PAGE_GAP) for page in self.pages]
         return tuple(accumulate(lengths[:-1], initial=0)) if lengths else ()
 
 
 def make_page(
-    blocks: Iterable[Iterable[Iterable[Seen]]],
+    blocks: Iterable[Iterable[Iterable[RawWord]]],
     *,
     number: int,
     width: float,
@@ -130,28 +130,28 @@ def make_page(
     confidence: float | None = None,
     language: str | None = None,
 ) -> Page:
-    """A page of the words of lines of blocks, in reading order: its text is made of them, and their places in it.
+    """Build a page, its text and the spans of its words from blocks of lines of words in reading order.
 
-    Words are joined by a blank, lines by a line break, blocks by an empty line. A word's own white space becomes one
-    blank, and what no output can carry (control characters, half a surrogate pair) is left out, so that every format
-    says the same; a word, line or block that is then empty is none.
+    Words are joined by a space, lines by a line break, blocks by an empty line. White space inside a word becomes one
+    space, and what no output format can represent (control characters, lone surrogates) is removed, so that all formats
+    agree; words, lines and blocks that are then empty are dropped.
     """
     pieces: list[str] = []
     words: list[Word] = []
-    place = line_index = block_index = 0
+    offset = line_index = block_index = 0
     for block in blocks:
         gap = BLOCK_GAP
         for line in block:
-            seen = [one for one in map(_clean, line) if one.text]
-            for one in seen:
+            cleaned = [word for word in map(_clean, line) if word.text]
+            for word in cleaned:
                 if words:
                     pieces.append(gap)
-                    place += len(gap)
-                end = place + len(one.text)
-                pieces.append(one.text)
-                words.append(Word(one.text, one.box, one.confidence, place, end, line_index, block_index))
-                place, gap = end, WORD_GAP
-            if seen:
+                    offset += len(gap)
+                end = offset + len(word.text)
+                pieces.append(word.text)
+                words.append(Word(word.text, word.box, word.confidence, offset, end, line_index, block_index))
+                offset, gap = end, WORD_GAP
+            if cleaned:
                 line_index, gap = line_index + 1, LINE_GAP
         if gap == LINE_GAP:
             block_index += 1
@@ -172,24 +172,24 @@ def make_page(
 
 
 def blocks_of(page: Page) -> list[list[list[Word]]]:
-    """The words of the lines of the blocks of a page: what `make_page` was given, with places."""
+    """The words of a page nested into blocks and lines, as they were passed to `make_page`."""
     lines = [list(words) for _, words in groupby(page.words, attrgetter("block", "line"))]
     return [list(group) for _, group in groupby(lines, lambda line: line[0].block)]
 
 
-def plain_text(text: str) -> str:
-    """A text on one line, without what neither XML 1.0 nor UTF-8 can hold; the same object where nothing is to do."""
+def printable_line(text: str) -> str:
+    """The text on one line, without characters that XML 1.0 or UTF-8 cannot represent."""
     if text.isprintable() and " " not in text:
         return text
-    return " ".join("".join(filter(_can_be_written, text)).split())
+    return " ".join("".join(filter(_is_representable, text)).split())
 
 
-def _clean(seen: Seen) -> Seen:
-    text = plain_text(seen.text)
-    return seen if text == seen.text else seen._replace(text=text)
+def _clean(word: RawWord) -> RawWord:
+    text = printable_line(word.text)
+    return word if text == word.text else word._replace(text=text)
 
 
-def _can_be_written(character: str) -> bool:
+def _is_representable(character: str) -> bool:
     if character.isspace():
         return True
     return unicodedata.category(character) not in ("Cc", "Cs") and ord(character) & 0xFFFE != 0xFFFE

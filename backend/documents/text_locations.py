@@ -1,4 +1,4 @@
-"""Where a stretch of a document's text stands on its pages: what an entity's offsets mean on paper."""
+"""Maps spans of a document's text to boxes on its pages."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from backend.documents.pages import Box, Document, Page, around
+from backend.documents.pages import Box, Document, Page, bounding_box
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One line's part of a stretch."""
+class TextLocation:
+    """The part of a span that is on one line."""
 
-    page: int  # the page's number
+    page: int  # its number, from 1
     box: Box  # page units
 
 
-def places(document: Document, start: int, end: int) -> list[Place]:
-    """The boxes of ``document.text[start:end]`` in reading order, one a line: several for what goes over line ends.
+def locate(document: Document, start: int, end: int) -> list[TextLocation]:
+    """The boxes of ``document.text[start:end]`` in reading order, one for each line.
 
-    A word that the stretch only touches counts in full: engines say where words are, not where letters are, and what
-    is marked or blacked out must not stick out. A stretch that is empty, of gaps alone, or
-    beyond the text, is nowhere.
+    A word that the span only touches counts in full: engines give boxes of words, not of letters, and whatever is
+    marked or blacked out must be covered completely. An empty span, one of gaps only, or one beyond the text has none.
     """
     if start >= end:
         return []
@@ -38,8 +37,8 @@ def places(document: Document, start: int, end: int) -> list[Place]:
     ]
 
 
-def _on_page(page: Page, start: int, end: int) -> Iterator[Place]:
+def _on_page(page: Page, start: int, end: int) -> Iterator[TextLocation]:
     first = bisect_right(page.words, start, key=attrgetter("end"))
     last = bisect_left(page.words, end, lo=first, key=attrgetter("start"))
     for _, words in groupby(page.words[first:last], attrgetter("line")):
-        yield Place(page.number, around(word.box for word in words))
+        yield TextLocation(page.number, bounding_box(word.box for word in words))

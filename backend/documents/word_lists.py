@@ -1,7 +1,7 @@
-"""Lists of words: those of grammar by language, and the few others that no key phrase is made of.
+"""Word lists: function words (stop words) by language, other words that make no key phrase, abbreviations.
 
 Written for this project: articles, prepositions, pronouns, conjunctions, auxiliary verbs and adverbs of closed kinds.
-Kept lists (stopwords-iso and its like) also hold "amount", "bill", "interest", "net", "cuenta", "total" and "valor",
+Public lists (such as stopwords-iso) also contain "amount", "bill", "interest", "net", "cuenta", "total" and "valor",
 which are what financial documents are about.
 """
 
@@ -168,7 +168,7 @@ pag p pp pg vol vols fig figs ed exp expte ref tel tlf tfno tfn fax cod cód cta
 rec roj abs nr ref.ª m.p km
 """
 
-_EITHER = """
+_MAY_END = """
 inc ltd co corp llc plc jr bros assn dept est etc cía cia ltda sl sa s.a s.l u.s u.k ee.uu aa.vv a.m p.m ph.d
 ene feb mar abr may jun jul ago sep sept oct nov dic jan apr aug dec mon tue wed thu fri sat sun
 """
@@ -178,22 +178,22 @@ _LISTS = {
     "fr": _FRENCH, "it": _ITALIAN, "de": _GERMAN, "nl": _DUTCH,
 }  # fmt: skip
 FUNCTION_WORDS = {code: frozenset(words.split()) for code, words in _LISTS.items()}
-# Numbers in words and dates, English and Spanish: they end a phrase, as figures do.
+# Number words and parts of dates, English and Spanish: they end a phrase, as figures do.
 NUMBER_WORDS = frozenset(_NUMBERS.split())
-# Alone they only count, point or refer; with others they may name: "fiscal year", "fecha de vencimiento".
+# Too vague alone, but part of a name with others: "fiscal year", "fecha de vencimiento".
 VAGUE_WORDS = frozenset(_VAGUE.split())
-# Common verbs of papers that no ending tells from nouns.
+# Verbs common in documents that have no verb ending.
 COMMON_VERBS = frozenset(_VERBS.split())
-# A text whose language is not known is most likely in one of the two that the service is for.
+# For a text of unknown language: the two most likely ones.
 ENGLISH_OR_SPANISH = FUNCTION_WORDS["en"] | FUNCTION_WORDS["es"]
-# Abbreviations, without their last full stop. Something must follow these, so that none of them ends a sentence;
+# Abbreviations without their last full stop. These are always followed by something, so they end no sentence;
 ABBREVIATIONS_BEFORE_WORDS = frozenset(_BEFORE_WORDS.split())
-# these need a number or the letter of an article after them;
+# these only if a number or the letter of an article follows;
 ABBREVIATIONS_BEFORE_NUMBERS = frozenset(_BEFORE_NUMBERS.split())
-# these may well end one.
-ABBREVIATIONS_ANYWHERE = frozenset(_EITHER.split())
-# Words that may stand within a phrase, never at its edge: "p" prepositions, "a" articles, which follow one:
-# "contrato de la cuenta", "cost of the sales".
+# these may end a sentence.
+ABBREVIATIONS_ANYWHERE = frozenset(_MAY_END.split())
+# Words allowed inside a phrase, not at its edge: "p" prepositions, and "a" articles after one: "contrato de la cuenta",
+# "cost of the sales".
 _CONNECTORS = {
     "en": "of p the a",
     "es": "de p del p el a la a los a las a lo a",
@@ -210,14 +210,14 @@ CONNECTORS = {
 
 
 def function_words(language: str | None) -> frozenset[str]:
-    """A language's words of grammar, in small letters: English and Spanish for None, none where there is no list."""
+    """A language's function words in lower case: English and Spanish for None, empty where there is no list."""
     if language is None:
         return ENGLISH_OR_SPANISH
     return FUNCTION_WORDS.get(language, frozenset())
 
 
 def connectors(language: str | None) -> Mapping[str, str]:
-    """What joins the words of a phrase in a language, "p" or "a" by word: English and Spanish for None."""
+    """Words that may join the words of a phrase, each with "p" or "a": English and Spanish for None."""
     if language is None:
         return CONNECTORS["en"] | CONNECTORS["es"]
     return CONNECTORS.get(language, {})

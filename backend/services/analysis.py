@@ -13,10 +13,10 @@ import numpy as np
 from backend.batching.work_item import Priority
 from backend.cache.store import CachedVector
 from backend.documents.entities import Entity
-from backend.documents.key_phrases import Candidate, KeyPhrase, candidates, rank
-from backend.documents.key_sentences import choose
+from backend.documents.key_phrases import Candidate, KeyPhrase, phrase_candidates, rank_phrases
+from backend.documents.key_sentences import select_key_sentences
 from backend.documents.language import Language, detect
-from backend.documents.sentences import sentence_places
+from backend.documents.sentences import sentence_spans
 from backend.engines.analysis import TASK, SpanSums
 from backend.models.encoder import Vectors
 from backend.models.windows import Window
@@ -189,9 +189,9 @@ def _outline(text: str, model: LoadedModel, wanted: frozenset[str]) -> _Outline:
     by_phrases, by_sentences = "key_phrases" in wanted, "key_sentences" in wanted
     language = detect(text) if by_phrases or "language" in wanted else None
     cut = model.tokenizer.windows(text, 0) if _FROM_VECTORS & wanted else None
-    sentences = sentence_places(text) if by_phrases or by_sentences else _NOTHING
+    sentences = sentence_spans(text) if by_phrases or by_sentences else _NOTHING
     code = language.code if language else None
-    phrases = candidates(text, cut.words, sentences, code) if cut and by_phrases else ()
+    phrases = phrase_candidates(text, cut.words, sentences, code) if cut and by_phrases else ()
     windows = (cut.windows or (_bare(text, model),)) if cut else ()
     return _Outline(text, model, language, windows, sentences if by_sentences else _NOTHING, phrases)
 
@@ -215,8 +215,8 @@ def _key_parts(
     vectors = sums.span_vectors()
     places, own = outline.sentences.tolist(), len(outline.sentences)
     texts = [outline.text[start:stop] for start, stop in places]
-    chosen = choose(texts, vectors[:own], whole, count=sentences)
+    chosen = select_key_sentences(texts, vectors[:own], whole, count=sentences)
     summary = tuple(
         KeySentence(texts[one.index], places[one.index][0], places[one.index][1], one.score) for one in chosen
     )
-    return tuple(rank(outline.phrases, vectors[own:], whole, top=phrases)), summary
+    return tuple(rank_phrases(outline.phrases, vectors[own:], whole, top=phrases)), summary

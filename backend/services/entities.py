@@ -13,7 +13,7 @@ import numpy as np
 from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
 from backend.documents.entities import MODEL, PATTERN, Entity
-from backend.documents.merge import Lost, merge
+from backend.documents.entity_merge import Lost, merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
 from backend.engines.engine import Engine
 from backend.engines.ner import TASK, decode

@@ -12,10 +12,10 @@ from backend.documents.entities import PATTERN, Entity
 from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
 from backend.documents.ocr_confusions import Change, Repair
-from backend.documents.pages import Box, Document, Seen, make_page
+from backend.documents.pages import Box, Document, RawWord, make_page
 from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.stored_file import StoredFile
-from backend.documents.text_locations import places
+from backend.documents.text_locations import locate
 from backend.errors import UnreadableFile
 from backend.services.analysis import KeySentence
 from backend.services.documents.records import (
@@ -41,7 +41,7 @@ def document() -> Document:
         make_page(
             [
                 [
-                    [Seen(word, Box(50.0 * place, 20.0 * row, 50.0 * place + 45, 20.0 * row + 12), 0.9)
+                    [RawWord(word, Box(50.0 * place, 20.0 * row, 50.0 * place + 45, 20.0 * row + 12), 0.9)
                      for place, word in enumerate(line)]
                     for row, line in enumerate(lines)
                 ]
@@ -61,7 +61,7 @@ def answer_of(options: DocumentOptions) -> DocumentAnswer:
     repair = Repair(iban.text, "ES9121", (Change(3, "O", "0"),), 0.99)
     understood = Understood(
         language=Language("es", 0.99),
-        entities=(PlacedEntity(iban, tuple(places(read, start, end)), repair),),
+        entities=(PlacedEntity(iban, tuple(locate(read, start, end)), repair),),
         coverage=1.0,
         key_phrases=(KeyPhrase("Total", 0.5, ((15, 20),)),),
         key_sentences=(KeySentence("Total", 15, 20, 0.5),),

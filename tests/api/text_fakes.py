@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from backend.documents.entities import Entity
+from backend.documents.entity_merge import Lost
 from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
-from backend.documents.merge import Lost
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.services.analysis import Analysis, KeySentence
 from backend.services.classification import Classified, ClassifiedText, ClassifierInfo, Prediction

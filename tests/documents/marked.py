@@ -1,7 +1,7 @@
-"""Texts with their entities marked inside, and how well found ones agree with them: precision and recall by type.
+"""Annotated texts, and precision and recall of found entities against the annotations, by type.
 
-A line of ``data/patterns.jsonl`` is ``{"about", "text"}``; in the text ``[[IBAN|ES91 2100 …|ES912100…|true]]`` stands
-for its second field, an entity of this type, value and validity; ``-`` says None.
+A line of ``data/patterns.jsonl`` is ``{"about", "text"}``; an entity in the text is written
+``[[IBAN|ES91 2100 …|ES912100…|true]]``: type, text, value, validity; ``-`` means None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VALID = {"true": True, "false": False, "-": None}
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A text and what it holds."""
+    """A text and its annotated entities."""
 
     about: str
     text: str
@@ -31,12 +31,12 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One type's counts over all texts; a find is right when type and both ends agree."""
+    """One type's counts over all texts; a match is right when type and both ends agree."""
 
     marked: int
     found: int
     right: int
-    values: int  # of the right ones: with the marked value and validity too
+    values: int  # right ones whose value and validity agree too
 
     @property
     def precision(self) -> float:
@@ -48,13 +48,13 @@ class Score:
 
 
 def read_marked(path: Path = PATTERNS) -> list[Marked]:
-    """The texts of a file, marks taken out."""
+    """The annotated texts of a file."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [unmark(row["about"], row["text"]) for row in rows]
 
 
 def unmark(about: str, marked: str) -> Marked:
-    """A text without its marks, and the entities that they name."""
+    """Parse a text with marks."""
     pieces: list[str] = []
     entities = []
     place = end = 0
@@ -68,28 +68,28 @@ def unmark(about: str, marked: str) -> Marked:
 
 
 def score(texts: Iterable[Marked], find: Callable[[str], Sequence[Entity]]) -> dict[str, Score]:
-    """How the entities that ``find`` gives agree with the marked ones, by type."""
+    """Compare the entities from ``find`` with the annotated ones, by type."""
     marked: Counter[str] = Counter()
     found: Counter[str] = Counter()
     right: Counter[str] = Counter()
     values: Counter[str] = Counter()
-    for one in texts:
-        expected = {(entity.type, entity.start, entity.end): entity for entity in one.entities}
-        given = find(one.text)
-        marked.update(entity.type for entity in one.entities)
-        found.update(entity.type for entity in given)
-        for entity in given:
-            twin = expected.get((entity.type, entity.start, entity.end))
-            if twin is not None:
+    for marked_text in texts:
+        expected = {(entity.type, entity.start, entity.end): entity for entity in marked_text.entities}
+        entities = find(marked_text.text)
+        marked.update(entity.type for entity in marked_text.entities)
+        found.update(entity.type for entity in entities)
+        for entity in entities:
+            annotated = expected.get((entity.type, entity.start, entity.end))
+            if annotated is not None:
                 right[entity.type] += 1
-                values[entity.type] += (twin.value, twin.valid) == (entity.value, entity.valid)
+                values[entity.type] += (annotated.value, annotated.valid) == (entity.value, entity.valid)
     return {kind: Score(marked[kind], found[kind], right[kind], values[kind]) for kind in sorted(marked | found)}
 
 
 def table(scores: dict[str, Score]) -> str:
     """The scores as a Markdown table."""
     lines = ["| type | marked | precision | recall | value right |", "|---|---|---|---|---|"]
-    for kind, one in scores.items():
-        share = one.values / one.right if one.right else 1.0
-        lines.append(f"| {kind} | {one.marked} | {one.precision:.3f} | {one.recall:.3f} | {share:.3f} |")
+    for kind, counts in scores.items():
+        share = counts.values / counts.right if counts.right else 1.0
+        lines.append(f"| {kind} | {counts.marked} | {counts.precision:.3f} | {counts.recall:.3f} | {share:.3f} |")
     return "\n".join(lines)

@@ -1,20 +1,20 @@
-"""Choosing parts by worth and by unlikeness."""
+"""Maximal marginal relevance."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from backend.documents.diverse_selection import diverse, spread, units
+from backend.documents.diverse_selection import min_max_scaled, select_diverse, unit_vectors
 
 
-def none_same(_: int) -> np.ndarray:
+def none_redundant(_: int) -> np.ndarray:
     return np.zeros(3, np.bool_)
 
 
-def test_units_have_length_one_and_zeros_stay():
-    """A part without a vector is near nothing."""
-    assert [[0.6, 0.8], [0.0, 0.0]] == units(np.array([[3, 4], [0, 0]], np.float32)).tolist()
+def test_unit_vectors_have_length_one_and_zeros_stay():
+    """An item without a vector is similar to none."""
+    assert [[0.6, 0.8], [0.0, 0.0]] == unit_vectors(np.array([[3, 4], [0, 0]], np.float32)).tolist()
 
 
 @pytest.mark.parametrize(
@@ -25,26 +25,28 @@ def test_units_have_length_one_and_zeros_stay():
         pytest.param([], [], id="none"),
     ],
 )
-def test_spread(values, expected):
-    """The least is 0, the most is 1."""
-    assert expected == spread(np.array(values, float)).tolist()
+def test_min_max_scaled(values, expected):
+    """The minimum becomes 0, the maximum 1."""
+    assert expected == min_max_scaled(np.array(values, float)).tolist()
 
 
-def test_worth_less_likeness_decides():
-    """The second best looks like the best; the third does not, and goes before it when difference counts."""
-    parts = units(np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32))
-    worth = np.array([1.0, 0.9, 0.6])
+def test_relevance_less_similarity_decides():
+    """The second best is similar to the best; with diversity, the third goes before it."""
+    vectors = unit_vectors(np.array([[1, 0], [0.9, 0.1], [0, 1]], np.float32))
+    relevance = np.array([1.0, 0.9, 0.6])
 
-    assert [0, 1, 2] == diverse(parts, worth, 9, diversity=0.0, same=none_same)
-    assert [0, 2, 1] == diverse(parts, worth, 9, diversity=0.5, same=none_same)
-    assert [0] == diverse(parts, worth, 1, diversity=0.5, same=none_same)
-    assert [] == diverse(parts[:0], worth[:0], 1, diversity=0.5, same=none_same)
+    assert [0, 1, 2] == select_diverse(vectors, relevance, 9, diversity=0.0, redundant_with=none_redundant)
+    assert [0, 2, 1] == select_diverse(vectors, relevance, 9, diversity=0.5, redundant_with=none_redundant)
+    assert [0] == select_diverse(vectors, relevance, 1, diversity=0.5, redundant_with=none_redundant)
+    assert [] == select_diverse(vectors[:0], relevance[:0], 1, diversity=0.5, redundant_with=none_redundant)
 
 
-def test_what_one_makes_needless_is_not_chosen():
-    """The caller says what is the same; a part is never chosen twice, said or not."""
-    parts = np.eye(3)
+def test_redundant_items_are_not_selected():
+    """The caller defines redundancy; no item is selected twice in any case."""
+    vectors = np.eye(3)
 
-    assert [2, 1] == diverse(
-        parts, np.array([0.5, 0.6, 1.0]), 3, diversity=0.0, same=lambda best: np.array([best == 2, False, False])
-    )
+    def redundant_with(index: int) -> np.ndarray:
+        return np.array([index == 2, False, False])
+
+    relevance = np.array([0.5, 0.6, 1.0])
+    assert [2, 1] == select_diverse(vectors, relevance, 3, diversity=0.0, redundant_with=redundant_with)

@@ -1,4 +1,4 @@
-"""Which phrases say what a text is about."""
+"""Candidates and ranking of key phrases."""
 
 from __future__ import annotations
 
@@ -7,44 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.key_phrases import MAX_CANDIDATES, Candidate, candidates, rank
-from backend.documents.sentences import sentence_places
+from backend.documents.key_phrases import MAX_CANDIDATES, Candidate, phrase_candidates, rank_phrases
+from backend.documents.sentences import sentence_spans
 from backend.documents.word_lists import CONNECTORS, FUNCTION_WORDS
 from backend.models.words import word_places
 
 PIECES = st.sampled_from(
     [
-        "contrato ",
-        "de ",
-        "la ",
-        "arrendamiento ",
-        "l'exercice ",
-        "company's ",
-        "net ",
-        "loss ",
-        ". ",
-        ", ",
-        "12 ",
-        "\n",
-        "   ",
-        "\t",
-        "e\u0301l ",
-        "👍🏽 ",
-        "שלום ",
-        "東京 ",
-        "S.A. ",
-        "\ufeff",
-        "ana@x.com ",
-        "A ",
-        "'s ",
+        "contrato ", "de ", "la ", "arrendamiento ", "l'exercice ", "company's ", "net ", "loss ", ". ", ", ", "12 ",
+        "\n", "   ", "\t", "e\u0301l ", "👍🏽 ", "שלום ", "東京 ", "S.A. ", "\ufeff", "ana@x.com ", "A ", "'s ",
         "x" * 60 + " ",
     ]
-)
+)  # fmt: skip
 TEXTS = st.one_of(st.text(st.characters(), max_size=100), st.lists(PIECES, max_size=40).map("".join))
 
 
 def found_in(text: str, language: str | None = "en") -> list[Candidate]:
-    return candidates(text, word_places(text), sentence_places(text), language)
+    return phrase_candidates(text, word_places(text), sentence_spans(text), language)
 
 
 def names(text: str, language: str | None = "en") -> set[str]:
@@ -127,7 +106,7 @@ def names(text: str, language: str | None = "en") -> set[str]:
     ],
 )
 def test_phrases(text, language, there, not_there):
-    """One to four words of content that stand together, joined by nothing but words like "de" and "of"."""
+    """One to four adjacent content words, joined only by words like "de" and "of"."""
     found = names(text, language)
 
     assert set(there) <= found
@@ -135,7 +114,7 @@ def test_phrases(text, language, there, not_there):
 
 
 def test_inflected_forms_are_one_phrase():
-    """With every place, the commonest spelling, and the first place first."""
+    """With all spans in order and the most frequent spelling."""
     text = "Lease contract. The lease contracts. A LEASE\nCONTRACT. Two lease contracts."
 
     [found] = [candidate for candidate in found_in(text) if ("lease", "contract") == candidate.words]
@@ -147,8 +126,8 @@ def test_inflected_forms_are_one_phrase():
     ]
 
 
-def test_a_part_of_a_longer_phrase_weighs_little():
-    """Said thrice, but never without the longer one."""
+def test_a_phrase_only_inside_a_longer_one_weighs_little():
+    """It occurs three times, but never without the longer one."""
     weights = {candidate.text: candidate.weight for candidate in found_in("The net operating loss, " * 3)}
 
     assert weights["net operating loss"] > 2 * weights["operating loss"]
@@ -168,8 +147,8 @@ def test_names_early_and_often_weigh_more():
 @pytest.mark.parametrize("language", ["en", "es", "fr", None, "he"])
 @given(text=TEXTS)
 def test_every_place_holds_its_phrase(text, language):
-    """In range, in order, trimmed, within one sentence; no word of grammar at an edge; bounded in number."""
-    sentences = sentence_places(text)
+    """In range, in order, within one sentence; no function word at an edge; bounded in number."""
+    sentences = sentence_spans(text)
 
     found = found_in(text, language)
 
@@ -187,8 +166,8 @@ def test_every_place_holds_its_phrase(text, language):
         assert not edges & FUNCTION_WORDS.get(language or "en", frozenset())
 
 
-def test_a_megabyte_costs_a_bounded_number_of_vectors():
-    """Also one in which nearly every phrase is new."""
+def test_a_megabyte_gives_a_bounded_number_of_candidates():
+    """Even if nearly every phrase is new."""
     text = " ".join(
         f"alfa{chr(97 + number % 26)}{chr(97 + number // 26 % 26)}beta{number % 7}," for number in range(75_000)
     )
@@ -200,18 +179,18 @@ def phrase(text: str, weight: float) -> Candidate:
     return Candidate(text, tuple(text.lower().split()), np.array([[0, len(text)]]), weight)
 
 
-def test_the_nearest_and_heaviest_come_first():
-    """Of equal weight the nearer, of equal nearness the heavier."""
+def test_ranking_by_similarity_and_weight():
+    """Of equal weight the more similar first, of equal similarity the heavier."""
     found = [phrase("far away", 1.0), phrase("near by", 1.0), phrase("heavy load", 5.0), phrase("light load", 0.1)]
     vectors = np.array([[0, 1, 0], [1, 0.2, 0], [0.5, 0, 0.5], [0.5, 0, 0.5]], np.float32)
 
-    ranked = [key.text for key in rank(found, vectors, np.array([1, 0, 0], np.float32), top=4, diversity=0.0)]
+    ranked = [key.text for key in rank_phrases(found, vectors, np.array([1, 0, 0], np.float32), top=4, diversity=0.0)]
 
     assert ranked.index("near by") < ranked.index("far away")
     assert ranked.index("heavy load") < ranked.index("light load")
 
 
-def test_parts_of_a_chosen_phrase_and_its_doubles_are_left_out():
+def test_redundant_phrases_are_left_out():
     """ "loss" within "net loss", and "net loss deferred" beside it; a phrase with one word in common stays."""
     found = [
         phrase(text, weight)
@@ -219,26 +198,26 @@ def test_parts_of_a_chosen_phrase_and_its_doubles_are_left_out():
     ]
     vectors = np.eye(5, dtype=np.float32)
 
-    ranked = [key.text for key in rank(found, vectors, np.ones(5, np.float32), top=5)]
+    ranked = [key.text for key in rank_phrases(found, vectors, np.ones(5, np.float32), top=5)]
 
     assert ["net loss", "tax loss", "rent"] == ranked
 
 
 @given(st.lists(st.tuples(st.text("abc ", min_size=1, max_size=8), st.floats(0, 100)), max_size=15), st.integers(0, 20))
 def test_any_candidates_are_ranked(drawn, top):
-    """Each at most once, no more than asked for, scores within 0 and 1, also with vectors of zeros."""
+    """Each at most once, at most ``top``, scores within 0 and 1, also with zero vectors."""
     found = [phrase(text or "a", weight) for text, weight in drawn]
     vectors = np.zeros((len(found), 3), np.float32)
     vectors[::2] = 1
 
-    ranked = rank(found, vectors, np.array([1, 0, 0], np.float32), top=top)
+    ranked = rank_phrases(found, vectors, np.array([1, 0, 0], np.float32), top=top)
 
     assert len(ranked) <= min(top, len(found))
     assert all(0 <= key.score <= 1 + 1e-9 for key in ranked)
     assert len({key.text for key in ranked}) == len(ranked)
 
 
-def test_connectors_are_words_of_grammar():
-    """Else a list would forbid at an edge what the other lets in."""
+def test_connectors_are_function_words():
+    """So that they can never stand at the edge of a phrase."""
     for code, joiners in CONNECTORS.items():
         assert set(joiners) <= FUNCTION_WORDS[code] | {"dell"}

@@ -1,4 +1,4 @@
-"""Which language a text is in."""
+"""Language detection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from backend.documents.language import LANGUAGES, Language, detect
     ],
 )
 def test_a_sentence_is_enough(text, expected):
-    """The code of ISO 639-1, with a score that can be read as a probability."""
+    """The ISO 639-1 code, with a probability."""
     found = detect(text)
 
     assert found is not None
@@ -56,8 +56,8 @@ def test_too_little_evidence_is_no_language(text):
     assert detect(text) is None
 
 
-def test_a_long_text_is_judged_by_its_whole_length():
-    """A header in another language does not decide, and no more than the sample is read."""
+def test_a_long_text_is_sampled():
+    """A header in another language does not decide, and no more than the sample is used."""
     header = "This document was sent by electronic mail. " * 50
     body = "El arrendatario deberá pagar la renta en los cinco primeros días de cada mes. " * 13_000
 
@@ -65,7 +65,7 @@ def test_a_long_text_is_judged_by_its_whole_length():
 
     assert found is not None
     assert "es" == found.code
-    assert len(language._sample(header + body)) <= language._SAMPLE + 2
+    assert len(language._sample(header + body)) <= language._SAMPLE_CHARACTERS + 2
 
 
 @given(st.text(st.characters(), max_size=200))

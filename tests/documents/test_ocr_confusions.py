@@ -1,4 +1,4 @@
-"""Ids that OCR misread: what is put right, and above all what is left alone."""
+"""Repairs of ids that OCR misread, and above all what is left alone."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from backend.documents.ocr_confusions import (
     CHECKED,
     FIGURES,
     Change,
-    Offer,
-    offers,
+    SuggestedRepair,
     repair,
+    suggest_repairs,
 )
 from backend.documents.patterns import find_patterns
 
 NIF_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"
-# What OCR may have made of a character: the tables the other way round, and small letters as it writes them.
+# Misreadings of each character: the inverse of the tables.
 MISREAD = {digit: [letter for letter, digits in _DIGITS_FOR.items() if digit in digits] for digit in "0123456789"} | {
     letter: [wrong for wrong, right in _LETTERS_FOR.items() if letter in right and wrong.isdigit()]
     for letter in "ABDGILOQSTZ"
@@ -76,13 +76,14 @@ def ibans(draw) -> tuple[str, str]:
     return "IBAN", country + check + body
 
 
+MODULES = {"NIF": nif, "NIE": nie, "CIF": cif, "CCC": ccc, "IBAN": iban}
 IDS = st.one_of(nifs(), nies(), cifs(), accounts(), ibans()).filter(
-    lambda one: {"NIF": nif, "NIE": nie, "CIF": cif, "CCC": ccc, "IBAN": iban}[one[0]].is_valid(one[1])
+    lambda sample: {"NIF": nif, "NIE": nie, "CIF": cif, "CCC": ccc, "IBAN": iban}[sample[0]].is_valid(sample[1])
 )
 
 
 def damage(data: st.DataObject, kind: str, value: str, most: int) -> str:
-    """One to ``most`` characters as OCR may have read them; those where a letter may stand for a digit stay."""
+    """The value with one to ``most`` characters misread; not at positions where letters and digits are allowed."""
     mixed = range(14, 25) if kind == "IBAN" and value.startswith("FR") else ()
     places = [place for place, character in enumerate(value) if MISREAD.get(character) and place not in mixed]
     chosen = data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=most, unique=True)) if places else []
@@ -93,9 +94,9 @@ def damage(data: st.DataObject, kind: str, value: str, most: int) -> str:
 
 
 @given(IDS, st.data())
-def test_a_damaged_id_comes_back_or_nothing_does(one, data):
-    """What was misread in one or two places is put right, or left alone where two readings pass; never another id."""
-    kind, value = one
+def test_a_damaged_id_comes_back_or_nothing_does(sample, data):
+    """Up to two misread characters are repaired, or left alone if several variants pass; never to another id."""
+    kind, value = sample
     raw = damage(data, kind, value, 2)
     found = repair(kind, raw)
 
@@ -110,9 +111,9 @@ def test_a_damaged_id_comes_back_or_nothing_does(one, data):
 
 
 @given(nifs(), st.integers(0, 7))
-def test_most_damage_to_a_nif_is_put_right(one, place):
-    """One zero, one or five read as a letter always comes back, for only one digit looks like that letter."""
-    kind, value = one
+def test_unambiguous_misreadings_of_a_nif_are_repaired(sample, place):
+    """A digit read as a letter is always repaired if only one digit looks like that letter."""
+    kind, value = sample
     letter = {"0": "O", "1": "l", "5": "S", "2": "Z"}.get(value[place])
     raw = value[:place] + (letter or value[place]) + value[place + 1 :]
     found = repair(kind, raw)
@@ -121,17 +122,17 @@ def test_most_damage_to_a_nif_is_put_right(one, place):
 
 
 @given(IDS)
-def test_what_is_right_is_left_alone(one):
-    kind, value = one
+def test_a_valid_id_needs_no_repair(sample):
+    kind, value = sample
 
     assert repair(kind, value) is None
     assert repair(kind, value.lower()) is None
 
 
 @given(IDS, st.data())
-def test_a_digit_read_as_a_digit_is_not_guessed(one, data):
-    """A wrong digit leaves no trace of what it was: nothing is offered where letters are not allowed."""
-    kind, value = one
+def test_a_digit_read_as_a_digit_is_not_guessed(sample, data):
+    """A wrong digit gives no hint of the right one: nothing is suggested where letters are not allowed."""
+    kind, value = sample
     template_digits = [place for place, character in enumerate(value) if character.isdigit()]
     place = data.draw(st.sampled_from(template_digits))
     raw = value[:place] + str((int(value[place]) + data.draw(st.integers(1, 9))) % 10) + value[place + 1 :]
@@ -142,7 +143,7 @@ def test_a_digit_read_as_a_digit_is_not_guessed(one, data):
 
 @given(st.text(max_size=40), st.sampled_from([*CHECKED, *FIGURES, "PHONE"]))
 def test_any_text_is_answered(text, kind):
-    """Whatever is asked, there is an answer, and what is offered passes its check."""
+    """Any text gets None or a repair with changes and a score within 0 and 1."""
     found = repair(kind, text)
 
     assert found is None or (found.raw == text and found.changes and 0 < found.score <= 1)
@@ -172,7 +173,7 @@ def test_any_text_is_answered(text, kind):
     ],
 )
 def test_repairs(kind, raw, expected):
-    """What comes back is the compact value."""
+    """The value is compact."""
     found = repair(kind, raw)
 
     assert expected == (found and found.value)
@@ -184,9 +185,9 @@ TEXT = (
 )
 
 
-def test_offers_stand_at_their_places():
+def test_suggestions_in_a_text():
     """Accounts, labelled tax numbers, dates and amounts are found in a text; a reference without a label is not."""
-    found = offers(TEXT, find_patterns(TEXT))
+    found = suggest_repairs(TEXT, find_patterns(TEXT))
 
     assert [
         ("IBAN", "ES79 21O0 0813 61O1 2345 6789", "ES7921000813610123456789"),
@@ -195,43 +196,43 @@ def test_offers_stand_at_their_places():
         ("NIF", "7123456TW", "71234567W"),
         ("MONEY", "1O,00 €", "10.00 EUR"),
         ("DATE", "12/O3/2O24", "2024-03-12"),
-    ] == [(one.type, TEXT[one.start : one.end], one.repair.value) for one in found]
-    assert all(one.repair.raw == TEXT[one.start : one.end] for one in found)
+    ] == [(suggestion.type, TEXT[suggestion.start : suggestion.end], suggestion.repair.value) for suggestion in found]
+    assert all(suggestion.repair.raw == TEXT[suggestion.start : suggestion.end] for suggestion in found)
 
 
-def test_a_wrong_entity_is_offered_its_repair():
-    """An entity whose checksum says no is repaired where it stands, also without a label."""
+def test_an_invalid_entity_is_repaired():
+    """An entity with a wrong checksum is repaired, even without a label."""
     text = "Pagar a B-6471783B hoy"
     wrong = Entity("CIF", "B-6471783B", 8, 18, 0.5, PATTERN, "B6471783B", valid=False)
 
-    assert [] == offers(text)
-    assert [Offer("CIF", 8, 18, repair("CIF", "B-6471783B"))] == offers(text, [wrong])
-    assert (Change(9, "B", "8"),) == offers(text, [wrong])[0].repair.changes
+    assert [] == suggest_repairs(text)
+    assert [SuggestedRepair("CIF", 8, 18, repair("CIF", "B-6471783B"))] == suggest_repairs(text, [wrong])
+    assert (Change(9, "B", "8"),) == suggest_repairs(text, [wrong])[0].repair.changes
 
 
 def test_a_part_of_a_damaged_account_does_not_hide_it():
-    """A telephone number found inside gives way; one that reaches over its end stays alone."""
+    """A telephone number inside is ignored; one that extends beyond its end blocks the suggestion."""
     text = "ES79 21O0 0813 61O1 2345 6789 90"
     inside, over = (Entity("PHONE", text[a:b], a, b, 0.5, PATTERN) for a, b in ((20, 29), (20, 32)))
 
-    assert [29] == [one.end for one in offers(text, [inside])]
-    assert [] == offers(text, [over])
+    assert [29] == [suggestion.end for suggestion in suggest_repairs(text, [inside])]
+    assert [] == suggest_repairs(text, [over])
 
 
-def test_what_is_right_already_is_not_covered():
-    """An offer never lies over an id whose checksum is right, or half over another entity."""
+def test_valid_ids_are_not_covered():
+    """No suggestion overlaps an id with a right checksum, or partly overlaps another entity."""
     text = "IBAN ES79 2100 0813 6101 2345 6789"
 
-    assert [] == offers(text, find_patterns(text))
-    assert [] == offers("Nada que ver aquí: 12 de marzo, 300 euros", [])
+    assert [] == suggest_repairs(text, find_patterns(text))
+    assert [] == suggest_repairs("Nada que ver aquí: 12 de marzo, 300 euros", [])
 
 
 @given(st.text("OIlSB08 152ES79/.,€NIF:|-\n", max_size=200))
-def test_offers_never_overlap(text):
-    found = offers(text, find_patterns(text))
+def test_suggestions_never_overlap(text):
+    found = suggest_repairs(text, find_patterns(text))
 
     assert all(before.end <= after.start for before, after in pairwise(found))
-    assert all(text[one.start : one.end] == one.repair.raw for one in found)
+    assert all(text[suggestion.start : suggestion.end] == suggestion.repair.raw for suggestion in found)
 
 
 @pytest.mark.timeout(60)
@@ -239,5 +240,5 @@ def test_offers_never_overlap(text):
     "piece", ["ES79 21O0 0813 61O1 2345 6788 ", "1,", "8OSB8OSBO ", "NIF B ", "CIF: B647I7839 ", "O"]
 )
 def test_hostile_text_is_read_in_linear_time(piece):
-    """Each is a second or two; a quadratic one would meet the timeout. Nothing in them can be put right."""
-    assert [] == offers(piece * (60_000 // len(piece)))
+    """A second or two each; a quadratic algorithm would run into the timeout. Nothing in them can be repaired."""
+    assert [] == suggest_repairs(piece * (60_000 // len(piece)))

@@ -1,17 +1,17 @@
-"""Pages as bytes and back."""
+"""Encoding of pages and documents."""
 
 from __future__ import annotations
 
 import pytest
 
 from backend.documents.page_codec import pack_document, pack_page, unpack_document, unpack_page
-from backend.documents.pages import Box, Document, Page, Seen, make_page
+from backend.documents.pages import Box, Document, Page, RawWord, make_page
 
 
 def page_of(number: int = 1, **changes: object) -> Page:
     blocks = [
-        [[Seen("Ñandú", Box(0.1, 1 / 3, 2.0, 3.0), 0.987654321), Seen("€", Box(3, 0, 4, 1))]],
-        [[Seen("😀", Box(0, 9, 1, 10), 0.0)], [Seen("fin", Box(1, 11, 2, 12))]],
+        [[RawWord("Ñandú", Box(0.1, 1 / 3, 2.0, 3.0), 0.987654321), RawWord("€", Box(3, 0, 4, 1))]],
+        [[RawWord("😀", Box(0, 9, 1, 10), 0.0)], [RawWord("fin", Box(1, 11, 2, 12))]],
     ]
     options = {"width": 595.276, "height": 841.89, "source": "ocr", "why": "because", "engine": "e 1"} | changes
     return make_page(blocks, number=number, **options)  # type: ignore[arg-type]
@@ -19,18 +19,18 @@ def page_of(number: int = 1, **changes: object) -> Page:
 
 @pytest.mark.parametrize("page", [page_of(), page_of(confidence=0.5, language="es", rotation=90), page_of(7)])
 def test_a_page_comes_back_to_the_last_bit(page: Page) -> None:
-    """What the cache answers is what was read."""
+    """Encoding is lossless."""
     assert page == unpack_page(pack_page(page))
 
 
 @pytest.mark.parametrize("blob", [b"", b"nonsense", pack_page(page_of())[:-9], b"x\x9c\x03\x00\x00\x00\x00\x01"])
 def test_foreign_bytes_are_no_page(blob: bytes) -> None:
-    """Torn, foreign and empty ones are a miss."""
+    """Truncated, foreign and empty bytes give None."""
     assert unpack_page(blob) is None
 
 
 def test_a_document_comes_back() -> None:
-    """Whole, metadata and an empty page included."""
+    """Including metadata and an empty page."""
     empty = make_page([], number=3, width=1, height=1, source="text_layer", why="blank", engine="pdfium")
     document = Document("pdf", (page_of(), page_of(2), empty), 9, "ab" * 32, {"title": "Ñ"})
 

@@ -1,4 +1,4 @@
-"""Pages: a text made of words, and the place of every word in it."""
+"""Pages: their text and the spans of words in it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.pages import PAGE_GAP, Box, Seen, around, blocks_of, make_page, plain_text
+from backend.documents.pages import PAGE_GAP, Box, RawWord, blocks_of, bounding_box, make_page, printable_line
 from backend.documents.patterns import find_patterns
-from backend.documents.sentences import sentence_places
+from backend.documents.sentences import sentence_spans
 from tests.documents.drawn import BLOCKS, document_of, documents, page_of
 
-ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=20)  # half surrogates and control characters too
+ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=20)  # lone surrogates and control characters too
 
 
 def page_from(blocks: list[list[list[str]]]):
     box = Box(0, 0, 1, 1)
-    seen = [[[Seen(text, box) for text in line] for line in block] for block in blocks]
-    return make_page(seen, number=1, width=1, height=1, source="ocr", why="", engine="")
+    words = [[[RawWord(text, box) for text in line] for line in block] for block in blocks]
+    return make_page(words, number=1, width=1, height=1, source="ocr", why="", engine="")
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_text_of_a_page(blocks, expected):
 
 
 @given(st.lists(st.lists(st.lists(ANYTHING, max_size=4), max_size=3), max_size=3))
-def test_every_word_stands_at_its_place(blocks):
-    """A word is its stretch of the text, words follow each other, nothing but gaps is between them."""
+def test_words_match_their_spans(blocks):
+    """A word is its span of the text, and between words are only gaps."""
     page = page_from(blocks)
 
     assert [word.text for word in page.words] == [page.text[word.start : word.end] for word in page.words]
@@ -57,7 +57,7 @@ def test_every_word_stands_at_its_place(blocks):
 
 @given(st.lists(st.lists(st.lists(ANYTHING, max_size=4), max_size=3), max_size=3))
 def test_lines_and_blocks_are_counted_without_holes(blocks):
-    """Numbers of lines and blocks begin at 0 and grow by one, and gaps in the text say the same."""
+    """Lines and blocks are numbered from 0 without holes, in agreement with the gaps in the text."""
     page = page_from(blocks)
     grouped = blocks_of(page)
 
@@ -70,12 +70,12 @@ def test_lines_and_blocks_are_counted_without_holes(blocks):
 
 
 @given(ANYTHING)
-def test_plain_text_can_be_written_anywhere(text):
-    """What is left goes into UTF-8 and JSON, on one line, and is left alone the second time."""
-    plain = plain_text(text)
+def test_a_printable_line_can_be_written_anywhere(text):
+    """The result is valid UTF-8 and JSON, on one line, and a second call changes nothing."""
+    plain = printable_line(text)
 
     assert plain == orjson.loads(orjson.dumps(plain))
-    assert plain == plain_text(plain)
+    assert plain == printable_line(plain)
     assert len(plain.splitlines()) <= 1
 
 
@@ -92,29 +92,29 @@ def test_pages_start_where_the_text_says(document):
 
 
 def test_nothing_is_read_across_a_page_break():
-    """Neither an account nor a sentence goes on from the foot of a page into the head of the next."""
+    """Neither an account nor a sentence continues from the end of a page to the start of the next."""
     halves = page_of([[["ES79", "2100", "0813"]]]), page_of([[["6101", "2345", "6789"]]], 2)
     document = document_of(*halves)
     text = document.text
 
     assert [] == [entity for entity in find_patterns(text, ["IBAN"]) if entity.valid]
     assert any(entity.valid for entity in find_patterns("ES79 2100 0813\n6101 2345 6789", ["IBAN"]))
-    assert ["ES79 2100 0813", "6101 2345 6789"] == [text[start:end] for start, end in sentence_places(text).tolist()]
+    assert ["ES79 2100 0813", "6101 2345 6789"] == [text[start:end] for start, end in sentence_spans(text).tolist()]
 
 
 @given(BLOCKS)
-def test_a_document_travels_between_processes(blocks):
-    """Records are what they were after a pickle, for pages are read in worker processes."""
+def test_a_document_can_be_pickled(blocks):
+    """Documents are equal after a round trip."""
     document = document_of(page_of(blocks))
 
     assert document == pickle.loads(pickle.dumps(document))
 
 
-def test_around_holds_all_boxes():
-    """The smallest box that holds others; none around nothing."""
-    assert Box(1, 2, 9, 8) == around([Box(1, 5, 3, 8), Box(2, 2, 9, 4)])
+def test_bounding_box():
+    """The smallest box around others; an error for none."""
+    assert Box(1, 2, 9, 8) == bounding_box([Box(1, 5, 3, 8), Box(2, 2, 9, 4)])
     with pytest.raises(ValueError, match="not enough values"):
-        around([])
+        bounding_box([])
 
 
 def test_boxes_scale():

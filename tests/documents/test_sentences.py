@@ -1,4 +1,4 @@
-"""Where sentences stand, in prose and in papers made of lines."""
+"""Sentences and chunks, in prose and in documents made of lines."""
 
 from __future__ import annotations
 
@@ -9,46 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.sentences import MAX_CHARACTERS, sentence_places
+from backend.documents.sentences import MAX_CHARACTERS, chunk_spans, sentence_spans
 
-# What real texts trip over, drawn together more often than by chance.
+# Strings that are difficult in real texts.
 PIECES = st.sampled_from(
     [
-        ". ",
-        "... ",
-        "? ",
-        "¿",
-        "! ",
-        ".\n",
-        "\n",
-        "\r\n",
-        "\n\n",
-        "\f",
-        "\t",
-        "   ",
-        "Sr. ",
-        "EE. UU. ",
-        "art. 5 ",
-        "No. ",
-        "1. ",
-        "- ",
-        "e\u0301",
-        "👩\u200d👧",
-        "שלום. ",
-        "مرحبا؟ ",
-        "今日は。",
-        "«Sí.» ",
-        "Madrid ",
-        "el ",
-        "3,50 ",
-        "x" * 300,
+        ". ", "... ", "? ", "¿", "! ", ".\n", "\n", "\r\n", "\n\n", "\f", "\t", "   ", "Sr. ", "EE. UU. ", "art. 5 ",
+        "No. ", "1. ", "- ", "e\u0301", "👩\u200d👧", "שלום. ", "مرحبا؟ ", "今日は。", "«Sí.» ", "Madrid ", "el ",
+        "3,50 ", "x" * 300,
     ]
-)
+)  # fmt: skip
 TEXTS = st.one_of(st.text(st.characters(), max_size=120), st.lists(PIECES, max_size=40).map("".join))
 
 
 def cut(text: str) -> list[str]:
-    return [text[start:stop] for start, stop in sentence_places(text).tolist()]
+    return [text[start:stop] for start, stop in sentence_spans(text).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +60,7 @@ def cut(text: str) -> list[str]:
     ],
 )
 def test_stops(text, expected):
-    """A stop ends a sentence unless it is part of a word, a number or a list."""
+    """A stop ends a sentence unless it belongs to a word, a number or a list."""
     assert expected == "|".join(cut(text))
 
 
@@ -131,29 +106,29 @@ def test_stops(text, expected):
     ],
 )
 def test_lines(text, expected):
-    """A line's end is a sentence's end unless the line was only wrapped."""
+    """A line end is a sentence end unless the line was only wrapped."""
     assert expected == cut(text)
 
 
 @given(TEXTS)
 def test_every_character_that_is_no_blank_is_in_one_sentence(text):
-    """In order, without overlaps, trimmed, none too long: whatever the text."""
-    places = sentence_places(text)
+    """In order, without overlaps, trimmed, none too long."""
+    spans = sentence_spans(text)
 
-    assert (np.int64, (len(places), 2)) == (places.dtype, places.shape)
+    assert (np.int64, (len(spans), 2)) == (spans.dtype, spans.shape)
     inside = np.zeros(len(text) + 1, np.int64)
-    for start, stop in places.tolist():
+    for start, stop in spans.tolist():
         assert 0 < stop - start <= MAX_CHARACTERS
         assert text[start:stop] == text[start:stop].strip()
         inside[start:stop] += 1
-    assert (places[1:, 0] >= places[:-1, 1]).all()
+    assert (spans[1:, 0] >= spans[:-1, 1]).all()
     assert [0 if character.isspace() else 1 for character in text] == [
         0 if character.isspace() else count for character, count in zip(text, inside.tolist(), strict=False)
     ]
 
 
 def test_a_sentence_without_end_is_cut_at_blanks():
-    """At the last blank that keeps a piece within the limit."""
+    """At the last blank within the limit."""
     pieces = cut("palabra " * 1_000)
 
     assert all(piece.startswith("palabra") and piece.endswith("palabra") for piece in pieces)
@@ -173,12 +148,12 @@ def test_a_word_without_end_is_cut_between_letters(letter):
     "piece", ["A. ", ".", '."', "a", "a\n", "\n", ". ", "(((. ", "Sr. ", "x   ", "1.\n", "e\u0301", ".\"'"], ids=repr
 )
 def test_a_hostile_megabyte_ends(piece):
-    """Linear time: each is a second or two; a quadratic one would meet the timeout."""
+    """Linear time: a second or two each; a quadratic algorithm would run into the timeout."""
     text = piece * (1_000_000 // len(piece))
 
-    places = sentence_places(text)
+    spans = sentence_spans(text)
 
-    assert len("".join(text.split())) <= int((places[:, 1] - places[:, 0]).sum()) <= len(text)
+    assert len("".join(text.split())) <= int((spans[:, 1] - spans[:, 0]).sum()) <= len(text)
 
 
 @pytest.mark.parametrize(("code", "least"), [("en", 0.99), ("es", 0.99), ("ca", 0.98), ("pt", 0.98), ("fr", 0.98)])
@@ -189,7 +164,38 @@ def test_the_shared_sentences(data_dir, code, least):
     rows = [row for row in rows if row[-1] in '.!?"»)”']
     ends = np.cumsum([len(row) + 1 for row in rows]) - 1
 
-    found = sentence_places(" ".join(rows))
+    found = sentence_spans(" ".join(rows))
 
     assert np.isin(ends, found[:, 1]).mean() >= least
     assert len(found) < 1.2 * len(rows)  # one row in eight holds two sentences
+
+
+SENTENCES = np.array([[0, 10], [11, 20], [21, 60], [61, 70]])
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "expected"),
+    [
+        pytest.param([0, 5, 11, 15, 21, 61], 10, [(0, 70)], id="all-fit"),
+        pytest.param([0, 5, 11, 15, 21, 61], 4, [(0, 20), (21, 70)], id="whole-sentences"),
+        pytest.param([0, 5, 11, 15, 21, 61], 3, [(0, 10), (11, 60), (61, 70)], id="as-many-as-fit"),
+        pytest.param([0, 21, 30, 40, 50, 61], 2, [(0, 20), (21, 40), (40, 60), (61, 70)], id="a-long-one-is-cut"),
+        pytest.param([], 4, [], id="no-tokens"),
+    ],
+)
+def test_chunk_spans(tokens: list[int], most: int, expected: list[tuple[int, int]]) -> None:
+    """Sentences are joined while they fit, and cut only if one is too long by itself."""
+    assert expected == chunk_spans(np.array(tokens, np.int64), SENTENCES, most)
+
+
+@given(st.lists(st.integers(0, 69), unique=True, max_size=60), st.integers(1, 20))
+def test_every_token_of_a_sentence_is_in_one_chunk(tokens: list[int], most: int) -> None:
+    """No token is lost or repeated, and no chunk is too long."""
+    starts = np.array(sorted(tokens), np.int64)
+    inside = [token for token in sorted(tokens) if any(first <= token < last for first, last in SENTENCES.tolist())]
+
+    chunks = chunk_spans(starts, SENTENCES, most)
+
+    tokens_of = [[token for token in inside if first <= token < last] for first, last in chunks]
+    assert inside == [token for chunk in tokens_of for token in chunk]
+    assert all(0 < len(chunk) <= most for chunk in tokens_of)

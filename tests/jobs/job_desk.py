@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.api.document_answers import document_bytes
-from backend.documents.pages import Box, Document, Page, Seen, make_page
+from backend.documents.pages import Box, Document, Page, RawWord, make_page
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import UnreadableFile
 from backend.jobs.records import Job
@@ -32,7 +32,7 @@ PATIENCE_S = 10.0  # only bounds a broken test
 
 def page(number: int) -> Page:
     """A page of one word, which lay on its side."""
-    word = Seen(f"page{number}", Box(1, 2, 30, 12), 0.9)
+    word = RawWord(f"page{number}", Box(1, 2, 30, 12), 0.9)
     return make_page(
         [[[word]]], number=number, width=100, height=200, source="ocr", why="scan", engine="fake", rotation=90
     )

@@ -22,7 +22,7 @@ from backend.cache.memory_tier import MemoryCache
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.documents.entities import MODEL, PATTERN
-from backend.documents.merge import merge
+from backend.documents.entity_merge import merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
 from backend.engines.encoder_engine import EncoderEngine
 from backend.engines.ner import TASK, TokenLabelsHead

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from backend.api.schemas.checks import require_choice, require_labels
-from backend.documents.parsing.text_source import SourceWish
+from backend.documents.parsing.text_source import RequestedSource
 from backend.services.documents.ocr import EngineWish
 from backend.services.documents.records import FEATURES, PAGE_FEATURES, DocumentOptions
 
@@ -46,7 +46,7 @@ class ReadRequest(BaseModel):
     language: Annotated[list[str] | None, BeforeValidator(_words)] = Field(
         None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES."
     )
-    source: Annotated[SourceWish | None, BeforeValidator(filled)] = Field(
+    source: Annotated[RequestedSource | None, BeforeValidator(filled)] = Field(
         None, description="auto decides page by page; text_layer never recognises, ocr always does."
     )
     engine: Annotated[EngineWish | None, BeforeValidator(filled)] = Field(

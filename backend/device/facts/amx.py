@@ -1,6 +1,6 @@
 """Keeps oneDNN from AMX where the processor reports it but executing it kills the process.
 
-Seen on a Xeon under a nested hypervisor: the AMX flags are passed on, but the first bfloat16 product of torch or
+RawWord on a Xeon under a nested hypervisor: the AMX flags are passed on, but the first bfloat16 product of torch or
 OpenVINO dies of SIGILL, in any thread. Every other instruction works there.
 """
 

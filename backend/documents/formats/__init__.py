@@ -1,80 +1,85 @@
-"""The formats an answer can have, and which one a request means."""
+"""Output formats of a document, and their negotiation with a request. Plain text is written here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from backend.documents.formats.alto import alto_parts
-from backend.documents.formats.hocr import hocr_parts
-from backend.documents.formats.markdown import markdown_parts
-from backend.documents.formats.plain_json import json_parts
-from backend.documents.formats.plain_text import text_parts
-from backend.documents.pages import Document
+from backend.documents.formats.alto import stream_alto
+from backend.documents.formats.hocr import stream_hocr
+from backend.documents.formats.markdown import stream_markdown
+from backend.documents.formats.plain_json import stream_json
+from backend.documents.pages import PAGE_GAP, Document
 from backend.errors import InvalidField, NotAcceptable
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One form of an answer."""
+    """One output format."""
 
-    name: str  # what the request's ``format`` says
+    name: str  # as in the request's ``format``
     media_type: str
     extension: str  # without its dot
-    parts: Callable[[Document], Iterator[bytes]] | None  # None: the PDF, which searchable_pdf makes of the file itself
-    also: tuple[str, ...] = ()  # other media types that mean it
+    stream: Callable[[Document], Iterator[bytes]] | None  # None: the PDF, which searchable_pdf makes from the file
+    aliases: tuple[str, ...] = ()  # other media types for it
 
     @property
     def content_type(self) -> str:
-        """What the answer's header says."""
+        """The Content-Type header of an answer."""
         return self.media_type if self.media_type.startswith("application/") else f"{self.media_type}; charset=utf-8"
 
 
-# In the order of preference where a request leaves the choice. hOCR's and ALTO's own types are those that IIIF viewers
-# and digital libraries use; neither is registered.
+def stream_text(document: Document) -> Iterator[bytes]:
+    """The UTF-8 of `Document.text`, page by page, so that its offsets are those of every other answer."""
+    for index, page in enumerate(document.pages):
+        yield ((PAGE_GAP if index else "") + page.text).encode()
+
+
+# By preference where a request accepts several. The media types of hOCR and ALTO are those that IIIF viewers and
+# digital libraries use; neither is registered.
 FORMATS: tuple[Format, ...] = (
-    Format("json", "application/json", "json", json_parts),
-    Format("text", "text/plain", "txt", text_parts),
-    Format("markdown", "text/markdown", "md", markdown_parts, ("text/x-markdown",)),
-    Format("hocr", "text/vnd.hocr+html", "hocr", hocr_parts, ("text/html", "application/xhtml+xml")),
-    Format("alto", "application/alto+xml", "xml", alto_parts, ("application/xml+alto", "application/xml", "text/xml")),
+    Format("json", "application/json", "json", stream_json),
+    Format("text", "text/plain", "txt", stream_text),
+    Format("markdown", "text/markdown", "md", stream_markdown, ("text/x-markdown",)),
+    Format("hocr", "text/vnd.hocr+html", "hocr", stream_hocr, ("text/html", "application/xhtml+xml")),
+    Format("alto", "application/alto+xml", "xml", stream_alto, ("application/xml+alto", "application/xml", "text/xml")),
     Format("pdf", "application/pdf", "pdf", None),
 )
 
 
-def negotiate(accept: str | None, wished: str | None = None) -> Format:
-    """The format of an answer: what ``format`` names, else the best that ``Accept`` allows (RFC 9110, 12.5.1).
+def negotiate(accept: str | None, requested: str | None = None) -> Format:
+    """The format of an answer: the one ``format`` names, else the best that ``Accept`` allows (RFC 9110, 12.5.1).
 
     Args:
         accept: the header's value; absent, empty or ``*/*`` means JSON.
-        wished: a format's name or extension; it goes before ``accept``.
+        requested: a format's name or extension; takes precedence over ``accept``.
 
     Raises:
-        InvalidField: ``wished`` is no format; the message lists them.
-        NotAcceptable: ``accept`` allows none of them; the message lists them.
+        InvalidField: ``requested`` is unknown; the message lists the formats.
+        NotAcceptable: ``accept`` allows none; the message lists the media types.
     """
-    if wished:
-        return _named(wished)
-    ranges = [_read_range(item) for item in (accept or "*/*").split(",") if item.strip(" \t;")]
-    scored = [(max(_quality(media_type, ranges) for media_type in (one.media_type, *one.also)), one) for one in FORMATS]
+    if requested:
+        return _named(requested)
+    ranges = [_parse_range(item) for item in (accept or "*/*").split(",") if item.strip(" \t;")]
+    scored = [(max(_quality(name, ranges) for name in (form.media_type, *form.aliases)), form) for form in FORMATS]
     quality, best = max(scored, key=lambda pair: pair[0], default=(0.0, FORMATS[0]))
     if ranges and quality <= 0:
-        raise NotAcceptable(accept or "", [one.media_type for one in FORMATS])
+        raise NotAcceptable(accept or "", [form.media_type for form in FORMATS])
     return best
 
 
-def _named(wished: str) -> Format:
-    name = wished.strip().lower()
-    for one in FORMATS:
-        if name in (one.name, one.extension):
-            return one
-    known = ", ".join(one.name for one in FORMATS)
-    raise InvalidField(f"format: '{wished[:80]}' is not known; there are {known}", param="format")
+def _named(requested: str) -> Format:
+    name = requested.strip().lower()
+    for form in FORMATS:
+        if name in (form.name, form.extension):
+            return form
+    known = ", ".join(form.name for form in FORMATS)
+    raise InvalidField(f"format: '{requested[:80]}' is not known; there are {known}", param="format")
 
 
-def _read_range(item: str) -> tuple[str, float]:
-    """A media range and its weight; one that cannot be read weighs nothing, parameters but ``q`` are passed over."""
-    media_range, *parameters = (part.strip().lower() for part in item.split(";"))
+def _parse_range(item: str) -> tuple[str, float]:
+    """A media range and its weight ``q``, 0 if malformed; other parameters are ignored."""
+    media_range, *parameters = (field.strip().lower() for field in item.split(";"))
     weight = 1.0
     for parameter in parameters:
         name, _, value = parameter.partition("=")
@@ -87,10 +92,10 @@ def _read_range(item: str) -> tuple[str, float]:
 
 
 def _quality(media_type: str, ranges: list[tuple[str, float]]) -> float:
-    """The weight of the most exact range that a media type is in."""
+    """The weight of the most specific range that matches a media type."""
     kind = media_type.split("/", maxsplit=1)[0]
-    for exactness in (media_type, f"{kind}/*", "*/*"):
-        weights = [weight for media_range, weight in ranges if media_range == exactness]
+    for pattern in (media_type, f"{kind}/*", "*/*"):
+        weights = [weight for media_range, weight in ranges if media_range == pattern]
         if weights:
             return max(weights)
     return 0.0

@@ -1,6 +1,6 @@
 """ALTO 4.4, the Library of Congress's XML of layout and words (https://www.loc.gov/standards/alto/v4/alto-4-4.xsd).
 
-A PDF is told in 1/1200 inch, an image in its pixels; what an element holds and in which order is the schema's.
+Coordinates are in 1/1200 inch for a PDF and in pixels for an image. The order of elements follows the schema.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from backend.documents.formats.markup import escaped, is_right_to_left, language_tag, number
-from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, around, blocks_of
+from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, blocks_of, bounding_box
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
 VERSION = "4.4"
@@ -19,8 +19,8 @@ xsi:schemaLocation="{NAMESPACE} https://www.loc.gov/standards/alto/v4/alto-4-4.x
 """
 
 
-def alto_parts(document: Document) -> Iterator[bytes]:
-    """The XML, a page at a time. A document without pages gives one empty page, for the schema asks for one."""
+def stream_alto(document: Document) -> Iterator[bytes]:
+    """The XML, page by page. A document without pages gives one empty page, which the schema requires."""
     engines = list(dict.fromkeys(page.engine for page in document.pages))
     steps = {engine: f"engine_{index}" for index, engine in enumerate(engines)}
     yield (_HEAD + _description(document, steps) + "<Layout>\n").encode()
@@ -49,20 +49,20 @@ def _page(document: Document, page: Page, step: str) -> str:
     factor = _INCH_1200 / POINTS_PER_INCH if document.kind == "pdf" else 1.0
     language, confidence = language_tag(page.language), page.confidence
     lang = f' LANG="{language}"' if language else ""
-    sure = f' PC="{number(min(1.0, max(0.0, confidence)), 4)}"' if confidence is not None else ""
+    page_confidence = f' PC="{number(min(1.0, max(0.0, confidence)), 4)}"' if confidence is not None else ""
     size = f'WIDTH="{number(page.width * factor)}" HEIGHT="{number(page.height * factor)}"'
-    named = f'ID="page_{page.number}" PROCESSINGREFS="{step}" PHYSICAL_IMG_NR="{page.number}"'
-    parts = [f'<Page {named} {size}{sure}{lang}>\n<PrintSpace HPOS="0" VPOS="0" {size}>\n']
+    ids = f'ID="page_{page.number}" PROCESSINGREFS="{step}" PHYSICAL_IMG_NR="{page.number}"'
+    elements = [f'<Page {ids} {size}{page_confidence}{lang}>\n<PrintSpace HPOS="0" VPOS="0" {size}>\n']
     for index, block in enumerate(blocks_of(page)):
-        area = _area(around(word.box for line in block for word in line), factor)
-        parts.append(f'<TextBlock ID="block_{page.number}_{index}" {area}>\n')
-        parts += [_line(page.number, line, factor) for line in block]
-        parts.append("</TextBlock>\n")
-    return "".join([*parts, "</PrintSpace>\n</Page>\n"])
+        area = _area(bounding_box(word.box for line in block for word in line), factor)
+        elements.append(f'<TextBlock ID="block_{page.number}_{index}" {area}>\n')
+        elements += [_line(page.number, line, factor) for line in block]
+        elements.append("</TextBlock>\n")
+    return "".join([*elements, "</PrintSpace>\n</Page>\n"])
 
 
 def _line(page: int, words: Sequence[Word], factor: float) -> str:
-    area = _area(around(word.box for word in words), factor)
+    area = _area(bounding_box(word.box for word in words), factor)
     direction = ' BASEDIRECTION="rtl"' if is_right_to_left(" ".join(word.text for word in words)) else ""
     strings = "<SP/>".join(
         f'<String ID="word_{page}_{word.start}" {_area(word.box, factor)} '

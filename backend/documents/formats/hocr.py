@@ -1,7 +1,7 @@
 """hOCR 1.2: words with boxes as XHTML (https://kba.github.io/hocr-spec/1.2/).
 
-Boxes are whole pixels there. Those of an image are its own; a page of a PDF has points, so it is told at 300 pixels an
-inch, which ``scan_res`` says.
+hOCR has boxes in whole pixels. An image's are used as they are; a PDF page's points are converted at 300 pixels per
+inch, stated in ``scan_res``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from backend.documents.formats.markup import escaped, is_right_to_left, language_tag
-from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, around, blocks_of
+from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, blocks_of, bounding_box
 
 PDF_PIXELS_PER_INCH = 300.0
 _CAPABILITIES = "ocr_page ocr_carea ocr_par ocr_line ocrx_word ocrp_dir ocrp_lang ocrp_wconf"
@@ -27,8 +27,8 @@ _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def hocr_parts(document: Document) -> Iterator[bytes]:
-    """The XHTML, a page at a time."""
+def stream_hocr(document: Document) -> Iterator[bytes]:
+    """The XHTML, page by page."""
     engines = ", ".join(sorted({page.engine for page in document.pages}))
     head = _HEAD.format(system=escaped(engines), capabilities=_CAPABILITIES, pages=len(document.pages))
     yield head.encode()
@@ -45,18 +45,18 @@ def _page(document: Document, page: Page) -> str:
         f"ppageno {page.number - 1}; scan_res {resolution} {resolution}"
     )
     lang = language_tag(page.language)
-    parts = [f'<div class="ocr_page" id="page_{page.number}" title="{escaped(title)}"{_lang(lang)}>\n']
+    elements = [f'<div class="ocr_page" id="page_{page.number}" title="{escaped(title)}"{_lang(lang)}>\n']
     for index, block in enumerate(blocks_of(page)):
-        title = _bbox(around(word.box for line in block for word in line), factor)
-        parts.append(f'<div class="ocr_carea" id="block_{page.number}_{index}" title="{title}">\n')
-        parts.append(f'<p class="ocr_par" id="par_{page.number}_{index}" title="{title}">\n')
-        parts += [_line(page.number, line, factor) for line in block]
-        parts.append("</p>\n</div>\n")
-    return "".join([*parts, "</div>\n"])
+        title = _bbox(bounding_box(word.box for line in block for word in line), factor)
+        elements.append(f'<div class="ocr_carea" id="block_{page.number}_{index}" title="{title}">\n')
+        elements.append(f'<p class="ocr_par" id="par_{page.number}_{index}" title="{title}">\n')
+        elements += [_line(page.number, line, factor) for line in block]
+        elements.append("</p>\n</div>\n")
+    return "".join([*elements, "</div>\n"])
 
 
 def _line(page: int, words: Sequence[Word], factor: float) -> str:
-    title = _bbox(around(word.box for word in words), factor)
+    title = _bbox(bounding_box(word.box for word in words), factor)
     direction = ' dir="rtl"' if is_right_to_left(" ".join(word.text for word in words)) else ""
     spans = " ".join(
         f'<span class="ocrx_word" id="word_{page}_{word.start}" '
@@ -67,7 +67,7 @@ def _line(page: int, words: Sequence[Word], factor: float) -> str:
 
 
 def _bbox(box: Box, factor: float) -> str:
-    """The property of that name: whole pixels that are not below zero."""
+    """The ``bbox`` property: non-negative whole pixels."""
     left, top, right, bottom = (max(0, round(side * factor)) for side in box)
     return f"bbox {left} {top} {right} {bottom}"
 

@@ -1,9 +1,9 @@
 """Markdown (CommonMark): headings, paragraphs, lists.
 
-A heading is a short block that is set larger than the document's own text; a line is broken where its writer broke it,
-which is where the next word would still have fitted. Not done: tables (engines give a table's columns as often as its
-rows, and a wrong table is worse than lines), bold and italics (a word's font is not known), two lines of one list
-item as paragraphs of their own, and hyphens at line ends, which stay as they are.
+A heading is a short block in larger letters than the document's body text. A line break is kept as a hard break where
+the next word would still have fitted on the line. Not done: tables (OCR engines return a table by columns as often as
+by rows, and a wrong table is worse than lines), bold and italics (fonts are unknown), paragraphs inside a list item,
+and joining of words hyphenated at line ends.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from backend.documents.pages import Document, Page, Word, around, blocks_of
+from backend.documents.pages import Document, Page, Word, blocks_of, bounding_box
 
-# How much larger than the document's text, and the level that makes. Heights are of the tallest word of a line, which
-# differs by up to a fifth between a line with long letters and one without; below 1.3 that would make headings.
+# Minimum size relative to the body text, and its heading level. Sizes are heights of the tallest word of a line, which
+# differ by up to a fifth between lines with and without ascenders; below 1.3 those would become headings.
 _LEVELS = ((1.9, "# "), (1.5, "## "), (1.3, "### "))
 _LONGEST_HEADING = 120  # characters
 _MOST_HEADING_LINES = 2
@@ -30,34 +30,34 @@ _LETTER = re.compile(r"[^\W\d_]")
 Line = Sequence[Word]
 
 
-def markdown_parts(document: Document) -> Iterator[bytes]:
-    """The Markdown, a page at a time; a comment that no reader shows names each page after the first."""
-    usual = _usual_size(document)
+def stream_markdown(document: Document) -> Iterator[bytes]:
+    """The Markdown, page by page; a comment gives the number of each page after the first."""
+    body_size = _body_size(document)
     for index, page in enumerate(document.pages):
         mark = [f"<!-- page {page.number} -->"] if index else []
-        yield ("\n" * bool(index) + "\n\n".join([*mark, *_blocks(page, usual)]) + "\n").encode()
+        yield ("\n" * bool(index) + "\n\n".join([*mark, *_blocks(page, body_size)]) + "\n").encode()
 
 
 def escape(line: str) -> str:
-    """One line of text, so that Markdown shows it as it is."""
+    """Escape one line of text, so that Markdown shows it literally."""
     line = _MARKUP.sub(r"\\\g<0>", line)
     line = _NUMBER_AT_START.sub(r"\1\\\2", line, count=1) if _NUMBER_AT_START.match(line) else line
     return f"\\{line}" if _AT_START.match(line) else line
 
 
-def _blocks(page: Page, usual: float) -> Iterator[str]:
+def _blocks(page: Page, body_size: float) -> Iterator[str]:
     for block in blocks_of(page):
-        yield _heading(page, block, usual) or _paragraph_or_list(block)
+        yield _heading(page, block, body_size) or _paragraph_or_list(block)
 
 
-def _heading(page: Page, block: Sequence[Line], usual: float) -> str:
-    """A heading on one line, or nothing."""
+def _heading(page: Page, block: Sequence[Line], body_size: float) -> str:
+    """The block as a heading on one line; empty if it is none."""
     text = " ".join(_text(line) for line in block)
     if len(block) > _MOST_HEADING_LINES or len(text) > _LONGEST_HEADING:
         return ""
-    if len(_LETTER.findall(text)) * 2 <= len(text):  # an amount, a rule read as a bar
+    if len(_LETTER.findall(text)) * 2 <= len(text):  # an amount, a rule read as characters
         return ""
-    ratio = min(_size(page, line) for line in block) / usual if usual > 0 else 1.0
+    ratio = min(_size(page, line) for line in block) / body_size if body_size > 0 else 1.0
     mark = next((mark for least, mark in _LEVELS if ratio >= least), "")
     return mark + _MARKUP.sub(r"\\\g<0>", text) if mark else ""
 
@@ -66,7 +66,7 @@ def _paragraph_or_list(block: Sequence[Line]) -> str:
     items = _items(block)
     if not items:
         return _joined(block, "")
-    parts = [_joined(block[: items[0]], "")] if items[0] else []
+    paragraphs = [_joined(block[: items[0]], "")] if items[0] else []
     listed = []
     for start, stop in pairwise([*items, len(block)]):
         text = _text(block[start])
@@ -75,11 +75,11 @@ def _paragraph_or_list(block: Sequence[Line]) -> str:
         indent = " " * (len(mark) + 1)
         lines = _joined(block[start:stop], indent, skip=bullet.end() if bullet else 0)
         listed.append(f"{mark} {lines}")
-    return "\n\n".join([*parts, "\n".join(listed)])
+    return "\n\n".join([*paragraphs, "\n".join(listed)])
 
 
 def _items(block: Sequence[Line]) -> list[int]:
-    """The lines that begin an item: all with bullets, and numbers that count up, two of them at least."""
+    """Indexes of lines that begin a list item: all with bullets, else at least two with consecutive numbers."""
     texts = [_text(line) for line in block]
     bullets = [index for index, text in enumerate(texts) if _BULLET.match(text)]
     if bullets:
@@ -90,23 +90,23 @@ def _items(block: Sequence[Line]) -> list[int]:
 
 
 def _joined(lines: Sequence[Line], indent: str, skip: int = 0) -> str:
-    """Lines with the breaks that were meant: two blanks at the end keep one.
+    """The lines joined, with a hard break (two spaces) where the next word would have fitted.
 
     Args:
-        skip: characters of the first line that are left out, a list's own mark.
+        skip: characters to drop from the first line: a list item's mark.
     """
-    right = around(word.box for line in lines for word in line).right
-    written = [escape(_text(lines[0])[skip:])] + [escape(_text(line)) for line in lines[1:]]
-    pieces = [written[0]]
-    for (line, after), text in zip(pairwise(lines), written[1:], strict=True):
-        gap = _blank(line)
-        fitted = around(word.box for word in line).right + gap + after[0].box.width < right
+    right = bounding_box(word.box for line in lines for word in line).right
+    escaped = [escape(_text(lines[0])[skip:])] + [escape(_text(line)) for line in lines[1:]]
+    pieces = [escaped[0]]
+    for (line, after), text in zip(pairwise(lines), escaped[1:], strict=True):
+        gap = _space_width(line)
+        fitted = bounding_box(word.box for word in line).right + gap + after[0].box.width < right
         pieces.append(f"{'  ' if fitted else ''}\n{indent}{text}")
     return "".join(pieces)
 
 
-def _blank(line: Line) -> float:
-    """About the width of a blank of a line: half a letter's."""
+def _space_width(line: Line) -> float:
+    """Approximate width of a space on a line: half a letter."""
     return 0.5 * sum(word.box.width for word in line) / max(1, sum(len(word.text) for word in line))
 
 
@@ -115,12 +115,12 @@ def _text(line: Line) -> str:
 
 
 def _size(page: Page, line: Line) -> float:
-    """Inches."""
+    """Height of a line in inches."""
     return max(word.box.height for word in line) / page.units_per_inch
 
 
-def _usual_size(document: Document) -> float:
-    """The height of the lines that most of the document's characters stand in, inches; 0 where there are none."""
+def _body_size(document: Document) -> float:
+    """Median height of the document's lines in inches, weighted by their characters; 0 without text."""
     sizes = [
         (_size(page, line), len(_text(line))) for page in document.pages for block in blocks_of(page) for line in block
     ]

@@ -1,4 +1,4 @@
-"""JSON: everything the record of a document holds, in an order of fields that does not change."""
+"""JSON with all fields of a document, in a fixed order."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 
-from backend.documents.pages import Box, Document, Page, Word, plain_text
+from backend.documents.pages import Box, Document, Page, Word, printable_line
 
 _BOX_DIGITS = 2  # a hundredth of a point or pixel
 _CONFIDENCE_DIGITS = 4
 
 
-def json_parts(document: Document) -> Iterator[bytes]:
-    """One JSON object, a page at a time."""
+def stream_json(document: Document) -> Iterator[bytes]:
+    """One JSON object, page by page."""
     head = orjson.dumps(document_fields(document))
     yield head[:-1] + b',"pages":['
     for index, page in enumerate(pages_fields(document)):
@@ -23,26 +23,26 @@ def json_parts(document: Document) -> Iterator[bytes]:
 
 
 def document_fields(document: Document) -> dict[str, Any]:
-    """A document without its pages."""
+    """The fields of a document without its pages."""
     return {
         "kind": document.kind,
         "page_count": document.page_count,
         "sha256": document.sha256,
-        "metadata": {name: plain_text(value) for name, value in document.metadata.items()},
+        "metadata": {name: printable_line(value) for name, value in document.metadata.items()},
     }
 
 
 def pages_fields(document: Document) -> Iterator[dict[str, Any]]:
-    """Its pages, one at a time."""
+    """The fields of its pages."""
     for page, start in zip(document.pages, document.page_starts, strict=True):
         yield page_fields(page, start)
 
 
 def page_fields(page: Page, start: int) -> dict[str, Any]:
-    """One page.
+    """The fields of a page.
 
     Args:
-        start: where its text begins in the document's; places of its words count from its own.
+        start: where its text begins in the document's; spans of its words are relative to the page's own text.
     """
     return {
         "number": page.number,
@@ -62,7 +62,6 @@ def page_fields(page: Page, start: int) -> dict[str, Any]:
 
 
 def word_fields(word: Word) -> dict[str, Any]:
-    """One word."""
     return {
         "text": word.text,
         "box": sides(word.box),
@@ -75,5 +74,5 @@ def word_fields(word: Word) -> dict[str, Any]:
 
 
 def sides(box: Box) -> list[float]:
-    """Left, top, right, bottom."""
+    """A box as rounded left, top, right, bottom."""
     return [round(side, _BOX_DIGITS) for side in box]

@@ -1,5 +1,5 @@
-"""Files in, pages out: what a file is, its pages' own text, their images. Foreign bytes are parsed in workers only.
+"""Parsing of uploaded files: their type, the text layers and images of their pages. Untrusted bytes only in workers.
 
-`readers.FileReaders` is the front door; the rest are records, pure decisions, and what runs inside the workers
-(`worker` and the modules that only it imports).
+The entry point is `file_readers.FileReaders`. Other modules are records, pure decisions, and what runs inside the
+worker processes (`worker` and the modules that only it imports).
 """

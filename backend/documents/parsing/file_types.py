@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes. Its name and the type that the client claims are not asked."""
+"""Recognises a file's type by its first bytes; file name and declared media type are ignored."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import StrEnum
 from backend.errors import UnreadableFile, WrongMediaType
 
 
-class Kind(StrEnum):
-    """The files that are read."""
+class FileType(StrEnum):
+    """The supported types of files."""
 
     PDF = "pdf"
     PNG = "png"
@@ -21,22 +21,22 @@ class Kind(StrEnum):
 
 
 ACCEPTED = "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF and HEIC"
-_PDF_HEADER_WITHIN = 1024  # bytes before %PDF that readers forgive: ISO 32000-1, implementation note 13
+_PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
-# Where the kind is read: the bytes at an offset. Longer marks first where one begins another.
-_STARTS: tuple[tuple[bytes, Kind], ...] = (
-    (b"\x89PNG\r\n\x1a\n", Kind.PNG),
-    (b"\xff\xd8\xff", Kind.JPEG),
-    (b"II*\x00", Kind.TIFF),
-    (b"MM\x00*", Kind.TIFF),
-    (b"II+\x00", Kind.TIFF),  # BigTIFF
-    (b"MM\x00+", Kind.TIFF),
-    (b"GIF87a", Kind.GIF),
-    (b"GIF89a", Kind.GIF),
+# First bytes of supported files; a signature that begins with another comes before it.
+_SIGNATURES: tuple[tuple[bytes, FileType], ...] = (
+    (b"\x89PNG\r\n\x1a\n", FileType.PNG),
+    (b"\xff\xd8\xff", FileType.JPEG),
+    (b"II*\x00", FileType.TIFF),
+    (b"MM\x00*", FileType.TIFF),
+    (b"II+\x00", FileType.TIFF),  # BigTIFF
+    (b"MM\x00+", FileType.TIFF),
+    (b"GIF87a", FileType.GIF),
+    (b"GIF89a", FileType.GIF),
 )
-# What is not read, so that the answer can say what it looks like.
-_OTHER_STARTS: tuple[tuple[bytes, str], ...] = (
+# Signatures of unsupported files, so that the error can say what the file looks like.
+_OTHER_SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office document (doc, xls, ppt or msg)"),
     (b"{\\rtf", "a rich text document (rtf)"),
     (b"\x00\x00\x00\x0cJXL ", "a JPEG XL image"),
@@ -57,8 +57,8 @@ _OTHER_STARTS: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "a program"),
     (b"MZ", "a program"),
 )
-# Names inside a zip that say whose document it is, in the order they are tried.
-_ZIP_SIGNS: tuple[tuple[bytes, str], ...] = (
+# Names inside a zip that tell the type of document, in the order they are tried.
+_ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = (
     (b"word/", "a Word document (docx)"),
     (b"xl/", "an Excel workbook (xlsx)"),
     (b"ppt/", "a PowerPoint presentation (pptx)"),
@@ -68,37 +68,37 @@ _ZIP_SIGNS: tuple[tuple[bytes, str], ...] = (
 _EXPORT = "Export it as PDF."
 
 
-def sniff(head: bytes) -> Kind:
-    """The kind of a file that begins with ``head``; 1 KiB is enough to accept, 64 KiB to name what is refused.
+def sniff(head: bytes) -> FileType:
+    """The type of a file that begins with ``head``; 1 KiB is enough to accept it, 64 KiB to describe a refused one.
 
     Raises:
-        UnreadableFile: there are no bytes.
-        WrongMediaType: anything else; the message says what it looks like and what is read.
+        UnreadableFile: ``head`` is empty.
+        WrongMediaType: the type is unsupported; the message says what the file looks like and what is supported.
     """
     if not head:
         raise UnreadableFile("file: it is empty (0 bytes)")
     kind = _kind(head)
     if kind is None:
-        what = _likeness(head)
-        advice = f" {_EXPORT}" if "document" in what or "book" in what or "presentation" in what else ""
-        raise WrongMediaType(f"file: it looks like {what}, which is not read here; read are {ACCEPTED}.{advice}")
+        likeness = _likeness(head)
+        is_document = any(word in likeness for word in ("document", "book", "presentation"))
+        advice = f" {_EXPORT}" if is_document else ""
+        raise WrongMediaType(f"file: it looks like {likeness}, which is not read here; read are {ACCEPTED}.{advice}")
     return kind
 
 
-def _kind(head: bytes) -> Kind | None:
-    for mark, kind in _STARTS:
-        if head.startswith(mark):
+def _kind(head: bytes) -> FileType | None:
+    for signature, kind in _SIGNATURES:
+        if head.startswith(signature):
             return kind
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return Kind.WEBP
+        return FileType.WEBP
     if head[4:8] == b"ftyp" and _HEIF_BRANDS.intersection(_brands(head)) and b"avif" not in _brands(head):
-        return Kind.HEIC
-    if (
-        head[:2] == b"BM" and len(head) >= 18 and int.from_bytes(head[14:18], "little") < 4096
-    ):  # size of its second header
-        return Kind.BMP
+        return FileType.HEIC
+    second_header_bytes = int.from_bytes(head[14:18], "little")  # BITMAPINFOHEADER and its successors
+    if head[:2] == b"BM" and len(head) >= 18 and second_header_bytes < 4096:
+        return FileType.BMP
     if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
-        return Kind.PDF
+        return FileType.PDF
     return None
 
 
@@ -108,13 +108,13 @@ def _brands(head: bytes) -> tuple[bytes, ...]:
 
 
 def _likeness(head: bytes) -> str:
-    for mark, what in _OTHER_STARTS:
-        if head.startswith(mark):
-            return what
+    for signature, likeness in _OTHER_SIGNATURES:
+        if head.startswith(signature):
+            return likeness
     if head[4:8] == b"ftyp":
         return "an AVIF image" if b"avif" in _brands(head) else "a video (mp4)"
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        return next((what for sign, what in _ZIP_SIGNS if sign in head), "a zip archive")
+        return next((likeness for entry, likeness in _ZIP_ENTRIES if entry in head), "a zip archive")
     return _text_likeness(head)
 
 

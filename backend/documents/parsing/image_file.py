@@ -1,4 +1,4 @@
-"""An image file through Pillow and libheif: its facts off the header, its pixels. Runs in the workers only."""
+"""Opens an image file with Pillow or libheif: metadata and pixels of its pages. Runs in the workers only."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
+from PIL import ImageFile as PillowImageFile
 
-from backend.documents.parsing.file_types import Kind
-from backend.documents.parsing.limits import SMALLER, FileLimits, check_pixels
+from backend.documents.parsing.file_types import FileType
+from backend.documents.parsing.limits import SMALLER_IMAGE_ADVICE, FileLimits, check_pixels
 from backend.documents.parsing.records import MOST_SIZES, PageSize
 from backend.errors import TooLarge, UnreadableFile
 
 _FORMATS = {
-    Kind.PNG: ["PNG"], Kind.JPEG: ["JPEG", "MPO"], Kind.TIFF: ["TIFF"], Kind.WEBP: ["WEBP"],
-    Kind.BMP: ["BMP", "DIB"], Kind.GIF: ["GIF"], Kind.HEIC: ["HEIF"],
+    FileType.PNG: ["PNG"], FileType.JPEG: ["JPEG", "MPO"], FileType.TIFF: ["TIFF"], FileType.WEBP: ["WEBP"],
+    FileType.BMP: ["BMP", "DIB"], FileType.GIF: ["GIF"], FileType.HEIC: ["HEIF"],
 }  # fmt: skip
 _ORIENTATION, _NEW_SUBFILE_TYPE = 0x0112, 0x00FE  # TIFF 6.0 tags
 _REDUCED = 1  # bit of NewSubfileType: a thumbnail of another page
-_DPI_RANGE = (20.0, 5000.0)  # outside, the file's resolution is a default or a mistake
-_SQUARE = 1.15  # ratio of resolutions up to which pixels pass for square; a fax has 204 x 98
+_DPI_RANGE = (20.0, 5000.0)  # outside, the stated resolution is a default or an error
+_SQUARE = 1.15  # ratio of resolutions up to which pixels count as square; a fax has 204 x 98
 _TURNS = {1: 0, 2: 0, 3: 180, 4: 180, 5: 270, 6: 90, 7: 90, 8: 270}  # EXIF orientation -> degrees clockwise
-_MIRRORED = frozenset({2, 4, 5, 7})  # from left to right, before that turn
+_MIRRORED = frozenset({2, 4, 5, 7})  # left to right, before that turn
 _SIXTEEN_BIT = frozenset({"I;16", "I;16B", "I;16L", "I;16N", "I", "F"})
 _GRAY = frozenset({"1", "L", "LA", "La"}) | _SIXTEEN_BIT
 
 
-class ImageDocument:
-    """An image file whose header was read. One thread."""
+class ImageFile:
+    """An image file whose header was read. For one thread."""
 
-    def __init__(self, data: mmap.mmap, kind: Kind, limits: FileLimits) -> None:
+    def __init__(self, data: mmap.mmap, kind: FileType, limits: FileLimits) -> None:
         self._data, self._kind, self._limits = data, kind, limits
-        # Pillow refuses above twice this; frames that are larger than the header said meet it while they are decoded
+        # Pillow raises above twice this, also while decoding a frame that is larger than the header said
         Image.MAX_IMAGE_PIXELS = max(1, limits.page_pixels // 2)
-        if kind is Kind.HEIC:
-            import pillow_heif  # a native library of several megabytes that few uploads need
+        if kind is FileType.HEIC:
+            import pillow_heif  # several megabytes that few uploads need
 
             pillow_heif.register_heif_opener(thumbnails=False)
         with self._opened() as image:
-            self._frames = _frames(image) if kind is Kind.TIFF else [0]
+            self._frames = _frames(image) if kind is FileType.TIFF else [0]
 
-    def facts(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         """Page count, sizes of the first pages, metadata."""
         sizes = []
         with self._opened() as image:
@@ -58,8 +59,8 @@ class ImageDocument:
                 sizes.append((size.width, size.height))
         return {"page_count": len(self._frames), "sizes": sizes, "metadata": metadata}
 
-    def draw(self, number: int, turn: int, *, color: bool, most_pixels: int) -> dict[str, Any]:
-        """A page from 1, upright by its EXIF orientation and then turned clockwise.
+    def render(self, number: int, turn: int, *, color: bool, most_pixels: int) -> dict[str, Any]:
+        """A page (from 1), upright by its EXIF orientation and then turned clockwise.
 
         Returns: ``pixels`` (height, width_px) uint8 or (height, width_px, 3); ``width`` and ``height`` of the page in
         its own pixels; ``scale_x``, ``scale_y``; ``dpi`` or None; ``incomplete``.
@@ -68,21 +69,21 @@ class ImageDocument:
         orientation = _orientation(image)
         dpi = _dpi(image)
         gray = image.mode in _GRAY or not color
-        page = _plain(image, gray=gray)
-        own = page.size
+        page = _eight_bit(image, gray=gray)
+        size = page.size
         page = _with_square_pixels(page, dpi, most_pixels)
-        scale = (page.width / own[0], page.height / own[1])
+        scale = (page.width / size[0], page.height / size[1])
         pixels = np.asarray(page)
         if orientation in _MIRRORED:
             pixels = pixels[:, ::-1]
         degrees = (_TURNS[orientation] + turn) % 360
         pixels = np.ascontiguousarray(np.rot90(pixels, -degrees // 90))
         if degrees % 180:
-            own, scale = own[::-1], scale[::-1]
+            size, scale = size[::-1], scale[::-1]
         return {
             "pixels": pixels,
-            "width": own[0],
-            "height": own[1],
+            "width": size[0],
+            "height": size[1],
             "scale_x": scale[0],
             "scale_y": scale[1],
             "dpi": max(dpi) * min(scale) if dpi else None,
@@ -96,16 +97,16 @@ class ImageDocument:
         try:
             return Image.open(_view(self._data, self._kind), formats=_FORMATS[self._kind])
         except Image.DecompressionBombError as error:  # of a frame that is larger than the header says, too
-            raise _bomb(error, self._limits) from error
+            raise _too_many_pixels(error, self._limits) from error
         except (UnidentifiedImageError, OSError) as error:
             raise UnreadableFile(
                 f"file: it begins like {self._kind.upper()} but is broken: {_reason(error)}"
             ) from error
 
     def _decoded(self, number: int) -> tuple[Image.Image, str]:
-        """The frame with its pixels, and what is missing of it. What can be read of a cut-off file is read."""
-        for forgiving in (False, True):
-            ImageFile.LOAD_TRUNCATED_IMAGES = forgiving
+        """The decoded frame, and a sentence on what is missing. Of a truncated file, what is there is decoded."""
+        for tolerant in (False, True):
+            PillowImageFile.LOAD_TRUNCATED_IMAGES = tolerant
             image = self._opened()
             if self._frames[number - 1]:
                 image.seek(self._frames[number - 1])
@@ -113,26 +114,26 @@ class ImageDocument:
             try:
                 image.load()
             except Image.DecompressionBombError as error:
-                raise _bomb(error, self._limits) from error
+                raise _too_many_pixels(error, self._limits) from error
             except (OSError, SyntaxError, ValueError, EOFError) as error:
-                if forgiving:
+                if tolerant:
                     raise UnreadableFile(
                         f"page {number}: the image cannot be decoded: {_reason(error)}", page=number
                     ) from error
                 continue
             finally:
-                ImageFile.LOAD_TRUNCATED_IMAGES = False
-            return image, "the file is cut off or damaged: what was left of it was read" if forgiving else ""
-        raise AssertionError("the second try returns or raises")
+                PillowImageFile.LOAD_TRUNCATED_IMAGES = False
+            return image, "the file is cut off or damaged: what was left of it was read" if tolerant else ""
+        raise AssertionError("the second attempt returns or raises")
 
 
-def _view(data: mmap.mmap, kind: Kind) -> Any:
-    """A file object over the bytes with a place of its own; libheif wants them as bytes."""
-    return io.BytesIO(data[:]) if kind is Kind.HEIC else _Reader(data)
+def _view(data: mmap.mmap, kind: FileType) -> Any:
+    """A file object with its own position; libheif needs the bytes in memory."""
+    return io.BytesIO(data[:]) if kind is FileType.HEIC else _MappedFile(data)
 
 
-class _Reader(io.RawIOBase):
-    """Reads a mapping without copying it, and without its descriptor: libtiff would move a place that others share."""
+class _MappedFile(io.RawIOBase):
+    """Reads a mapping without copying it, and hides its descriptor: libtiff would move the shared file offset."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data, self._at = data, 0
@@ -165,8 +166,8 @@ def _frames(image: Image.Image) -> list[int]:
         try:
             image.seek(index)
         except (EOFError, OSError, ValueError, SyntaxError):
-            break  # the end, or a directory that is broken: what comes after cannot be found
-        kind = image.tag_v2.get(_NEW_SUBFILE_TYPE, 0)  # type: ignore[attr-defined]  # of TIFF alone
+            break  # the end, or a broken directory, after which nothing can be found
+        kind = image.tag_v2.get(_NEW_SUBFILE_TYPE, 0)  # type: ignore[attr-defined]  # TIFF only
         if not (isinstance(kind, int) and kind & _REDUCED):
             frames.append(index)
     return frames or [0]
@@ -175,7 +176,7 @@ def _frames(image: Image.Image) -> list[int]:
 def _metadata(image: Image.Image) -> dict[str, str]:
     metadata = {"mode": image.mode}
     if (frames := int(getattr(image, "n_frames", 1) or 1)) > 1:
-        metadata["frames"] = str(frames)  # of an animation, only the first is read
+        metadata["frames"] = str(frames)  # only the first frame of an animation is read
     if dpi := _dpi(image):
         metadata["dpi"] = f"{dpi[0]:g}" if dpi[0] == dpi[1] else f"{dpi[0]:g} x {dpi[1]:g}"
     return metadata
@@ -187,17 +188,17 @@ def _upright_size(image: Image.Image) -> PageSize:
 
 
 def _orientation(image: Image.Image) -> int:
-    if image.format == "TIFF":  # whose sizes and pixels Pillow gives upright already
+    if image.format == "TIFF":  # Pillow applies the orientation itself
         return 1
     try:
         value = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001  # broken EXIF raises half of Python's errors, and is no reason to refuse the image
+    except Exception:  # noqa: BLE001  # broken EXIF raises errors of any kind, and is no reason to refuse the image
         return 1
     return value if value in _TURNS else 1
 
 
 def _dpi(image: Image.Image) -> tuple[float, float] | None:
-    """Pixels an inch across and down as stored, where the file tells something credible."""
+    """Horizontal and vertical resolution as stored; None where it is absent or implausible."""
     try:
         across, down = (float(value) for value in image.info["dpi"][:2])
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError, IndexError):
@@ -207,21 +208,21 @@ def _dpi(image: Image.Image) -> tuple[float, float] | None:
     return round(across, 2), round(down, 2)
 
 
-def _plain(image: Image.Image, *, gray: bool) -> Image.Image:
-    """8-bit gray or RGB, on white where it is transparent."""
+def _eight_bit(image: Image.Image, *, gray: bool) -> Image.Image:
+    """As 8-bit gray or RGB, transparent parts on white."""
     if image.mode in _SIXTEEN_BIT:
-        return Image.fromarray(_eight_bit(np.asarray(image)))
+        return Image.fromarray(_from_deep_gray(np.asarray(image)))
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
-        paper = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(paper, image)
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
     elif image.mode not in ("1", "L", "RGB"):
         image = image.convert("RGB")  # CMYK, YCbCr, LAB, HSV, P
     return image.convert("L" if gray else "RGB")
 
 
-def _eight_bit(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Deep gray to 8 bit: the high byte where the whole of 16 bit is used, else stretched from least to most."""
+def _from_deep_gray(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """16-bit or float gray as 8 bit: the high byte where all 16 bits are used, else stretched from least to most."""
     if values.dtype.kind == "u" and values.dtype.itemsize == 2 and int(values.max(initial=0)) > 0x0FFF:
         return (values >> 8).astype(np.uint8)
     numbers = np.nan_to_num(values.astype(np.float32))
@@ -230,7 +231,7 @@ def _eight_bit(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _with_square_pixels(image: Image.Image, dpi: tuple[float, float] | None, most_pixels: int) -> Image.Image:
-    """Enlarged on its coarser axis where pixels are not square (a fax), made smaller where there are too many."""
+    """Enlarge the coarser axis where pixels are not square (a fax), and shrink where there are too many."""
     width, height = float(image.width), float(image.height)
     if dpi and max(dpi) / min(dpi) > _SQUARE:
         width, height = width * max(dpi) / dpi[0], height * max(dpi) / dpi[1]
@@ -241,10 +242,12 @@ def _with_square_pixels(image: Image.Image, dpi: tuple[float, float] | None, mos
     return image.resize(size, Image.Resampling.BICUBIC if shrink == 1.0 else Image.Resampling.BOX)
 
 
-def _bomb(error: Image.DecompressionBombError, limits: FileLimits) -> TooLarge:
-    found = re.search(r"\d+", str(error))  # "Image size (400000000 pixels) exceeds limit of …"
-    pixels = int(found[0]) if found else limits.page_pixels + 1
-    return TooLarge("file: pixels", pixels, limits.page_pixels, "LIMIT_PAGE_PIXELS", advice=SMALLER, param="file")
+def _too_many_pixels(error: Image.DecompressionBombError, limits: FileLimits) -> TooLarge:
+    match = re.search(r"\d+", str(error))  # "Image size (400000000 pixels) exceeds limit of …"
+    pixels = int(match[0]) if match else limits.page_pixels + 1
+    return TooLarge(
+        "file: pixels", pixels, limits.page_pixels, "LIMIT_PAGE_PIXELS", advice=SMALLER_IMAGE_ADVICE, param="file"
+    )
 
 
 def _reason(error: Exception) -> str:

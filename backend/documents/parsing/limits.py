@@ -1,4 +1,4 @@
-"""How much of a file is read, and which setting moves each limit."""
+"""Limits on uploaded files, and the setting of each."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from backend.errors import TooLarge
 
 MEBIBYTE = 2**20
-SMALLER = "Send it smaller; 200 to 300 dpi are enough to read print."
+SMALLER_IMAGE_ADVICE = "Send it smaller; 200 to 300 dpi are enough to read print."
 
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """The guards that are on by default. Each field names its setting."""
+    """Limits with their defaults; each comment names the setting."""
 
     file_bytes: int = 100 * MEBIBYTE  # LIMIT_FILE_BYTES; of one upload
     pages: int = 200  # LIMIT_PAGES; read in one request, not pages of the file
-    page_pixels: int = 100_000_000  # LIMIT_PAGE_PIXELS; of an image, read off its header: A3 at 600 dpi is 70 million
+    page_pixels: int = 100_000_000  # LIMIT_PAGE_PIXELS; of an image, from its header: A3 at 600 dpi is 70 million
     page_s: float = 20.0  # LIMIT_PAGE_S; for one page, or to open the file; then the worker is killed
-    render_pixels: int = (
-        40_000_000  # LIMIT_RENDER_PIXELS; of a page that is drawn: A0 at 160 dpi. Fewer dpi, no refusal
-    )
-    worker_bytes: int = 1024 * MEBIBYTE  # LIMIT_READER_BYTES; of memory a worker may take for a file
+    render_pixels: int = 40_000_000  # LIMIT_RENDER_PIXELS; of a rendered page (A0 at 160 dpi); else it gets fewer dpi
+    worker_bytes: int = 1024 * MEBIBYTE  # LIMIT_READER_BYTES; memory that a worker may use for a file
 
 
 def check_bytes(size_bytes: int, limits: FileLimits) -> None:
@@ -31,13 +29,13 @@ def check_bytes(size_bytes: int, limits: FileLimits) -> None:
 
 
 def check_pixels(width: int, height: int, limits: FileLimits, number: int) -> None:
-    """Raises: TooLarge for an image that its header says is over the limit. Nothing of it was decoded."""
+    """Raises: TooLarge for an image whose header says that it is over the limit; nothing is decoded before."""
     if width * height > limits.page_pixels:
         raise TooLarge(
             f"page {number}: pixels ({width} x {height})",
             width * height,
             limits.page_pixels,
             "LIMIT_PAGE_PIXELS",
-            advice=SMALLER,
+            advice=SMALLER_IMAGE_ADVICE,
             param="file",
         )

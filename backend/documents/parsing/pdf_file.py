@@ -1,4 +1,4 @@
-"""A PDF through PDFium: opened, its facts, its pages. Runs in the workers only."""
+"""Opens a PDF with PDFium: metadata, text layers and images of its pages. Runs in the workers only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pypdfium2 import raw
 
 from backend.documents.parsing import pdf_page
-from backend.documents.parsing.char_groups import Grouped, group
 from backend.documents.parsing.records import MOST_SIZES, LayerStats, PageSize
+from backend.documents.parsing.text_layout import LayoutWords, lay_out
 from backend.errors import PasswordRequired, UnreadableFile, WrongPassword
 
 _FORMS = {raw.FORMTYPE_ACRO_FORM: "acroform", raw.FORMTYPE_XFA_FULL: "xfa", raw.FORMTYPE_XFA_FOREGROUND: "xfa"}
@@ -29,17 +29,17 @@ _DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z)|([+
 
 
 class PdfFile:
-    """An open PDF. One thread, like all of PDFium."""
+    """An open PDF. For one thread: PDFium is not thread-safe."""
 
     def __init__(self, data: mmap.mmap, password: str | None) -> None:
-        self._data = np.frombuffer(data, np.uint8)  # an address for PDFium, and the mapping held
+        self._data = np.frombuffer(data, np.uint8)  # gives PDFium an address, and keeps the mapping alive
         handle = self._open(password)
         self._pdf = pdfium.PdfDocument(handle)
-        self._flat = set[int]()
+        self._flattened_pages = set[int]()
         if self._pdf.get_formtype() != raw.FORMTYPE_NONE:
-            self._pdf.init_forms()  # so that values of fields are drawn and become text
+            self._pdf.init_forms()  # so that the values of fields are rendered and become text
 
-    def facts(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         """Page count, sizes of the first pages, metadata."""
         count = len(self._pdf)
         if count < 1:
@@ -51,41 +51,41 @@ class PdfFile:
             "metadata": self._metadata(),
         }
 
-    def layer(self, number: int) -> tuple[Grouped, LayerStats, PageSize]:
-        """The words of a page from 1, with numbers about its layer, and its size as a viewer shows it."""
+    def text_layer(self, number: int) -> tuple[LayoutWords, LayerStats, PageSize]:
+        """The words of a page (from 1), statistics of its text layer, and its size as a viewer shows it."""
         with self._page(number) as page:
             try:
                 characters, stats = pdf_page.read_characters(page)
             except (pdfium.PdfiumError, ValueError) as error:
                 raise UnreadableFile(f"page {number}: its text cannot be read: {error}", page=number) from error
-        return group(characters), stats, PageSize(characters.width, characters.height)
+        return lay_out(characters), stats, PageSize(characters.width, characters.height)
 
-    def draw(
+    def render(
         self, number: int, dpi: float, turn: int, *, color: bool, most_pixels: int
     ) -> tuple[NDArray[np.uint8], PageSize]:
-        """The image of a page from 1, and its size as a viewer shows it."""
+        """The image of a page (from 1), and its size as a viewer shows it."""
         with self._page(number) as page:
-            pixels = pdf_page.draw(page, dpi, turn, color=color, most_pixels=most_pixels)
+            pixels = pdf_page.render(page, dpi, turn, color=color, most_pixels=most_pixels)
             return pixels, PageSize(*page.get_size())
 
     def close(self) -> None:
-        """Free what PDFium holds."""
+        """Free PDFium's memory."""
         self._pdf.close()
 
     def _open(self, password: str | None) -> raw.FPDF_DOCUMENT:
         address = ctypes.c_void_p(self._data.ctypes.data)
         error = raw.FPDF_ERR_UNKNOWN
-        for code in _codes(password or ""):
-            if handle := raw.FPDF_LoadMemDocument64(address, self._data.nbytes, code):
+        for encoded in _encodings(password or ""):
+            if handle := raw.FPDF_LoadMemDocument64(address, self._data.nbytes, encoded):
                 return handle
             error = raw.FPDF_GetLastError()
             if error != raw.FPDF_ERR_PASSWORD:
                 break
-        raise _refusal(error, password)
+        raise _open_error(error, password)
 
     def _metadata(self) -> dict[str, str]:
-        found = self._pdf.get_metadata_dict(skip_empty=True)
-        metadata = {name: _plain(found[key]) for key, name in _NAMES.items() if key in found}
+        entries = self._pdf.get_metadata_dict(skip_empty=True)
+        metadata = {name: _printable(entries[key]) for key, name in _NAMES.items() if key in entries}
         for name in ("created", "modified"):
             if name in metadata:
                 metadata[name] = iso_date(metadata[name])
@@ -98,15 +98,15 @@ class PdfFile:
     def _size(self, index: int) -> PageSize:
         try:
             return PageSize(*self._pdf.get_page_size(index))
-        except pdfium.PdfiumError:  # this page alone is broken; reading it says so
+        except pdfium.PdfiumError:  # only this page is broken; reading it raises
             return PageSize(0.0, 0.0)
 
     @contextmanager
     def _page(self, number: int) -> Iterator[pdfium.PdfPage]:
         try:
             page = self._pdf[number - 1]
-            if number not in self._flat:
-                page = self._flattened(page, number)
+            if number not in self._flattened_pages:
+                page = self._flatten(page, number)
         except pdfium.PdfiumError as error:
             raise UnreadableFile(
                 f"page {number}: the PDF's page is broken and cannot be loaded", page=number
@@ -116,24 +116,23 @@ class PdfFile:
         finally:
             page.close()
 
-    def _flattened(self, page: pdfium.PdfPage, number: int) -> pdfium.PdfPage:
-        """The page with its annotations and filled fields as content: text that is found and drawn like any other."""
-        self._flat.add(number)
+    def _flatten(self, page: pdfium.PdfPage, number: int) -> pdfium.PdfPage:
+        """The page with annotations and form fields made part of its content, so that they are read and rendered."""
+        self._flattened_pages.add(number)
         if not raw.FPDFPage_GetAnnotCount(page):
             return page
-        done = raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS
-        if not done:
+        if raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) != raw.FLATTEN_SUCCESS:
             return page
         page.close()
         return self._pdf[number - 1]
 
 
 def iso_date(text: str) -> str:
-    """A PDF's date ("D:20250910085407+02'00'") as ISO 8601; as it is where it is none."""
-    found = _DATE.match(text)
-    if not found:
+    """A PDF's date ("D:20250910085407+02'00'") as ISO 8601; unchanged where it is no date."""
+    match = _DATE.match(text)
+    if not match:
         return text
-    year, month, day, hour, minute, second, utc, zone, zone_minute = found.groups()
+    year, month, day, hour, minute, second, utc, zone, zone_minute = match.groups()
     date = "-".join(filter(None, (year, month, day)))
     if hour is None or minute is None or day is None:
         return date
@@ -141,15 +140,15 @@ def iso_date(text: str) -> str:
     return f"{date}T{hour}:{minute}:{second or '00'}{offset}"
 
 
-def _codes(password: str) -> list[bytes]:
-    """A password as the encryption of PDF 2.0 wants it, and as older ones do."""
-    codes = [password.encode("utf-8", errors="replace")]
+def _encodings(password: str) -> list[bytes]:
+    """A password in UTF-8, as PDF 2.0 encrypts it, and in Latin-1, as older versions do."""
+    encodings = [password.encode("utf-8", errors="replace")]
     if not password.isascii():
-        codes.append(password.encode("latin-1", errors="replace"))
-    return codes
+        encodings.append(password.encode("latin-1", errors="replace"))
+    return encodings
 
 
-def _refusal(error: int, password: str | None) -> UnreadableFile | PasswordRequired:
+def _open_error(error: int, password: str | None) -> UnreadableFile | PasswordRequired:
     if error == raw.FPDF_ERR_PASSWORD:
         return WrongPassword() if password else PasswordRequired()
     if error == raw.FPDF_ERR_SECURITY:
@@ -157,5 +156,5 @@ def _refusal(error: int, password: str | None) -> UnreadableFile | PasswordRequi
     return UnreadableFile("file: it begins like a PDF but is too damaged to open; it may have been cut off on its way")
 
 
-def _plain(value: str) -> str:
+def _printable(value: str) -> str:
     return "".join(character for character in value if character.isprintable()).strip()[:_MOST_VALUE_CHARS]

@@ -1,4 +1,4 @@
-"""What the readers hand out: a file's facts, a page's text layer, a page's image."""
+"""Records of what is read from a file: its page sizes and metadata, a page's text layer, a page's image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backend.documents.pages import Page, Seen, make_page
+from backend.documents.pages import Page, RawWord, make_page
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -18,7 +18,7 @@ MOST_SIZES = 10_000  # a damaged file may claim billions of pages
 
 @dataclass(frozen=True, slots=True)
 class PageSize:
-    """A page as a viewer shows it: /Rotate or the EXIF orientation obeyed."""
+    """Size of a page as a viewer shows it, with /Rotate or the EXIF orientation applied."""
 
     width: float  # page units: points of a PDF, pixels of an image
     height: float
@@ -26,7 +26,7 @@ class PageSize:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """What is known of a file once it is open, nothing of it drawn or decoded yet."""
+    """What opening a file tells, before any page is rendered or decoded."""
 
     kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
     page_count: int
@@ -35,36 +35,36 @@ class FileInfo:
     sha256: str  # hexadecimal
 
     def size(self, number: int) -> PageSize:
-        """Of a page from 1; zero where it is not known: a broken page, or one far behind."""
+        """Size of a page (from 1); zero where it is unknown: the page is broken or beyond MOST_SIZES."""
         return self.sizes[number - 1] if number <= len(self.sizes) else PageSize(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStats:
-    """Cheap numbers about one page: enough to say whether its own text can be trusted, and how finely to draw it."""
+    """Cheap statistics of a page, from which `choose_source` and `choose_resolution` decide."""
 
     characters: int = 0  # of the text layer, without white space
-    invisible: int = 0  # of them, drawn with render mode 3 (the text layer that OCR software leaves); an estimate
-    unmapped_ratio: float = 0.0  # of a sample of glyphs: the file does not say what character they are
+    invisible: int = 0  # of these, in render mode 3 (invisible, as OCR software writes it); an estimate
+    unmapped_ratio: float = 0.0  # share of a sample of glyphs that the file maps to no character
     replaced: int = 0  # U+FFFD, private use and control characters among `characters`
-    objects: int = 0  # that draw something: text, paths, images, shadings
-    drawings: int = 0  # of them, everything but text
-    image_ratio: float = 0.0  # of the page's area that lies under images, 0 to 1
-    image_dpi: float | None = None  # of the image with the largest area, its coarser axis
+    objects: int = 0  # visible ones: text, paths, images, shadings
+    drawings: int = 0  # of these, all but text
+    image_ratio: float = 0.0  # share of the page's area covered by images, 0 to 1
+    image_dpi: float | None = None  # of the largest image, on its coarser axis
 
 
 @dataclass(frozen=True, slots=True)
 class TextLayer:
-    """A page's own text, in reading order: words of lines of blocks, boxes in page units after `turn`."""
+    """A page's own text in reading order: blocks of lines of words, boxes in page units after `turn`."""
 
     width: float  # page units, after the turn
     height: float
-    turn: int  # degrees clockwise from what a viewer shows to where most of the text stands upright
-    blocks: tuple[tuple[tuple[Seen, ...], ...], ...]
+    turn: int  # degrees clockwise, from what a viewer shows, that set most of the text upright
+    blocks: tuple[tuple[tuple[RawWord, ...], ...], ...]
     stats: LayerStats
 
     def page(self, number: int, why: str) -> Page:
-        """The layer as a page of the word model."""
+        """The layer as a `Page`."""
         return make_page(
             self.blocks,
             number=number,
@@ -78,19 +78,19 @@ class TextLayer:
 
     @property
     def text(self) -> str:
-        """The words, joined by blanks; for statistics."""
+        """The words, joined by spaces; for statistics."""
         return " ".join(word.text for block in self.blocks for line in block for word in line)
 
 
 @dataclass(frozen=True, slots=True)
 class Raster:
-    """A page as an image, upright as a viewer shows it and then turned as asked."""
+    """A page as an image: as a viewer shows it, then turned as requested."""
 
     pixels: NDArray[uint8]  # (height, width_px) gray, or (height, width_px, 3) RGB
     width: float  # of the page, in page units, after the turn
     height: float
-    scale_x: float  # pixels a page unit; a fax's are not square in the file, and are here
+    scale_x: float  # pixels per page unit; a fax's non-square pixels are resampled to square ones
     scale_y: float
-    dpi: float | None  # of `pixels`; None where the file does not tell its size on paper
-    why: str  # why so fine: one sentence
-    incomplete: str = ""  # what is missing, where the file is cut off: one sentence
+    dpi: float | None  # of `pixels`; None where the file does not state its resolution
+    why: str  # one sentence: why this resolution
+    incomplete: str = ""  # one sentence: what is missing of a truncated file

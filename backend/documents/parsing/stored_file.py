@@ -1,4 +1,4 @@
-"""An upload on its way in: kept in memory that has no name, hashed and counted as it comes."""
+"""An upload, held in an anonymous memory file (memfd) and hashed, with its size checked, as it arrives."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 from backend.documents.parsing.limits import FileLimits, check_bytes
 
 _CHUNK_BYTES = 2**20
-_HEAD_BYTES = 64 * 1024  # what `head` gives for recognising a file: a zip's first names and a late PDF header lie there
+_HEAD_BYTES = 64 * 1024  # of `head`, enough to recognise the type: a zip's first names, a late PDF header
 _SEALS = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_WRITE", "F_SEAL_SEAL")
 
 
 class StoredFile:
-    """A file's bytes behind a descriptor that workers can be given. Nothing is left behind, however the process ends.
+    """A file's bytes behind a descriptor that can be passed to workers. Freed however the process ends.
 
-    Filled by `write`, chunk by chunk, so that an upload is refused at the byte that is too many and never stands in
-    memory twice. One thread fills it; `lend` is safe on any.
+    Filled by `write`, chunk by chunk, so that an upload is refused at the first byte over the limit and is in memory
+    only once. One thread writes; `lend` is safe on any.
 
     Raises:
         TooLarge: from `write` and the constructors, at the first byte over LIMIT_FILE_BYTES.
@@ -32,13 +32,13 @@ class StoredFile:
         self.size_bytes = 0
         self._limits = limits
         self._hash = hashlib.sha256()
-        self._fd = _nameless()
+        self._fd = _anonymous_file()
         self._lock = threading.Lock()
         self._close = weakref.finalize(self, os.close, self._fd)
 
     @classmethod
     def of(cls, source: bytes | bytearray | memoryview | Path, limits: FileLimits) -> StoredFile:
-        """The bytes, or a copy of the file at a path: what happens to that file afterwards does not matter."""
+        """A copy of the bytes, or of the file at a path, which may change or disappear afterwards."""
         stored = cls(limits)
         try:
             if isinstance(source, Path):
@@ -54,32 +54,32 @@ class StoredFile:
         return stored
 
     def shared(self) -> StoredFile:
-        """Another holder of the same bytes, to be closed by itself; neither is written to any more.
+        """A second handle to the same bytes, closed independently. Neither may be written to afterwards.
 
         Raises: ValueError after `close`.
         """
-        twin = object.__new__(StoredFile)
-        twin.size_bytes, twin._limits, twin._hash = self.size_bytes, self._limits, self._hash.copy()
-        twin._fd, twin._lock = self.lend(), threading.Lock()
-        twin._close = weakref.finalize(twin, os.close, twin._fd)
-        return twin
+        copy = object.__new__(StoredFile)
+        copy.size_bytes, copy._limits, copy._hash = self.size_bytes, self._limits, self._hash.copy()
+        copy._fd, copy._lock = self.lend(), threading.Lock()
+        copy._close = weakref.finalize(copy, os.close, copy._fd)
+        return copy
 
     def content(self) -> bytes:
-        """All of the bytes, in memory of their own."""
+        """All of the bytes, copied."""
         return os.pread(self._fd, self.size_bytes, 0)
 
     def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        """Add bytes at the end."""
-        rest = memoryview(chunk).cast("B")
-        check_bytes(self.size_bytes + rest.nbytes, self._limits)
-        self._hash.update(rest)
-        self.size_bytes += rest.nbytes
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        """Append bytes."""
+        left = memoryview(chunk).cast("B")
+        check_bytes(self.size_bytes + left.nbytes, self._limits)
+        self._hash.update(left)
+        self.size_bytes += left.nbytes
+        while left:
+            left = left[os.write(self._fd, left) :]
 
     @property
     def sha256(self) -> str:
-        """Of the bytes so far, hexadecimal."""
+        """Hash of the bytes written so far, hexadecimal."""
         return self._hash.hexdigest()
 
     @property
@@ -88,27 +88,27 @@ class StoredFile:
         return os.pread(self._fd, _HEAD_BYTES, 0)
 
     def seal(self) -> None:
-        """From here on nobody can change the bytes, a worker that was taken over least of all. Linux only."""
+        """Make the bytes immutable, also for a worker that a file has taken over. Linux only."""
         if all(hasattr(fcntl, name) for name in (*_SEALS, "F_ADD_SEALS")):
             seals = sum(getattr(fcntl, name) for name in _SEALS)
-            with contextlib.suppress(OSError):  # a plain file where memory has no descriptors
+            with contextlib.suppress(OSError):  # an ordinary file, where there is no memfd
                 fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, seals)
 
     def lend(self) -> int:
-        """A descriptor of its own for a worker, to be closed by the caller. Raises: ValueError after `close`."""
-        with self._lock:  # a number that was closed may be another file's by now
+        """A duplicated descriptor for a worker; the caller closes it. Raises: ValueError after `close`."""
+        with self._lock:  # a descriptor number that was closed may belong to another file by now
             if not self._close.alive:
                 raise ValueError("the file was closed")
             return os.dup(self._fd)
 
     def close(self) -> None:
-        """Give the bytes back; workers that hold them keep theirs."""
+        """Close this handle; descriptors that were lent stay open."""
         with self._lock:
             self._close()
 
 
-def _nameless() -> int:
+def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("upload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with tempfile.TemporaryFile() as file:  # without a name from the start on macOS
+    with tempfile.TemporaryFile() as file:  # unlinked at once
         return os.dup(file.fileno())

@@ -1,4 +1,4 @@
-"""Whether a page's text comes from its own layer or from OCR, and why. Pure: cheap numbers in, a decision out."""
+"""Chooses between a page's own text layer and OCR, with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -8,62 +8,62 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.documents.pages import Source
-from backend.documents.parsing.letter_pairs import PairScore, score_pairs
+from backend.documents.parsing.letter_bigrams import BigramScore, score_bigrams
 from backend.documents.parsing.records import LayerStats, TextLayer
 
-SourceWish = Literal["auto", "text_layer", "ocr"]
+RequestedSource = Literal["auto", "text_layer", "ocr"]
 
-_FEW_CHARACTERS = 10  # Tika's number: less is a page number or a stamp
-_STAMPED = 100  # visible characters on a scan: a header that a scanner or a court puts on it, not its text
-_SCAN_RATIO = 0.5  # of the page under images
+_FEW_CHARACTERS = 10  # as in Apache Tika; fewer are a page number or a stamp
+_STAMPED = 100  # visible characters on a scan: fewer are a header added by a scanner or a court
+_SCAN_RATIO = 0.5  # of the page covered by images
 _UNMAPPED_RATIO = 0.1  # of glyphs; bullets and arrows of symbol fonts stay below
 _REPLACED_RATIO = 0.05  # of characters
-_ODD_RATIO = 0.3  # of characters that are no letters, digits or punctuation
-_LEAST_PAIR_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_pairs)
-_LEAST_PAIRS = 60  # fewer tell nothing: codes, abbreviations
-_LATIN_SHARE = 0.5  # of the letters, for the pairs to speak for the page
-_ODD_CATEGORIES = frozenset({"So", "Sk", "Cc", "Co", "Cn", "Cs"})  # pictures, bare accents, private and no characters
+_ODD_RATIO = 0.3  # of characters that are not letters, digits or punctuation
+_LEAST_BIGRAM_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_bigrams)
+_LEAST_BIGRAMS = 60  # fewer decide nothing: codes, abbreviations
+_LATIN_SHARE = 0.5  # of the letters, for the bigrams to be representative
+_ODD_CATEGORIES = frozenset({"So", "Sk", "Cc", "Co", "Cn", "Cs"})  # symbols, lone accents, private use, unassigned
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenSource:
-    """Where a page's text comes from."""
+    """Where a page's text comes from, and why."""
 
     source: Source
     why: str  # one sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Legibility:
-    """How much a text looks like one."""
+class TextQuality:
+    """How much a string looks like text of a language."""
 
-    pairs: PairScore
+    bigrams: BigramScore
     latin_share: float  # of its letters
     odd_ratio: float  # of its characters
 
 
-def choose_source(layer: TextLayer, wish: SourceWish = "auto") -> ChosenSource:
-    """The page's own text where it can be trusted, else OCR. A wish is obeyed, whatever the page is like.
+def choose_source(layer: TextLayer, requested: RequestedSource = "auto") -> ChosenSource:
+    """The page's own text where it can be trusted, else OCR. An explicit request is always followed.
 
-    OCR's invisible text over a scan counts like any other: it is trusted where it reads like text.
+    The invisible text that earlier OCR left over a scan is checked like any other.
     """
-    if wish != "auto":
-        return ChosenSource(wish, "asked for")
+    if requested != "auto":
+        return ChosenSource(requested, "asked for")
     return _by_content(layer.stats) or _by_glyphs(layer.stats) or _by_language(layer)
 
 
-def judge(text: str) -> Legibility:
-    """Numbers about a text, whatever its script."""
-    counts = Counter(text)  # few different characters, whatever the length
+def text_quality(text: str) -> TextQuality:
+    """Statistics of a text in any script."""
+    counts = Counter(text)  # few distinct characters, whatever the length
     inked = sum(count for character, count in counts.items() if not character.isspace())
     letters = sum(count for character, count in counts.items() if character.isalpha())
     latin = sum(count for character, count in counts.items() if character.isalpha() and _is_latin(character))
     odd = sum(count for character, count in counts.items() if _is_odd(character))
-    return Legibility(score_pairs(text), latin / max(letters, 1), odd / max(inked, 1))
+    return TextQuality(score_bigrams(text), latin / max(letters, 1), odd / max(inked, 1))
 
 
 def _by_content(stats: LayerStats) -> ChosenSource | None:
-    """What is on the page at all."""
+    """Decides by what is drawn on the page."""
     if not stats.objects:
         return ChosenSource("text_layer", "the page is blank: nothing is drawn on it")
     if not stats.characters:
@@ -78,7 +78,7 @@ def _by_content(stats: LayerStats) -> ChosenSource | None:
 
 
 def _by_glyphs(stats: LayerStats) -> ChosenSource | None:
-    """Whether its glyphs have characters."""
+    """Decides by whether its glyphs are mapped to characters."""
     if stats.unmapped_ratio >= _UNMAPPED_RATIO:
         return ChosenSource("ocr", f"{stats.unmapped_ratio:.0%} of its glyphs are mapped to no character")
     replaced = stats.replaced / max(stats.characters, 1)
@@ -88,14 +88,14 @@ def _by_glyphs(stats: LayerStats) -> ChosenSource | None:
 
 
 def _by_language(layer: TextLayer) -> ChosenSource:
-    """Whether its characters are text."""
-    legible = judge(layer.text)
-    if legible.odd_ratio > _ODD_RATIO:
+    """Decides by whether its characters look like text."""
+    quality = text_quality(layer.text)
+    if quality.odd_ratio > _ODD_RATIO:
         return ChosenSource(
-            "ocr", f"{legible.odd_ratio:.0%} of its own characters are neither letters, digits nor punctuation"
+            "ocr", f"{quality.odd_ratio:.0%} of its own characters are neither letters, digits nor punctuation"
         )
-    is_judged = legible.pairs.pairs >= _LEAST_PAIRS and legible.latin_share >= _LATIN_SHARE
-    if is_judged and legible.pairs.mean < _LEAST_PAIR_SCORE:
+    is_decisive = quality.bigrams.total >= _LEAST_BIGRAMS and quality.latin_share >= _LATIN_SHARE
+    if is_decisive and quality.bigrams.mean < _LEAST_BIGRAM_SCORE:
         return ChosenSource(
             "ocr", "the letters of its own text follow each other as in no language: its fonts are mis-mapped"
         )

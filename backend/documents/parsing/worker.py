@@ -1,13 +1,14 @@
-"""The process that parses foreign bytes: ``python -m backend.documents.parsing.worker FD``.
+"""The process that parses untrusted files, started as ``python -m backend.documents.parsing.worker FD``.
 
-It may crash, hang or run out of memory; the service notices and starts another. So it has no secrets (an environment of
-its own), writes no files, takes no more memory than it was granted, and ends when the service does: a thread waits on
-the socket, whose end means that nobody is there, and an alarm ends calls that no one waits for any more.
+A file may crash it, hang it or use up its memory; the service notices and starts another. It therefore gets an
+environment without secrets, may write no files, and has a memory limit. It exits when the service does: a thread waits
+for the socket to close, and an alarm ends a call whose deadline has passed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import queue
@@ -23,48 +24,51 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from backend.documents.parsing import frames, rendering
-from backend.documents.parsing.file_types import Kind
-from backend.documents.parsing.image_file import ImageDocument
+from backend.documents.page_codec import unpack_document
+from backend.documents.parsing import frames
+from backend.documents.parsing.file_types import FileType
+from backend.documents.parsing.image_file import ImageFile
 from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.pdf_file import PdfFile
 from backend.errors import BadInput, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 
-_GRACE_S = 2.0  # between the service's deadline, which kills, and our own alarm, for the case that it is gone
-_NICENESS = 10  # a page is drawn while others are read; whoever waits for a text goes first
+_GRACE_S = 2.0  # between the deadline at which the service kills us and our own alarm, in case the service is gone
+_NICENESS = 10  # pages are rendered ahead of OCR; requests for text go first
 _OOM_SCORE = Path("/proc/self/oom_score_adj")  # -1000 to 1000; Linux
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_PNG_COMPRESSION = 1  # of zlib: a page in 30 ms; the image is shown once, not stored
 
-Answer = tuple[dict[str, Any], bytes | memoryview]
+Answer = tuple[dict[str, Any], bytes | memoryview]  # header and payload
 
 
 class Worker:
-    """Open files by the service's number, and the calls on them. Everything here runs on the main thread."""
+    """The open files, by the number that the service gave each, and the calls on them. Main thread only."""
 
     def __init__(self) -> None:
         self._limits = FileLimits()
-        self._files: dict[int, PdfFile | ImageDocument] = {}
+        self._files: dict[int, PdfFile | ImageFile] = {}
         self._sources: dict[int, tuple[mmap.mmap, str | None]] = {}  # each file's bytes and its password
         self._calls: dict[str, Callable[[dict[str, Any], tuple[int, ...]], Answer]] = {
-            "limits": self._set_limits,
+            "set_limits": self._set_limits,
             "open": self._open,
-            "layer": self._layer,
-            "draw": self._draw,
-            "picture": self._picture,
-            "searchable": self._searchable,
-            "drop": self._drop,
+            "text_layer": self._text_layer,
+            "render": self._render,
+            "render_png": self._render_png,
+            "searchable_pdf": self._searchable_pdf,
+            "close": self._close,
         }
 
     def answer(self, frame: frames.Frame) -> Answer:
-        """What a call gives, or what was wrong with the file, as the header's ``error``."""
+        """The result of a call, or a header with ``error`` that says what is wrong with the file."""
         limit_s = frame.header.get("limit_s", self._limits.page_s)
         signal.setitimer(signal.ITIMER_REAL, limit_s + _GRACE_S)  # its default action ends the process
         try:
             header, payload = self._calls[frame.header["call"]](frame.header, frame.fds)
         except Exception as error:  # noqa: BLE001  # the border: foreign parsers raise anything, and the file is at fault
-            header, payload = _fault(error, self._limits), b""
+            header, payload = _error_header(error, self._limits), b""
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             for fd in frame.fds:
@@ -75,56 +79,57 @@ class Worker:
 
     def _set_limits(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         self._limits = FileLimits(**header["limits"])
-        _confine(self._limits.worker_bytes)
+        _limit_resources(self._limits.worker_bytes)
         return {"pid": os.getpid()}, b""
 
     def _open(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
         data = mmap.mmap(fds[0], 0, access=mmap.ACCESS_READ)
-        kind = Kind(header["kind"])
-        file = PdfFile(data, header["password"]) if kind is Kind.PDF else ImageDocument(data, kind, self._limits)
-        facts = file.facts()
+        kind = FileType(header["kind"])
+        file = PdfFile(data, header["password"]) if kind is FileType.PDF else ImageFile(data, kind, self._limits)
+        info = file.info()
         self._files[header["file"]], self._sources[header["file"]] = file, (data, header["password"])
-        return facts, b""
+        return info, b""
 
-    def _layer(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+    def _text_layer(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         file = self._files[header["file"]]
         assert isinstance(file, PdfFile)
-        words, stats, size = file.layer(header["page"])
-        numbers = np.concatenate([words.lines, words.blocks])
-        payload = words.boxes.tobytes() + numbers.tobytes()
-        told = {
+        words, stats, size = file.text_layer(header["page"])
+        indexes = np.concatenate([words.lines, words.blocks])
+        payload = words.boxes.tobytes() + indexes.tobytes()
+        answer = {
             "texts": words.texts,
             "turn": words.turn,
             "stats": asdict(stats),
             "width": size.width,
             "height": size.height,
         }
-        return told, payload
+        return answer, payload
 
-    def _draw(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
-        pixels, told = self._drawn(header)
-        told["shape"] = pixels.shape
-        return told, pixels.data.cast("B")
+    def _render(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        pixels, answer = self._rendered(header)
+        answer["shape"] = pixels.shape
+        return answer, pixels.data.cast("B")
 
-    def _drawn(self, header: dict[str, Any]) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+    def _rendered(self, header: dict[str, Any]) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         file, page, turn = self._files[header["file"]], header["page"], header["turn"]
         color, most_pixels = header["color"], header["most_pixels"]
         if isinstance(file, PdfFile):
-            pixels, size = file.draw(page, header["dpi"], turn, color=color, most_pixels=most_pixels)
+            pixels, size = file.render(page, header["dpi"], turn, color=color, most_pixels=most_pixels)
             return pixels, {"width": size.width, "height": size.height}
-        told = file.draw(page, turn, color=color, most_pixels=most_pixels)
-        return told.pop("pixels"), told
+        answer = file.render(page, turn, color=color, most_pixels=most_pixels)
+        return answer.pop("pixels"), answer
 
-    def _picture(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
-        pixels, _ = self._drawn(header)
-        return {}, rendering.png(pixels)
+    def _render_png(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        pixels, _ = self._rendered(header)
+        return {}, _png(pixels)
 
-    def _searchable(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
+    def _searchable_pdf(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
         data, password = self._sources[header["file"]]
-        words = mmap.mmap(fds[0], 0, access=mmap.ACCESS_READ)
-        return {}, rendering.searchable(self._files[header["file"]], data, password, words[:], self._limits)
+        packed_document = mmap.mmap(fds[0], 0, access=mmap.ACCESS_READ)
+        file = self._files[header["file"]]
+        return {}, _searchable_pdf(file, data, password, packed_document[:], self._limits)
 
-    def _drop(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+    def _close(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         for number in header["files"]:
             self._sources.pop(number, None)
             if file := self._files.pop(number, None):
@@ -132,24 +137,56 @@ class Worker:
         return {}, b""
 
 
-def _fault(error: Exception, limits: FileLimits) -> dict[str, Any]:
-    """An error as data: which of the service's it is, and its parts."""
-    told: dict[str, Any] = {"error": "unreadable", "message": str(error)[:500], "page": None}
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    """Pixels (height, width_px) or (height, width_px, 3) as a PNG."""
+    target = io.BytesIO()
+    Image.fromarray(pixels).save(target, "PNG", compress_level=_PNG_COMPRESSION)
+    return target.getvalue()
+
+
+def _searchable_pdf(
+    file: PdfFile | ImageFile, data: mmap.mmap, password: str | None, packed_document: bytes, limits: FileLimits
+) -> bytes:
+    """The file as a PDF with a text layer.
+
+    Args:
+        data: the file's bytes.
+        packed_document: the words of its pages, from `page_codec.pack_document`.
+    """
+    from backend.documents.formats.searchable_pdf import (  # few workers are ever asked for one
+        searchable_images,
+        searchable_pdf,
+    )
+
+    document = unpack_document(packed_document)
+    if isinstance(file, PdfFile):
+        return searchable_pdf(document, data[:], password=password)
+
+    def pixels_of(number: int) -> NDArray[np.uint8]:
+        pixels: NDArray[np.uint8] = file.render(number, 0, color=True, most_pixels=limits.render_pixels)["pixels"]
+        return pixels
+
+    return searchable_images(document, data[:], pixels_of)
+
+
+def _error_header(error: Exception, limits: FileLimits) -> dict[str, Any]:
+    """An error as data, from which `worker_messages.raise_error` makes the service's error."""
+    header: dict[str, Any] = {"error": "unreadable", "message": str(error)[:500], "page": None}
     if isinstance(error, TooLarge):
-        told |= {"error": "too_large", "what": error.what, "value": error.value, "limit": error.limit}
-        told |= {"setting": error.setting}
+        header |= {"error": "too_large", "what": error.what, "value": error.value, "limit": error.limit}
+        header |= {"setting": error.setting}
     elif isinstance(error, WrongPassword):
-        told["error"] = "wrong_password"
+        header["error"] = "wrong_password"
     elif isinstance(error, PasswordRequired):
-        told["error"] = "password_required"
+        header["error"] = "password_required"
     elif isinstance(error, UnreadableFile):
-        told["page"] = error.page
+        header["page"] = error.page
     elif isinstance(error, MemoryError):
-        told |= {"error": "memory", "message": f"{limits.worker_bytes}"}
+        header |= {"error": "memory", "message": f"{limits.worker_bytes}"}
     elif not isinstance(error, BadInput):
-        told["message"] = f"{type(error).__name__}: {error}"[:500]
-        told["foreign"] = True
-    return told
+        header["message"] = f"{type(error).__name__}: {error}"[:500]
+        header["foreign"] = True
+    return header
 
 
 def _resident_bytes() -> int:
@@ -159,15 +196,15 @@ def _resident_bytes() -> int:
         return 0
 
 
-def _confine(granted_bytes: int) -> None:
-    """No more memory than now and this much, no files written, no core dumped. POSIX only."""
+def _limit_resources(granted_bytes: int) -> None:
+    """Allow this much memory beyond the current use, no writing of files and no core dumps. POSIX only."""
     try:
         import resource  # not on Windows
     except ImportError:
         return
-    # private writable memory: the files themselves are mapped, read only, and do not count (Linux 4.7)
-    now = _data_bytes()
-    resource.setrlimit(resource.RLIMIT_DATA, (now + granted_bytes, now + granted_bytes))
+    # RLIMIT_DATA counts private writable memory (Linux 4.7); the files are mapped read-only and do not count
+    limit = _data_bytes() + granted_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -179,39 +216,39 @@ def _data_bytes() -> int:
         return 256 * 2**20
 
 
-def _listen(link: socket.socket, calls: queue.SimpleQueue[frames.Frame]) -> None:
-    """Hand on what comes; the end of the socket is the end of the process, whatever the main thread is doing."""
+def _receive_calls(connection: socket.socket, calls: queue.SimpleQueue[frames.Frame]) -> None:
+    """Queue incoming calls; exit the process when the socket closes, whatever the main thread is doing."""
     while True:
         try:
-            calls.put(frames.receive(link, max_payload_bytes=0))
+            calls.put(frames.receive(connection, max_payload_bytes=0))
         except (EOFError, OSError, frames.BadFrame):
             os._exit(0)
 
 
 def main(fd: int) -> None:
-    """Answer calls until the socket ends."""
+    """Answer calls until the socket closes."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    with contextlib.suppress(OSError):  # where memory is short, it is a file's reader that goes, not the service
+    with contextlib.suppress(OSError):  # under memory pressure the kernel should kill a worker, not the service
         _OOM_SCORE.write_text("500", encoding="ascii")
-    for number in (signal.SIGINT, signal.SIGTERM):  # both go to whole groups; the service ends us when it has drained
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to whole process groups; the service ends us once drained
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     warnings.simplefilter("ignore")
-    link = socket.socket(fileno=fd)
-    frames.widen(link)
+    connection = socket.socket(fileno=fd)
+    frames.enlarge_buffers(connection)
     calls: queue.SimpleQueue[frames.Frame] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(link, calls), daemon=True, name="listen").start()
+    threading.Thread(target=_receive_calls, args=(connection, calls), daemon=True, name="listen").start()
     worker = Worker()
     with contextlib.suppress(OSError):  # the service is gone
-        frames.send(link, {"ready": True})
-        _be_quiet()
+        frames.send(connection, {"ready": True})
+        _silence_output()
         while True:
-            frames.send(link, *worker.answer(calls.get()))
+            frames.send(connection, *worker.answer(calls.get()))
 
 
-def _be_quiet() -> None:
-    """From here on what libraries print about broken files goes nowhere; what failed before was worth reading."""
+def _silence_output() -> None:
+    """Discard what libraries print about broken files from now on; errors at start-up were still printed."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)

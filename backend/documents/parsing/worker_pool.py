@@ -1,4 +1,4 @@
-"""A few workers, lent to one caller each: which one, when a new one, when one is put away. Knows no file formats."""
+"""A pool of worker processes, each used by one caller at a time. Knows no file formats."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 
-OPEN_FILES = 4  # held open by one worker; a request's pages find their file open, many requests do not pile up
-_CALLS_OF_A_LIFE = 2000  # then a new one: what libraries leak stays bounded
-_GROWTH_BYTES = 256 * 2**20  # over its size at the start, between calls; the same
-_DROP_S = 5.0  # to close a file; a worker that cannot do that is put away
+MAX_OPEN_FILES = 4  # in one worker: pages of one request find their file open, and files of many do not pile up
+_MAX_CALLS = 2000  # of one worker, then it is replaced: this bounds what libraries leak
+_MAX_GROWTH_BYTES = 256 * 2**20  # of one worker over its size at start, measured between calls; for the same reason
+_CLOSE_S = 5.0  # for closing files; a worker that takes longer is killed
 
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """What happened to workers since the start, and where they are now."""
+    """Current workers by state, and totals since the start."""
 
     idle: int
     busy: int
     started: int
-    late: int  # killed at a deadline, or because nobody waited any more
-    died: int  # by themselves
-    recycled: int  # after many calls, or because they had grown
+    late: int  # killed at a deadline, or because the caller had gone
+    died: int  # without being killed by us
+    recycled: int  # replaced after many calls or too much growth
 
 
 class WorkerPool:
-    """At most ``count`` workers. Safe on any thread; the lock is held for decisions only, never while one is asked."""
+    """At most ``count`` workers, started on demand.
+
+    Safe on any thread. The lock protects the pool's state only; it is never held during a call to a worker.
+    """
 
     def __init__(
         self, count: int, start_worker: Callable[[], WorkerProcess], *, clock: Callable[[], float] = time.monotonic
@@ -41,7 +44,7 @@ class WorkerPool:
         self._count, self._start_worker, self._clock = count, start_worker, clock
         self._changed = threading.Condition()
         self._idle: list[WorkerProcess] = []
-        self._busy: dict[WorkerProcess, int] = {}  # with the file it is lent for
+        self._busy: dict[WorkerProcess, int] = {}  # with the file it is used for
         self._starting = self._started = self._late = self._died = self._recycled = 0
         self._is_closed = False
 
@@ -49,15 +52,15 @@ class WorkerPool:
         """Start one worker, so that the first file need not wait for it."""
         self._refill()
 
-    def take(self, file: int, until: float | None) -> WorkerProcess:
-        """A worker of one's own, one that holds the file open if there is one. Waits while all are busy.
+    def acquire(self, file: int, until: float | None) -> WorkerProcess:
+        """A worker for the caller alone, preferably one that has the file open. Blocks while all are busy.
 
         Args:
-            until: on the clock; None waits for as long as others' deadlines last.
+            until: deadline on the clock; None waits until a worker is free.
 
         Raises:
-            DeadlineExceeded: none came free in time.
-            Unavailable: the pool was closed, or no process can be started.
+            DeadlineExceeded: no worker became free in time.
+            Unavailable: the pool is closed, or no process can be started.
         """
         waited_from = self._clock()
         with self._changed:
@@ -77,9 +80,9 @@ class WorkerPool:
                     self._changed.wait()
         return self._new(file)
 
-    def give(self, worker: WorkerProcess) -> None:
-        """Back after a call that was answered."""
-        while self._make_clean(worker):
+    def release(self, worker: WorkerProcess) -> None:
+        """Return a worker after a call that it answered."""
+        while self._clean_up(worker):
             with self._changed:
                 worker.stale &= worker.files.keys()
                 if worker.stale:  # a file was closed just now
@@ -93,12 +96,12 @@ class WorkerPool:
             return
 
     def discard(self, worker: WorkerProcess, *, late: bool) -> None:
-        """Put away a worker that died or must die, and start another in its place."""
+        """Kill a worker that died or must die, and start another in its place."""
         worker.kill()
-        self._put_away(worker, "_late" if late else "_died")
+        self._remove(worker, "_late" if late else "_died")
 
-    def forget(self, file: int) -> None:
-        """Close a file wherever it is open: at once in idle workers, after their call in others."""
+    def close_file(self, file: int) -> None:
+        """Close a file in every worker that has it open: idle ones now, busy ones after their call."""
         with self._changed:
             holders = [worker for worker in self._idle if file in worker.files]
             for worker in holders:
@@ -107,16 +110,16 @@ class WorkerPool:
             for worker in (*holders, *self._busy):
                 worker.stale.add(file)
         for worker in holders:
-            self.give(worker)
+            self.release(worker)
 
     def kill(self, file: int) -> None:
-        """End the calls that are made for a file now."""
+        """Kill the workers that are running a call for this file."""
         with self._changed:
-            for worker in [worker for worker, lent_for in self._busy.items() if lent_for == file]:
+            for worker in [worker for worker, used_for in self._busy.items() if used_for == file]:
                 worker.kill()
 
     def counts(self) -> PoolCounts:
-        """For metrics."""
+        """Numbers for metrics."""
         with self._changed:
             return PoolCounts(len(self._idle), len(self._busy), self._started, self._late, self._died, self._recycled)
 
@@ -126,12 +129,12 @@ class WorkerPool:
             raise Unavailable("the service is stopping; files are no longer read")
 
     def close(self) -> None:
-        """End all workers; those who wait or are in a call get Unavailable or WorkerGone."""
+        """End all workers; callers that wait or are in a call get Unavailable or WorkerGone."""
         with self._changed:
             self._is_closed = True
             idle, self._idle = self._idle, []
             for worker in self._busy:
-                worker.kill()  # its caller puts it away
+                worker.kill()  # its caller discards it
             self._changed.notify_all()
         for worker in idle:
             worker.end()
@@ -140,8 +143,8 @@ class WorkerPool:
         return len(self._idle) + len(self._busy) + self._starting
 
     def _best_idle(self, file: int) -> WorkerProcess | None:
-        """One that has the file open, else the one with the fewest open, the last used among equals: it is warm."""
-        for worker in [worker for worker in self._idle if not worker.is_alive]:  # ended from outside
+        """The worker that has the file open, else the one with the fewest open, of equals the last used (caches)."""
+        for worker in [worker for worker in self._idle if not worker.is_alive]:  # killed from outside
             self._idle.remove(worker)
             self._died += 1
             worker.end()
@@ -149,7 +152,7 @@ class WorkerPool:
         return self._idle[max(ranked)[2]] if ranked else None
 
     def _new(self, file: int | None) -> WorkerProcess:
-        """Start a worker in the place that was kept for it; lent for a file, or idle."""
+        """Start the worker that `_starting` already counts; it becomes busy with the file, or idle for None."""
         try:
             worker = self._start_worker()
         except OSError as error:
@@ -178,10 +181,10 @@ class WorkerPool:
             self._starting += 1
         try:
             self._new(None)
-        except Unavailable as error:  # whoever needs it next is told
+        except Unavailable as error:  # the next caller tries again and gets the error
             log_event(_log, logging.WARNING, "reader not started", error=str(error))
 
-    def _put_away(self, worker: WorkerProcess, counter: str) -> None:
+    def _remove(self, worker: WorkerProcess, counter: str) -> None:
         worker.end()
         with self._changed:
             self._busy.pop(worker, None)
@@ -189,21 +192,21 @@ class WorkerPool:
             self._changed.notify()
         self._refill()
 
-    def _make_clean(self, worker: WorkerProcess) -> bool:
-        """Close what nobody needs in it, and what is too much; False when it was put away instead."""
-        surplus = list(worker.files)[: max(0, len(worker.files) - OPEN_FILES)]  # the least recently used
+    def _clean_up(self, worker: WorkerProcess) -> bool:
+        """Close files that nobody uses or that are too many; False when the worker was replaced instead."""
+        surplus = list(worker.files)[: max(0, len(worker.files) - MAX_OPEN_FILES)]  # the least recently used
         stale = sorted((worker.stale & worker.files.keys()).union(surplus))
         try:
             if stale:
-                worker.call({"call": "drop", "files": stale}, limit_s=_DROP_S)
+                worker.call({"call": "close", "files": stale}, limit_s=_CLOSE_S)
         except (WorkerGone, WorkerLate):
             self.discard(worker, late=True)
             return False
         for file in stale:
             del worker.files[file]
         grown_bytes = worker.rss_bytes - worker.rss_at_start_bytes
-        if worker.calls < _CALLS_OF_A_LIFE and grown_bytes <= _GROWTH_BYTES:
+        if worker.calls < _MAX_CALLS and grown_bytes <= _MAX_GROWTH_BYTES:
             return True
         log_event(_log, logging.INFO, "reader renewed", calls=worker.calls, grown_bytes=grown_bytes)
-        self._put_away(worker, "_recycled")
+        self._remove(worker, "_recycled")
         return False

@@ -1,4 +1,4 @@
-"""One worker as the service sees it: started, asked under a deadline, killed. Nothing of ours is inherited."""
+"""A worker process as the service sees it: started, called with a deadline, killed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from backend.documents.parsing.limits import FileLimits
 
 MODULE = "backend.documents.parsing.worker"
 _ROOT = Path(__file__).resolve().parents[3]  # the folder that holds the package, for the worker to import it
-_START_S = 60.0  # a cold disk and a busy machine; usually 0.3
-_END_S = 2.0  # for a worker that was asked to end; it has nothing to finish
-# No secrets of ours (keys, REDIS_URL), one thread of arithmetic, and large buffers returned to the system when freed.
+_START_S = 60.0  # for a cold disk and a busy machine; usually 0.3
+_END_S = 2.0  # for a worker whose socket was closed; it has nothing to finish
+# No secrets (API keys, REDIS_URL), one thread per library, and large buffers returned to the system when freed.
 _ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "OMP_NUM_THREADS": "1",
@@ -33,19 +33,19 @@ _ENVIRONMENT = {
 
 
 class WorkerGone(Exception):
-    """The process ended, or speaks no frames of ours any more. ``how`` says in what way: "SIGSEGV", "exit 1"."""
+    """The process ended, or sent something that is no frame. ``how`` says which: "SIGSEGV", "exit 1"."""
 
     def __init__(self, how: str) -> None:
         super().__init__(how)
         self.how = how
 
 
-class WorkerAbsent(Exception):
-    """The process did not start: a library is missing, or the machine is out of something. Its stderr says more."""
+class WorkerNotStarted(Exception):
+    """The process did not start: a library is missing, or the machine is out of memory. Its stderr says more."""
 
 
 class WorkerLate(Exception):
-    """No answer within the deadline. The process is still at it: kill it."""
+    """No answer within the deadline. The process is still running the call and must be killed."""
 
     def __init__(self, waited_s: float) -> None:
         super().__init__(f"{waited_s:.1f} s")
@@ -53,9 +53,9 @@ class WorkerLate(Exception):
 
 
 class WorkerProcess:
-    """A fresh interpreter, not a fork: none of our threads, locks, models or sockets are in it.
+    """A fresh interpreter, not a fork: it has none of the service's threads, locks, models or sockets.
 
-    One caller at a time; `kill` is safe on any thread and wakes the one that waits.
+    One caller at a time; `kill` is safe on any thread and wakes the caller.
     """
 
     def __init__(
@@ -65,29 +65,29 @@ class WorkerProcess:
         command: Sequence[str] = (sys.executable, "-P", "-m", MODULE),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.files: dict[int, None] = {}  # that it holds open, the least recently used first; kept by the pool
-        self.stale: set[int] = set()  # of them, those that nobody needs any more
-        self.served: set[int] = set()  # every file it ever met: a crash may be the fault of an earlier one
-        self.calls = 0  # on pages; one that is read and drawn counts twice
+        self.files: dict[int, None] = {}  # open in it, the least recently used first; maintained by the pool
+        self.stale: set[int] = set()  # of these, the ones to close
+        self.served: set[int] = set()  # every file it ever opened: an earlier one may have caused a crash
+        self.calls = 0  # on pages; text and image of one page count twice
         self.rss_bytes = self.rss_at_start_bytes = 0
         self._limits, self._clock = limits, clock
         self._is_ready = False
-        self._link, theirs = socket.socketpair()
+        self._connection, worker_end = socket.socketpair()
         try:
-            frames.widen(self._link)
+            frames.enlarge_buffers(self._connection)
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter, our own module
-                [*command, str(theirs.fileno())],
+                [*command, str(worker_end.fileno())],
                 env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)])},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[worker_end.fileno()],
                 start_new_session=True,  # a terminal's Ctrl-C is for the service, which then ends its workers
             )
         except OSError:
-            self._link.close()
+            self._connection.close()
             raise
         finally:
-            theirs.close()
+            worker_end.close()
 
     @property
     def pid(self) -> int:
@@ -100,72 +100,72 @@ class WorkerProcess:
     def call(
         self, request: Mapping[str, Any], *, limit_s: float, fds: Sequence[int] = (), most_payload_bytes: int = 0
     ) -> frames.Frame:
-        """Ask and wait. The first call waits for the start too, which its limit does not count.
+        """Send a request and wait for its answer. The first call also waits for the start, outside its limit.
 
         Raises:
-            WorkerAbsent: it never was there.
-            WorkerGone: it died.
-            WorkerLate: the limit passed. The worker is of no use any more.
+            WorkerNotStarted: the process did not start.
+            WorkerGone: the process ended.
+            WorkerLate: the limit passed. The worker cannot be used any more.
         """
         if not self._is_ready:
-            self._begin()
+            self._finish_start()
         return self._exchange(request, limit_s, fds, most_payload_bytes)
 
     def kill(self) -> None:
-        """End it at once, whatever it does; whoever waits in `call` gets WorkerGone."""
+        """Kill the process at once; a caller that waits in `call` gets WorkerGone."""
         self._process.kill()
 
     def end(self) -> None:
-        """End it and leave no zombie; at once where it was killed, else within two seconds."""
-        self._link.close()  # which it takes as the end
+        """Close the connection and reap the process: at once where it was killed, else within two seconds."""
+        self._connection.close()  # the worker exits on this
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def _begin(self) -> None:
+    def _finish_start(self) -> None:
         try:
             self._receive(self._clock() + _START_S, _START_S, 0)
-            told = self._exchange({"call": "limits", "limits": asdict(self._limits)}, _START_S, (), 0).header
+            header = self._exchange({"call": "set_limits", "limits": asdict(self._limits)}, _START_S, (), 0).header
         except (WorkerGone, WorkerLate) as error:
-            raise WorkerAbsent(str(error)) from error
-        self.rss_at_start_bytes = self.rss_bytes = int(told["rss_bytes"])
+            raise WorkerNotStarted(str(error)) from error
+        self.rss_at_start_bytes = self.rss_bytes = int(header["rss_bytes"])
         self._is_ready = True
 
     def _exchange(
         self, request: Mapping[str, Any], limit_s: float, fds: Sequence[int], most_payload_bytes: int
     ) -> frames.Frame:
         until = self._clock() + limit_s
-        self._link.settimeout(limit_s)
+        self._connection.settimeout(limit_s)
         try:
-            frames.send(self._link, request, fds=fds)
+            frames.send(self._connection, request, fds=fds)
         except TimeoutError as error:
             raise WorkerLate(limit_s) from error
         except OSError as error:
-            raise WorkerGone(self._how()) from error
+            raise WorkerGone(self._how_it_ended()) from error
         answer = self._receive(until, limit_s, most_payload_bytes)
         self.rss_bytes = int(answer.header.get("rss_bytes", 0))
         return answer
 
     def _receive(self, until: float, limit_s: float, most_payload_bytes: int) -> frames.Frame:
-        def wait() -> None:
+        def set_timeout() -> None:
             left_s = until - self._clock()
             if left_s <= 0:
                 raise TimeoutError
-            self._link.settimeout(left_s)
+            self._connection.settimeout(left_s)
 
         try:
-            return frames.receive(self._link, max_payload_bytes=most_payload_bytes, wait=wait)
+            return frames.receive(self._connection, max_payload_bytes=most_payload_bytes, before_read=set_timeout)
         except TimeoutError as error:
             raise WorkerLate(limit_s + self._clock() - until) from error
         except (EOFError, OSError) as error:
-            raise WorkerGone(self._how()) from error
+            raise WorkerGone(self._how_it_ended()) from error
         except frames.BadFrame as error:
             self.kill()
             raise WorkerGone(f"nonsense on its wire: {error}") from error
 
-    def _how(self) -> str:
+    def _how_it_ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_S)
         code = self._process.returncode

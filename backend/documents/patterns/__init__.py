@@ -1,4 +1,4 @@
-"""Entities that have a form of their own: accounts, tax numbers, dates, amounts, addresses, numbers of invoices."""
+"""Entities that are found by their form: bank accounts, tax numbers, dates, amounts, addresses, invoice numbers."""
 
 from __future__ import annotations
 
@@ -6,41 +6,52 @@ import re
 from collections.abc import Collection
 
 from backend.documents.entities import PATTERN, Entity
-from backend.documents.patterns import accounts, amounts, companies, contact, dates, identity, phones, references
+from backend.documents.patterns import (
+    amounts,
+    bank_accounts,
+    companies,
+    dates,
+    invoice_numbers,
+    phones,
+    postcodes,
+    tax_ids,
+    web_addresses,
+)
 from backend.documents.patterns.folding import fold, visible
 
-_KINDS = (
-    *accounts.KINDS,
-    *identity.KINDS,
-    *dates.KINDS,
-    *amounts.KINDS,
-    *contact.KINDS,
-    *phones.KINDS,
-    *references.KINDS,
-    *companies.KINDS,
+_PATTERNS = (
+    *bank_accounts.PATTERNS,
+    *tax_ids.PATTERNS,
+    *dates.PATTERNS,
+    *amounts.PATTERNS,
+    *web_addresses.PATTERNS,
+    *phones.PATTERNS,
+    *invoice_numbers.PATTERNS,
+    *postcodes.PATTERNS,
+    *companies.PATTERNS,
 )
-_DIGIT = re.compile("[0-9]")  # all that folding leaves
-PATTERN_TYPES = tuple(kind.type for kind in _KINDS)
+_DIGIT = re.compile("[0-9]")  # folding turns all digits into these
+PATTERN_TYPES = tuple(pattern.type for pattern in _PATTERNS)
 
 
 def find_patterns(text: str, types: Collection[str] | None = None) -> list[Entity]:
-    """Everything in a text that has the form of one of `PATTERN_TYPES`, by start.
+    """All entities of `PATTERN_TYPES` in a text, by start.
 
-    Finds may overlap, as an IBAN and the account number inside it: `backend.documents.merge` decides. Who wants few
-    types therefore asks for all, merges, and then takes his. Time is linear in the text, whatever it holds.
+    They may overlap, as an IBAN and the account number inside it; `backend.documents.entity_merge` resolves that. To
+    get a few types only, therefore find all, merge, and filter afterwards. Linear in the text, whatever it contains.
 
     Args:
-        types: the kinds to look for; unset: all. One that is not of `PATTERN_TYPES` finds nothing.
+        types: the types to look for; None: all. Types that are not in `PATTERN_TYPES` find nothing.
     """
     folded = fold(text)
     has_digit = _DIGIT.search(folded.text) is not None
     entities: dict[tuple[str, int, int], Entity] = {}
-    for kind in _KINDS:
-        if (types is not None and kind.type not in types) or (kind.needs_digit and not has_digit):
+    for pattern in _PATTERNS:
+        if (types is not None and pattern.type not in types) or (pattern.needs_digit and not has_digit):
             continue
-        for found in kind.find(folded.text):
-            start, end = folded.span(found.start, found.end)
-            value = found.value if kind.normal is None else kind.normal(visible(text[start:end]))
-            one = Entity(kind.type, text[start:end], start, end, found.score, PATTERN, value, found.valid)
-            entities.setdefault((kind.type, start, end), one)
+        for match in pattern.find(folded.text):
+            start, end = folded.span(match.start, match.end)
+            value = match.value if pattern.normalize is None else pattern.normalize(visible(text[start:end]))
+            entity = Entity(pattern.type, text[start:end], start, end, match.score, PATTERN, value, match.valid)
+            entities.setdefault((pattern.type, start, end), entity)
     return sorted(entities.values(), key=lambda entity: (entity.start, -entity.end))

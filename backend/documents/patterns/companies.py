@@ -1,6 +1,6 @@
 """Companies by their legal form: "Aceros del Norte, S.A.", "Acme Holdings Ltd". A tagger trained on news misses many.
 
-Read backwards from the form: capitalised words, and the small words that join them.
+The name is read backwards from the legal form: capitalised words, and the small words that join them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from backend.documents.patterns.pattern import CLEAR, END, Found, Kind
+from backend.documents.patterns.pattern import CLEAR, END, Pattern, PatternMatch
 
 _FORM = re.compile(
     r"[ ](?:"
@@ -18,12 +18,12 @@ _FORM = re.compile(
     rf"|Inc|INC|Corp|CORP|Corporation|Lda|Ltda|N\. ?V\.|NV|B\. ?V\.|BV|A\. ?G\.|AG|Pty){END}\.?"
     r")(?![\w])"
 )
-_BACK = 90  # characters before a form that may be its company's name
-_WORDS = 8
+_NAME_CHARACTERS = 90  # searched for the name before a legal form
+_MAX_WORDS = 8  # of a name
 _NAME = re.compile(r"[\"'(]?[^\W\d_a-z][\w&.'+\-/]*|\d[\w.\-]*|&")
 _JOINERS = frozenset(re.split(" ", "de del la las los el y e i of and the for & do da dos di et und von van"))
-# Capitalised because they begin a line or a field: they introduce a company and are no part of its name.
-_LEADS = frozenset(
+# Words that introduce a company and are no part of its name, capitalised because they begin a line or a field.
+_INTRODUCTIONS = frozenset(
     word
     for words in (
         "factura invoice cliente client customer proveedor supplier vendor empresa company sociedad mercantil emisor",
@@ -38,30 +38,30 @@ _ENDS = re.compile(r"[.:;,!?)\]»\"]$")
 _ABBREVIATED = re.compile(r"(?:[^\W\d_]\.)+|(?:Hnos|Cia|Const|Bros|Co|St|Sta|Sto|Dr|Ind|Int|Mfg)\.", re.IGNORECASE)
 
 
-def _companies(text: str) -> Iterator[Found]:
+def _find_companies(text: str) -> Iterator[PatternMatch]:
     for form in _FORM.finditer(text):
         start = _name_start(text, form.start())
         if start is not None:
-            yield Found(start, form.end(), score=CLEAR)
+            yield PatternMatch(start, form.end(), score=CLEAR)
 
 
 def _name_start(text: str, end: int) -> int | None:
-    """Where the name before a form begins; None where no name stands there."""
-    least = max(text.rfind("\n", max(0, end - _BACK), end) + 1, end - _BACK, 0)
-    taken: list[tuple[int, str]] = []
+    """Where the name before a legal form begins; None where there is no name."""
+    least = max(text.rfind("\n", max(0, end - _NAME_CHARACTERS), end) + 1, end - _NAME_CHARACTERS, 0)
+    words: list[tuple[int, str]] = []  # from the last to the first
     stop = end
-    while stop > least and len(taken) < _WORDS:
+    while stop > least and len(words) < _MAX_WORDS:
         start = text.rfind(" ", least, stop) + 1 or least
-        said = text[start:stop].rstrip(",") if not taken else text[start:stop]
-        ends = _ENDS.search(said) is not None and _ABBREVIATED.fullmatch(said) is None
-        joins = said.lower() in _JOINERS and bool(taken)
-        if ends or not (joins or _NAME.fullmatch(said)):
+        word = text[start:stop].rstrip(",") if not words else text[start:stop]
+        is_end = _ENDS.search(word) is not None and _ABBREVIATED.fullmatch(word) is None
+        is_joiner = word.lower() in _JOINERS and bool(words)
+        if is_end or not (is_joiner or _NAME.fullmatch(word)):
             break
-        taken.append((start, said))
+        words.append((start, word))
         stop = start - 1
-    while taken and (taken[-1][1].lower().strip("\"'(") in _LEADS | _JOINERS or taken[-1][1][0].isdigit()):
-        taken.pop()
-    return taken[-1][0] if taken else None
+    while words and (words[-1][1].lower().strip("\"'(") in _INTRODUCTIONS | _JOINERS or words[-1][1][0].isdigit()):
+        words.pop()
+    return words[-1][0] if words else None
 
 
-KINDS = (Kind("ORG", _companies, needs_digit=False),)
+PATTERNS = (Pattern("ORG", _find_companies, needs_digit=False),)

@@ -1,20 +1,30 @@
 """Dates, numeric and written, Spanish and English.
 
-``value`` is ISO 8601: "2024-03-12", "2024-03" where no day is named, "--03-12" (XML Schema's gMonthDay) where no year
-is, "2024" for a year that is called one. A day that no calendar has ("31/02/2024") is a date that is not ``valid``.
+``value`` is ISO 8601: "2024-03-12", "2024-03" without a day, "--03-12" (XML Schema's gMonthDay) without a year, "2024"
+for a labelled year. A day that does not exist ("31/02/2024") is a date with ``valid`` False.
 
-03/04/2024 is the third of April, unless the text itself writes its months first: that is decided once for the whole
-text, by `writes_month_first`.
+03/04/2024 is the third of April, unless the text itself writes months first, which `_writes_month_first` decides once
+for the whole text.
 """
 
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from backend.documents.patterns.calendar_days import full_year, read_day
-from backend.documents.patterns.pattern import CLEAR, END, LIKELY, SURE, WEAK, Found, Kind, has_before
-from backend.documents.patterns.written_dates import Written, find_written, is_day_first, read_written
+from backend.documents.patterns.pattern import (
+    AFTER_START,
+    CLEAR,
+    END,
+    LIKELY,
+    SURE,
+    WEAK,
+    Pattern,
+    PatternMatch,
+    has_before,
+)
 
 _NUMERIC = re.compile(
     r"\d(?<!\w.)(?:\d{3}(?P<iso>[-/.])\d\d?(?P=iso)\d\d?"
@@ -27,7 +37,7 @@ _VERSION = re.compile(
     r"\b(?:v|ver|version|release|rev|build|ip|firmware|seccion|section|apartado|clausula|clause)\W{0,3}$", re.IGNORECASE
 )
 # "Avenida 17 de Junio", "Hospital 12 de Octubre"
-_PLACE = re.compile(
+_STREET_NAME = re.compile(
     r"\b(?:avenida|avda?\.?|av\.|calle|c/|plaza|paseo|hospital|colegio|instituto|estadio|glorieta|barrio"
     r"|street)\s?(?:del? )?$",
     re.IGNORECASE,
@@ -43,30 +53,84 @@ _LABELLED_YEAR = re.compile(
     rf"(?P<year>(?:1[5-9]|20|21)\d\d){END}"
 )
 
+_LEAP_YEAR = 2000  # allows 29 February where no year is given
+_PIVOT = 69  # two-digit years as in POSIX strptime: 69 to 99 are 19xx
 
-def _find_dates(text: str) -> Iterator[Found]:
-    numeric = [match for match in _NUMERIC.finditer(text) if not _is_part(match)]
-    written = read_written(text)
-    month_first = bool(numeric) and writes_month_first(numeric, written)
+_MONTH_NAMES = (
+    "enero ene january jan",
+    "febrero feb february",
+    "marzo mar march",
+    "abril abr april apr",
+    "mayo may",
+    "junio jun june",
+    "julio jul july",
+    "agosto ago august aug",
+    "septiembre setiembre sept sep set september",
+    "octubre oct october",
+    "noviembre nov november",
+    "diciembre dic december dec",
+)
+_MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
+_SPANISH = frozenset(name for names in _MONTH_NAMES for name in names.split()[:1]) | {"setiembre"}
+# Abbreviations, and "march", also a verb: they need more context than a full name.
+_SHORT = frozenset(name for name in _MONTHS if len(name) <= 4) - {"july", "june", "mayo"} | {"march"}
+_WORDS = frozenset({"may", "mar", "set", "march", "ago"})  # also verbs, the sea, "long ago"
+
+
+def _alternatives(names: set[str]) -> str:
+    return "|".join(sorted(names, key=len, reverse=True))
+
+
+_MONTH = _alternatives(set(_MONTHS))
+_FIRST_LETTERS = "".join(sorted({letter for name in _MONTHS for letter in (name[0], name[0].upper())}))
+# The rest after the first letter; not every pair of both is a month.
+_WITHOUT_FIRST = _alternatives({name[1:] for name in _MONTHS})
+
+_GAP = r"[ ]{0,3}(?:\n[ ]{0,3})?"
+_FOUR = r"(?:1[5-9]|20|21)\d\d"
+# Four digits, also with the point of older Spanish letters ("2.024").
+_YEAR = rf"(?P<year>{_FOUR}|[12]\.\d{{3}})(?!\d|[.,]\d)"
+_OF_YEAR = rf"{_GAP}[,.]?{_GAP}(?:(?:de|del|of){_GAP})?(?:ano )?{_YEAR}"
+_ORDINAL = r"(?:st|nd|rd|th|\.?[ºª]|er|o(?![a-z]))?"
+_END_OF_WORD = r"(?![^\W\d_])"
+_DAY_LED = re.compile(
+    rf"[\dPpUu]{AFTER_START}(?i:(?:(?<=\d)\d?|(?<=p)rimero|(?<=u)no)(?!\d){_ORDINAL}"
+    rf"(?P<gap>{_GAP}(?:(?:del mes de|de|of){_GAP})?|[ ]?[-/.][ ]?)(?P<name>{_MONTH}){_END_OF_WORD}\.?"
+    rf"(?:{_OF_YEAR}(?!\w)|(?P<cut>[ ]?[-/][ ]?|[. ]|(?<=[a-z]))(?P<short>\d\d|{_FOUR})(?!\w))?)"
+)
+_MONTH_LED = re.compile(
+    rf"(?P<name>[{_FIRST_LETTERS}]{AFTER_START}(?i:{_WITHOUT_FIRST})){_END_OF_WORD}\.?(?i:"
+    rf"{_GAP}(?P<day>\d\d?)(?!\d|[./-]\d|,\d(?!\d{{3}}(?!\d))){_ORDINAL}(?![a-z])"
+    rf"(?:{_GAP},?{_GAP}(?P<after_day>{_YEAR.replace('year', 'day_year')}))?"
+    rf"|{_OF_YEAR}(?!\w)|[ ]?[-/][ ]?(?P<short>\d\d|{_FOUR})(?!\w|[.,/-]\w))"
+)
+
+
+def _find_dates(text: str) -> Iterator[PatternMatch]:
+    numeric = [match for match in _NUMERIC.finditer(text) if not _is_fragment(match)]
+    written = _parse_written(text)
+    month_first = bool(numeric) and _writes_month_first(numeric, written)
     for match in numeric:
-        if found := _read_numeric(match, month_first=month_first):
-            yield found
-    yield from find_written([one for one in written if one.year is not None or not has_before(text, one.start, _PLACE)])
+        if parsed := _parse_numeric(match, month_first=month_first):
+            yield parsed
+    yield from _find_written(
+        [date for date in written if date.year is not None or not has_before(text, date.start, _STREET_NAME)]
+    )
     for match in _LABELLED_YEAR.finditer(text):
-        yield Found(*match.span("year"), match["year"], None, WEAK)
+        yield PatternMatch(*match.span("year"), match["year"], None, WEAK)
 
 
-def writes_month_first(numeric: Sequence[re.Match[str]], written: Sequence[Written]) -> bool:
-    """Whether a text's ambiguous numeric dates are read month first.
+def _writes_month_first(numeric: Sequence[re.Match[str]], written: Sequence[_WrittenDate]) -> bool:
+    """Whether a text's ambiguous numeric dates have the month first.
 
-    They are where some date can only be month first (03/25/2024) or a written one is ("March 25, 2024"), and none is
-    the other way round (25/03/2024, "25 March", "25 de marzo").
+    They do where some date must have (03/25/2024) or a written date has ("March 25, 2024"), and no date has the day
+    first (25/03/2024, "25 March", "25 de marzo").
     """
     pairs = [_numbers(match)[:2] for match in numeric if match["sep"] in ("/", "-")]
-    if any(a > 12 >= b for a, b in pairs) or any(is_day_first(one) for one in written):
+    if any(a > 12 >= b for a, b in pairs) or any(_is_day_first(date) for date in written):
         return False
     return any(b > 12 >= a for a, b in pairs) or any(
-        one.day is not None and one.year is not None and not one.day_first for one in written
+        date.day is not None and date.year is not None and not date.day_first for date in written
     )
 
 
@@ -74,10 +138,10 @@ def _numbers(match: re.Match[str]) -> list[int]:
     return [int(digits) for digits in _DIGITS.findall(match[0])]
 
 
-def _is_part(match: re.Match[str]) -> bool:
-    """Whether it is a piece of something longer: a version, an address, an order number, a chain of fractions.
+def _is_fragment(match: re.Match[str]) -> bool:
+    """Whether a match is part of something longer: a version, an IP address, an order number, a chain of fractions.
 
-    "01/01/2024-31/12/2024" is two dates: another mark than its own may join a date to digits, but not to letters.
+    "01/01/2024-31/12/2024" is two dates: a separator other than its own may follow, before digits but not letters.
     """
     text, (start, end) = match.string, match.span()
     mark = match["iso"] or match["sep"] or match["bar"]
@@ -93,16 +157,16 @@ def _is_part(match: re.Match[str]) -> bool:
     return has_before(text, start, _VERSION, 14)
 
 
-def _read_numeric(match: re.Match[str], *, month_first: bool) -> Found | None:
+def _parse_numeric(match: re.Match[str], *, month_first: bool) -> PatternMatch | None:
     numbers = _numbers(match)
     if match["iso"]:
         year, month, day = numbers
-        return read_day(match.span(), year=year, month=month, day=day, score=SURE) if 1500 <= year < 2200 else None
+        return _parse_day(match.span(), year=year, month=month, day=day, score=SURE) if 1500 <= year < 2200 else None
     if match["bar"]:
         if has_before(match.string, match.start(), _LAW, 16):
             return None
         month, year = numbers
-        return Found(*match.span(), f"{year}-{month:02}", None, WEAK) if 1 <= month <= 12 else None
+        return PatternMatch(*match.span(), f"{year}-{month:02}", None, WEAK) if 1 <= month <= 12 else None
     first, second, _ = numbers
     written_year = _DIGITS.findall(match[0])[-1]
     if len(written_year) == 2 and (match["sep"] == "." or " " in match[0]) and len(match[0]) != len("12.03.24"):
@@ -111,7 +175,117 @@ def _read_numeric(match: re.Match[str], *, month_first: bool) -> Found | None:
     day, month = (second, first) if swapped else (first, second)
     certain = len(written_year) == 4 and (first > 12 or second > 12)
     score = SURE if certain else CLEAR if len(written_year) == 4 else LIKELY
-    return read_day(match.span(), year=full_year(written_year), month=month, day=day, score=score)
+    return _parse_day(match.span(), year=_full_year(written_year), month=month, day=day, score=score)
 
 
-KINDS = (Kind("DATE", _find_dates),)
+@dataclass(frozen=True, slots=True)
+class _WrittenDate:
+    """One date with the month in letters, as parsed: it may not be a valid date."""
+
+    start: int
+    end: int
+    name: str  # the month, in small letters
+    is_capitalized: bool  # the month
+    day: int | None
+    year: int | None
+    day_first: bool
+    is_joined: bool  # "de", "of" or a hyphen stands between day and month
+
+
+def _parse_written(text: str) -> list[_WrittenDate]:
+    """Every match of a date with its month in letters, plausible or not; those that begin with a day come first."""
+    dates = [_day_led(match) for match in _DAY_LED.finditer(text)]
+    taken = bytearray(len(text))
+    for date in dates:
+        taken[date.start : date.end] = b"\1" * (date.end - date.start)
+    others = (match for match in _MONTH_LED.finditer(text) if not taken[match.start()])
+    return dates + [_month_led(match) for match in others if match["name"].lower() in _MONTHS]
+
+
+def _is_day_first(written: _WrittenDate) -> bool:
+    """Whether the date shows that its author writes days before months."""
+    if written.name in _SPANISH:
+        return True
+    return written.day_first and (written.year is not None or written.name not in _SHORT)
+
+
+def _find_written(dates: list[_WrittenDate]) -> Iterator[PatternMatch]:
+    """The plausible ones of the dates from `_parse_written`."""
+    for date in dates:
+        if not _is_plausible(date):
+            continue
+        month = _MONTHS[date.name]
+        if date.day is not None:
+            score = SURE if date.year is not None else WEAK
+            if parsed := _parse_day((date.start, date.end), year=date.year, month=month, day=date.day, score=score):
+                yield parsed
+        elif date.year is not None:
+            score = CLEAR if date.name not in _SHORT else LIKELY
+            yield PatternMatch(date.start, date.end, f"{date.year:04}-{month:02}", None, score)
+
+
+def _day_led(match: re.Match[str]) -> _WrittenDate:
+    """A date that begins with its day. In "12 de marzo 24 personas" 24 is no year, in "12-mar-24" it is."""
+    name = match["name"].lower()
+    digits = match["year"] or match["short"]
+    loose = match["short"] and len(digits) == 2 and match["cut"].strip() == "" and name not in _SHORT
+    if loose or (match["short"] and match["cut"] == "." and match["gap"] != "."):
+        digits = None
+    end = match.end() if digits else match.end("name")
+    day = re.match(r"\d+", match[0])
+    return _WrittenDate(
+        match.start(),
+        end,
+        name,
+        match["name"][0].isupper(),
+        int(day[0]) if day else 1,
+        _full_year(digits.replace(".", "")) if digits else None,
+        day_first=True,
+        is_joined=bool(match["gap"].strip()),
+    )
+
+
+def _month_led(match: re.Match[str]) -> _WrittenDate:
+    digits = match["year"] or match["day_year"] or match["short"]
+    return _WrittenDate(
+        match.start(),
+        match.end(),
+        match["name"].lower(),
+        match["name"][0].isupper(),
+        int(match["day"]) if match["day"] else None,
+        _full_year(digits.replace(".", "")) if digits else None,
+        day_first=False,
+        is_joined=False,
+    )
+
+
+def _is_plausible(date: _WrittenDate) -> bool:
+    """Whether a match is a date. Abbreviations and words like "may" need day and year, a joiner, or a capital."""
+    if date.name not in _SHORT:
+        return date.day_first or date.is_capitalized or date.year is not None or date.name in _SPANISH
+    if date.day is not None and date.year is not None:
+        return True
+    if date.day_first:
+        return date.is_joined or (date.is_capitalized and date.name != "mar")
+    if date.year is not None:
+        return date.is_capitalized or date.name not in _WORDS
+    return date.is_capitalized and date.name not in ("mar", "set", "ago")
+
+
+def _full_year(digits: str) -> int:
+    """The year of two or four digits."""
+    year = int(digits)
+    return year if len(digits) == 4 else year + (1900 if year >= _PIVOT else 2000)
+
+
+def _parse_day(span: tuple[int, int], *, year: int | None, month: int, day: int, score: float) -> PatternMatch | None:
+    """A day in ISO 8601; not ``valid`` if it does not exist, None if month or day are out of range."""
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    if day > monthrange(_LEAP_YEAR if year is None else year, month)[1]:
+        return PatternMatch(*span, None, False, WEAK)
+    value = f"--{month:02}-{day:02}" if year is None else f"{year:04}-{month:02}-{day:02}"
+    return PatternMatch(*span, value, True, score)
+
+
+PATTERNS = (Pattern("DATE", _find_dates),)

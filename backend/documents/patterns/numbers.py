@@ -1,4 +1,4 @@
-"""Numbers as people write them, in both formats, with scale words, and small ones in words, Spanish and English."""
+"""Parses written numbers, Spanish and English: both separators, scale words ("million"), small numbers in words."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import Counter
 from decimal import Decimal
 
 # Digits with a thousands separator and the other one for decimals, or plain; not a piece of a longer number.
-# Repetitions are bounded (10^18 is more than any document pays) and what was read is not given back in parts (atomic),
-# so that a megabyte of digits costs one look a place.
+# Repetitions are bounded (10^18 is more than any amount) and atomic (no backtracking), so that a megabyte of digits is
+# scanned in linear time.
 _MORE_DIGITS = (
     r"(?>"
     r"\d{0,2}(?:(?:[.' ]\d{3}){1,5}(?!\d)(?:,\d{1,4})?|(?:[,' ]\d{3}){1,5}(?!\d)(?:\.\d{1,4})?)(?!\d|[.,]\d)"
     r"|\d{0,14}(?:[.,]\d{1,6})?(?!\d|[.,]\d))"
 )
 NUMBER = rf"\d(?<![\w.,'].){_MORE_DIGITS}"
-NUMBER_OF_CODE = rf"\d(?<![\d.,'].){_MORE_DIGITS}"  # letters may stand right before it: "EUR2.30"
+NUMBER_OF_CODE = rf"\d(?<![\d.,'].){_MORE_DIGITS}"  # letters may precede it directly: "EUR2.30"
 _TWO_DECIMALS = re.compile(r"\d([.,])(?<!\d[.,]\d.)(?<!\d[.,]\d\d.)\d\d(?!\d|[.,]\d|[ ]?[ap]\.?m|[ ]?h)")
 _UNITS = {
     "un": 1, "una": 1, "uno": 1, "dos": 2, "tres": 3, "cuatro": 4, "cinco": 5, "seis": 6, "siete": 7, "ocho": 8,
@@ -39,9 +39,9 @@ _ENGLISH_SCALES = frozenset({"thousand", "million", "billion", "trillion", "cror
 
 
 def decimal_mark(text: str) -> str:
-    """Which of point and comma a text writes before decimals, by those of its numbers that leave no doubt; or neither.
+    """The decimal separator of a text, point or comma, from its unambiguous numbers; empty if they do not tell.
 
-    "1.284" alone may be a thousand or one and a bit: the text's other numbers ("99,90") say which.
+    "1.284" alone may be 1284 or a decimal fraction: the text's other numbers ("99,90") tell which.
     """
     marks = Counter(_TWO_DECIMALS.findall(text))
     if marks["."] == marks[","]:
@@ -49,12 +49,12 @@ def decimal_mark(text: str) -> str:
     return "." if marks["."] > marks[","] else ","
 
 
-def read_number(digits: str, mark: str = "") -> Decimal:
-    """What digits with separators mean.
+def parse_number(digits: str, mark: str = "") -> Decimal:
+    """The value of digits with separators.
 
-    Of two different separators the last is the decimal one; one that repeats groups thousands. One alone before
+    Of two different separators the last is the decimal one; a repeated one groups thousands. A single one before
     exactly three digits groups thousands too ("1.284", "1,284"), unless it follows a lone zero, or is the text's own
-    ``mark`` of decimals and the last digit says something ("1,289", not "1,250").
+    decimal ``mark`` and the last digit is not 0 ("1,289", not "1,250").
     """
     digits = digits.replace(" ", "").replace("'", "")
     marks = [mark for mark in ".," if mark in digits]
@@ -71,18 +71,18 @@ def read_number(digits: str, mark: str = "") -> Decimal:
     return _decimal(digits, decimal)
 
 
-def read_fraction(digits: str) -> Decimal:
-    """The same, but one separator alone is always the decimal one: "3.125 %" is a rate."""
+def parse_fraction(digits: str) -> Decimal:
+    """Like `parse_number`, but a single separator is always the decimal one: "3.125 %" is a rate."""
     marks = [mark for mark in ".," if mark in digits]
     if len(marks) == 1 and digits.count(marks[0]) == 1:
         return _decimal(digits.replace(" ", "").replace("'", ""), marks[0])
-    return read_number(digits)
+    return parse_number(digits)
 
 
-def read_scaled(digits: str, scale: str | None, mark: str = "") -> Decimal:
-    """Digits or one word, times what the scale word says ("3.5 million", "1.181 millones", "mil").
+def parse_scaled(digits: str, scale: str | None, mark: str = "") -> Decimal:
+    """Digits or a number word, times a scale word ("3.5 million", "1.181 millones", "mil").
 
-    Before an English scale a point is a decimal one: "$2.125 million", but "1.181 millones de euros".
+    Before an English scale word a point is decimal: "$2.125 million", but "1.181 millones de euros".
     """
     name = " ".join(scale.lower().split()) if scale else ""
     factor = _SCALES.get(name, 1)
@@ -90,24 +90,24 @@ def read_scaled(digits: str, scale: str | None, mark: str = "") -> Decimal:
     if word is not None:
         return Decimal(word * factor)
     if name in _ENGLISH_SCALES and "," not in digits:
-        return read_fraction(digits) * factor
-    return read_number(digits, "" if name and "." in digits else mark) * factor
+        return parse_fraction(digits) * factor
+    return parse_number(digits, "" if name and "." in digits else mark) * factor
 
 
-def plain(number: Decimal) -> str:
-    """A decimal without an exponent; the places it was written with stay ("1284.50")."""
+def format_decimal(number: Decimal) -> str:
+    """Format without an exponent, keeping the decimal places as written ("1284.50")."""
     if number == number.to_integral_value() and number.as_tuple().exponent not in (-1, -2):
         return f"{number.to_integral_value():f}"
     return f"{number:f}"
 
 
-def plain_scaled(number: Decimal) -> str:
-    """A decimal that a scale was multiplied into: no places that say nothing ("3500000")."""
+def format_scaled(number: Decimal) -> str:
+    """Format a scaled number without trailing decimal zeros ("3500000")."""
     return f"{number.to_integral_value():f}" if number == number.to_integral_value() else f"{number.normalize():f}"
 
 
 def _decimal(digits: str, mark: str) -> Decimal:
     if not mark:
         return Decimal(digits.replace(".", "").replace(",", ""))
-    whole, _, part = digits.rpartition(mark)
-    return Decimal(f"{whole.replace('.', '').replace(',', '') or '0'}.{part}")
+    integer, _, fraction = digits.rpartition(mark)
+    return Decimal(f"{integer.replace('.', '').replace(',', '') or '0'}.{fraction}")

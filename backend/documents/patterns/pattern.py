@@ -1,4 +1,4 @@
-"""What a pattern is: a type, and a finder that goes through a folded text once."""
+"""Building blocks of patterns: an entity type with a function that finds it in folded text, scores, word edges."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-# Scores: how telling the form, the context and the checksum are together. They order and filter; they are no
-# probabilities. Found beside its keyword > recognisable alone > could as well be something else.
+# Scores of a match from its form, its context and its checksum together. They order and filter; they are no
+# probabilities. Next to its keyword > recognisable alone > could as well be something else.
 SURE, CLEAR, LIKELY, WEAK = 0.99, 0.95, 0.8, 0.5
-LEAST = 0.35  # a form alone, whose checksum says no
+LEAST = 0.35  # a form alone, whose checksum is wrong
 
-# An edge of a number or code: no letter or digit beside it. `re` scans for a pattern's first character many times
-# faster when that is a class or a literal, so patterns begin with one and look back over it.
+# Edges of a number or code: no letter or digit next to it. `re` searches many times faster when a pattern begins with
+# a class or a literal, so patterns begin with their first character and look back over it.
 START, AFTER_START, END = r"(?<![^\W_])", r"(?<![^\W_].)", r"(?![^\W_])"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One stretch of the folded text."""
+class PatternMatch:
+    """One match, with its span in the folded text."""
 
     start: int
     end: int
@@ -27,34 +27,34 @@ class Found:
     score: float = CLEAR
 
 
-Finder = Callable[[str], Iterator[Found]]  # in any order; they may overlap
-Reader = Callable[[re.Match[str]], Found | None]
+Finder = Callable[[str], Iterator[PatternMatch]]  # matches in any order; they may overlap
+Parser = Callable[[re.Match[str]], PatternMatch | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A row of the table of patterns."""
+class Pattern:
+    """How one type of entity is found."""
 
     type: str
     find: Finder
-    needs_digit: bool = True  # a text without one is not looked at
-    normal: Callable[[str], str] | None = None  # value of the caller's own spelling, where folding would change it
+    needs_digit: bool = True  # texts without a digit are skipped
+    normalize: Callable[[str], str] | None = None  # value from the original spelling, where folding would change it
 
 
-def by_pattern(type_: str, pattern: re.Pattern[str], read: Reader, *, needs_digit: bool = True) -> Kind:
-    """A kind that reads each match of one expression; what the reader refuses is no entity."""
+def from_regex(type_: str, regex: re.Pattern[str], parse: Parser, *, needs_digit: bool = True) -> Pattern:
+    """A pattern that parses each match of one regular expression; None from ``parse`` rejects the match."""
 
-    def find(text: str) -> Iterator[Found]:
-        return (found for match in pattern.finditer(text) if (found := read(match)))
+    def find(text: str) -> Iterator[PatternMatch]:
+        return (parsed for match in regex.finditer(text) if (parsed := parse(match)))
 
-    return Kind(type_, find, needs_digit)
+    return Pattern(type_, find, needs_digit)
 
 
 def has_before(text: str, start: int, cue: re.Pattern[str], characters: int = 40) -> bool:
-    """Whether ``cue`` stands in the few characters before a place; right before it, if the expression ends in ``$``."""
+    """Whether ``cue`` occurs in the characters before ``start``; directly before it if the regex ends in ``$``."""
     return cue.search(text, max(0, start - characters), start) is not None
 
 
 def compact(text: str) -> str:
-    """Letters and digits alone, capitals: how ids are written without their groups."""
+    """Letters and digits only, in capitals: an id without its separators."""
     return "".join(character for character in text if character.isalnum()).upper()

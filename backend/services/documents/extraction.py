@@ -17,8 +17,7 @@ from backend.cache.keys import CacheNamespace
 from backend.documents.language import detect
 from backend.documents.page_codec import pack_page, unpack_page
 from backend.documents.pages import Document, Page
-from backend.documents.parsing.file_readers import FileReaders
-from backend.documents.parsing.open_file import OpenFile
+from backend.documents.parsing.file_readers import FileReaders, OpenFile
 from backend.documents.parsing.page_ranges import select_pages
 from backend.documents.parsing.records import TextLayer
 from backend.documents.parsing.resolution import choose_resolution

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from backend.documents.pages import POINTS_PER_INCH, Box, Page, Seen, make_page
+from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
 from backend.engines.ocr.records import OcrResult, PixelBox
@@ -22,7 +22,7 @@ def page_of(raster: Raster, read: OcrResult, number: int, kind: str, chosen: Cho
     if read.rotation % 180:
         width, height, scale_x, scale_y = height, width, scale_y, scale_x
     blocks = [
-        [[Seen(word.text, _box(word.box, scale_x, scale_y), word.confidence) for word in line] for line in block]
+        [[RawWord(word.text, _box(word.box, scale_x, scale_y), word.confidence) for word in line] for line in block]
         for block in read.blocks
     ]
     why = "; ".join(part for part in (chosen.why, read.why, raster.why, raster.incomplete) if part)

@@ -14,8 +14,8 @@ from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
 from backend.documents.ocr_confusions import Repair
 from backend.documents.pages import Document, Page
-from backend.documents.parsing.text_source import SourceWish
-from backend.documents.text_locations import Place
+from backend.documents.parsing.text_source import RequestedSource
+from backend.documents.text_locations import TextLocation
 from backend.errors import FinanciaError
 from backend.models.encoder import Vectors
 from backend.services.analysis import KeySentence
@@ -42,7 +42,7 @@ class DocumentOptions:
 
     features: frozenset[str] = frozenset(FEATURES)  # of FEATURES
     pages: str = ""  # "1-3,7"; empty for all
-    source: SourceWish = "auto"
+    source: RequestedSource = "auto"
     engine: EngineWish = "auto"
     languages: tuple[str, ...] = ()  # ISO 639-1, of the print; empty: OCR_LANGUAGES
     password: str | None = field(default=None, repr=False)
@@ -99,7 +99,7 @@ class PlacedEntity:
     """An entity and where it stands on paper."""
 
     entity: Entity  # places count code points of the whole text
-    places: tuple[Place, ...]
+    places: tuple[TextLocation, ...]
     repair: Repair | None = None  # what it must have been, where OCR read look-alikes; only offered
 
 

@@ -9,12 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from backend.documents.chunks import chunk_places
 from backend.documents.entities import PATTERN, Entity
-from backend.documents.ocr_confusions import Offer, offers
+from backend.documents.ocr_confusions import SuggestedRepair, suggest_repairs
 from backend.documents.pages import Document, Page
-from backend.documents.sentences import sentence_places
-from backend.documents.text_locations import places
+from backend.documents.sentences import chunk_spans, sentence_spans
+from backend.documents.text_locations import locate
 from backend.models.words import Offsets
 from backend.services.analysis import Analysis, AnalysisService
 from backend.services.catalog import Catalog, LoadedModel
@@ -43,7 +42,7 @@ class Understanding:
 
     def __init__(self, services: TextServices, options: DocumentOptions, urgency: Urgency) -> None:
         self._services, self._options, self._urgency = services, options, urgency
-        self._found: dict[int, asyncio.Task[tuple[FoundIn, Sequence[Offer]]]] = {}
+        self._found: dict[int, asyncio.Task[tuple[FoundIn, Sequence[SuggestedRepair]]]] = {}
 
     def add(self, page: Page) -> None:
         """Look for a page's entities in the background. A name does not go over the end of a page."""
@@ -81,15 +80,15 @@ class Understanding:
             task.cancel()
         await asyncio.gather(*self._found.values(), return_exceptions=True)
 
-    async def _find(self, page: Page) -> tuple[FoundIn, Sequence[Offer]]:
+    async def _find(self, page: Page) -> tuple[FoundIn, Sequence[SuggestedRepair]]:
         priority, deadline_s = self._urgency
         found = await self._services.entities.find([page.text], priority=priority, deadline_s=deadline_s)
         row = found.rows[0]
         if page.source != "ocr":  # in a text layer a wrong number is a wrong number
             return row, ()
-        return row, await asyncio.to_thread(partial(offers, page.text, row.entities))
+        return row, await asyncio.to_thread(partial(suggest_repairs, page.text, row.entities))
 
-    async def _all(self) -> dict[int, tuple[FoundIn, Sequence[Offer]]]:
+    async def _all(self) -> dict[int, tuple[FoundIn, Sequence[SuggestedRepair]]]:
         found = await asyncio.gather(*self._found.values())
         return dict(zip(self._found, found, strict=True))
 
@@ -132,7 +131,7 @@ def _cut(text: str, model: LoadedModel) -> list[tuple[int, int]]:
     own: list[Offsets] = [window.places[window.own_start : window.own_stop] for window in windows]
     starts = np.concatenate(own)[:, 0] if own else np.empty(0, np.int64)
     most_tokens = min(model.spec.max_tokens, _CHUNK_TOKENS) - _SPECIAL_TOKENS
-    cut = chunk_places(starts[starts >= 0], sentence_places(text), most_tokens)
+    cut = chunk_spans(starts[starts >= 0], sentence_spans(text), most_tokens)
     return cut or [(0, len(text))]
 
 
@@ -141,7 +140,9 @@ def _pages_of(document: Document, start: int, end: int) -> tuple[int, ...]:
     return tuple(page.number for page, first in rows if first < end and start < first + len(page.text))
 
 
-def _placed(document: Document, found: Mapping[int, tuple[FoundIn, Sequence[Offer]]]) -> tuple[PlacedEntity, ...]:
+def _placed(
+    document: Document, found: Mapping[int, tuple[FoundIn, Sequence[SuggestedRepair]]]
+) -> tuple[PlacedEntity, ...]:
     """The entities of all pages, their places counted from the start of the document."""
     placed: list[PlacedEntity] = []
     for page, first in zip(document.pages, document.page_starts, strict=True):
@@ -149,23 +150,23 @@ def _placed(document: Document, found: Mapping[int, tuple[FoundIn, Sequence[Offe
             row, offered = found[page.number]
             for one in _with_offers(page, row.entities, offered):
                 entity = replace(one.entity, start=one.entity.start + first, end=one.entity.end + first)
-                where = tuple(places(document, entity.start, entity.end))
+                where = tuple(locate(document, entity.start, entity.end))
                 placed.append(replace(one, entity=entity, places=where))
     return tuple(placed)
 
 
-def _with_offers(page: Page, entities: Sequence[Entity], offered: Sequence[Offer]) -> list[PlacedEntity]:
+def _with_offers(page: Page, entities: Sequence[Entity], offered: Sequence[SuggestedRepair]) -> list[PlacedEntity]:
     """Each entity with its repair; what is nearly an id, found as none or in parts, is one that is not valid."""
     plain = [PlacedEntity(one, ()) for one in entities if not any(_overlap(one, offer) for offer in offered)]
     mended = [PlacedEntity(_misread(page, offer, entities), (), offer.repair) for offer in offered]
     return sorted([*plain, *mended], key=lambda one: one.entity.start)
 
 
-def _overlap(entity: Entity, offer: Offer) -> bool:
+def _overlap(entity: Entity, offer: SuggestedRepair) -> bool:
     return entity.start < offer.end and offer.start < entity.end
 
 
-def _misread(page: Page, offer: Offer, entities: Sequence[Entity]) -> Entity:
+def _misread(page: Page, offer: SuggestedRepair, entities: Sequence[Entity]) -> Entity:
     for one in entities:
         if (one.type, one.start, one.end) == (offer.type, offer.start, offer.end):
             return one
@@ -173,7 +174,7 @@ def _misread(page: Page, offer: Offer, entities: Sequence[Entity]) -> Entity:
     return Entity(offer.type, text, offer.start, offer.end, offer.repair.score, PATTERN, None, False)
 
 
-def _coverage(document: Document, found: Mapping[int, tuple[FoundIn, Sequence[Offer]]]) -> float | None:
+def _coverage(document: Document, found: Mapping[int, tuple[FoundIn, Sequence[SuggestedRepair]]]) -> float | None:
     """Share of the characters that the entity model could read; None where none was asked."""
     if not found:
         return None

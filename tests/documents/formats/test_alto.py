@@ -1,4 +1,4 @@
-"""ALTO, read back with an XML parser and held against what the schema demands."""
+"""ALTO, parsed and checked against the rules of its schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from lxml import etree
 
-from backend.documents.formats.alto import NAMESPACE, alto_parts
+from backend.documents.formats.alto import NAMESPACE, stream_alto
 from backend.documents.pages import Document
 from tests.documents.drawn import document_of, documents, page_of
 
@@ -33,7 +33,7 @@ SCHEMA = {
 
 
 def read(document: Document):
-    return etree.fromstring(b"".join(alto_parts(document)))
+    return etree.fromstring(b"".join(stream_alto(document)))
 
 
 def area(element, factor: float = 1.0) -> list[float]:
@@ -42,7 +42,7 @@ def area(element, factor: float = 1.0) -> list[float]:
 
 
 def check(element) -> None:
-    """What the schema says of an element: its children and their order, its attributes, its numbers."""
+    """Check an element against the schema: its children and their order, attributes and numbers."""
     name = etree.QName(element).localname
     order, required, allowed = SCHEMA[name]
     children = [etree.QName(child).localname for child in element]
@@ -63,13 +63,13 @@ def check(element) -> None:
 
 @given(documents())
 def test_the_schema_is_kept(document):
-    """Elements, order, attributes and the uniqueness of ids; references point at what there is."""
+    """Elements, order, attributes, unique ids and valid references."""
     root = read(document)
 
     check(root)
-    ids = [one.get("ID") for one in root.iter() if one.get("ID")]
+    ids = [element.get("ID") for element in root.iter() if element.get("ID")]
     assert sorted(set(ids)) == sorted(ids)
-    assert {one.get("PROCESSINGREFS") for one in root.iter(f"{N}Page")} - {None} <= set(ids)
+    assert {element.get("PROCESSINGREFS") for element in root.iter(f"{N}Page")} - {None} <= set(ids)
     assert all(len(block) for block in root.iter(f"{N}TextBlock"))
     assert root.find(f"{N}Layout/{N}Page") is not None
 
@@ -79,9 +79,9 @@ def test_words_and_boxes_come_back(document):
     """Words in order, boxes to a hundredth of 1/1200 inch."""
     for page, written in zip(document.pages, read(document).iter(f"{N}Page"), strict=False):
         strings = list(written.iter(f"{N}String"))
-        assert [word.text for word in page.words] == [one.get("CONTENT") for one in strings]
-        for word, one in zip(page.words, strings, strict=True):
-            assert [*word.box] == pytest.approx(area(one, 1200 / 72), abs=0.002)
+        assert [word.text for word in page.words] == [element.get("CONTENT") for element in strings]
+        for word, element in zip(page.words, strings, strict=True):
+            assert [*word.box] == pytest.approx(area(element, 1200 / 72), abs=0.002)
 
 
 def test_an_image_is_told_in_pixels():

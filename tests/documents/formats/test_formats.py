@@ -1,4 +1,4 @@
-"""Which format a request means."""
+"""Output formats and their negotiation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.formats import FORMATS, negotiate
+from backend.documents.formats import FORMATS, negotiate, stream_text
 from backend.errors import InvalidField, NotAcceptable
+from tests.documents.drawn import documents
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 
@@ -31,29 +32,29 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
     ],
 )
 def test_the_best_that_accept_allows(accept, expected):
-    """The highest weight wins, the more exact range decides a type's weight, the table's order decides ties."""
+    """The highest weight wins, the most specific range sets a type's weight, the table's order breaks ties."""
     assert expected == negotiate(accept).name
 
 
 @pytest.mark.parametrize("accept", ["image/png", "text/markdown;q=0", "text/markdown;q=x", "text/plain;q=nan", "json"])
-def test_what_accept_forbids_is_refused_with_the_list(accept):
-    """406, and every type that there is."""
+def test_an_unacceptable_type_is_refused_with_the_list(accept):
+    """406, listing every media type."""
     with pytest.raises(NotAcceptable) as caught:
         negotiate(accept)
 
     assert caught.value.status == 406
-    assert all(one.media_type in str(caught.value) for one in FORMATS)
+    assert all(form.media_type in str(caught.value) for form in FORMATS)
 
 
-@pytest.mark.parametrize("one", FORMATS, ids=lambda one: one.name)
-def test_a_format_is_wished_by_name_or_extension(one):
-    """``format`` goes before ``Accept``; every type of the table means its own format."""
-    assert one is negotiate("image/png", one.name.upper())
-    assert one is negotiate(None, f" {one.extension} ")
-    assert all(one is negotiate(media_type) for media_type in (one.media_type, *one.also))
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_format_is_requested_by_name_or_extension(form):
+    """``format`` takes precedence over ``Accept``; every media type of the table selects its own format."""
+    assert form is negotiate("image/png", form.name.upper())
+    assert form is negotiate(None, f" {form.extension} ")
+    assert all(form is negotiate(media_type) for media_type in (form.media_type, *form.aliases))
 
 
-def test_an_unknown_wish_lists_what_there_is():
+def test_an_unknown_format_lists_the_known_ones():
     with pytest.raises(InvalidField, match=r"docx.*json, text, markdown, hocr, alto, pdf") as caught:
         negotiate("*/*", "docx")
 
@@ -69,8 +70,14 @@ def test_any_header_is_answered(accept):
         assert accept.strip(" ;,\t")
 
 
-def test_content_types_say_how_text_is_written():
-    types = {one.name: one.content_type for one in FORMATS}
+def test_text_types_have_a_charset():
+    types = {form.name: form.content_type for form in FORMATS}
 
     assert types["text"] == "text/plain; charset=utf-8"
     assert types["pdf"] == "application/pdf"
+
+
+@given(documents())
+def test_plain_text_is_the_documents_text(document):
+    """Offsets of other answers hold in it."""
+    assert document.text == b"".join(stream_text(document)).decode()

@@ -1,4 +1,4 @@
-"""hOCR, read back with an XML parser."""
+"""hOCR, parsed with an XML parser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from lxml import etree
 
-from backend.documents.formats.hocr import hocr_parts
+from backend.documents.formats.hocr import stream_hocr
 from backend.documents.pages import Document
 from tests.documents.drawn import document_of, documents, page_of
 
@@ -15,11 +15,11 @@ X = "{http://www.w3.org/1999/xhtml}"
 
 
 def read(document: Document):
-    return etree.fromstring(b"".join(hocr_parts(document)))
+    return etree.fromstring(b"".join(stream_hocr(document)))
 
 
 def of_class(root, name):
-    return [one for one in root.iter() if one.get("class") == name]
+    return [element for element in root.iter() if element.get("class") == name]
 
 
 def bbox(element) -> list[int]:
@@ -50,7 +50,7 @@ def test_words_and_boxes_come_back(document):
 
 @given(documents())
 def test_ids_are_unique(document):
-    found = [one.get("id") for one in read(document).iter() if one.get("id")]
+    found = [element.get("id") for element in read(document).iter() if element.get("id")]
 
     assert sorted(set(found)) == sorted(found)
 
@@ -59,18 +59,18 @@ def test_what_readers_ask_for():
     """The capabilities and system that the specification requires, size, resolution, confidence and direction."""
     page = page_of([[["Sí", "<b>&"], ["שלום"]]], 3, units_per_inch=300.0, language="es")
     root = read(document_of(page, kind="png"))
-    metas = {one.get("name"): one.get("content") for one in root.iter(f"{X}meta")}
+    metas = {element.get("name"): element.get("content") for element in root.iter(f"{X}meta")}
 
     assert metas["ocr-system"] == "tesseract 5.3.0"
-    used = {one.get("class") for one in root.iter() if one.get("class")}
+    used = {element.get("class") for element in root.iter() if element.get("class")}
     assert used <= set(metas["ocr-capabilities"].split())
     [written] = of_class(root, "ocr_page")
     assert bbox(written) == [0, 0, 595, 842]
     assert "ppageno 2" in written.get("title")
     assert "scan_res 300 300" in written.get("title")
     assert written.get("lang") == "es"
-    assert ["bbox 20 20 32 30; x_wconf 90"] == [one.get("title") for one in of_class(root, "ocrx_word")][:1]
-    assert [None, "rtl"] == [one.get("dir") for one in of_class(root, "ocr_line")]
+    assert ["bbox 20 20 32 30; x_wconf 90"] == [element.get("title") for element in of_class(root, "ocrx_word")][:1]
+    assert [None, "rtl"] == [element.get("dir") for element in of_class(root, "ocr_line")]
 
 
 def test_points_become_pixels():

@@ -1,4 +1,4 @@
-"""Markdown, read back with a CommonMark parser."""
+"""Markdown, parsed with a CommonMark parser."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from backend.documents.formats.markdown import escape, markdown_parts
-from backend.documents.pages import Box, Document, Seen, make_page
+from backend.documents.formats.markdown import escape, stream_markdown
+from backend.documents.pages import Box, Document, RawWord, make_page
 from tests.documents.drawn import document_of, documents, page_of
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -21,11 +21,11 @@ MARKS = st.text(st.sampled_from("*_`#>-+=~|[]()<>&;!\\1.) ab:/"), min_size=1, ma
 
 
 def markdown(document: Document) -> str:
-    return b"".join(markdown_parts(document)).decode()
+    return b"".join(stream_markdown(document)).decode()
 
 
 def shown(text: str) -> list[tuple[str, str]]:
-    """What a reader sees: each block's element and its text."""
+    """The element and text of each block, as rendered."""
     found, element = [], ""
     for token in PARSER.parse(text):
         element = token.tag or element
@@ -43,7 +43,7 @@ def lines_of(*sized: tuple[str, float], width: float = 6.0):
     for text, height in sized:
         place, line = 20.0, []
         for word in text.split():
-            line.append(Seen(word, Box(place, top, place + width * len(word), top + height)))
+            line.append(RawWord(word, Box(place, top, place + width * len(word), top + height)))
             place += width * (len(word) + 1)
         lines.append(line)
         top += height * 1.3
@@ -57,13 +57,13 @@ def document_with(*blocks) -> Document:
 
 @given(st.one_of(LINES, MARKS).filter(bool))
 def test_a_line_is_shown_as_it_is(line):
-    """Nothing in a text is taken for markup, whatever it is made of."""
+    """No text is taken for markup."""
     assert [("p", line)] == shown(escape(line))
 
 
 @given(documents())
 def test_every_word_is_shown_in_its_order(document):
-    """Less the marks of lists, which the format draws itself, and blanks, which Markdown folds."""
+    """Without list marks and extra blanks."""
     expected = "".join(word.text for page in document.pages for word in page.words)
     seen = "".join(text for _, text in shown(markdown(document)))
 
@@ -81,7 +81,7 @@ BODY = ("Este contrato se firma en Madrid entre las dos partes que figuran abajo
     [(16.0, "h1"), (12.5, "h2"), (10.6, "h3"), (9.5, "p"), (8.0, "p")],
 )
 def test_what_is_set_larger_is_a_heading(height, expected):
-    """How much larger than the document's own text decides the level."""
+    """The size relative to the body text decides the level."""
     document = document_with(lines_of(("Contrato de servicios", height)), lines_of(BODY, BODY, BODY))
 
     assert (expected, "Contrato de servicios") == shown(markdown(document))[0]
@@ -103,14 +103,14 @@ def test_not_all_that_is_large_is_a_heading(lines):
 
 
 def test_lines_that_were_broken_on_purpose_stay_broken():
-    """A break stays where the next word would still have fitted; a wrapped line flows on."""
+    """A line break is hard where the next word would have fitted; wrapped lines are joined."""
     letter = lines_of(("Calle Mayor 5", 8.0), ("28013 Madrid", 8.0), BODY, ("en dos copias", 8.0))
 
     assert [("p", f"Calle Mayor 5⏎\n28013 Madrid⏎\n{BODY[0]}\nen dos copias")] == shown(markdown(document_with(letter)))
 
 
 def test_lists_are_lists():
-    """Bullets of any shape, and numbers that count up; what stands before and wraps inside stays where it is."""
+    """Any bullets, and consecutive numbers; text before the list and wrapped lines keep their places."""
     bullets = lines_of(
         ("Incluye:", 8.0), ("• mesa", 8.0), ("\N{EN DASH} silla de oficina con", 8.0), ("ruedas", 8.0), ("• luz", 8.0)
     )
@@ -125,14 +125,14 @@ def test_lists_are_lists():
 
 
 def test_a_number_before_a_line_is_no_list():
-    """One numbered line alone, or numbers that do not count, are text."""
+    """A single numbered line, or numbers out of sequence, are text."""
     years = lines_of(("12. de marzo", 8.0), ("30. de abril", 8.0))
 
     assert ["p"] == [element for element, _ in shown(markdown(document_with(years)))]
 
 
 def test_pages_are_told_apart():
-    """A comment that is not shown names each page after the first, by its number in the file."""
+    """A comment gives the number of each page after the first."""
     document = document_of(page_of([[["uno"]]], 2), page_of([]), page_of([[["dos"]]], 5))
 
     assert "uno\n\n<!-- page 1 -->\n\n<!-- page 5 -->\n\ndos\n" == markdown(document)

@@ -1,4 +1,4 @@
-"""Text inside XML and HTML."""
+"""Escaping for XML and HTML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANYTHING = st.text(st.characters(exclude_categories=[]), max_size=30)
 
 @given(ANYTHING)
 def test_escaped_text_is_read_back(text):
-    """An XML parser reads from attribute and element what was written, less what XML has no place for."""
+    """An XML parser restores the text in attributes and elements, without characters that XML forbids."""
     kept = "".join(
         one
         for one in text

@@ -1,19 +1,19 @@
-"""JSON: everything that the record holds."""
+"""The JSON format."""
 
 from __future__ import annotations
 
 import orjson
 from hypothesis import given
 
-from backend.documents.formats.plain_json import json_parts
-from backend.documents.pages import Box, Document, Seen, make_page
+from backend.documents.formats.plain_json import stream_json
+from backend.documents.pages import Box, Document, RawWord, make_page
 from tests.documents.drawn import documents
 
 
 @given(documents())
 def test_json_holds_every_word_at_its_place(document):
-    """Words are stretches of their page's text, pages stand where they start in the text of all."""
-    answer = orjson.loads(b"".join(json_parts(document)))
+    """Words match their page's text, and pages their start in the document's text."""
+    answer = orjson.loads(b"".join(stream_json(document)))
 
     assert len(document.pages) == len(answer["pages"])
     for page, written in zip(document.pages, answer["pages"], strict=True):
@@ -26,15 +26,15 @@ def test_json_holds_every_word_at_its_place(document):
 
 
 def test_fields_stand_in_a_fixed_order_and_numbers_are_short():
-    """What a reader of the file sees first is what it is; a box has hundredths, a confidence four digits."""
-    seen = [[[Seen("Sí", Box(1 / 3, 2.0, 10 / 3, 4.005), 0.987654)]]]
+    """Boxes are rounded to hundredths, confidences to four digits."""
+    words = [[[RawWord("Sí", Box(1 / 3, 2.0, 10 / 3, 4.005), 0.987654)]]]
     page = make_page(
-        seen, number=2, width=595.276, height=841.89, source="ocr", why="scan", engine="e", confidence=2 / 3
+        words, number=2, width=595.276, height=841.89, source="ocr", why="scan", engine="e", confidence=2 / 3
     )
     document = Document("pdf", (page,), 7, "ff", {"title": "A\x00B \ud800"})
 
     assert (
-        b"".join(json_parts(document))
+        b"".join(stream_json(document))
         == (
             '{"kind":"pdf","page_count":7,"sha256":"ff","metadata":{"title":"AB"},"pages":[{"number":2,"width":595.28,'
             '"height":841.89,"units_per_inch":72.0,"rotation":0,"source":"ocr","why":"scan","engine":"e",'

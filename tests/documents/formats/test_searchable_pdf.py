@@ -1,4 +1,4 @@
-"""Searchable PDFs: they look as before, and every word is found where it is seen."""
+"""Searchable PDFs: they look unchanged, and every word is found at its position."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from backend.documents.formats.invisible_text import alphabets
+from backend.documents.formats.invisible_text import invisible_fonts
 from backend.documents.formats.searchable_pdf import searchable_images, searchable_pdf
-from backend.documents.pages import Box, Seen, make_page
+from backend.documents.pages import Box, RawWord, make_page
 from tests.documents.drawn import PIECES, document_of, page_of
 from tests.documents.programs import pdftotext
 
@@ -50,7 +50,7 @@ def blank_pdf(*sizes: tuple[float, float], **keys: object) -> bytes:
 
 
 def picture(width: int = 60, height: int = 90) -> Image.Image:
-    """No two corners alike."""
+    """An image with four different corners."""
     image = Image.new("RGB", (width, height), "white")
     draw = ImageDraw.Draw(image)
     draw.rectangle((0, 0, width // 2, height // 3), fill="red")
@@ -65,7 +65,7 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def decoder(original: bytes):
-    """The pixels of a frame as a viewer shows it, as those who read image files give them."""
+    """The pixels of a frame as a viewer shows it, like those from `ImageFile.render`."""
 
     def pixels_of(number: int) -> np.ndarray:
         with Image.open(io.BytesIO(original)) as image:
@@ -85,7 +85,7 @@ def rendered(pdf: bytes, scale: float = 1.0, index: int = 0) -> np.ndarray:
 
 
 def test_every_word_is_found():
-    """Accents, signs, marks, joiners, emoji, Chinese: poppler and PDFium find the words that were read."""
+    """poppler and PDFium find words with accents, signs, marks, joiners, emoji and Chinese characters."""
     words = [word for word in PIECES if word not in RIGHT_TO_LEFT and not word.endswith("-")]
     page = page_of([[[word, "medio", word] for word in words]])
     pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
@@ -100,14 +100,14 @@ LETTERS = st.text(
 )
 
 
-# PDFium joins letters that stand alone under each other to a word of print that runs downwards.
+# PDFium joins single letters below each other into a vertical word.
 LETTER_LINES = st.lists(LETTERS, min_size=1, max_size=6).filter(lambda line: len("".join(line)) > 1)
 
 
 @settings(max_examples=25)
 @given(st.lists(st.lists(LETTER_LINES, min_size=1, max_size=5), min_size=1, max_size=4))
 def test_any_words_are_found_in_their_order(blocks):
-    """Lines of words from several alphabets come back as the page's own text has them."""
+    """Lines of words from several scripts are extracted in the order of the page's text."""
     page = page_of(blocks)
     pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
 
@@ -116,10 +116,10 @@ def test_any_words_are_found_in_their_order(blocks):
 
 
 def test_right_to_left_lines_are_found_in_reading_order():
-    """Words of a line that runs from the right come back as they are read, letters in order."""
+    """Words of right-to-left lines are extracted in reading order."""
     seen, right = [], 500.0
     for text in ("שלום", "עולם", "ב"):
-        seen.append(Seen(text, Box(right - 6 * len(text), 20, right, 30)))
+        seen.append(RawWord(text, Box(right - 6 * len(text), 20, right, 30)))
         right -= 6 * len(text) + 4
     page = make_page([[seen]], number=1, width=595, height=842, source="ocr", why="", engine="e")
     pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
@@ -129,11 +129,11 @@ def test_right_to_left_lines_are_found_in_reading_order():
 
 
 def test_words_that_touch_stay_two():
-    """Boxes of OCR often touch; readers take words without a gap for one."""
+    """OCR boxes often touch; viewers join words without a gap."""
     seen = [
-        Seen("Email:", Box(20, 20, 60, 30)),
-        Seen("yo@example.com", Box(59, 20, 150, 30)),
-        Seen("y", Box(150, 20, 155, 30)),
+        RawWord("Email:", Box(20, 20, 60, 30)),
+        RawWord("yo@example.com", Box(59, 20, 150, 30)),
+        RawWord("y", Box(150, 20, 155, 30)),
     ]
     page = make_page([[seen]], number=1, width=595, height=842, source="ocr", why="", engine="e")
     pdf = searchable_pdf(document_of(page), blank_pdf((595, 842)))
@@ -144,7 +144,7 @@ def test_words_that_touch_stay_two():
 @pytest.mark.parametrize("rotate", [0, 90, 180, 270])
 @pytest.mark.parametrize("turn", [0, 90, 180, 270])
 def test_words_lie_where_they_are_seen(rotate, turn):
-    """Whatever /Rotate says and however far the page was turned to be read, it opens upright with words in place."""
+    """For any /Rotate and any turn, the page opens upright with its words in place."""
     width, height = (300.0, 400.0) if (rotate + turn) % 180 == 0 else (400.0, 300.0)
     page = page_of([[["Total", "1.284,50"], ["IVA"]]], rotation=turn, width=width, height=height)
     boxes = {"MediaBox": [0, 0, 500, 500], "CropBox": [40, 30, 340, 430]}
@@ -159,9 +159,9 @@ def test_words_lie_where_they_are_seen(rotate, turn):
 
 
 def test_a_line_that_runs_uphill_is_one_line():
-    """The words of a crooked scan come back in their order, each at its height."""
+    """The words of a skewed scan are extracted in order, each at its height."""
     seen = [
-        Seen(text, Box(20 + 70 * i, 100 - 2 * i, 80 + 70 * i, 110 - 2 * i))
+        RawWord(text, Box(20 + 70 * i, 100 - 2 * i, 80 + 70 * i, 110 - 2 * i))
         for i, text in enumerate(["una", "dos", "tres", "seis"])
     ]
     page = make_page([[seen]], number=1, width=595, height=842, source="ocr", why="", engine="e")
@@ -171,8 +171,8 @@ def test_a_line_that_runs_uphill_is_one_line():
     assert [100, 98, 96, 94] == pytest.approx([box.top for _, box in word_boxes(pdf)], abs=0.1)
 
 
-def test_pages_with_a_sound_text_layer_are_left_alone():
-    """Only pages that OCR read get words; others keep theirs once, also those that were not read at all."""
+def test_only_ocr_pages_get_words():
+    """Pages with a text layer and pages that were not read stay unchanged."""
     source = searchable_pdf(document_of(page_of([[["capa", "propia"]]])), blank_pdf((595, 842), (595, 842), (595, 842)))
     layer = page_of([[["capa", "propia"]]], source="text_layer", engine="pdfium")
     pdf = searchable_pdf(document_of(layer, page_of([[["leído"]]], 3)), source)
@@ -181,7 +181,7 @@ def test_pages_with_a_sound_text_layer_are_left_alone():
 
 
 def test_an_older_unseen_layer_gives_way():
-    """A page that is read anew is found by its new words alone."""
+    """New OCR words replace an older invisible layer."""
     first = searchable_pdf(document_of(page_of([[["m4l", "leído"]]])), blank_pdf((595, 842)))
     again = searchable_pdf(document_of(page_of([[["bien", "leído"]]])), first)
 
@@ -189,7 +189,7 @@ def test_an_older_unseen_layer_gives_way():
 
 
 def test_pages_look_as_before(data_dir):
-    """Not one pixel of real PDFs changes: invoices, forms, scans, Arabic, two columns."""
+    """No pixel of real PDFs changes: invoices, forms, scans, Arabic, two columns."""
     for path in sorted((data_dir / "pdf_samples").glob("*.pdf")):
         original = path.read_bytes()
         with pdfium.PdfDocument(original) as source:
@@ -204,7 +204,7 @@ def test_pages_look_as_before(data_dir):
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("turn", [0, 90])
 def test_photographs_stand_upright(orientation, turn):
-    """A JPEG goes in byte for byte, shown as its EXIF orientation asks and turned as it was read."""
+    """A JPEG is embedded byte for byte, with its EXIF orientation and the page's turn applied."""
     upright = picture()
     shown = upright.rotate(turn, expand=True)  # counterclockwise: read after a turn clockwise
     undo = {2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}  # Image.Transpose that stores it so
@@ -225,7 +225,7 @@ def test_photographs_stand_upright(orientation, turn):
     [("PNG", "RGB"), ("PNG", "L"), ("PNG", "1"), ("TIFF", "RGB"), ("BMP", "RGB"), ("GIF", "P"), ("WEBP", "RGB")],
 )
 def test_images_become_pages(kind, mode):
-    """Colours and greys are shown as they were decoded, at their own size in inches."""
+    """Color and gray images look as decoded, in their physical size."""
     image = picture(120, 180).convert(mode)
     original = encoded(image, kind)
     page = page_of([[["Hola"]]], width=120.0, height=180.0, units_per_inch=144.0)
@@ -241,7 +241,7 @@ def test_images_become_pages(kind, mode):
 
 
 def test_broken_exif_is_passed_over():
-    """A JPEG whose EXIF cannot be read is shown as it lies."""
+    """A JPEG with broken EXIF is shown as stored."""
     original = encoded(picture(), "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
     pdf = searchable_images(document_of(page_of([[["a"]]], width=60.0, height=90.0), kind="jpeg"), original, never)
 
@@ -249,7 +249,7 @@ def test_broken_exif_is_passed_over():
 
 
 def test_frames_keep_their_numbers():
-    """Of a TIFF with three frames of which two were read, those two become pages."""
+    """Only the pages that were read are included."""
     frames = [Image.new("L", (40, 40), shade) for shade in (0, 128, 255)]
     original = encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:])
     pages = [page_of([[[text]]], number, width=40.0, height=40.0) for number, text in ((1, "uno"), (3, "tres"))]
@@ -260,7 +260,7 @@ def test_frames_keep_their_numbers():
 
 
 def test_a_huge_image_stays_a_page_that_readers_open():
-    """A PDF's page has at most 14,400 points a side."""
+    """A PDF page has at most 14,400 points a side."""
     original = encoded(Image.new("1", (20_000, 100)), "PNG")
     page = page_of([[["a"]]], width=20_000.0, height=100.0)
     pdf = searchable_images(document_of(page, kind="png"), original, decoder(original))
@@ -270,7 +270,7 @@ def test_a_huge_image_stays_a_page_that_readers_open():
 
 
 def test_a_locked_pdf_stays_locked():
-    """With its password it is read and written; without it neither."""
+    """It needs its password before and after."""
     with pikepdf.open(io.BytesIO(blank_pdf((595, 842)))) as plain:
         out = io.BytesIO()
         plain.save(out, encryption=pikepdf.Encryption(owner="dueño", user="clave", R=6))
@@ -286,8 +286,8 @@ def test_a_locked_pdf_stays_locked():
 
 
 def test_nothing_read_is_nothing_written():
-    """Empty pages and words without an extent are no reason to fail."""
-    point = Seen("punto", Box(10, 10, 10, 10))
+    """Empty pages and words without an extent are accepted."""
+    point = RawWord("punto", Box(10, 10, 10, 10))
     page = make_page([[[point]]], number=1, width=595, height=842, source="ocr", why="", engine="e")
 
     assert "" == pdfium_text(searchable_pdf(document_of(page_of([])), blank_pdf((595, 842)))).strip()
@@ -295,11 +295,11 @@ def test_nothing_read_is_nothing_written():
 
 
 def test_more_characters_than_a_font_holds_take_another(monkeypatch):
-    """Two bytes count 65,534 characters; the pages after that write with a second font."""
+    """A font holds 65,534 characters; later pages use a second one."""
     monkeypatch.setattr("backend.documents.formats.invisible_text.MOST_CHARACTERS", 5)
     pages = [page_of([[["abc"]]], 1), page_of([[["ab"]]], 2), page_of([[["xyz"]]], 3)]
-    with pdfium.PdfDocument.new() as pdf, alphabets(pdf, pages) as found:
-        assert found[1] is found[2] is not found[3]
+    with pdfium.PdfDocument.new() as pdf, invisible_fonts(pdf, pages) as fonts:
+        assert fonts[1] is fonts[2] is not fonts[3]
 
     written = searchable_pdf(document_of(*pages), blank_pdf(*[(595, 842)] * 3))
     assert ["abc", "ab", "xyz"] == [text.strip() for text in pdfium_text(written).split("\f")]

@@ -1,4 +1,4 @@
-"""Readers for the tests of this folder: real worker processes, shared where a test leaves them whole."""
+"""Fixtures with real worker processes."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tests.documents.parsing.pdfs import FAULTY_WORKER
 
 @pytest.fixture(scope="session")
 def readers() -> Iterator[FileReaders]:
-    """Two workers with the usual limits, for tests that only read."""
+    """Two workers with default limits, shared by tests that only read."""
     with FileReaders(2, FileLimits()) as readers:
         yield readers
 
 
 @pytest.fixture
 def make_readers() -> Iterator[Callable[..., FileReaders]]:
-    """Readers of one's own, closed after the test; ``faulty`` ones fail by page number (faulty_worker.py)."""
-    made: list[FileReaders] = []
+    """Makes readers that are closed after the test; ``faulty`` ones fail by page number (faulty_worker.py)."""
+    created: list[FileReaders] = []
 
     def make(count: int = 1, limits: FileLimits | None = None, *, faulty: bool = False) -> FileReaders:
         limits = limits or FileLimits()
         start = (lambda: WorkerProcess(limits, command=FAULTY_WORKER)) if faulty else None
-        made.append(FileReaders(count, limits, start_worker=start))
-        return made[-1]
+        created.append(FileReaders(count, limits, start_worker=start))
+        return created[-1]
 
     yield make
-    for readers in made:
+    for readers in created:
         readers.close()

@@ -1,4 +1,4 @@
-"""A worker whose pages fail one way each. Run by tests as the process that a WorkerProcess starts."""
+"""A worker whose pages fail in one way each. Tests start it as a WorkerProcess."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ import numpy as np
 from backend.documents.parsing import worker
 from backend.documents.parsing.pdf_file import PdfFile
 
-HANGS, CRASHES, SWELLS, EXITS, LIES, BABBLES, RAISES, CRASHES_IF_USED = range(2, 10)  # page numbers; page 1 is read
-_layer = PdfFile.layer
+# page numbers; page 1 is read
+HANGS, CRASHES, OUT_OF_MEMORY, EXITS, INCONSISTENT, BAD_FRAME, RAISES, CRASHES_IF_USED = range(2, 10)
+_text_layer = PdfFile.text_layer
 
 
-def layer(self: PdfFile, number: int) -> Any:
+def text_layer(self: PdfFile, number: int) -> Any:
     if number == HANGS:
         time.sleep(600)
-    if number == CRASHES or (number == CRASHES_IF_USED and seen):
+    if number == CRASHES or (number == CRASHES_IF_USED and pages_read):
         os.kill(os.getpid(), signal.SIGSEGV)
-    if number == SWELLS:
+    if number == OUT_OF_MEMORY:
         np.ones(1 << 40, np.uint8)
     if number == EXITS:
         os._exit(7)
-    if number == LIES:
-        words, stats, size = _layer(self, 1)
+    if number == INCONSISTENT:
+        words, stats, size = _text_layer(self, 1)
         return words._replace(texts=[*words.texts, "one more"]), stats, size
-    if number == BABBLES:
+    if number == BAD_FRAME:
         os.write(int(sys.argv[1]), b"x" * 100)
         time.sleep(600)
     if number == RAISES:
         raise RuntimeError("a parser's own words")
-    seen.append(number)
-    return _layer(self, 1)
+    pages_read.append(number)
+    return _text_layer(self, 1)
 
 
-seen: list[int] = []
+pages_read: list[int] = []
 
 if __name__ == "__main__":
-    PdfFile.layer = layer  # type: ignore[method-assign]
+    PdfFile.text_layer = text_layer  # type: ignore[method-assign]
     worker.main(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""PDFs and images made for one test each, and a worker that misbehaves on demand."""
+"""PDFs and images for tests, and the command of the faulty worker."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def pdf(
 
 
 def text(words: bytes, x: float = 50, y: float = 100, *, matrix: bytes = b"1 0 0 1", size: int = FONT_SIZE) -> bytes:
-    """Words at a place, in user space."""
+    """A content stream with words at a position in user space."""
     return b"BT /F1 %d Tf %b %g %g Tm (%b) Tj ET\n" % (size, matrix, x, y, words)
 
 
 def picture(width: int, height: int, left: float = 0, bottom: float = 0) -> bytes:
-    """The image over a rectangle."""
+    """A content stream with the image over a rectangle."""
     return b"q %d 0 0 %d %g %g cm /Im1 Do Q\n" % (width, height, left, bottom)
 
 

@@ -1,4 +1,4 @@
-"""Readers under fire: files that crash, hang, swell or lie, callers that go, a service that dies. Real processes."""
+"""FileReaders with real processes: files that crash or hang workers, cancelled callers, a service that dies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backend.documents.parsing.file_readers import FileReaders
+from backend.documents.parsing.file_readers import FileReaders, OpenFile
 from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.open_file import OpenFile
 from backend.documents.parsing.worker_process import WorkerProcess
 from backend.errors import (
     CallerGone,
@@ -42,9 +41,9 @@ MakeReaders = Callable[..., FileReaders]
 
 
 def worker_pids() -> set[int]:
-    """The workers of this process that are there, zombies included."""
+    """The existing worker processes of this process, zombies included."""
     children = psutil.Process().children()
-    return {child.pid for child in children if child.status() == "zombie" or "files" in " ".join(child.cmdline())}
+    return {child.pid for child in children if child.status() == "zombie" or "worker" in " ".join(child.cmdline())}
 
 
 def is_read(readers: FileReaders, file: OpenFile) -> bool:
@@ -57,16 +56,17 @@ def is_read(readers: FileReaders, file: OpenFile) -> bool:
         pytest.param(fault.HANGS, TooLarge, r"page 2: seconds of reading: 1\.\d is over.*LIMIT_PAGE_S",
                      id="hangs"),
         pytest.param(fault.CRASHES, UnreadableFile, "page 3: the process that read it ended .SIGSEGV", id="crashes"),
-        pytest.param(fault.SWELLS, TooLarge, "page 4: bytes of memory.*LIMIT_READER_BYTES", id="swells"),
+        pytest.param(fault.OUT_OF_MEMORY, TooLarge, "page 4: bytes of memory.*LIMIT_READER_BYTES", id="out-of-memory"),
         pytest.param(fault.EXITS, UnreadableFile, "page 5: the process that read it ended .exit 7", id="exits"),
-        pytest.param(fault.LIES, InferenceFailed, "page 6: its reader gave an answer that is none", id="lies"),
-        pytest.param(fault.BABBLES, UnreadableFile, "page 7: .*nonsense on its wire", id="babbles"),
+        pytest.param(fault.INCONSISTENT, InferenceFailed, "page 6: its reader gave an answer that is none",
+                     id="inconsistent"),
+        pytest.param(fault.BAD_FRAME, UnreadableFile, "page 7: .*nonsense on its wire", id="bad-frame"),
         pytest.param(fault.RAISES, UnreadableFile, "page 8: it cannot be read: RuntimeError: a parser's own words",
                      id="raises"),
     ],
 )  # fmt: skip
-def test_one_page_has_its_own_error(make_readers: MakeReaders, page: int, expected: type[Exception], message: str):
-    """The call that met the fault says what it was, in its time; the next call on the same file is answered."""
+def test_each_fault_has_its_error(make_readers: MakeReaders, page: int, expected: type[Exception], message: str):
+    """The failing call names the fault, in time; the next call on the same file is answered."""
     readers = make_readers(limits=QUICK, faulty=True)
     with readers.open(pdf(*PAGES)) as file:
         before_s = time.monotonic()
@@ -80,7 +80,7 @@ def test_one_page_has_its_own_error(make_readers: MakeReaders, page: int, expect
 
 
 def test_a_crash_that_another_file_caused(make_readers: MakeReaders):
-    """A worker that had read other files is not believed: the page is read once more on a new one, and is sound."""
+    """A crash of a worker that had read other files is retried on a new one."""
     readers = make_readers(faulty=True)
     with readers.open(pdf(*PAGES)) as first, readers.open(pdf(*PAGES)) as second:
         assert is_read(readers, first)
@@ -91,7 +91,7 @@ def test_a_crash_that_another_file_caused(make_readers: MakeReaders):
 
 
 def test_a_worker_killed_while_idle(make_readers: MakeReaders):
-    """Somebody else's doing: the next caller does not notice."""
+    """The next caller does not notice."""
     before = worker_pids()
     readers = make_readers()
     with readers.open(pdf(*PAGES)) as file:
@@ -102,37 +102,37 @@ def test_a_worker_killed_while_idle(make_readers: MakeReaders):
 
 
 def test_many_threads_on_few_workers(make_readers: MakeReaders):
-    """Every caller gets its own page of its own file, whoever reads it."""
+    """Every caller gets the right page of the right file."""
     readers = make_readers(2)
     files = [readers.open(pdf(*(text(b"file %d page %d" % (name, page)) for page in range(1, 6)))) for name in range(8)]
 
-    def read(job: tuple[int, int]) -> str:
-        return readers.page_text(files[job[0]], job[1]).text
+    def read(call: tuple[int, int]) -> str:
+        return readers.page_text(files[call[0]], call[1]).text
 
-    jobs = [(name, page) for page in range(1, 6) for name in range(8)]
+    calls = [(name, page) for page in range(1, 6) for name in range(8)]
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(read, jobs))
+        texts = list(threads.map(read, calls))
     for file in files:
         file.close()
 
-    assert [f"file {name} page {page}" for name, page in jobs] == found
+    assert [f"file {name} page {page}" for name, page in calls] == texts
     assert readers.counts().started <= 2
 
 
 def test_cancelled(make_readers: MakeReaders):
-    """The call that runs ends at once, long before its deadline; later calls do not begin; other files are read."""
+    """The running call ends at once, long before its deadline; later calls are refused; other files are read."""
     readers = make_readers(faulty=True)
     others, file = readers.open(pdf(*PAGES)), readers.open(pdf(*PAGES))
-    asked = threading.Event()
+    started = threading.Event()
 
     def read() -> None:
-        asked.set()
+        started.set()
         readers.page_text(file, fault.HANGS)
 
     with ThreadPoolExecutor(1) as thread:
         call = thread.submit(read)
-        asked.wait()
-        while not readers.counts().busy:  # until the worker is lent: nothing tells a test
+        started.wait()
+        while not readers.counts().busy:  # until the call has its worker; there is no event for it
             time.sleep(0.001)
         file.cancel()
         with pytest.raises(CallerGone):
@@ -159,7 +159,7 @@ def test_no_worker_in_time(make_readers: MakeReaders):
 
 
 def test_late_for_its_caller(make_readers: MakeReaders):
-    """A call ends when nobody needs its answer any more, with the request's error, not the file's."""
+    """A call ends at its caller's deadline, with DeadlineExceeded, not with an error of the file."""
     readers = make_readers(faulty=True)
     with readers.open(pdf(*PAGES)) as file:
         with pytest.raises(DeadlineExceeded):
@@ -169,7 +169,7 @@ def test_late_for_its_caller(make_readers: MakeReaders):
 
 
 def test_a_worker_that_does_not_start():
-    """A library is missing: no file's fault, so 503."""
+    """As when a library is missing: 503, as no file is at fault."""
     limits = FileLimits()
     command = (sys.executable, "-c", "raise SystemExit(3)")
     with FileReaders(1, limits, start_worker=lambda: WorkerProcess(limits, command=command)) as readers:
@@ -177,8 +177,8 @@ def test_a_worker_that_does_not_start():
             readers.open(pdf())
 
 
-def test_a_content_stream_that_swells(make_readers: MakeReaders):
-    """300 kB that unpack to 300 MB, with less memory granted: the file is refused and the next one read."""
+def test_a_decompression_bomb(make_readers: MakeReaders):
+    """300 kB that decompress to 300 MB, over the memory limit: the file is refused and the next one read."""
     readers = make_readers(limits=FileLimits(worker_bytes=64 * 2**20))
     bomb = pdf(b"(" + bytes(300 * 2**20) + b") Tj")
 
@@ -190,7 +190,7 @@ def test_a_content_stream_that_swells(make_readers: MakeReaders):
 
 
 def test_stopping(make_readers: MakeReaders):
-    """Running calls end, later ones are refused with 503, and no process is left, not even a dead one."""
+    """Running calls end, later ones are refused with 503, and no process is left, not even a zombie."""
     before = worker_pids()
     readers = make_readers(2, faulty=True)
     file = readers.open(pdf(*PAGES))
@@ -209,7 +209,7 @@ def test_stopping(make_readers: MakeReaders):
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 def test_workers_end_with_the_service(end: signal.Signals):
-    """However it dies, in the middle of a call: nobody reads for nobody."""
+    """However the service dies, even during a call."""
     script = (
         "import sys, threading\n"
         "from backend.documents.parsing.limits import FileLimits\n"
@@ -237,7 +237,7 @@ def test_workers_end_with_the_service(end: signal.Signals):
 
 
 def test_a_worker_ignores_signals_that_are_for_the_service(make_readers: MakeReaders):
-    """A terminal's Ctrl-C and a supervisor's SIGTERM reach whole groups; accepted work is finished first."""
+    """Ctrl-C and a supervisor's SIGTERM reach whole process groups; accepted work is finished first."""
     before = worker_pids()
     readers = make_readers()
     with readers.open(pdf(*PAGES)) as file:
@@ -250,14 +250,14 @@ def test_a_worker_ignores_signals_that_are_for_the_service(make_readers: MakeRea
 
 
 def test_a_worker_knows_no_secrets(make_readers: MakeReaders, monkeypatch: pytest.MonkeyPatch):
-    """Whoever takes one over finds neither keys nor the service's libraries, and may write no file."""
+    """A worker that was taken over has neither keys nor the service's libraries, and may write no file."""
     monkeypatch.setenv("API_KEYS", "secret")
     before = worker_pids()
     readers = make_readers()
     with readers.open(pdf(*PAGES)):
         (pid,) = worker_pids() - before
         worker = psutil.Process(pid)
-        mapped = {Path(one.path).name for one in worker.memory_maps()}
+        mapped = {Path(mapping.path).name for mapping in worker.memory_maps()}
 
         assert "API_KEYS" not in worker.environ()
         assert worker.rlimit(psutil.RLIMIT_FSIZE) == (0, 0)
@@ -271,41 +271,41 @@ def test_the_service_loads_no_parser():
         "import sys, backend.documents.parsing.file_readers\n"
         "print([name for name in ('pypdfium2', 'PIL', 'pillow_heif', 'torch') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
-    assert "[]\n" == found.stdout
+    assert "[]\n" == result.stdout
 
 
-def test_nothing_piles_up(make_readers: MakeReaders):
+def test_closed_files_leave_nothing_open(make_readers: MakeReaders):
     """Files opened and closed leave no descriptor here and no open file in a worker."""
     readers = make_readers()
     data = pdf(*PAGES)
     with readers.open(data) as file:
         is_read(readers, file)
     worker = readers._pool._idle[0]
-    here, there = len(list(Path("/proc/self/fd").iterdir())), psutil.Process(worker.pid).num_fds()
+    our_fds, worker_fds = len(list(Path("/proc/self/fd").iterdir())), psutil.Process(worker.pid).num_fds()
     for _ in range(20):
         with readers.open(data) as file:
             assert is_read(readers, file)
 
-    assert here == len(list(Path("/proc/self/fd").iterdir()))
-    assert there == psutil.Process(worker.pid).num_fds()
+    assert our_fds == len(list(Path("/proc/self/fd").iterdir()))
+    assert worker_fds == psutil.Process(worker.pid).num_fds()
     assert {} == worker.files
 
 
-def test_many_open_files_are_read_in_turn(make_readers: MakeReaders):
-    """A worker holds a few open; the others are opened again when they are asked for."""
+def test_more_open_files_than_a_worker_holds(make_readers: MakeReaders):
+    """The others are opened again when they are read."""
     readers = make_readers()
     files = [readers.open(pdf(text(b"file %d" % number))) for number in range(7)]
-    found = [readers.page_text(file, 1).text for _ in range(2) for file in files]
+    texts = [readers.page_text(file, 1).text for _ in range(2) for file in files]
 
-    assert 2 * [f"file {number}" for number in range(7)] == found
+    assert 2 * [f"file {number}" for number in range(7)] == texts
     assert len(readers._pool._idle[0].files) <= 4
 
 
 def test_old_workers_are_renewed(make_readers: MakeReaders, monkeypatch: pytest.MonkeyPatch):
-    """After so many pages, or when one has grown; nobody waits for it, nothing is lost."""
-    monkeypatch.setattr("backend.documents.parsing.worker_pool._CALLS_OF_A_LIFE", 3)
+    """After so many calls, without losing a page."""
+    monkeypatch.setattr("backend.documents.parsing.worker_pool._MAX_CALLS", 3)
     readers = make_readers()
     with readers.open(pdf(*PAGES)) as file:
         assert [f"page {number}" for number in range(1, 11)] == [
@@ -317,7 +317,7 @@ def test_old_workers_are_renewed(make_readers: MakeReaders, monkeypatch: pytest.
 
 @pytest.mark.parametrize("password", ["geheim", "contraseña", "пароль"])
 def test_passwords(readers: FileReaders, password: str):
-    """Needed, wrong, right."""
+    """Without, with a wrong and with the right one."""
     data = pdf(*PAGES, password=password)
 
     with pytest.raises(PasswordRequired, match="send its password") as needed:
@@ -329,8 +329,8 @@ def test_passwords(readers: FileReaders, password: str):
     assert ("password_required", 422) == (needed.value.code, needed.value.status)
 
 
-def test_facts(readers: FileReaders):
-    """What is known of a file before a page is read."""
+def test_file_info(readers: FileReaders):
+    """Page count, sizes and hash are known before a page is read."""
     data = pdf(b"", b"", size=(300, 200), rotate=90)
     with readers.open(data) as file:
         info = file.info
@@ -340,8 +340,8 @@ def test_facts(readers: FileReaders):
     assert 64 == len(info.sha256)
 
 
-def test_a_page_that_is_not_there(readers: FileReaders):
-    """422, and what there is."""
+def test_an_unknown_page(readers: FileReaders):
+    """422, with the number of pages."""
     with readers.open(pdf(*PAGES)) as file, pytest.raises(InvalidField, match="there is no page 11; the file has 10"):
         readers.page_text(file, 11)
 
@@ -349,8 +349,8 @@ def test_a_page_that_is_not_there(readers: FileReaders):
 @pytest.mark.parametrize(
     ("data", "expected"), [(b"", UnreadableFile), (b"hello", WrongMediaType), (b"%PDF-1.7 and nothing", UnreadableFile)]
 )
-def test_what_is_no_file(readers: FileReaders, data: bytes, expected: type[Exception]):
-    """Refused, and its bytes are given back."""
+def test_unreadable_files(readers: FileReaders, data: bytes, expected: type[Exception]):
+    """They are refused, and their memory is freed."""
     before = _uploads_held()
     with pytest.raises(expected):
         readers.open(data)
@@ -359,7 +359,7 @@ def test_what_is_no_file(readers: FileReaders, data: bytes, expected: type[Excep
 
 
 def _uploads_held() -> int:
-    """Uploads alone: other threads of the process open and close descriptors meanwhile."""
+    """Counts uploads only, as other threads open and close descriptors meanwhile."""
     held = 0
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of this very listing

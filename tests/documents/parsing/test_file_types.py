@@ -1,4 +1,4 @@
-"""What a file is, by its bytes."""
+"""Recognition of file types."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.parsing.file_types import ACCEPTED, Kind, sniff
+from backend.documents.parsing.file_types import ACCEPTED, FileType, sniff
 from backend.errors import UnreadableFile, WrongMediaType
 
 
 @pytest.mark.parametrize(
     ("head", "expected"),
     [
-        pytest.param(b"%PDF-1.7\n", Kind.PDF, id="pdf"),
-        pytest.param(b"junk of a mail\r\n" * 50 + b"%PDF-1.4", Kind.PDF, id="pdf-behind-junk"),
-        pytest.param(b"%PDF.1.4", Kind.PDF, id="pdf-with-a-slip"),
-        pytest.param(b"\x89PNG\r\n\x1a\n....", Kind.PNG, id="png"),
-        pytest.param(b"\xff\xd8\xff\xe0", Kind.JPEG, id="jpeg"),
-        pytest.param(b"II*\x00", Kind.TIFF, id="tiff-little"),
-        pytest.param(b"MM\x00*", Kind.TIFF, id="tiff-big"),
-        pytest.param(b"II+\x00", Kind.TIFF, id="bigtiff"),
-        pytest.param(b"RIFF\x00\x00\x00\x00WEBPVP8 ", Kind.WEBP, id="webp"),
-        pytest.param(b"BM" + bytes(12) + b"\x28\x00\x00\x00", Kind.BMP, id="bmp"),
-        pytest.param(b"GIF89a", Kind.GIF, id="gif"),
-        pytest.param(b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", Kind.HEIC, id="heic"),
-        pytest.param(b"\x00\x00\x00\x18ftypmif1\x00\x00\x00\x00mif1heic", Kind.HEIC, id="heic-as-compatible-brand"),
+        pytest.param(b"%PDF-1.7\n", FileType.PDF, id="pdf"),
+        pytest.param(b"junk of a mail\r\n" * 50 + b"%PDF-1.4", FileType.PDF, id="pdf-behind-junk"),
+        pytest.param(b"%PDF.1.4", FileType.PDF, id="pdf-with-a-slip"),
+        pytest.param(b"\x89PNG\r\n\x1a\n....", FileType.PNG, id="png"),
+        pytest.param(b"\xff\xd8\xff\xe0", FileType.JPEG, id="jpeg"),
+        pytest.param(b"II*\x00", FileType.TIFF, id="tiff-little"),
+        pytest.param(b"MM\x00*", FileType.TIFF, id="tiff-big"),
+        pytest.param(b"II+\x00", FileType.TIFF, id="bigtiff"),
+        pytest.param(b"RIFF\x00\x00\x00\x00WEBPVP8 ", FileType.WEBP, id="webp"),
+        pytest.param(b"BM" + bytes(12) + b"\x28\x00\x00\x00", FileType.BMP, id="bmp"),
+        pytest.param(b"GIF89a", FileType.GIF, id="gif"),
+        pytest.param(b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic", FileType.HEIC, id="heic"),
+        pytest.param(b"\x00\x00\x00\x18ftypmif1\x00\x00\x00\x00mif1heic", FileType.HEIC, id="heic-as-compatible-brand"),
     ],
 )
-def test_what_is_read(head: bytes, expected: Kind):
-    """The first bytes decide."""
+def test_supported_types(head: bytes, expected: FileType):
+    """The type is recognised by the first bytes."""
     assert expected == sniff(head)
 
 
@@ -56,8 +56,8 @@ def test_what_is_read(head: bytes, expected: Kind):
         pytest.param(b"\x01\x02\x03\x00", "a binary file", id="binary"),
     ],
 )
-def test_what_is_not_read(head: bytes, likeness: str):
-    """The answer says what it looks like and what would be read."""
+def test_unsupported_types(head: bytes, likeness: str):
+    """The error says what the file looks like and what is supported."""
     with pytest.raises(WrongMediaType, match=likeness) as caught:
         sniff(head)
 
@@ -65,17 +65,17 @@ def test_what_is_not_read(head: bytes, likeness: str):
 
 
 def test_an_empty_file():
-    """Zero bytes are no media type at all."""
+    """An empty file is unreadable rather than of a wrong type."""
     with pytest.raises(UnreadableFile, match="0 bytes"):
         sniff(b"")
 
 
 @given(st.binary(min_size=1, max_size=200))
 def test_any_bytes_get_an_answer(head: bytes):
-    """A kind, or a reason."""
+    """A type, or an error with a reason."""
     try:
         answer: object = sniff(head)
     except WrongMediaType as error:
         answer = str(error)
 
-    assert isinstance(answer, Kind) or "it looks like" in str(answer)
+    assert isinstance(answer, FileType) or "it looks like" in str(answer)

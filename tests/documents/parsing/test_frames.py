@@ -1,4 +1,4 @@
-"""Messages between service and worker."""
+"""The wire protocol between service and worker."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from backend.documents.parsing import frames
 
 
 @pytest.fixture
-def link() -> Iterator[tuple[socket.socket, socket.socket]]:
-    one, other = socket.socketpair()
-    with one, other:
-        frames.widen(one)
-        other.settimeout(10)  # a wrong frame must not hang the test
-        yield one, other
+def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        frames.enlarge_buffers(sender)
+        receiver.settimeout(10)  # a wrong frame must not hang the test
+        yield sender, receiver
 
 
-def test_header_payload_and_descriptor(link: tuple[socket.socket, socket.socket]):
-    """All three arrive; the descriptor is one of the receiver's own."""
+def test_header_payload_and_descriptor(connection: tuple[socket.socket, socket.socket]):
+    """All three arrive; the descriptor is a new one of the receiver."""
     reading, writing = os.pipe()
-    frames.send(link[0], {"call": "open", "n": [1, 2]}, b"abc", fds=(reading,))
-    frame = frames.receive(link[1], max_payload_bytes=3)
+    frames.send(connection[0], {"call": "open", "n": [1, 2]}, b"abc", fds=(reading,))
+    frame = frames.receive(connection[1], max_payload_bytes=3)
     os.write(writing, b"through")
 
     assert ({"call": "open", "n": [1, 2]}, b"abc") == (frame.header, bytes(frame.payload))
@@ -34,13 +34,13 @@ def test_header_payload_and_descriptor(link: tuple[socket.socket, socket.socket]
         os.close(fd)
 
 
-def test_messages_do_not_run_together(link: tuple[socket.socket, socket.socket]):
+def test_consecutive_frames(connection: tuple[socket.socket, socket.socket]):
     """Each ends where the next begins."""
-    frames.send(link[0], {"a": 1}, b"xy")
-    frames.send(link[0], {"b": 2})
+    frames.send(connection[0], {"a": 1}, b"xy")
+    frames.send(connection[0], {"b": 2})
 
-    assert {"a": 1} == frames.receive(link[1], max_payload_bytes=2).header
-    assert {"b": 2} == frames.receive(link[1], max_payload_bytes=2).header
+    assert {"a": 1} == frames.receive(connection[1], max_payload_bytes=2).header
+    assert {"b": 2} == frames.receive(connection[1], max_payload_bytes=2).header
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_messages_do_not_run_together(link: tuple[socket.socket, socket.socket])
         pytest.param(b"fin1" + (2).to_bytes(4, "big") + bytes(8) + b"[]", id="no-object"),
     ],
 )
-def test_nonsense(link: tuple[socket.socket, socket.socket], sent: bytes):
-    """What is no frame is said to be none, and nothing is allocated for it."""
-    link[0].sendall(sent)
+def test_bad_frames(connection: tuple[socket.socket, socket.socket], sent: bytes):
+    """They are rejected before anything is allocated for them."""
+    connection[0].sendall(sent)
 
     with pytest.raises(frames.BadFrame):
-        frames.receive(link[1], max_payload_bytes=10)
+        frames.receive(connection[1], max_payload_bytes=10)
 
 
 @pytest.mark.parametrize("sent", [b"", b"fin1", b"fin1" + (9).to_bytes(4, "big") + bytes(8) + b"{"])
-def test_the_other_side_is_gone(link: tuple[socket.socket, socket.socket], sent: bytes):
-    """Wherever it stopped."""
-    link[0].sendall(sent)
-    link[0].close()
+def test_connection_closed(connection: tuple[socket.socket, socket.socket], sent: bytes):
+    """EOFError, wherever the sender stopped."""
+    connection[0].sendall(sent)
+    connection[0].close()
 
     with pytest.raises(EOFError):
-        frames.receive(link[1], max_payload_bytes=10)
+        frames.receive(connection[1], max_payload_bytes=10)

@@ -1,4 +1,4 @@
-"""Images decoded by real workers: upright, gray or RGB, 8 bit, on white, with square pixels."""
+"""Images decoded by real workers: upright, 8-bit gray or RGB, on white, with square pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UPRIGHT = {  # EXIF orientation -> what makes it upright, as in PIL.ImageOps
 
 
 def corner(mode: str = "L", size: tuple[int, int] = (60, 40)) -> Image.Image:
-    """White, black in the upper left corner: which way up is it?"""
+    """White with a black upper left corner, which shows the orientation."""
     image = Image.new("L", size, 255)
     ImageDraw.Draw(image).rectangle((0, 0, 19, 9), fill=0)
     return image.convert(mode)
@@ -55,8 +55,8 @@ def read(readers: FileReaders, data: bytes, number: int = 1, **options: object) 
         ("HEIF", "RGB", {"quality": 95}),
     ],
 )
-def test_kinds_and_modes(readers: FileReaders, kind: str, mode: str, options: dict[str, object]):
-    """The same picture out of each of them."""
+def test_types_and_modes(readers: FileReaders, kind: str, mode: str, options: dict[str, object]):
+    """All decode to the same image."""
     raster = read(readers, encoded(corner(mode), kind, **options))
 
     assert (40, 60) == raster.pixels.shape
@@ -69,7 +69,7 @@ def test_kinds_and_modes(readers: FileReaders, kind: str, mode: str, options: di
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF", "PNG", "WEBP"])
 def test_every_orientation_stands_upright(readers: FileReaders, kind: str, orientation: int):
-    """As Pillow's own transposition, and the size was told right before it was decoded."""
+    """Like Pillow's transposition, and the size is right before decoding."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = corner("RGB")
@@ -88,7 +88,7 @@ def test_every_orientation_stands_upright(readers: FileReaders, kind: str, orien
 
 @pytest.mark.parametrize(("turn", "black_at"), [(0, (4, 4)), (90, (4, 55)), (180, (35, 55)), (270, (55, 4))])
 def test_turned_clockwise(readers: FileReaders, turn: int, black_at: tuple[int, int]):
-    """As OCR asks for when a scan lies on its side."""
+    """As OCR requests for a scan that lies on its side."""
     raster = read(readers, encoded(corner(size=(60, 40) if turn % 180 == 0 else (60, 60)), "PNG"), turn=turn)
 
     assert raster.pixels[black_at] == 0
@@ -96,7 +96,7 @@ def test_turned_clockwise(readers: FileReaders, turn: int, black_at: tuple[int, 
 
 
 def test_sixteen_bit_gray(readers: FileReaders):
-    """The high byte, or all there is of a camera that uses twelve bits."""
+    """The high byte, or stretched if only twelve bits are used."""
     deep = Image.fromarray(np.linspace(0, 65535, 100, dtype=np.uint16).reshape(10, 10))
     dark = Image.fromarray(np.linspace(0, 4095, 100, dtype=np.uint16).reshape(10, 10))
 
@@ -108,7 +108,7 @@ def test_sixteen_bit_gray(readers: FileReaders):
 
 
 def test_transparent_is_white(readers: FileReaders):
-    """Black text on nothing is black text on paper."""
+    """Black on transparent becomes black on white."""
     clear = Image.new("RGBA", (20, 20), (0, 0, 0, 0))
     ImageDraw.Draw(clear).rectangle((0, 0, 5, 5), fill=(0, 0, 0, 255))
     pixels = read(readers, encoded(clear, "PNG")).pixels
@@ -116,14 +116,14 @@ def test_transparent_is_white(readers: FileReaders):
     assert (0, 255) == (pixels[2, 2], pixels[15, 15])
 
 
-def test_colour_where_it_is_asked_for(readers: FileReaders):
+def test_color(readers: FileReaders):
     """RGB of a colour image, gray of a gray one."""
     assert (40, 60, 3) == read(readers, encoded(corner("RGB"), "PNG"), color=True).pixels.shape
     assert (40, 60) == read(readers, encoded(corner("L"), "PNG"), color=True).pixels.shape
 
 
 def test_a_fax_gets_square_pixels(readers: FileReaders):
-    """204 x 98 dpi: half the height is missing; boxes on the image go back to the file's pixels by its scales."""
+    """204 x 98 dpi: the height is doubled; the scales map boxes back to the file's pixels."""
     raster = read(readers, encoded(corner("1"), "TIFF", compression="group4", dpi=(204, 98)))
 
     assert (83, 60) == raster.pixels.shape
@@ -133,7 +133,7 @@ def test_a_fax_gets_square_pixels(readers: FileReaders):
 
 
 @pytest.mark.parametrize("dpi", [(300, 300), (1, 1), (0, 0)])
-def test_resolution_that_can_be_believed(readers: FileReaders, dpi: tuple[int, int]):
+def test_implausible_resolutions_are_ignored(readers: FileReaders, dpi: tuple[int, int]):
     """One dot an inch is a default, not a size."""
     raster = read(readers, encoded(corner(), "TIFF", dpi=dpi))
 
@@ -141,7 +141,7 @@ def test_resolution_that_can_be_believed(readers: FileReaders, dpi: tuple[int, i
 
 
 def test_pages_of_a_tiff(readers: FileReaders):
-    """Each with its own size."""
+    """Each page has its own size."""
     sizes = [(60, 40), (70, 50), (80, 60)]
     first, *rest = (corner(size=size) for size in sizes)
     with readers.open(encoded(first, "TIFF", save_all=True, append_images=rest)) as file:
@@ -153,7 +153,7 @@ def test_pages_of_a_tiff(readers: FileReaders):
 
 
 def test_an_animation_is_its_first_frame(readers: FileReaders):
-    """One page, and the answer says that there were more."""
+    """One page, with the number of frames in the metadata."""
     frames = [Image.new("L", (20, 20), shade) for shade in (255, 0, 128)]
     with readers.open(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])) as file:
         raster = readers.render(file, 1)
@@ -163,20 +163,20 @@ def test_an_animation_is_its_first_frame(readers: FileReaders):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "TIFF"])
-def test_half_a_file(readers: FileReaders, kind: str):
-    """What is left of it is read, and the answer says so."""
+def test_a_truncated_file(readers: FileReaders, kind: str):
+    """What is there is read, and ``incomplete`` says so."""
     noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (200, 200), np.uint8))
     data = encoded(noise, kind)
-    whole = read(readers, data).pixels
+    complete = read(readers, data).pixels
     half = read(readers, data[: len(data) // 2])
 
     assert "cut off" in half.incomplete
-    kept = slice(110, None) if kind == "BMP" else slice(0, 90)  # a bitmap begins with its lowest line
-    assert np.array_equal(whole[kept], half.pixels[kept])
+    rows = slice(110, None) if kind == "BMP" else slice(0, 90)  # a bitmap begins with its lowest line
+    assert np.array_equal(complete[rows], half.pixels[rows])
 
 
-def test_half_a_file_that_says_nothing(readers: FileReaders):
-    """libwebp gives no part of an image: a clear error."""
+def test_a_truncated_webp(readers: FileReaders):
+    """libwebp decodes no part of an image: a clear error."""
     noise = Image.fromarray(np.random.default_rng(1).integers(0, 256, (200, 200), np.uint8))
     data = encoded(noise, "WEBP")
 
@@ -192,8 +192,8 @@ def test_too_many_pixels_are_not_decoded(make_readers):
         readers.open(encoded(Image.new("1", (120, 100)), "PNG"))
 
 
-def test_over_the_render_budget_is_made_smaller(make_readers):
-    """Not refused: the image is whole, with fewer pixels, and its scales say so."""
+def test_images_over_the_render_limit_are_shrunk(make_readers):
+    """Not refused; the scales tell by how much."""
     readers = make_readers(limits=FileLimits(render_pixels=1_000))
     raster = read(readers, encoded(corner(), "PNG", dpi=(300, 300)))
 

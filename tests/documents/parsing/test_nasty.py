@@ -1,4 +1,4 @@
-"""Every broken, hostile and real file of the shared data: an answer or a clear 4xx, within its time, and no victims."""
+"""Every broken, hostile and real file of the shared data gives pages or a clear 4xx, in time, and loses no worker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from backend.errors import BadInput
 from tests.conftest import DATA_DIR
 
 FOLDERS = ("nasty_pdf", "nasty_images", "pdf_samples", "multiformat_lorem")
-BESIDES = {".txt", ".md", ".tsv"}  # of the data sets themselves
+NOT_TEST_FILES = {".txt", ".md", ".tsv"}  # descriptions of the data sets
 SLOW = {"hugemono.pdf"}  # 1.2 gigapixels in 30 kB
 FILES = [
     pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
     for folder in FOLDERS
     for path in sorted((DATA_DIR / folder).glob("*"))
-    if path.suffix not in BESIDES
+    if path.suffix not in NOT_TEST_FILES
 ]
 
-# What each file that is not simply read comes to: the code of its error, or those of its first three pages.
+# Expected result of each file that is not simply read: its error code, or those of its first three pages.
 OUTCOMES: dict[str, str | list[str]] = {
     "T01_007_header-no-version-info.pdf": "wrong_media_type",  # nothing in its first kilobyte says PDF
     "T02-01_002_document-catalog-wrong-object-number.pdf": "unreadable_file",
@@ -111,13 +111,13 @@ def page_outcome(readers: FileReaders, file, number: int) -> str:
 
 @pytest.mark.parametrize("path", FILES)
 def test_every_file_has_its_outcome(readers: FileReaders, path: Path):
-    """The one in the table, or pages that are read; in time, and no worker was lost."""
+    """As in the table, or pages that are read; in time, without losing a worker."""
     before, began_s = readers.counts(), time.monotonic()
-    found = outcome(readers, path)
+    result = outcome(readers, path)
     after, took_s = readers.counts(), time.monotonic() - began_s
     default: str | list[str] = "wrong_media_type" if path.suffix in {".sgi", ".j2k"} else []
 
-    assert OUTCOMES.get(path.name, default or [""] * len(found)) == found
+    assert OUTCOMES.get(path.name, default or [""] * len(result)) == result
     assert took_s < 2 * FileLimits().page_s
     assert (before.died, before.late) == (after.died, after.late)
 
@@ -129,22 +129,22 @@ def test_encrypted_files_open_with_their_password(readers: FileReaders, data_dir
 
 
 def test_the_table_names_files_that_are_there(data_dir: Path):
-    """A renamed file would be tested for nothing."""
-    there = {path.name for folder in FOLDERS for path in (data_dir / folder).iterdir()}
+    """So that a renamed file is noticed."""
+    names = {path.name for folder in FOLDERS for path in (data_dir / folder).iterdir()}
 
-    assert OUTCOMES.keys() <= there
+    assert OUTCOMES.keys() <= names
 
 
 def test_one_text_in_many_formats(readers: FileReaders, data_dir: Path):
-    """Three makers of PDF, the same text; one of them hyphenates."""
-    found = []
+    """The same text from three PDF producers, one of which hyphenates."""
+    texts = []
     for name in ("lorem-ipsum.pdf", "lorem-ipsum-pages-09-4.1-923.pdf", "lorem-ipsum.oo3.2.export-pdfa.pdf"):
         with readers.open(data_dir / "multiformat_lorem" / name) as file:
             pages = [readers.page_text(file, number) for number in range(1, file.info.page_count + 1)]
-            found.append(_letters("".join(page.text for page in pages)))
+            texts.append(_letters("".join(page.text for page in pages)))
     expected = _letters((data_dir / "multiformat_lorem/lorem-ipsum.gt.txt").read_text(encoding="utf-8"))
 
-    assert [expected] * 3 == found
+    assert [expected] * 3 == texts
 
 
 def _letters(text: str) -> str:
@@ -155,7 +155,7 @@ def _letters(text: str) -> str:
 @pytest.mark.timeout(600)
 def test_memory_comes_back(make_readers, data_dir: Path, monkeypatch: pytest.MonkeyPatch):
     """A thousand pages read and drawn: the worker and this process are as large as after the first fifty."""
-    monkeypatch.setattr("backend.documents.parsing.worker_pool._CALLS_OF_A_LIFE", 10**9)
+    monkeypatch.setattr("backend.documents.parsing.worker_pool._MAX_CALLS", 10**9)
     readers = make_readers()
     sizes: list[tuple[int, int]] = []
     path = data_dir / "pdf_samples/en_invoice_azureinterior.pdf"

@@ -1,4 +1,4 @@
-"""Which pages a request means."""
+"""Parsing of page ranges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMITS = FileLimits(pages=10)
 
 
 @pytest.mark.parametrize(
-    ("wish", "expected"),
+    ("ranges", "expected"),
     [
         pytest.param("", (1, 2, 3, 4, 5, 6, 7), id="all"),
         pytest.param("  ", (1, 2, 3, 4, 5, 6, 7), id="blank-is-all"),
@@ -27,13 +27,13 @@ LIMITS = FileLimits(pages=10)
         pytest.param("7,1-2,2", (1, 2, 7), id="order-of-the-file-each-once"),
     ],
 )
-def test_select_pages(wish: str, expected: tuple[int, ...]):
-    """Numbers and ranges, rising, each once."""
-    assert expected == select_pages(wish, 7, LIMITS)
+def test_select_pages(ranges: str, expected: tuple[int, ...]):
+    """Page numbers in ascending order, each once."""
+    assert expected == select_pages(ranges, 7, LIMITS)
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("ranges", "message"),
     [
         pytest.param("0", "pages count from 1", id="zero"),
         pytest.param("1-0", "pages count from 1", id="to-zero"),
@@ -47,22 +47,22 @@ def test_select_pages(wish: str, expected: tuple[int, ...]):
         pytest.param("9" * 400, "is no page", id="a-number-without-end"),
     ],
 )
-def test_what_is_no_range(wish: str, message: str):
-    """The message names the part and what to write."""
+def test_invalid_ranges(ranges: str, message: str):
+    """The message names the faulty item and the syntax."""
     with pytest.raises(InvalidField, match=message.replace("?", r"\?")) as caught:
-        select_pages(wish, 7, LIMITS)
+        select_pages(ranges, 7, LIMITS)
 
     assert caught.value.param == "pages"
 
 
-@pytest.mark.parametrize("wish", ["", "1-", "1-11", "1-6,8-15"])
-def test_more_than_one_request_reads(wish: str):
-    """Pages asked for count, not pages of the file; a file that claims billions costs nothing."""
+@pytest.mark.parametrize("ranges", ["", "1-", "1-11", "1-6,8-15"])
+def test_too_many_pages(ranges: str):
+    """Requested pages count, not those of the file; a file that claims billions costs nothing."""
     with pytest.raises(TooLarge, match="LIMIT_PAGES"):
-        select_pages(wish, 2_000_000_000, LIMITS)
+        select_pages(ranges, 2_000_000_000, LIMITS)
 
 
 @given(st.sets(st.integers(1, 50), min_size=1, max_size=10))
-def test_a_list_of_pages_is_itself(pages: set[int]):
-    """Whatever pages are listed are the pages read."""
+def test_any_list_of_pages(pages: set[int]):
+    """The listed pages are selected."""
     assert tuple(sorted(pages)) == select_pages(",".join(map(str, pages)), 50, LIMITS)

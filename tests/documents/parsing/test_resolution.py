@@ -1,4 +1,4 @@
-"""How finely a page is drawn, and why."""
+"""Choice of the rendering resolution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LIMITS = FileLimits()
     ],
 )
 def test_choose_resolution(size: tuple[float, float], image_dpi: float | None, ratio: float, expected: float, why: str):
-    """200 dpi, a scan's own pixels, or what the budget allows."""
+    """200 dpi, a scan's own pixels, or what LIMIT_RENDER_PIXELS allows."""
     stats = LayerStats(image_ratio=ratio, image_dpi=image_dpi)
 
     chosen = choose_resolution(*size, stats, LIMITS)
@@ -45,12 +45,12 @@ def test_choose_resolution(size: tuple[float, float], image_dpi: float | None, r
 
 @given(st.floats(0.01, 20_000), st.floats(0.01, 20_000), st.integers(10_000, 50_000_000))
 def test_no_page_is_over_its_budget(width: float, height: float, budget: int):
-    """Sides are rounded up to whole pixels, and still."""
+    """Even though sides are rounded up to whole pixels."""
     scale = most_dpi(width, height, budget) / 72
 
     assert math.ceil(width * scale) * math.ceil(height * scale) <= budget
 
 
 def test_a_page_without_a_size():
-    """A broken page has sides of zero; drawing it says so, choosing does not."""
+    """A broken page has sides of zero; rendering it fails, choosing a resolution does not."""
     assert choose_resolution(0, 0, LayerStats(), LIMITS).dpi == 200

@@ -1,4 +1,4 @@
-"""An upload on its way in."""
+"""Storage of uploads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMITS = FileLimits(file_bytes=1000)
 
 
 def open_descriptors() -> int:
-    """Of this process."""
+    """Number in this process."""
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -32,7 +32,7 @@ def content(stored: StoredFile) -> bytes:
 
 
 def test_chunks_add_up():
-    """Bytes, length and hash are those of the whole, whatever the chunks."""
+    """Bytes, length and hash do not depend on the chunks."""
     stored = StoredFile(LIMITS)
     for chunk in (b"abc", bytearray(b""), memoryview(b"def")):
         stored.write(chunk)
@@ -41,8 +41,8 @@ def test_chunks_add_up():
     assert hashlib.sha256(b"abcdef").hexdigest() == stored.sha256
 
 
-def test_the_byte_that_is_too_many():
-    """Refused as it comes, with the setting that moves the limit; nothing of that chunk is kept."""
+def test_over_the_limit():
+    """Refused at once, naming the setting; nothing of that chunk is kept."""
     stored = StoredFile(LIMITS)
     stored.write(bytes(1000))
 
@@ -52,7 +52,7 @@ def test_the_byte_that_is_too_many():
 
 
 def test_a_path(tmp_path: Path):
-    """A file is copied: what happens to it afterwards does not matter."""
+    """A file is copied and may change afterwards."""
     path = tmp_path / "a.pdf"
     path.write_bytes(b"before")
     stored = StoredFile.of(path, LIMITS)
@@ -62,10 +62,10 @@ def test_a_path(tmp_path: Path):
 
 
 def test_a_path_that_is_too_large_is_not_read(tmp_path: Path):
-    """Its size is known beforehand, and no descriptor stays open."""
+    """Its size is checked first, and no descriptor stays open."""
     path = tmp_path / "a.pdf"
     with path.open("wb") as file:
-        file.truncate(10**12)  # a hole: nothing is on the disk
+        file.truncate(10**12)  # sparse: takes no space on disk
     before = open_descriptors()
 
     with pytest.raises(TooLarge):
@@ -75,7 +75,7 @@ def test_a_path_that_is_too_large_is_not_read(tmp_path: Path):
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_ADD_SEALS"), reason="Linux only")
 def test_sealed_bytes_cannot_be_changed():
-    """A worker gets a descriptor, and still cannot write."""
+    """Not even through a worker's descriptor."""
     stored = StoredFile.of(b"contract", LIMITS)
     stored.seal()
     fd = stored.lend()
@@ -89,7 +89,7 @@ def test_sealed_bytes_cannot_be_changed():
 
 
 def test_closed_means_closed():
-    """No descriptor of it is left, none is lent any more, and closing twice is nothing."""
+    """No descriptor is left, none can be lent, and closing twice does nothing."""
     before = open_descriptors()
     stored = StoredFile.of(b"x", LIMITS)
     stored.close()
@@ -101,7 +101,7 @@ def test_closed_means_closed():
 
 
 def test_a_forgotten_file_is_closed():
-    """Whoever drops it without closing leaks nothing."""
+    """Dropping it without closing leaks nothing."""
     before = open_descriptors()
     stored = StoredFile.of(b"x", LIMITS)
     assert before + 1 == open_descriptors()
@@ -111,8 +111,8 @@ def test_a_forgotten_file_is_closed():
     assert before == open_descriptors()
 
 
-def test_where_memory_has_no_descriptors(monkeypatch: pytest.MonkeyPatch):
-    """macOS: a file without a name, which nobody has to remove."""
+def test_without_memfd(monkeypatch: pytest.MonkeyPatch):
+    """macOS: an unlinked temporary file."""
     monkeypatch.delattr(os, "memfd_create")
     stored = StoredFile.of(b"contract", LIMITS)
     stored.seal()
@@ -123,8 +123,8 @@ def test_where_memory_has_no_descriptors(monkeypatch: pytest.MonkeyPatch):
     os.close(fd)
 
 
-def test_a_share_lives_by_itself():
-    """Both have the same bytes; closing one leaves the other, and the last one gives them back."""
+def test_shared_handles_are_independent():
+    """Both have the same bytes; closing one leaves the other, and closing both frees them."""
     before = open_descriptors()
     stored = StoredFile.of(b"abc", LIMITS)
     share = stored.shared()

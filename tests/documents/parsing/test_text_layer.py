@@ -1,4 +1,4 @@
-"""Words of a PDF's own text: what they are, where they stand, what is told about them. Real workers."""
+"""Text layers of PDFs: words, boxes and statistics, with real workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backend.documents.pages import Box, Seen, around
+from backend.documents.pages import Box, RawWord, bounding_box
 from backend.documents.parsing.file_readers import FileReaders
 from backend.documents.parsing.records import TextLayer
 from backend.documents.parsing.resolution import Resolution, choose_resolution
@@ -24,7 +24,7 @@ def read(readers: FileReaders, data: bytes) -> TextLayer:
         return readers.page_text(file, 1)
 
 
-def words(layer: TextLayer) -> list[Seen]:
+def words(layer: TextLayer) -> list[RawWord]:
     return [word for block in layer.blocks for line in block for word in line]
 
 
@@ -39,13 +39,13 @@ def lines(layer: TextLayer) -> list[str]:
     ids=["upright", "up", "upside-down", "down"],
 )
 def test_boxes_lie_on_the_ink(readers: FileReaders, rotate: int, matrix: bytes, x: float, y: float):
-    """However page and text are turned, words are upright and their boxes are where the drawn page is black."""
+    """For any turn of page and text, words are upright and their boxes cover the black pixels."""
     with readers.open(pdf(text(b"Hello World", x, y, matrix=matrix), rotate=rotate)) as file:
         layer = readers.page_text(file, 1)
         image = readers.render(file, 1, turn=layer.turn)
     ink = np.argwhere(image.pixels < 128) / (image.scale_y, image.scale_x)
     (top, left), (bottom, right) = ink.min(axis=0), ink.max(axis=0)
-    box = around(word.box for word in words(layer))
+    box = bounding_box(word.box for word in words(layer))
 
     assert ["Hello World"] == lines(layer)
     assert (layer.width, layer.height) == (image.width, image.height)
@@ -56,7 +56,7 @@ def test_boxes_lie_on_the_ink(readers: FileReaders, rotate: int, matrix: bytes, 
 
 
 def test_characters_beyond_sixteen_bits(readers: FileReaders):
-    """A pair of surrogates is one character; a ligature that stands for two letters is both; words keep one box."""
+    """A surrogate pair is one character, a ligature mapped to two letters is both; words keep one box."""
     data = pdf(text(b"xA yB"), to_unicode=b"<41> <D83DDE00> <42> <00660069>")
     layer = read(readers, data)
 
@@ -65,14 +65,14 @@ def test_characters_beyond_sixteen_bits(readers: FileReaders):
 
 
 def test_a_hyphen_at_a_line_end_stays(readers: FileReaders):
-    """The word is not joined: offsets and boxes are those of what is printed."""
+    """The word is not joined: offsets and boxes match the print."""
     layer = read(readers, pdf(text(b"una factura comer-", 20, 150) + text(b"cial pagada", 20, 125)))
 
     assert ["una factura comer-", "cial pagada"] == lines(layer)
 
 
 def test_paragraphs_columns_and_what_is_drawn_late(readers: FileReaders):
-    """Blocks end at white space; a header that was drawn last is read first."""
+    """Blocks end at white space; a header drawn last comes first."""
     body = b"".join(text(b"line %d of it" % index, 20, 150 - 12 * index, size=10) for index in range(3))
     late = text(b"Second part", 20, 80, size=10) + text(b"The header", 20, 185, size=10)
     layer = read(readers, pdf(body + late))
@@ -91,14 +91,14 @@ def test_a_raised_mark_stays_on_its_line(readers: FileReaders):
 
 
 def test_what_no_viewer_shows_is_left_out(readers: FileReaders):
-    """Text off the page is not on it."""
+    """Text off the page is left out."""
     layer = read(readers, pdf(text(b"seen", 50, 100) + text(b"secret", 900, 900)))
 
     assert ["seen"] == [word.text for word in words(layer)]
 
 
 def test_a_cropped_page(readers: FileReaders):
-    """Boxes count from the corner of what is shown."""
+    """Boxes are relative to the visible area."""
     layer = read(readers, pdf(text(b"Hi", 50, 100), crop=(40, 90, 240, 190)))
 
     assert (200, 100) == (layer.width, layer.height)
@@ -107,7 +107,7 @@ def test_a_cropped_page(readers: FileReaders):
 
 
 def test_numbers_about_a_scan_with_a_hidden_layer(readers: FileReaders):
-    """Images, their resolution, and text that is not drawn."""
+    """Images, their resolution, and invisible text."""
     hidden = b"BT 3 Tr /F1 20 Tf 50 100 Td (hidden words) Tj ET\n"
     stats = read(readers, pdf(picture(300, 150) + hidden, image=GRAY)).stats
 
@@ -117,21 +117,21 @@ def test_numbers_about_a_scan_with_a_hidden_layer(readers: FileReaders):
 
 
 def test_private_characters_are_counted(readers: FileReaders):
-    """A font that maps its letters nowhere."""
+    """A font without a Unicode map."""
     stats = read(readers, pdf(text(b"AAAA BC"), to_unicode=b"<41> <E000> <42> <FFFD>")).stats
 
     assert (6, 5) == (stats.characters, stats.replaced)
 
 
 def test_a_blank_page(readers: FileReaders):
-    """No words, nothing drawn."""
+    """No words and no objects."""
     layer = read(readers, pdf(b""))
 
     assert ((), 0, 0) == (layer.blocks, layer.stats.characters, layer.stats.objects)
 
 
 def test_a_filled_field_is_text(readers: FileReaders, data_dir: Path):
-    """What somebody typed into a form is found like what was printed on it, and drawn."""
+    """Form field values are extracted and rendered like print."""
     path = data_dir / "pdf_samples/es_form_padron_madrid.pdf"
     with readers.open(path) as file:
         layer = readers.page_text(file, 1)
@@ -157,7 +157,7 @@ def test_a_filled_field_is_text(readers: FileReaders, data_dir: Path):
     ],
 )
 def test_words_of_real_documents(readers: FileReaders, data_dir: Path, name: str, recall: float):
-    """The words that poppler finds, on invoices, forms and papers."""
+    """The words that poppler extracts from invoices, forms and papers."""
     found: Counter[str] = Counter()
     with readers.open(data_dir / f"pdf_samples/{name}.pdf") as file:
         for number in range(1, file.info.page_count + 1):
@@ -171,7 +171,7 @@ def test_words_of_real_documents(readers: FileReaders, data_dir: Path, name: str
 
 
 def test_columns_are_read_one_after_the_other(readers: FileReaders, data_dir: Path):
-    """Not line by line across the page."""
+    """Columns are read one after the other."""
     with readers.open(data_dir / "pdf_samples/multicolumn.pdf") as file:
         layer = readers.page_text(file, 2)
     sides = ["left" if word.box.left < layer.width / 2 else "right" for word in words(layer)]
@@ -181,7 +181,7 @@ def test_columns_are_read_one_after_the_other(readers: FileReaders, data_dir: Pa
 
 
 def test_color_and_resolution(readers: FileReaders):
-    """Gray or RGB, as fine as asked, and no finer than the budget."""
+    """Gray or RGB, at the requested resolution within LIMIT_RENDER_PIXELS."""
     red = b"1 0 0 rg 0 0 300 200 re f\n"
     with readers.open(pdf(red)) as file:
         gray = readers.render(file, 1, resolution=Resolution(72, "asked"))
@@ -198,7 +198,7 @@ def test_color_and_resolution(readers: FileReaders):
 
 @pytest.mark.parametrize(("width_px", "height_px", "dpi"), [(1653, 2339, 200), (1654, 2338, 200), (2481, 3507, 300)])
 def test_a_scan_is_drawn_with_its_own_pixels(readers: FileReaders, width_px: int, height_px: int, dpi: int):
-    """Bit for bit: a side that is rounded up by a pixel would have all of them computed anew."""
+    """Bit for bit: with one more pixel a side, the image would be resampled."""
     pixels = np.random.default_rng(dpi).integers(0, 256, (height_px, width_px), np.uint8)
     width, height = width_px * 72 / dpi, height_px * 72 / dpi
     file = pdf(b"q %g 0 0 %g 0 0 cm /Im1 Do Q" % (width, height), size=(width, height), image=Image.fromarray(pixels))

@@ -1,4 +1,4 @@
-"""Text layer or OCR, and why."""
+"""Choice between text layer and OCR."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from backend.documents.pages import Box, Seen
+from backend.documents.pages import Box, RawWord
 from backend.documents.parsing.records import LayerStats, TextLayer
-from backend.documents.parsing.text_source import choose_source, judge
-from tests.documents.parsing.test_letter_pairs import ENGLISH, SPANISH, scrambled
+from backend.documents.parsing.text_source import choose_source, text_quality
+from tests.documents.parsing.test_letter_bigrams import ENGLISH, SPANISH, scrambled
 
 SOUND = LayerStats(characters=170, objects=30, drawings=5)
 
 
 def layer(text: str, stats: LayerStats = SOUND) -> TextLayer:
-    """A page whose words stand on one line."""
-    words = tuple(Seen(word, Box(0, 0, 1, 1)) for word in text.split())
+    """A text layer with all words on one line."""
+    words = tuple(RawWord(word, Box(0, 0, 1, 1)) for word in text.split())
     return TextLayer(595, 842, 0, ((words,),) if words else (), stats)
 
 
@@ -50,22 +50,22 @@ def layer(text: str, stats: LayerStats = SOUND) -> TextLayer:
     ],
 )  # fmt: skip
 def test_choose_source(text: str, stats: LayerStats, expected: str, why: str):
-    """What is there, whether its glyphs have characters, whether they are text."""
+    """By what is on the page, whether its glyphs are mapped, and whether its characters are text."""
     chosen = choose_source(layer(text, stats))
 
     assert expected == chosen.source
     assert why in chosen.why
 
 
-@pytest.mark.parametrize("wish", ["ocr", "text_layer"])
-def test_a_wish_is_obeyed(wish: str):
+@pytest.mark.parametrize("requested", ["ocr", "text_layer"])
+def test_an_explicit_request_is_followed(requested: str):
     """Whatever the page is like."""
-    assert wish == choose_source(layer(SPANISH), wish).source
-    assert wish == choose_source(layer("", LayerStats(objects=1)), wish).source
+    assert requested == choose_source(layer(SPANISH), requested).source
+    assert requested == choose_source(layer("", LayerStats(objects=1)), requested).source
 
 
 def test_a_layer_as_a_page():
-    """The same words, with their places and the reason."""
+    """The same words, with the reason."""
     page = layer("Factura número 7").page(3, "because")
 
     assert (3, "Factura número 7", "text_layer", "because", "pdfium") == (
@@ -77,6 +77,6 @@ def test_a_layer_as_a_page():
     )
 
 
-def test_judging_nothing():
-    """An empty text divides by nothing."""
-    assert judge("").odd_ratio == 0
+def test_quality_of_an_empty_text():
+    """No division by zero."""
+    assert text_quality("").odd_ratio == 0

@@ -1,4 +1,4 @@
-"""Text and scrambled text, told apart by which letter follows which."""
+"""Telling text from scrambled text by letter bigrams."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.documents.parsing.letter_pairs import TABLE, score_pairs
-from backend.documents.parsing.text_source import _LEAST_PAIR_SCORE
+from backend.documents.parsing.letter_bigrams import TABLE, score_bigrams
+from backend.documents.parsing.text_source import _LEAST_BIGRAM_SCORE
 
 ENGLISH = (
     "The supplier shall deliver the goods within thirty days of the order. Payment is due on receipt of the invoice, "
@@ -27,7 +27,7 @@ SPANISH = (
 
 
 def scrambled(text: str, seed: int) -> str:
-    """Every letter another one, always the same."""
+    """The text with letters permuted."""
     letters = list(string.ascii_lowercase)
     random.Random(seed).shuffle(letters)
     return text.lower().translate(str.maketrans(string.ascii_lowercase, "".join(letters)))
@@ -35,33 +35,33 @@ def scrambled(text: str, seed: int) -> str:
 
 @pytest.mark.parametrize("text", [ENGLISH, SPANISH, ENGLISH.upper()], ids=["english", "spanish", "capitals"])
 def test_languages(text: str):
-    """A paragraph is above the bar, however it is written."""
-    assert score_pairs(text).mean > _LEAST_PAIR_SCORE
+    """Paragraphs are above the threshold, also in capitals."""
+    assert score_bigrams(text).mean > _LEAST_BIGRAM_SCORE
 
 
 @pytest.mark.parametrize("text", [ENGLISH, SPANISH], ids=["english", "spanish"])
 @pytest.mark.parametrize("seed", range(20))
 def test_swapped_letters(text: str, seed: int):
-    """The same letters under other names are below it."""
-    assert score_pairs(scrambled(text, seed)).mean < _LEAST_PAIR_SCORE
+    """Permuted letters are below it."""
+    assert score_bigrams(scrambled(text, seed)).mean < _LEAST_BIGRAM_SCORE
 
 
 def test_glyph_numbers_taken_for_characters():
-    """The commonest broken font: every character 29 places too low."""
+    """The most common broken font: every character code is 29 too low."""
     shifted = "".join(chr(ord(character) - 29) if character != " " else " " for character in ENGLISH)
 
-    assert score_pairs(shifted).mean < _LEAST_PAIR_SCORE
+    assert score_bigrams(shifted).mean < _LEAST_BIGRAM_SCORE
 
 
 def test_only_neighbours_within_a_word_count():
-    """Digits, blanks and other scripts part letters; accents do not."""
-    assert score_pairs("a1b c ñ").pairs == 0
-    assert score_pairs("año").pairs == 2
-    assert score_pairs("при вет").pairs == 0
+    """Digits, blanks and other scripts separate letters; accents do not."""
+    assert score_bigrams("a1b c ñ").total == 0
+    assert score_bigrams("año").total == 2
+    assert score_bigrams("при вет").total == 0
 
 
-def test_the_table_is_what_the_texts_say(data_dir: Path):
-    """The mean of twelve languages, as the module tells."""
+def test_the_table_matches_the_texts(data_dir: Path):
+    """The mean of twelve languages, as the module says."""
     expected = np.array([[int(digit) for digit in row] for row in TABLE])
 
     share = np.zeros((26, 26))
@@ -89,7 +89,7 @@ def _texts(data_dir: Path) -> list[str]:
 
 def _counts(text: str) -> np.ndarray:
     counts = np.zeros((26, 26))
-    folded = "".join(one for one in unicodedata.normalize("NFKD", text).lower() if not unicodedata.combining(one))
+    folded = "".join(mark for mark in unicodedata.normalize("NFKD", text).lower() if not unicodedata.combining(mark))
     for word in re.findall("[a-z]{2,}", folded):
         for first, second in pairwise(word):
             counts[ord(first) - 97, ord(second) - 97] += 1

@@ -19,15 +19,15 @@ from backend.documents.patterns.pattern import (
     START,
     SURE,
     WEAK,
-    Found,
-    Kind,
-    by_pattern,
+    Pattern,
+    PatternMatch,
     compact,
+    from_regex,
     has_before,
 )
 
-# From the two check digits: the country before them, the account after them. Groups may be split by blanks, hyphens,
-# dots and one line break. Only the head is consumed: what follows a "de 20" may hold the real number.
+# Anchored at the two check digits: the country before them, the account after them. Groups may be split by blanks,
+# hyphens, dots and one line break. Only the head is consumed: the real number may follow a false start ("de 20").
 _IBAN_HEAD = re.compile(
     rf"\d\d(?:(?<={START}[A-Za-z]{{2}}..)|(?<={START}[A-Za-z]{{2}}[ -]..))"
     r"(?=((?:[ .\-]{0,2}\n?[ ]{0,2}[A-Za-z0-9]){11,30}+))"
@@ -54,80 +54,80 @@ _IBAN_NEAR = re.compile(rf"{START}([A-Z]{{2}})\d\d[ \-]?[A-Z0-9]{{4}}")
 _NEAR_CHARS = 90  # an IBAN, a comma and a label
 
 
-def _read_iban(match: re.Match[str]) -> Found | None:
+def _parse_iban(match: re.Match[str]) -> PatternMatch | None:
     text = match.string
     start = match.start() - (2 if text[match.start() - 1].isalpha() else 3)
     country = text[start : start + 2]
-    shape = _bban(country.upper())
-    if shape is None:
+    account_format = _account_format(country.upper())
+    if account_format is None:
         return None
-    length, pattern = shape
-    places = [match.end() + place for place, character in enumerate(match[1]) if character.isalnum()][:length]
-    if len(places) < length or text[places[-1] + 1 : places[-1] + 2].isalnum():
+    length, regex = account_format
+    indexes = [match.end() + index for index, character in enumerate(match[1]) if character.isalnum()][:length]
+    if len(indexes) < length or text[indexes[-1] + 1 : indexes[-1] + 2].isalnum():
         return None
-    end = places[-1] + 1
+    end = indexes[-1] + 1
     value = compact(text[start:end])
-    if not pattern.fullmatch(value[4:]):
+    if not regex.fullmatch(value[4:]):
         return None
     valid = _is_iban(value)
-    cued = has_before(text, start, _IBAN_CUE)
-    if not valid and not cued and not country.isupper():
+    has_cue = has_before(text, start, _IBAN_CUE)
+    if not valid and not has_cue and not country.isupper():
         return None  # "no 12 …" in a sentence
-    return Found(start, end, value, valid, SURE if valid else LIKELY if cued else WEAK)
+    return PatternMatch(start, end, value, valid, SURE if valid else LIKELY if has_cue else WEAK)
 
 
 def _is_iban(value: str) -> bool:
-    """What stdnum.iban.is_valid says of one whose form is right, without reading its tables for each number."""
+    """Like stdnum.iban.is_valid for a well-formed number, without reading its tables for each one."""
     national = _national_check(value[:2])
     return mod_97_10.is_valid(value[4:] + value[:4]) and (national is None or national(value))
 
 
 @cache
 def _national_check(country: str) -> Callable[[str], bool] | None:
-    """A country's own digits inside the account, as in the Spanish CCC."""
+    """The check of a country's own check digits inside the account, as in the Spanish CCC."""
     module = get_cc_module(country, "iban")
     return None if module is None else module.is_valid
 
 
 @cache
-def _bban(country: str) -> tuple[int, re.Pattern[str]] | None:
-    """Length and form of a country's account numbers, from the registry in python-stdnum."""
+def _account_format(country: str) -> tuple[int, re.Pattern[str]] | None:
+    """Length and regex of a country's account numbers, from the registry in python-stdnum."""
     info = numdb.get("iban").info(country)[0][1]
     if "bban" not in info:
         return None
-    parts = [(int(count), kind) for count, kind in _STRUCTURE.findall(info["bban"])]
-    pattern = "".join(f"{_CLASSES[kind]}{{{count}}}" for count, kind in parts)
-    return sum(count for count, _ in parts), re.compile(pattern)
+    groups = [(int(count), kind) for count, kind in _STRUCTURE.findall(info["bban"])]
+    regex = "".join(f"{_CLASSES[kind]}{{{count}}}" for count, kind in groups)
+    return sum(count for count, _ in groups), re.compile(regex)
 
 
-def _read_ccc(match: re.Match[str]) -> Found | None:
+def _parse_ccc(match: re.Match[str]) -> PatternMatch | None:
     value = compact(match[0])
     valid = ccc.is_valid(value)
-    cued = has_before(match.string, match.start(), _CCC_CUE)
-    if not valid and not cued and match["formal"] is None:
-        return None  # twenty digits are as often a parcel's or a policy's
-    return Found(*match.span(), value, valid, (SURE if cued else CLEAR) if valid else WEAK)
+    has_cue = has_before(match.string, match.start(), _CCC_CUE)
+    if not valid and not has_cue and match["formal"] is None:
+        return None  # twenty digits are as often a parcel or policy number
+    return PatternMatch(*match.span(), value, valid, (SURE if has_cue else CLEAR) if valid else WEAK)
 
 
-def _find_bics(text: str) -> Iterator[Found]:
-    return (found for match in _BIC.finditer(text) if bic.is_valid(match[0]) and (found := _read_bic(match)))
+def _find_bics(text: str) -> Iterator[PatternMatch]:
+    return (parsed for match in _BIC.finditer(text) if bic.is_valid(match[0]) and (parsed := _parse_bic(match)))
 
 
-def _read_bic(match: re.Match[str]) -> Found | None:
-    """A BIC has no checksum and the form of many words in capitals: it needs a label, an IBAN, or its own XXX."""
+def _parse_bic(match: re.Match[str]) -> PatternMatch | None:
+    """A BIC has no checksum and looks like a word in capitals: it needs a label, an IBAN nearby, or the ending XXX."""
     value, text = compact(match[0]), match.string
     if has_before(text, match.start(), _BIC_LABEL):
-        return Found(*match.span(), value, None, SURE)
+        return PatternMatch(*match.span(), value, None, SURE)
     if value != match[0]:
         return None
     nearby = _IBAN_NEAR.findall(text, max(0, match.start() - _NEAR_CHARS), match.end() + _NEAR_CHARS)
     if match["country"] in nearby:
-        return Found(*match.span(), value, None, CLEAR)
-    return Found(*match.span(), value, None, LIKELY) if value[8:] == "XXX" else None
+        return PatternMatch(*match.span(), value, None, CLEAR)
+    return PatternMatch(*match.span(), value, None, LIKELY) if value[8:] == "XXX" else None
 
 
-KINDS = (
-    by_pattern("IBAN", _IBAN_HEAD, _read_iban),
-    by_pattern("CCC", _CCC, _read_ccc),
-    Kind("BIC", _find_bics, needs_digit=False),
+PATTERNS = (
+    from_regex("IBAN", _IBAN_HEAD, _parse_iban),
+    from_regex("CCC", _CCC, _parse_ccc),
+    Pattern("BIC", _find_bics, needs_digit=False),
 )

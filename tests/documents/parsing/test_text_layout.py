@@ -1,4 +1,4 @@
-"""Blocks in the order they are read."""
+"""Reading order of blocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.documents.pages import Box
-from backend.documents.parsing.reading_order import reading_order
+from backend.documents.parsing.text_layout import reading_order
 
 HEADER, LEFT, RIGHT, FOOTER = Box(0, 0, 100, 10), Box(0, 20, 48, 80), Box(52, 20, 100, 80), Box(0, 90, 100, 95)
 boxes = st.builds(
@@ -29,11 +29,11 @@ boxes = st.builds(
     ],
 )
 def test_reading_order(given_boxes: list[Box], expected: list[int]):
-    """Nothing before what stands above it in its column; else as it was written."""
+    """No block comes before one above it in its column; otherwise in content order."""
     assert expected == reading_order(given_boxes)
 
 
 @given(st.lists(boxes, max_size=40))
-def test_every_block_once(some: list[Box]):
-    """Whatever lies where, nothing is lost and nothing goes round in circles."""
-    assert list(range(len(some))) == sorted(reading_order(some))
+def test_every_block_once(random_boxes: list[Box]):
+    """For any positions, no block is lost or repeated."""
+    assert list(range(len(random_boxes))) == sorted(reading_order(random_boxes))

@@ -1,4 +1,4 @@
-"""Pictures of pages and searchable PDFs, made where a broken file can hurt nobody."""
+"""PNGs of pages and searchable PDFs, made in workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backend.documents.pages import Box, Document, Seen, make_page
+from backend.documents.pages import Box, Document, RawWord, make_page
 from backend.documents.parsing.file_readers import FileReaders
 from backend.errors import DeadlineExceeded, InvalidField
 from tests.documents.parsing.pdfs import encoded, pdf, picture, text
@@ -18,12 +18,12 @@ from tests.documents.programs import pdftotext
 INK = Image.fromarray(np.kron(np.eye(10, dtype=np.uint8), np.full((20, 30), 255, np.uint8)))  # 300 x 200
 
 
-def read_as(kind: str, sha256: str, rotation: int = 0) -> Document:
-    """One page of one line that no text layer had."""
-    words = [[[Seen("Señor", Box(20, 20, 80, 40)), Seen("1.284,50", Box(90, 20, 180, 40))]]]
+def ocr_document(kind: str, sha256: str, rotation: int = 0) -> Document:
+    """A document of one OCR page with one line."""
+    words = [[[RawWord("Señor", Box(20, 20, 80, 40)), RawWord("1.284,50", Box(90, 20, 180, 40))]]]
     size = (200, 300) if rotation % 180 else (300, 200)
     page = make_page(
-        words, number=1, width=size[0], height=size[1], rotation=rotation, source="ocr", why="told", engine="told"
+        words, number=1, width=size[0], height=size[1], rotation=rotation, source="ocr", why="why", engine="engine"
     )
     return Document(kind, (page,), 1, sha256)
 
@@ -37,8 +37,8 @@ def read_as(kind: str, sha256: str, rotation: int = 0) -> Document:
         pytest.param(encoded(INK, "PNG"), 270, (200, 300), id="image-turned"),
     ],
 )
-def test_a_picture_of_a_page(readers: FileReaders, content: bytes, turn: int, expected: tuple[int, int]) -> None:
-    """A PNG of what a viewer shows, turned as asked; 72 dpi are a pixel a point."""
+def test_a_page_as_png(readers: FileReaders, content: bytes, turn: int, expected: tuple[int, int]) -> None:
+    """A PNG of what a viewer shows, turned as requested; at 72 dpi a pixel is a point."""
     with readers.open(content) as file:
         drawn = Image.open(io.BytesIO(readers.picture(file, 1, dpi=72, turn=turn)))
 
@@ -49,8 +49,8 @@ def test_a_picture_of_a_page(readers: FileReaders, content: bytes, turn: int, ex
     assert np.asarray(drawn).min() < 128 < np.asarray(drawn).max()
 
 
-def test_a_picture_keeps_to_its_limits(readers: FileReaders) -> None:
-    """No finer than a page may be drawn; and no page that is not there."""
+def test_a_png_respects_the_limits(readers: FileReaders) -> None:
+    """The resolution is limited by LIMIT_RENDER_PIXELS; an unknown page is an error."""
     with readers.open(pdf(text(b"x"), size=(3000, 2000))) as file:
         drawn = Image.open(io.BytesIO(readers.picture(file, 1, dpi=2000)))
 
@@ -61,30 +61,30 @@ def test_a_picture_keeps_to_its_limits(readers: FileReaders) -> None:
 
 @pytest.mark.parametrize("kind", ["pdf", "png", "jpeg", "tiff", "webp"])
 @pytest.mark.parametrize("rotation", [0, 90])
-def test_a_searchable_pdf_is_found_in(readers: FileReaders, kind: str, rotation: int) -> None:
-    """By another program than ours."""
+def test_a_searchable_pdf_has_its_words(readers: FileReaders, kind: str, rotation: int) -> None:
+    """As pdftotext extracts them."""
     content = pdf(picture(300, 200), image=INK) if kind == "pdf" else encoded(INK, kind.upper())
     with readers.open(content) as file:
-        written = readers.searchable_pdf(file, read_as(kind, file.info.sha256, rotation))
+        written = readers.searchable_pdf(file, ocr_document(kind, file.info.sha256, rotation))
 
     assert "Señor 1.284,50" == pdftotext(written).strip()
 
 
 def test_an_encrypted_pdf_stays_so(readers: FileReaders) -> None:
-    """It is written with the password it came with."""
+    """It keeps its password."""
     locked = pdf(picture(300, 200), image=INK, password="open")
     with readers.open(locked, password="open") as file:
-        written = readers.searchable_pdf(file, read_as("pdf", file.info.sha256))
+        written = readers.searchable_pdf(file, ocr_document("pdf", file.info.sha256))
 
     with readers.open(written, password="open") as again:
         assert 1 == again.info.page_count
 
 
-def test_a_deadline_holds_for_products(readers: FileReaders) -> None:
-    """What would be late is given up, and the next call is answered."""
+def test_a_searchable_pdf_has_a_deadline(readers: FileReaders) -> None:
+    """A late call is ended, and the next one is answered."""
     with readers.open(pdf(*[text(b"x" * 50)] * 100)) as file:
-        read = read_as("pdf", file.info.sha256)
+        document = ocr_document("pdf", file.info.sha256)
         with pytest.raises(DeadlineExceeded):
-            readers.searchable_pdf(file, read, until=time.monotonic() + 1e-4)
+            readers.searchable_pdf(file, document, until=time.monotonic() + 1e-4)
 
-        assert readers.searchable_pdf(file, read)
+        assert readers.searchable_pdf(file, document)

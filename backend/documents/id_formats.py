@@ -1,4 +1,4 @@
-"""Which characters each place of an id may hold, and what says whether it is right."""
+"""Formats of ids with a checksum: the characters allowed at each position, and the function that checks it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stdnum.es import ccc, cif, nie, nif
 from stdnum.eu import vat
 from stdnum.gb import vat as gb_vat
 
-Template = tuple[str, ...]  # for each place the characters that it may hold
+Template = tuple[str, ...]  # for each position the characters allowed there
 
 _ALNUM = digits + ascii_uppercase
 _NIF_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"  # Orden INT/2058/2008, article 11: neither I, O nor U
@@ -25,24 +25,24 @@ _NUMBER = (digits,)
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A kind of id, one of its shapes."""
+class IdFormat:
+    """One format of a type of id."""
 
     template: Template
-    is_right: Callable[[str], bool]
-    strength: float  # of how many numbers of this shape one passes the check
+    is_valid: Callable[[str], bool]
+    strength: float  # one in this many random ids of the format passes the check
 
 
-_NIF_FORMS = (
-    Form(_NUMBER * 8 + (_NIF_LETTERS,), nif.is_valid, 23),
-    Form(("KLM", *_NUMBER * 7, ascii_uppercase), nif.is_valid, 10),
+_NIF_FORMATS = (
+    IdFormat(_NUMBER * 8 + (_NIF_LETTERS,), nif.is_valid, 23),
+    IdFormat(("KLM", *_NUMBER * 7, ascii_uppercase), nif.is_valid, 10),
 )
-_NIE_FORMS = (Form(("XYZ", *_NUMBER * 7, _NIF_LETTERS), nie.is_valid, 23),)
-_CIF_FORMS = (Form((_CIF_KINDS, *_NUMBER * 7, _CIF_ENDS), cif.is_valid, 10),)
-_CCC_FORMS = (Form(_NUMBER * 20, ccc.is_valid, 121),)
+_NIE_FORMATS = (IdFormat(("XYZ", *_NUMBER * 7, _NIF_LETTERS), nie.is_valid, 23),)
+_CIF_FORMATS = (IdFormat((_CIF_KINDS, *_NUMBER * 7, _CIF_ENDS), cif.is_valid, 10),)
+_CCC_FORMATS = (IdFormat(_NUMBER * 20, ccc.is_valid, 121),)
 
-# What follows the prefix: 9 a digit, A a letter, * either, others themselves; from the formats in the VIES FAQ
-# (European Commission). Romania's is left out: any short number has its form.
+# Formats after the prefix: 9 a digit, A a letter, * either, others literal; from the VIES FAQ (European Commission).
+# Romania is left out: any short number has its format.
 _VAT_BODIES: Mapping[str, tuple[str, ...]] = {
     "AT": ("U99999999",),
     "BE": ("9999999999",),
@@ -79,33 +79,33 @@ _SPANISH_IBAN_STRENGTH = 97.0 * 121.0  # the two check digits of the CCC inside
 
 
 @cache
-def forms(kind: str, length: int) -> tuple[Form, ...]:
-    """Every shape of a kind of id that has this many letters and digits; none for a kind without a checksum."""
-    return tuple(form for form in all_forms(kind) if len(form.template) == length)
+def formats_of_length(kind: str, length: int) -> tuple[IdFormat, ...]:
+    """The formats of a type of id with this many letters and digits; none for a type without a checksum."""
+    return tuple(id_format for id_format in all_formats(kind) if len(id_format.template) == length)
 
 
 @cache
-def all_forms(kind: str) -> tuple[Form, ...]:
-    """Every shape of a kind of id."""
+def all_formats(kind: str) -> tuple[IdFormat, ...]:
+    """All formats of a type of id."""
     match kind:
         case "IBAN":
-            return tuple(_iban_forms())
+            return tuple(_iban_formats())
         case "VAT":
-            return tuple(_vat_forms())
+            return tuple(_vat_formats())
         case "NIF":
-            return _NIF_FORMS
+            return _NIF_FORMATS
         case "NIE":
-            return _NIE_FORMS
+            return _NIE_FORMATS
         case "CIF":
-            return _CIF_FORMS
+            return _CIF_FORMATS
         case "CCC":
-            return _CCC_FORMS
+            return _CCC_FORMATS
         case _:
             return ()
 
 
-def _iban_forms() -> Iterator[Form]:
-    """Every country of the registry that python-stdnum carries."""
+def _iban_formats() -> Iterator[IdFormat]:
+    """The formats of all countries of the registry in python-stdnum."""
     for first in ascii_uppercase:
         for second in ascii_uppercase:
             info = numdb.get("iban").info(first + second)[0][1]
@@ -113,18 +113,18 @@ def _iban_forms() -> Iterator[Form]:
                 body = "".join(kind * int(count) for count, kind in _IBAN_PART.findall(info["bban"]))
                 template = (first, second, digits, digits, *(_CLASSES[kind] for kind in body))
                 strength = _SPANISH_IBAN_STRENGTH if first + second == "ES" else _IBAN_STRENGTH
-                yield Form(template, iban.is_valid, strength)
+                yield IdFormat(template, iban.is_valid, strength)
 
 
-def _vat_forms() -> Iterator[Form]:
+def _vat_formats() -> Iterator[IdFormat]:
     for country, bodies in _VAT_BODIES.items():
-        is_right = partial(_is_british, country) if country in ("GB", "XI") else vat.is_valid
+        is_valid = partial(_is_valid_british, country) if country in ("GB", "XI") else vat.is_valid
         for body in bodies:
             template = (*country, *(_BODY_CLASSES.get(character, character) for character in body))
-            yield Form(template, is_right, _VAT_STRENGTH)
-    for form in (*_NIF_FORMS, *_NIE_FORMS, *_CIF_FORMS):
-        yield Form(("E", "S", *form.template), vat.is_valid, form.strength)
+            yield IdFormat(template, is_valid, _VAT_STRENGTH)
+    for id_format in (*_NIF_FORMATS, *_NIE_FORMATS, *_CIF_FORMATS):
+        yield IdFormat(("E", "S", *id_format.template), vat.is_valid, id_format.strength)
 
 
-def _is_british(prefix: str, number: str) -> bool:
+def _is_valid_british(prefix: str, number: str) -> bool:
     return bool(gb_vat.is_valid(number.removeprefix(prefix)))

@@ -1,4 +1,4 @@
-"""Turning pages and images: where each corner comes to lie."""
+"""Transforms of pages and images: the positions of their corners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.formats.rotation import Matrix, image_matrix, upright_to_page
+from backend.documents.formats.page_transforms import Matrix, image_matrix, upright_to_page
 
 
 def at(matrix: Matrix, x: float, y: float) -> tuple[float, float]:
@@ -23,7 +23,7 @@ def at(matrix: Matrix, x: float, y: float) -> tuple[float, float]:
     ],
 )
 def test_the_top_left_of_the_upright_page(rotate, corner, right_of_it, below_it):
-    """On a page shown from (10, 20) to (110, 220) that /Rotate turns clockwise."""
+    """On a page visible from (10, 20) to (110, 220) with /Rotate."""
     width, height = (100, 200) if rotate % 180 == 0 else (200, 100)
     matrix = upright_to_page((10, 20, 110, 220), rotate, width, height)
 
@@ -41,7 +41,7 @@ def test_the_top_left_of_the_upright_page(rotate, corner, right_of_it, below_it)
     ],
 )
 def test_exif_orientations(exif, first_row_and_column):
-    """Where the image's first row and first column are shown, as Exif 2.32 defines the tag."""
+    """The first row and column appear where Exif 2.32 defines."""
     row, column = first_row_and_column.split()
     sides = {"top": (1, 1.0), "bottom": (1, 0.0), "left": (0, 0.0), "right": (0, 1.0)}
     matrix = image_matrix(exif, 1, 1)

@@ -1,4 +1,4 @@
-"""The plain form of a text and the way back from it."""
+"""Folding of text and the map back to the original."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def test_fold(text, plain):
 
 
 @given(st.text())
-def test_each_plain_character_has_its_place(text):
-    """The folded text is never longer, and every stretch of it comes from a stretch that folds to it."""
+def test_spans_map_to_the_original(text):
+    """The folded text is never longer, and each character comes from a span that folds to it."""
     folded = fold(text)
 
     assert len(folded.text) <= len(text)
-    for place in range(len(folded.text)):
-        start, end = folded.span(place, place + 1)
-        assert folded.text[place] == fold(text[start:end]).text
+    for index in range(len(folded.text)):
+        start, end = folded.span(index, index + 1)
+        assert folded.text[index] == fold(text[start:end]).text
 
 
 @given(st.text(alphabet="ae\u0301\u0308 \u200d1"))
 def test_marks_belong_to_the_letter_before(text):
-    """A stretch ends behind the marks of its last letter, so that no accent is left over."""
+    """A span includes the marks of its last letter, so that no accent is left over."""
     folded = fold(text)
 
     for end in range(1, len(folded.text) + 1):
@@ -54,5 +54,5 @@ def test_marks_belong_to_the_letter_before(text):
 
 
 def test_visible():
-    """As it is seen: composed, and without what has no width."""
+    """Composed, without characters of no width."""
     assert "peña" == visible("pen\u0303\u00ada\u200b")

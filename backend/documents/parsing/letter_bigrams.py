@@ -1,8 +1,8 @@
-"""How often letters follow each other in languages of Latin script: what tells text from a scrambled text layer.
+"""Frequencies of letter bigrams in languages of Latin script, to tell text from a scrambled text layer.
 
-A font with a wrong map to Unicode gives letters, in the right number, of no language; every other check passes them.
-Which letter follows which gives it away whatever the language: held out one at a time, twelve languages score at least
-4.4 on every 100 characters, and letters that were swapped at random at most 3.8.
+A font with a wrong map to Unicode yields plausible letters of no language, which every other check accepts. Bigrams
+reveal it whatever the language: held out one at a time, twelve languages score at least 4.4 on every 100 characters,
+and letters that were swapped at random at most 3.8.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 # Row: the first letter, column: the second, a to z, accents off. A digit is 9 + log2 of the share of the second after
 # the first, rounded, at least 0: the mean of Spanish, English, Catalan, Galician, Basque, Portuguese, French, German,
-# Italian, Swedish, Dutch and Romanian. tests/documents/parsing/test_letter_pairs.py makes it anew from public texts.
+# Italian, Swedish, Dutch and Romanian. tests/documents/parsing/test_letter_bigrams.py recomputes it from public texts.
 TABLE = (
     "33451342414646230656430112",
     "73007001620510500632500030",
@@ -46,15 +46,15 @@ TABLE = (
 _FIRST, _LAST = "a", "z"
 
 
-class PairScore(NamedTuple):
-    """The mean digit of a text's pairs (about 5.4 in a language, 2.4 by chance), and how many there were."""
+class BigramScore(NamedTuple):
+    """The mean table digit of a text's bigrams (about 5.4 in a language, 2.4 by chance), and how many there are."""
 
     mean: float
-    pairs: int
+    total: int
 
 
-def score_pairs(text: str) -> PairScore:
-    """How much the letters of a text follow each other as in a language. Letters of other scripts do not count."""
+def score_bigrams(text: str) -> BigramScore:
+    """How common the letter bigrams of a text are. Letters of other scripts are ignored."""
     folds = {ord(character): _folded(character) for character in set(text)}  # some eighty, of thousands of characters
     plain = text.translate(folds)
     total = count = 0
@@ -62,10 +62,10 @@ def score_pairs(text: str) -> PairScore:
         if _FIRST <= first <= _LAST and _FIRST <= second <= _LAST:
             total += int(TABLE[ord(first) - 97][ord(second) - 97]) * times
             count += times
-    return PairScore(total / count if count else 0.0, count)
+    return BigramScore(total / count if count else 0.0, count)
 
 
 def _folded(character: str) -> str:
-    """Small and without its accents; nothing for an accent that stands alone."""
-    parts = unicodedata.normalize("NFKD", character.lower())
-    return "".join(part for part in parts if not unicodedata.combining(part))
+    """Lower case without accents; empty for a lone accent."""
+    decomposed = unicodedata.normalize("NFKD", character.lower())
+    return "".join(mark for mark in decomposed if not unicodedata.combining(mark))

@@ -1,4 +1,4 @@
-"""The font without glyphs and its maps."""
+"""The font of invisible text and its maps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ImageFont
 
-from backend.documents.formats.glyphless import (
+from backend.documents.formats.glyphless_font import (
     ADVANCE,
     UNITS_PER_EM,
     clusters,
@@ -24,7 +24,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 
 
 def test_freetype_opens_the_font():
-    """Names, size and the width of a blank are as written; nothing is drawn."""
+    """Names and advance width are right; the glyph is empty."""
     font = ImageFont.truetype(io.BytesIO(glyphless_font()), UNITS_PER_EM)
 
     assert ("Glyphless", "Regular") == font.getname()
@@ -33,7 +33,7 @@ def test_freetype_opens_the_font():
 
 
 def test_checksums_are_right():
-    """Of every table, and of the whole font with its adjustment, which OpenType fixes."""
+    """Of every table and of the whole font, as OpenType requires."""
     font = glyphless_font()
     words = struct.unpack(f">{len(font) // 4}I", font)
     assert sum(words) & 0xFFFFFFFF == 0xB1B0AFBA
@@ -48,7 +48,7 @@ def test_checksums_are_right():
 
 @given(TEXTS)
 def test_clusters_are_the_text(text):
-    """Nothing is lost, and marks stand with their letters."""
+    """Nothing is lost, and marks stay with their letters."""
     assert text == "".join(clusters(text))
     assert ["e\u0301", "👩\u200d", "👧"] == clusters("e\u0301👩\u200d👧")
 

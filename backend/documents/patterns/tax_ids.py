@@ -1,4 +1,4 @@
-"""Tax numbers: Spanish NIF, NIE and CIF, and the VAT numbers of the Union (and GB, XI) with their prefix."""
+"""Tax numbers: Spanish NIF, NIE and CIF, and VAT numbers of the EU, GB and XI with their country prefix."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from backend.documents.patterns.pattern import (
     LEAST,
     SURE,
     WEAK,
-    Found,
-    Reader,
-    by_pattern,
+    Parser,
+    PatternMatch,
     compact,
+    from_regex,
     has_before,
 )
 
@@ -36,7 +36,7 @@ _CUE = re.compile(
     r"|tax\b|fiscal\b|identifica|intracomunitari)",
     re.IGNORECASE,
 )
-# What has the form of an id after these words is the number of something else, unless its checksum is right.
+# After these words the number is of something else, unless its checksum is right.
 _OTHER_NUMBER = re.compile(
     r"\b(?:ref|pedido|order|serie|serial|s/n|sku|part|pieza|codigo|code|expediente|lote?|matricula|albaran|articulo|item"
     r"|factura|invoice|modelo|model|poliza|policy|tracking|envio|paquete|version|bastidor|ticket|contrato)\w*\W{0,4}(?:n(?:[.ºo]|um\w*|o\.)\W{0,4})?$",
@@ -45,7 +45,7 @@ _OTHER_NUMBER = re.compile(
 
 _SEP = r"[ .\-]?"
 _N = rf"(?:{_SEP}\d)"
-# What follows the prefix, the longer form first; from the national formats in the VIES FAQ (European Commission).
+# Formats after the prefix, longer ones first; from the VIES FAQ (European Commission).
 _BODIES: Mapping[str, tuple[re.Pattern[str], ...]] = {
     country: tuple(re.compile(rf"[ .\-]{{0,2}}{body}{END}") for body in bodies)
     for country, bodies in {
@@ -80,72 +80,76 @@ _BODIES: Mapping[str, tuple[re.Pattern[str], ...]] = {
         "XI": (rf"\d{_N}{{11}}", rf"\d{_N}{{8}}"),
     }.items()
 }
-_WORDS = frozenset({"AT", "BE", "DE", "EL", "IT", "SE", "SI"})
+_WORD_PREFIXES = frozenset({"AT", "BE", "DE", "EL", "IT", "SE", "SI"})
 _VAT_HEAD = re.compile(rf"(?P<country>{'|'.join(_BODIES)})(?<![^\W_]..)(?=[ .\-]{{0,2}}[A-Z0-9])")
 
 
-def _read_id(match: re.Match[str], is_valid: Callable[[str], bool]) -> Found | None:
-    """An id that is right stands for itself; one that is wrong needs its form to be beyond doubt."""
+def _parse_id(match: re.Match[str], is_valid: Callable[[str], bool]) -> PatternMatch | None:
+    """A number with a right checksum is accepted; one with a wrong one only if its form leaves no doubt."""
     text, (start, end), value = match.string, match.span(), compact(match[0])
-    valid, cued = is_valid(value), has_before(text, start, _CUE)
+    valid, has_cue = is_valid(value), has_before(text, start, _CUE)
     joined = re.match(r"[-/]\w", text[end : end + 2]) or re.search(r"\w[-/]$", text[max(0, start - 2) : start])
-    if joined and not (cued and valid):
-        return None  # a piece of a longer code
-    if not cued and (" " in match[0] or match[0] != match[0].upper()):
-        return Found(start, end, value, True, WEAK) if valid else None
+    if joined and not (has_cue and valid):
+        return None  # part of a longer code
+    if not has_cue and (" " in match[0] or match[0] != match[0].upper()):
+        return PatternMatch(start, end, value, True, WEAK) if valid else None
     if not valid and has_before(text, start, _OTHER_NUMBER):
         return None
     if valid:
-        return Found(start, end, value, valid, SURE if cued else CLEAR)
-    return Found(start, end, value, valid, WEAK if cued else LEAST)
+        return PatternMatch(start, end, value, valid, SURE if has_cue else CLEAR)
+    return PatternMatch(start, end, value, valid, WEAK if has_cue else LEAST)
 
 
-def _read_nif(match: re.Match[str]) -> Found | None:
-    """Seven digits and a letter, the leading zero left out, are a NIF only where the text says so and it is right."""
+def _parse_nif(match: re.Match[str]) -> PatternMatch | None:
+    """A NIF. Without its leading zero (seven digits and a letter) it needs a label and a right checksum."""
     if match["short"] is None:
-        return _read_id(match, nif.is_valid)
+        return _parse_id(match, nif.is_valid)
     if re.search(r"\w[-/.]$", match.string[max(0, match.start() - 2) : match.start()]):
         return None
     value = f"0{compact(match[0])}"
     if not nif.is_valid(value) or not has_before(match.string, match.start(), _CUE):
         return None
-    return Found(*match.span(), value, True, CLEAR)
+    return PatternMatch(*match.span(), value, True, CLEAR)
 
 
-def _by_checksum(is_valid: Callable[[str], bool]) -> Reader:
-    return partial(_read_id, is_valid=is_valid)
+def _by_checksum(is_valid: Callable[[str], bool]) -> Parser:
+    return partial(_parse_id, is_valid=is_valid)
 
 
-def _read_vat(match: re.Match[str]) -> Found | None:
-    """The longest stretch that has its country's form; a right one before a wrong one.
+def _parse_vat(match: re.Match[str]) -> PatternMatch | None:
+    """The longest number of the country's format, preferably one with a right checksum.
 
-    Prefix and number apart may be a word and a number ("EL 123456789"): they need a label, or a right number and a
-    prefix that is no word.
+    A separate prefix may be a word ("EL 123456789"): this needs a label, or a right checksum and a prefix that is no
+    word.
     """
     text, start, country = match.string, match.start(), match["country"]
-    bodies = [body for form in _BODIES[country] if (body := form.match(text, match.end()))]
+    bodies = [body for regex in _BODIES[country] if (body := regex.match(text, match.end()))]
     if not bodies:
         return None
     checked = [(_is_vat(country, compact(body[0])), body) for body in bodies]
-    valid, body = next((one for one in checked if one[0]), checked[0])
+    valid, body = next((result for result in checked if result[0]), checked[0])
     end, value = body.end(), country + compact(body[0])
-    cued = has_before(text, start, _CUE)
-    if not cued and text[start:end] != value and (not valid or (country in _WORDS and body[0].startswith(" "))):
+    has_cue = has_before(text, start, _CUE)
+    if (
+        not has_cue
+        and text[start:end] != value
+        and (not valid or (country in _WORD_PREFIXES and body[0].startswith(" ")))
+    ):
         return None
     if not valid and has_before(text, start, _OTHER_NUMBER):
         return None
     if valid:
-        return Found(start, end, value, valid, SURE if cued else CLEAR)
-    return Found(start, end, value, valid, WEAK if cued else LEAST)
+        return PatternMatch(start, end, value, valid, SURE if has_cue else CLEAR)
+    return PatternMatch(start, end, value, valid, WEAK if has_cue else LEAST)
 
 
 def _is_vat(country: str, body: str) -> bool:
     return gb_vat.is_valid(body) if country in ("GB", "XI") else vat.is_valid(country + body)
 
 
-KINDS = (
-    by_pattern("NIF", _NIF, _read_nif),
-    by_pattern("NIE", _NIE, _by_checksum(nie.is_valid)),
-    by_pattern("CIF", _CIF, _by_checksum(cif.is_valid)),
-    by_pattern("VAT", _VAT_HEAD, _read_vat),
+PATTERNS = (
+    from_regex("NIF", _NIF, _parse_nif),
+    from_regex("NIE", _NIE, _by_checksum(nie.is_valid)),
+    from_regex("CIF", _CIF, _by_checksum(cif.is_valid)),
+    from_regex("VAT", _VAT_HEAD, _parse_vat),
 )

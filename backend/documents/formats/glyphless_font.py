@@ -1,10 +1,10 @@
-"""The font of text that is not seen: one glyph for every character, and the map back to Unicode.
+"""The font of invisible text: one glyph for all characters, and the map from its codes to Unicode.
 
-A searchable PDF lays words over the picture of a page, drawn in no colour. What a reader finds and copies is told by
-the font's ToUnicode map alone, so one glyph serves every script, and five hundred bytes are enough. Its outline is a
-line without an area from corner to corner, for PDFium, and so Chrome, passes over characters that have no extent.
-The idea is Tesseract's (src/api/pdfrenderer.cpp and its pdf.ttf); the font is written here, from the tables that
-OpenType asks of one with TrueType outlines (https://learn.microsoft.com/typography/opentype/spec/otff).
+A searchable PDF has invisible words over the image of a page. What a viewer finds and copies comes from the font's
+ToUnicode map alone, so one glyph serves every script, and five hundred bytes are enough. Its outline is a line without
+area from corner to corner, because PDFium, and so Chrome, skips characters that have no extent. The idea is Tesseract's
+(src/api/pdfrenderer.cpp and its pdf.ttf); the font is built here from the tables that OpenType requires for TrueType
+outlines (https://learn.microsoft.com/typography/opentype/spec/otff).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 
 UNITS_PER_EM = 1000
-ADVANCE = 500  # units; of every character: a word is stretched to its box
+ADVANCE = 500  # units, of every character; words are stretched to their boxes
 ASCENT, DESCENT = 800, -200  # units
-MOST_CHARACTERS = 0xFFFE  # codes have two bytes, and 0 is the character that is missing
-_CODES_A_BLOCK = 100  # the most that one bfchar block may have (Adobe Technical Note 5411, 1.4.2)
+MOST_CHARACTERS = 0xFFFE  # codes have two bytes, and 0 is the missing character
+_CODES_PER_BLOCK = 100  # maximum of one bfchar block (Adobe Technical Note 5411, 1.4.2)
 _JOINED = ("Mn", "Me", "Mc", "Cf")
 _CHECKSUM_MAGIC = 0xB1B0AFBA  # OpenType, head.checksumAdjustment
 _HEAD_MAGIC = 0x5F0F3CF5
@@ -41,25 +41,25 @@ end
 
 
 def clusters(text: str) -> list[str]:
-    """A text as what is drawn at one place each: a letter with its marks and joiners."""
-    found: list[str] = []
+    """Split a text into letters with their combining marks and joiners."""
+    split: list[str] = []
     for character in text:
-        if found and unicodedata.category(character) in _JOINED:
-            found[-1] += character
+        if split and unicodedata.category(character) in _JOINED:
+            split[-1] += character
         else:
-            found.append(character)
-    return found
+            split.append(character)
+    return split
 
 
 def codes_of(characters: Iterable[str]) -> dict[str, int]:
-    """A code from 1 for each of `clusters`, the same for the same set."""
+    """A code from 1 for each cluster; the same for equal sets."""
     return {character: code for code, character in enumerate(sorted(set(characters)), 1)}
 
 
 def to_unicode(codes: Mapping[str, int]) -> bytes:
     """The ToUnicode CMap of a PDF font (ISO 32000-1, 9.10.3)."""
     rows = [f"<{code:04X}> <{text.encode('utf-16-be').hex().upper()}>" for text, code in codes.items()]
-    blocks = [rows[start : start + _CODES_A_BLOCK] for start in range(0, len(rows), _CODES_A_BLOCK)]
+    blocks = [rows[start : start + _CODES_PER_BLOCK] for start in range(0, len(rows), _CODES_PER_BLOCK)]
     body = "".join(f"{len(block)} beginbfchar\n" + "\n".join(block) + "\nendbfchar\n" for block in blocks)
     return (_CMAP_HEAD + body + _CMAP_TAIL).encode("ascii")
 
@@ -70,7 +70,7 @@ def code_to_glyph(codes: Mapping[str, int]) -> bytes:
 
 
 def glyphless_font() -> bytes:
-    """A TrueType font of two glyphs, the missing one and the one that stands for all."""
+    """A TrueType font of two glyphs: the missing one and the one used for all characters."""
     tables = _tables()
     directory, body = b"", b""
     offset = 12 + 16 * len(tables)
@@ -81,12 +81,12 @@ def glyphless_font() -> bytes:
     search = struct.pack(">HHH", power * 16, power.bit_length() - 1, (len(tables) - power) * 16)
     font = struct.pack(">IH", 0x00010000, len(tables)) + search + directory + body
     adjustment = (_CHECKSUM_MAGIC - _checksum(font)) & 0xFFFFFFFF
-    place = offset + _start_of(tables, b"head") + 8
-    return font[:place] + struct.pack(">I", adjustment) + font[place + 4 :]
+    position = offset + _start_of(tables, b"head") + 8
+    return font[:position] + struct.pack(">I", adjustment) + font[position + 4 :]
 
 
 def _tables() -> dict[bytes, bytes]:
-    """Each by its tag, in the order of tags."""
+    """The font's tables by tag, in the order of tags."""
     units, width = UNITS_PER_EM, ADVANCE
     head = struct.pack(
         ">IIIIHHqqhhhhHHhhh",
@@ -94,9 +94,9 @@ def _tables() -> dict[bytes, bytes]:
         *(0, 0, 0, DESCENT, width, ASCENT, 0, 3, 2, 0, 0),  # dates, box, style, least size, direction, short offsets
     )
     lines = struct.pack(">I3hH11hH", 0x00010000, ASCENT, DESCENT, 0, width, *[0] * 3, 1, *[0] * 7, 1)
-    record = struct.pack(">IH13H", 0x00010000, 2, 2, 1, 0, 0, 2, *[0] * 8)  # glyphs, points, contours; one zone is 2
+    record = struct.pack(">IH13H", 0x00010000, 2, 2, 1, 0, 0, 2, *[0] * 8)  # glyphs, points, contours, zones
     glyph = struct.pack(">h4hHH2B4hxx", 1, 0, DESCENT, width, ASCENT, 1, 0, 1, 1, 0, width, DESCENT, units)
-    blank = struct.pack(">HHIII3I", 12, 0, 28, 0, 1, 0x20, 0x20, 1)  # the blank is glyph 1; format 12
+    blank = struct.pack(">HHIII3I", 12, 0, 28, 0, 1, 0x20, 0x20, 1)  # space -> glyph 1; format 12
     return {
         b"cmap": struct.pack(">HHHHI", 0, 1, 3, 10, 12) + blank,
         b"glyf": glyph,

@@ -1,4 +1,4 @@
-"""One list from model and patterns: who stays, who goes, and why."""
+"""Merging of entities from model and patterns: what is kept, what is not, and why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.documents.entities import MODEL, PATTERN, Entity
-from backend.documents.merge import PRIORITY, merge
+from backend.documents.entity_merge import PRIORITY, merge
 from backend.documents.patterns import find_patterns
 
 
@@ -21,18 +21,18 @@ def by_pattern(kind: str, start: int, end: int, *, score: float = 0.95, valid: b
 
 
 def kept(text: str, *entities: Entity) -> list[tuple[str, str]]:
-    return [(one.type, one.text) for one in merge([*entities, *find_patterns(text)]).kept]
+    return [(entity.type, entity.text) for entity in merge([*entities, *find_patterns(text)]).kept]
 
 
 def test_an_account_inside_an_iban_is_lost_to_it():
-    """Both checksums are right; the longer one is the whole."""
+    """Both checksums are right; the longer one is kept."""
     text = "IBAN ES79 2100 0813 6101 2345 6789"
 
     merged = merge(find_patterns(text))
 
-    assert ["IBAN"] == [one.type for one in merged.kept]
+    assert ["IBAN"] == [entity.type for entity in merged.kept]
     assert [("CCC", "IBAN", "the longer one stands")] == [
-        (one.entity.type, one.to.type, one.why) for one in merged.lost
+        (loss.entity.type, loss.to.type, loss.why) for loss in merged.lost
     ]
 
 
@@ -46,39 +46,39 @@ def test_an_account_inside_an_iban_is_lost_to_it():
         pytest.param("Aceros del Norte S.A. B64717838 Vigo", "Aceros del Norte S.A.", id="the-longer-side"),
     ],
 )
-def test_a_name_that_took_a_number_along_is_cut_back(name, left):
-    """A model's entity keeps its own words; what it reached over is told with what it lost."""
+def test_a_name_that_includes_a_number_is_cut_back(name, left):
+    """A model's entity keeps its own words, and the overlap is reported in ``lost``."""
     text = f"Vendedor: {name}."
 
     merged = merge([by_model(text, name, "ORG"), *find_patterns(text)])
 
-    (organisation,) = [one for one in merged.kept if one.type == "ORG"]
+    (organisation,) = [entity for entity in merged.kept if entity.type == "ORG"]
     assert left == organisation.text == text[organisation.start : organisation.end]
     assert (0.9, MODEL) == (organisation.score, organisation.source)
     assert [("ORG", name, "CIF")] == [
-        (one.entity.type, one.entity.text, one.to.type) for one in merged.lost if one.entity.source == MODEL
+        (loss.entity.type, loss.entity.text, loss.to.type) for loss in merged.lost if loss.entity.source == MODEL
     ]
 
 
 def test_a_name_that_is_only_a_number_is_lost():
-    """Nothing is left of an ORG that is the number and its label."""
+    """An ORG that is only a number and its label is dropped."""
     text = "CIF B64717838"
 
     merged = merge([by_model(text, text, "ORG"), *find_patterns(text)])
 
-    assert ["CIF"] == [one.type for one in merged.kept]
-    assert ["its checksum is right goes before an organisation, by the model"] == [one.why for one in merged.lost]
+    assert ["CIF"] == [entity.type for entity in merged.kept]
+    assert ["its checksum is right goes before an organisation, by the model"] == [loss.why for loss in merged.lost]
 
 
 def test_the_same_from_both_sides_is_one_with_the_value():
-    """Equal type and place: the pattern's, which has the value, even where its own score is weak."""
+    """Of equal type and span the pattern's is kept, which has the value, even if its score is weak."""
     text = "el 14 de mayo"
 
     merged = merge([by_model(text, "14 de mayo", "DATE", 0.99), *find_patterns(text)])
 
-    assert [(PATTERN, "--05-14")] == [(one.source, one.value) for one in merged.kept]
+    assert [(PATTERN, "--05-14")] == [(entity.source, entity.value) for entity in merged.kept]
     assert [(MODEL, "the pattern found the same and has its value")] == [
-        (one.entity.source, one.why) for one in merged.lost
+        (loss.entity.source, loss.why) for loss in merged.lost
     ]
 
 
@@ -90,19 +90,19 @@ def test_the_model_goes_before_a_weak_pattern():
 
 
 def test_a_date_goes_before_the_models_organisation():
-    """A date with its year is beyond doubt."""
+    """A date with its year is a strong pattern."""
     text = "Enron 12/03/2024"
 
     assert [("ORG", "Enron"), ("DATE", "12/03/2024")] == kept(text, by_model(text, text, "ORG"))
 
 
-def test_types_choose_the_answer_and_not_the_contest():
-    """An account inside an IBAN is none, also for who asks for accounts alone."""
+def test_types_filter_after_the_merge():
+    """An account inside an IBAN is not reported, even if only accounts are requested."""
     text = "ES79 2100 0813 6101 2345 6789"
 
     merged = merge(find_patterns(text), ["CCC"])
 
-    assert ([], ["CCC"]) == (merged.kept, [one.entity.type for one in merged.lost])
+    assert ([], ["CCC"]) == (merged.kept, [loss.entity.type for loss in merged.lost])
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_types_choose_the_answer_and_not_the_contest():
     ],
 )
 def test_priority(strong, weak):
-    """The declared rows, then length, score and place; the order of arrival says nothing."""
+    """By the rows of the table, then length, score and start; independent of the input order."""
     for entities in ([strong, weak], [weak, strong]):
         merged = merge(entities)
 
         assert [strong] == merged.kept
-        assert [(weak, strong)] == [(one.entity, one.to) for one in merged.lost]
+        assert [(weak, strong)] == [(loss.entity, loss.to) for loss in merged.lost]
 
 
 def test_nothing_to_merge():
@@ -148,20 +148,20 @@ def entities(draw: st.DrawFn) -> Entity:
 
 @settings(max_examples=300)
 @given(st.lists(entities(), max_size=12))
-def test_the_answer_never_overlaps_and_nobody_vanishes(found):
-    """Kept ones are in order and apart, each stands where its text is; every entity is kept or among the lost."""
+def test_kept_entities_do_not_overlap_and_none_vanishes(found):
+    """Kept entities are in order, without overlaps, and match the text; every entity is kept or in ``lost``."""
     merged = merge(found)
 
-    for one, after in zip(merged.kept, merged.kept[1:], strict=False):
-        assert one.end <= after.start
-    for one in merged.kept:
-        assert TEXT[one.start : one.end] == one.text != ""
-    assert set(found) <= {*merged.kept, *(one.entity for one in merged.lost)}
-    for one in merged.lost:
-        assert one.to.start < one.entity.end
-        assert one.entity.start < one.to.end
+    for entity, after in zip(merged.kept, merged.kept[1:], strict=False):
+        assert entity.end <= after.start
+    for entity in merged.kept:
+        assert TEXT[entity.start : entity.end] == entity.text != ""
+    assert set(found) <= {*merged.kept, *(loss.entity for loss in merged.lost)}
+    for loss in merged.lost:
+        assert loss.to.start < loss.entity.end
+        assert loss.entity.start < loss.to.end
 
 
-def test_the_table_of_priority_takes_everyone():
-    """The last row fits whatever the others leave."""
+def test_the_last_row_of_priority_matches_everything():
+    """So every entity has a rank."""
     assert PRIORITY[-1][1](Entity("X", "x", 0, 1, 0.0, PATTERN))

@@ -1,11 +1,10 @@
-"""From a page as it stands upright to the file's own coordinates, for each way it may lie there."""
+"""Affine transforms from an upright page, or an image with its EXIF orientation, to a PDF page's user space."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# What makes an image with this EXIF orientation upright: mirrored left to right first, then degrees clockwise
-# (Exif 2.32, tag 0x0112).
+# EXIF orientation (Exif 2.32, tag 0x0112) -> what makes it upright: mirror left to right first, then degrees clockwise.
 EXIF_TURNS = {
     1: (False, 0),
     2: (True, 0),
@@ -20,7 +19,7 @@ EXIF_TURNS = {
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """x' = a x + c y + e, y' = b x + d y + f, as PDF writes it (ISO 32000-1, 8.3.3)."""
+    """x' = a x + c y + e, y' = b x + d y + f, as in PDF (ISO 32000-1, 8.3.3)."""
 
     a: float
     b: float
@@ -30,7 +29,7 @@ class Matrix:
     f: float
 
     def then(self, other: Matrix) -> Matrix:
-        """This one first, the other after it."""
+        """The composition: this transform first, then the other."""
         return Matrix(
             self.a * other.a + self.b * other.c,
             self.a * other.b + self.b * other.d,
@@ -41,7 +40,7 @@ class Matrix:
         )
 
 
-# The unit square turned clockwise into itself, y upwards.
+# Clockwise turns of the unit square onto itself, y upwards.
 _TURNS = {
     0: Matrix(1, 0, 0, 1, 0, 0),
     90: Matrix(0, -1, 1, 0, 0, 1),
@@ -52,7 +51,7 @@ _MIRROR = Matrix(-1, 0, 0, 1, 1, 0)
 
 
 def image_matrix(exif: int, width: float, height: float) -> Matrix:
-    """What lays an image, a unit square to PDF, on a page of this size as its EXIF orientation asks.
+    """Places an image (a unit square in PDF) upright on a page of this size, according to its EXIF orientation.
 
     Args:
         exif: the tag's value, 1 to 8; anything else is 1.
@@ -62,14 +61,14 @@ def image_matrix(exif: int, width: float, height: float) -> Matrix:
     return start.then(_TURNS[turn]).then(Matrix(width, 0, 0, height, 0, 0))
 
 
-def upright_to_page(shown: tuple[float, float, float, float], rotate: int, width: float, height: float) -> Matrix:
-    """From units of the upright page, y downwards, to the user space of a PDF's page.
+def upright_to_page(visible: tuple[float, float, float, float], rotate: int, width: float, height: float) -> Matrix:
+    """Maps units of the upright page, y downwards, to the user space of a PDF page.
 
     Args:
-        shown: what of user space is shown: left, bottom, right, top; y goes upwards there.
-        rotate: the page's /Rotate once it is upright, 0 to 270.
+        visible: the visible part of user space: left, bottom, right, top; y upwards.
+        rotate: the upright page's /Rotate, 0 to 270.
         width: of the upright page, in units of its words; ``height`` likewise.
     """
     to_square = Matrix(1 / width, 0, 0, -1 / height, 0, 1)
-    left, low, right, high = shown
+    left, low, right, high = visible
     return to_square.then(_TURNS[-rotate % 360]).then(Matrix(right - left, 0, 0, high - low, left, low))
