@@ -1,8 +1,8 @@
-"""Does the GPU work, what would be used, and why: the check-up as a command. Changes nothing but the saved choice.
+"""Command that checks whether the GPU works, which device the service would use, and why. Writes only the saved choice.
 
 python -m backend.check_gpu [--json] [--gpu N] [--choose | --forget] [--as MACHINE] [--full]
 
-The exit code is 0 when all is good, 1 when degraded, 2 when the service would not start. docs/gpu.md says more.
+The exit code is 0 when all is good, 1 when degraded, 2 when the service would not start. See docs/gpu.md.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-if not __package__:  # started as a file: our folder must not stand before libraries that share a name with a room
+if not __package__:  # started as a file: backend/ must not be on the path, its packages would hide libraries
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from backend.config import Settings, load_settings, publish
-from backend.device.checkup.examine import Checkup, Extras, Row, Status, examine, verdict_of
-from backend.device.checkup.text import as_json, render
-from backend.device.choice.prompt import choose_card, may_ask
+from backend.device.choice.prompt import choose_card, is_interactive
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedChoice
-from backend.device.choice.selection import Wishes, wants_gpu
+from backend.device.choice.selection import DeviceRequest, wants_gpu
+from backend.device.diagnostics.checks import diagnose
+from backend.device.diagnostics.report import Diagnosis, Finding, Observations, Status, as_json, render, verdict_of
 from backend.device.facts.host import read_host
 from backend.device.facts.machine import probe
 from backend.device.facts.nvml import Nvml
@@ -49,8 +49,8 @@ EXIT_INTERRUPTED = 130  # what shells report for Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """The machine that is looked at."""
+class Target:
+    """The machine to diagnose: this one or a simulated one."""
 
     host: Host
     driver: DriverSource
@@ -60,8 +60,8 @@ class Subject:
     order: str | None = None  # CUDA_DEVICE_ORDER
     name: str = ""  # of a simulated machine
 
-    def facts(self, *, look_for_gpu: bool) -> MachineFacts:
-        """What it has."""
+    def probe(self, *, look_for_gpu: bool) -> MachineFacts:
+        """Probe this machine through its sources."""
         return probe(
             look_for_gpu=look_for_gpu,
             driver=self.driver,
@@ -72,11 +72,11 @@ class Subject:
         )
 
 
-def this_machine(settings: Settings) -> Subject:
-    """The one we are on, as the service would see it: what libraries read from the environment is put there first."""
+def this_machine(settings: Settings) -> Target:
+    """This machine as the service would see it, after setting the environment variables that libraries read."""
     host = read_host()
     publish(settings, _allocator(settings, host.platform))
-    return Subject(
+    return Target(
         host,
         Nvml(),
         Torch(),
@@ -86,61 +86,67 @@ def this_machine(settings: Settings) -> Subject:
     )
 
 
-def other_machine(name: str, settings: Settings) -> Subject:
-    """A simulated one, numbered as the service would number its cards; CUDA_VISIBLE_DEVICES is about ours."""
+def simulated_machine(name: str, settings: Settings) -> Target:
+    """A simulated machine with this CUDA_DEVICE_ORDER; CUDA_VISIBLE_DEVICES is about the cards of this machine."""
     order = settings.cuda_device_order
     machine = simulated(name, order=order)
-    return Subject(machine.profile.host, machine.driver_source, machine.torch_source, _expected, order=order, name=name)
+    sources = machine.driver_source, machine.torch_source
+    return Target(machine.profile.host, *sources, _expected_attention, order=order, name=name)
 
 
-def look(
-    subject: Subject, settings: Settings, wishes: Wishes, saved: SavedChoice | None = None, *, full: bool = False
-) -> tuple[MachineFacts, Extras]:
-    """Everything that the check-up wants to know; computes on the devices that would be used and on no other.
+def observe(
+    target: Target,
+    settings: Settings,
+    request: DeviceRequest,
+    saved: SavedChoice | None = None,
+    *,
+    full: bool = False,
+) -> tuple[MachineFacts, Observations]:
+    """Collect everything that the diagnosis needs. Runs kernels only on the devices that would be used.
 
     Args:
-        full: import torch and compute even where only the CPU would be used.
+        full: import torch and run kernels even if only the CPU would be used.
     """
-    facts = subject.facts(look_for_gpu=wants_gpu(wishes))
+    facts = target.probe(look_for_gpu=wants_gpu(request))
     if full and not facts.torch.version:
-        facts = replace(facts, torch=subject.torch.build())
-    samples, lost = _readings(subject.driver, facts)  # before we compute: later we are among its processes
-    placements, refusal = _placed(facts, wishes, saved)
-    examined = [placement for placement in placements if full or placement.type is not DeviceType.CPU]
-    kernels = {placement.device: subject.torch.try_kernel(placement.device) for placement in examined}
-    well = [placement for placement in examined if not kernels[placement.device]]
-    runs, unserved = _runs(facts, placements, settings)
-    return facts, Extras(
-        wishes=wishes,
+        facts = replace(facts, torch=target.torch.build())
+    samples, lost = _sample_cards(target.driver, facts)  # before the kernels, which add this process to the cards'
+    placements, refusal = _place(facts, request, saved)
+    tested = [placement for placement in placements if full or placement.type is not DeviceType.CPU]
+    kernels = {placement.device: target.torch.try_kernel(placement.device) for placement in tested}
+    working = [placement for placement in tested if not kernels[placement.device]]
+    runs, unserved = _candidate_runs(facts, placements, settings)
+    return facts, Observations(
+        request=request,
         placements=placements,
         refusal=refusal,
         saved=saved,
         kernels=kernels,
         samples=samples,
         lost=lost,
-        attention={placement.device: subject.attention(facts, placement) for placement in well},
+        attention={placement.device: target.attention(facts, placement) for placement in working},
         allocator=_allocator(settings, facts.platform),
         runs=runs,
         unserved=unserved,
-        visible=subject.visible,
+        visible=target.visible,
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Look, report on standard output, and answer with the verdict's exit code."""
+    """Diagnose, write the report to standard output, and return the verdict's exit code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.machine == "list":
-        sys.stdout.write("".join(f"{name:<20} {profile.what}\n" for name, profile in MACHINES.items()))
+        sys.stdout.write("".join(f"{name:<20} {profile.description}\n" for name, profile in MACHINES.items()))
         return 0
     if options.machine and (options.choose or options.forget):
         parser.error("--choose and --forget are about this machine: leave --as out")
-    if options.choose and (options.json or not may_ask(sys.stdin, sys.stdout)):
+    if options.choose and (options.json or not is_interactive(sys.stdin, sys.stdout)):
         parser.error("--choose asks on a terminal; elsewhere name the card: --gpu N, or DEVICE=cuda:N")
     try:
         settings = load_settings()
     except BadSettings as error:
-        return _tell(options, _bad_settings(error))
+        return _report(options, _bad_settings(error))
     try:
         return _check(options, settings)
     except KeyboardInterrupt:
@@ -149,56 +155,57 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(options: argparse.Namespace, settings: Settings) -> int:
-    subject = other_machine(options.machine, settings) if options.machine else this_machine(settings)
-    wishes = Wishes(settings.device, settings.use_gpu, settings.lanes, options.gpu, settings.gpu_memory_fraction)
+    target = simulated_machine(options.machine, settings) if options.machine else this_machine(settings)
+    request = DeviceRequest(
+        settings.device, settings.use_gpu, settings.lanes, options.gpu, settings.gpu_memory_fraction
+    )
     file = ChoiceFile(settings.state_dir / CHOICE_FILE)
     try:
         if options.forget:
-            _say_forgotten(file, loud=not options.json)
+            message = "The saved choice is forgotten." if file.forget() else f"There is no saved choice ({file.path})."
+            sys.stdout.write("" if options.json else f"{message}\n\n")
         elif options.choose:
-            choose_card(subject.facts(look_for_gpu=True), file, sys.stdin, sys.stdout)
+            choose_card(target.probe(look_for_gpu=True), file, sys.stdin, sys.stdout)
         saved = None if options.machine else file.load()
-        facts, extras = look(subject, settings, wishes, saved, full=options.full)
+        facts, observed = observe(target, settings, request, saved, full=options.full)
     finally:
-        subject.driver.close()
-    return _tell(options, examine(facts, extras), facts, extras)
+        target.driver.close()
+    return _report(options, diagnose(facts, observed), facts, observed)
 
 
-def _say_forgotten(file: ChoiceFile, *, loud: bool) -> None:
-    done = "The saved choice is forgotten." if file.forget() else f"There is no saved choice ({file.path})."
-    if loud:
-        sys.stdout.write(f"{done}\n\n")
-
-
-def _tell(
-    options: argparse.Namespace, checkup: Checkup, facts: MachineFacts | None = None, extras: Extras | None = None
+def _report(
+    options: argparse.Namespace,
+    diagnosis: Diagnosis,
+    facts: MachineFacts | None = None,
+    observed: Observations | None = None,
 ) -> int:
+    """Write the report and return the exit code."""
     if options.json:
-        told = as_json(checkup, facts, extras or Extras(), options.machine or "")
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        content = as_json(diagnosis, facts, observed or Observations(), options.machine or "")
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         where = f"the simulated machine {options.machine}" if options.machine else "this machine"
-        sys.stdout.write(render(checkup, f"Check of {where}"))
-    return checkup.verdict.exit_code
+        sys.stdout.write(render(diagnosis, f"Check of {where}"))
+    return diagnosis.verdict.exit_code
 
 
-def _bad_settings(error: BadSettings) -> Checkup:
-    rows = tuple(Row("settings", Status.FAIL, fault, anchor="settings") for fault in error.faults)
-    return Checkup(verdict_of(rows), rows)
+def _bad_settings(error: BadSettings) -> Diagnosis:
+    findings = tuple(Finding("settings", Status.FAIL, fault, anchor="settings") for fault in error.faults)
+    return Diagnosis(verdict_of(findings), findings)
 
 
-def _placed(facts: MachineFacts, wishes: Wishes, saved: SavedChoice | None) -> tuple[tuple[Placement, ...], str]:
+def _place(facts: MachineFacts, request: DeviceRequest, saved: SavedChoice | None) -> tuple[tuple[Placement, ...], str]:
     try:
-        return place_all(facts, wishes, saved), ""
+        return place_all(facts, request, saved), ""
     except DeviceUnavailable as error:
         return (), str(error)
 
 
-def _readings(driver: DriverSource, facts: MachineFacts) -> tuple[dict[str, CardSample], dict[str, str]]:
+def _sample_cards(driver: DriverSource, facts: MachineFacts) -> tuple[dict[str, CardSample], dict[str, str]]:
     samples: dict[str, CardSample] = {}
     lost: dict[str, str] = {}
     for gpu in facts.usable:
-        if not gpu.uuid or not facts.driver.version:  # Apple, AMD: nobody to ask
+        if not gpu.uuid or not facts.driver.version:  # Apple, AMD: NVML does not know them
             continue
         try:
             samples[gpu.uuid] = driver.sample(gpu.uuid)
@@ -207,21 +214,23 @@ def _readings(driver: DriverSource, facts: MachineFacts) -> tuple[dict[str, Card
     return samples, lost
 
 
-def _expected(facts: MachineFacts, placement: Placement) -> AttentionReport:
+def _expected_attention(facts: MachineFacts, placement: Placement) -> AttentionReport:
     card = next((gpu for gpu in facts.usable if gpu.uuid == placement.uuid), None)
     return expected_report(placement.device, card.capability if card else (0, 0), facts.platform.system)
 
 
 def _allocator(settings: Settings, platform: Platform) -> str:
-    wished = settings.pytorch_alloc_conf or ""
-    return allocator_options(wished, fraction=settings.gpu_memory_fraction, platform=platform)
+    configured = settings.pytorch_alloc_conf or ""
+    return allocator_options(configured, fraction=settings.gpu_memory_fraction, platform=platform)
 
 
-def _runs(facts: MachineFacts, placements: Sequence[Placement], settings: Settings) -> tuple[tuple[str, ...], str]:
-    """What the first start would measure with these settings, and why nothing where it is nothing."""
+def _candidate_runs(
+    facts: MachineFacts, placements: Sequence[Placement], settings: Settings
+) -> tuple[tuple[str, ...], str]:
+    """The runtimes and dtypes that the first start would measure; () with the reason when there are none."""
     runs: tuple[str, ...] = ()
     for placement in placements:
-        runs = tuple(str(one) for one in candidates(facts, placement, settings.precision, settings.runtime))
+        runs = tuple(str(candidate) for candidate in candidates(facts, placement, settings.precision, settings.runtime))
         if not runs:
             return (), f"PRECISION={settings.precision}, RUNTIME={settings.runtime}: {why_none(placement)}"
     return runs, ""

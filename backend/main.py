@@ -20,7 +20,7 @@ from backend.api.http_protocol import OneWriteProtocol
 from backend.bootstrap.models import Ask
 from backend.bootstrap.services import api_options, build
 from backend.config import Settings, load_settings, publish
-from backend.device.choice.prompt import choose_card, may_ask
+from backend.device.choice.prompt import choose_card, is_interactive
 from backend.device.choice.saved_choice import ChoiceFile, SavedChoice
 from backend.device.facts.host import platform
 from backend.device.memory.device_memory import allocator_options
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(settings.log_level)
         conf = settings.pytorch_alloc_conf or ""
         publish(settings, allocator_options(conf, fraction=settings.gpu_memory_fraction, platform=platform()))
-        asker = _ask if may_ask(sys.stdin, sys.stdout, assume_no=options.yes) else None
+        asker = _ask if is_interactive(sys.stdin, sys.stdout, assume_no=options.yes) else None
         return uvloop.run(serve(settings, gpu=options.gpu, ask=asker))
     except SetupError as error:
         print(f"financia: {error}", file=sys.stderr)

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
-from backend.device.facts.machine import DriverSource, MachineFacts, TorchSource, probe
+from backend.device.choice.selection import DeviceRequest
+from backend.device.facts.machine import probe
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.simulated import MACHINES, facts, simulated
 from backend.device.facts.torch_source import Torch
-from backend.device.plan.placement import Wishes, place
+from backend.device.plan.placement import place
+from backend.device.records import DriverSource, MachineFacts, TorchSource
 from backend.device.watch.gpu_readings import readings
 from backend.device.watch.monitor import DeviceMonitor
 from backend.device.watch.sampling import Clock
@@ -53,7 +55,7 @@ def _monitors() -> Iterator[tuple[str, int, DeviceMonitor]]:
 
 
 def _monitor(found: MachineFacts, driver: DriverSource, torch: TorchSource, clock: Clock) -> DeviceMonitor:
-    placements = [place(found, Wishes())]
+    placements = [place(found, DeviceRequest())]
     return DeviceMonitor(found, placements, driver=driver, torch_source=torch, batch_bytes=_batch_bytes, clock=clock)
 
 

@@ -1,4 +1,4 @@
-"""An NVML that is not there: boards as data behind pynvml's own functions, each of which can be made to fail."""
+"""A fake NVML: boards as data behind pynvml's functions, each of which a test can make fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 @dataclass(eq=False)
 class Board:
-    """One card, or one slice of one."""
+    """One card or MIG slice."""
 
     uuid: str
     name: str = "NVIDIA L4"
@@ -32,36 +32,35 @@ class Board:
 
 
 class FakeNvml:
-    """Put in place of pynvml's functions by ``install``; ``broken`` maps a function's name to an error code."""
+    """Replaces pynvml's functions with ``install``; ``broken`` maps a function's name to the error it raises."""
 
     def __init__(self, *boards: Board) -> None:
         self.boards = list(boards)
         self.broken: dict[str, int] = {}
         self.calls: Counter[str] = Counter()
-        self.events: list[tuple[Board, int]] = []  # (board, xid) that the driver has for whoever waits
+        self.events: list[tuple[Board, int]] = []  # queued Xid events: (board, xid)
         self.running = False
         self.names: dict[int, str] = {}
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
-        """Every function that our source may call."""
-        answers = {name[1:]: getattr(self, name) for name in dir(self) if name.startswith("_nvml")}
-        for name, answer in answers.items():
+        """Replace every function that ``Nvml`` calls."""
+        for name in self.functions():
             assert hasattr(pynvml, name), name
-            monkeypatch.setattr(pynvml, name, self._guarded(name, answer))
+            monkeypatch.setattr(pynvml, name, self._guarded(name, getattr(self, f"_{name}")))
         return self
 
     def functions(self) -> list[str]:
-        """The names of all of them."""
+        """The names of the replaced functions."""
         return [name[1:] for name in dir(self) if name.startswith("_nvml")]
 
-    def _guarded(self, name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+    def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def guarded(*arguments: Any) -> Any:
             self.calls[name] += 1
             if name in self.broken:
                 raise pynvml.NVMLError(self.broken[name])
             if not self.running and name != "nvmlInit":
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
-            return answer(*arguments)
+            return function(*arguments)
 
         return guarded
 
@@ -90,9 +89,9 @@ class FakeNvml:
 
     def _nvmlDeviceGetHandleByUUID(self, uuid: str) -> Board:  # noqa: N802
         for board in self.boards:
-            for one in (board, *(board.slices or ())):
-                if one.uuid == uuid:
-                    return one
+            for device in (board, *(board.slices or ())):
+                if device.uuid == uuid:
+                    return device
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
     def _nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, device: Board) -> Board:  # noqa: N802
@@ -140,39 +139,39 @@ class FakeNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return SimpleNamespace(gpu=73, memory=41)
 
-    def _whole(self, device: Board, value: Any) -> Any:
+    def _sensor(self, device: Board, value: Any) -> Any:
         if device.parent is not None:  # a slice has no sensors
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         return value
 
     def _nvmlDeviceGetTemperature(self, device: Board, sensor: int) -> int:  # noqa: N802
-        return int(self._whole(device, 61))
+        return int(self._sensor(device, 61))
 
     def _nvmlDeviceGetPowerUsage(self, device: Board) -> int:  # noqa: N802
-        return int(self._whole(device, 68_900))
+        return int(self._sensor(device, 68_900))
 
     def _nvmlDeviceGetEnforcedPowerLimit(self, device: Board) -> int:  # noqa: N802
-        return int(self._whole(device, 72_000))
+        return int(self._sensor(device, 72_000))
 
     def _nvmlDeviceGetTotalEnergyConsumption(self, device: Board) -> int:  # noqa: N802
-        return int(self._whole(device, 5_000_500))
+        return int(self._sensor(device, 5_000_500))
 
     def _nvmlDeviceGetClockInfo(self, device: Board, kind: int) -> int:  # noqa: N802
-        return int(self._whole(device, 1000 + kind))
+        return int(self._sensor(device, 1000 + kind))
 
     def _nvmlDeviceGetCurrentClocksEventReasons(self, device: Board) -> int:  # noqa: N802
         idle_and_hot = pynvml.nvmlClocksEventReasonGpuIdle | pynvml.nvmlClocksEventReasonSwThermalSlowdown
-        return int(self._whole(device, idle_and_hot))
+        return int(self._sensor(device, idle_and_hot))
 
     def _nvmlDeviceGetCurrentClocksThrottleReasons(self, device: Board) -> int:  # noqa: N802
-        return int(self._whole(device, pynvml.nvmlClocksThrottleReasonSwPowerCap))
+        return int(self._sensor(device, pynvml.nvmlClocksThrottleReasonSwPowerCap))
 
     def _nvmlDeviceGetTotalEccErrors(self, device: Board, error: int, counter: int) -> int:  # noqa: N802
         assert (error, counter) == (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC)
-        return int(self._whole(device, 2))
+        return int(self._sensor(device, 2))
 
     def _nvmlDeviceGetPcieReplayCounter(self, device: Board) -> int:  # noqa: N802
-        return int(self._whole(device, 4))
+        return int(self._sensor(device, 4))
 
     def _nvmlDeviceGetComputeRunningProcesses_v3(self, device: Board) -> list[SimpleNamespace]:  # noqa: N802
         return [SimpleNamespace(pid=pid, usedGpuMemory=used) for pid, used in device.compute]
@@ -199,7 +198,7 @@ class FakeNvml:
         assert kinds == pynvml.nvmlEventTypeXidCriticalError
 
     def _nvmlEventSetWait_v2(self, event_set: str, timeout_ms: int) -> SimpleNamespace:  # noqa: N802
-        assert timeout_ms == 0, "a reading must not wait"
+        assert timeout_ms == 0, "a sample must not wait"
         if not self.events:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT)
         board, xid = self.events.pop(0)
@@ -207,11 +206,11 @@ class FakeNvml:
 
 
 def error_codes() -> list[int]:
-    """Every error that this pynvml knows, in order."""
+    """Every error code of this pynvml, sorted."""
     codes = {value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
     return sorted(codes)
 
 
 def error_name(code: int) -> str:
-    """ "GPU_IS_LOST" for an error code; for the ids of tests."""
+    """The name of an error code, "GPU_IS_LOST", for the ids of tests."""
     return next(name[11:] for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_") and value == code)

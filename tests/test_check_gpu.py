@@ -1,4 +1,4 @@
-"""The command as an operator uses it: its answers, its exit codes, and that it never ends in a stack trace."""
+"""The check_gpu command: its report, its exit codes, and no stack traces."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from pathlib import Path
 import pytest
 
 from backend import check_gpu
-from backend.check_gpu import Subject, look, main, other_machine
+from backend.check_gpu import Target, main, observe, simulated_machine
 from backend.config import Settings, load_settings
-from backend.device.checkup.examine import Status, examine
 from backend.device.choice.prompt import choose_card
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile
-from backend.device.choice.selection import Wishes
+from backend.device.choice.selection import DeviceRequest
+from backend.device.diagnostics.checks import diagnose
+from backend.device.diagnostics.report import Status
 from backend.device.facts import simulated
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
 # Variables of other programs that the page explains: of torch, of CUDA, of guides that are corrected.
-OF_OTHERS = {
+FOREIGN_VARIABLES = {
     "CUDA_LAUNCH_BLOCKING",
     "PYTORCH_CUDA_ALLOC_CONF",
     "TORCH_CUDA_ARCH_LIST",
@@ -35,12 +36,12 @@ TWO_CARDS = "ada-and-blackwell"
 
 
 def run(*arguments: str, cwd: Path = ROOT, start: tuple[str, ...] = ("-m", "backend.check_gpu"), **settings: str):
-    """A process of its own with nothing but these settings."""
-    outside = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+    """Run the command in a process with only these settings."""
+    inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
     return subprocess.run(
         [sys.executable, *start, *arguments],
         cwd=cwd,
-        env={**outside, **settings},
+        env={**inherited, **settings},
         capture_output=True,
         text=True,
         check=False,
@@ -51,27 +52,27 @@ def run(*arguments: str, cwd: Path = ROOT, start: tuple[str, ...] = ("-m", "back
 
 @pytest.fixture
 def settings(monkeypatch, tmp_path) -> Settings:
-    """The defaults, with a state folder of its own."""
+    """The defaults, with a temporary state folder."""
     monkeypatch.setenv("STATE_DIR", str(tmp_path))
     return load_settings()
 
 
 @pytest.fixture
 def two_cards(monkeypatch, settings) -> Path:
-    """This machine has two unlike cards; the path of its saved choice."""
-    monkeypatch.setattr(check_gpu, "this_machine", lambda settings: other_machine(TWO_CARDS, settings))
+    """Pretend that this machine has two different cards; the path of its saved choice."""
+    monkeypatch.setattr(check_gpu, "this_machine", lambda settings: simulated_machine(TWO_CARDS, settings))
     return settings.state_dir / CHOICE_FILE
 
 
 class Terminal(io.StringIO):
-    """Standard input or output with somebody in front of it."""
+    """Standard input or output that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 class Interrupted(Terminal):
-    """Somebody who answers with Ctrl-C."""
+    """A terminal on which Ctrl-C is pressed."""
 
     def readline(self, size: int = -1) -> str:
         raise KeyboardInterrupt
@@ -87,7 +88,7 @@ class Interrupted(Terminal):
     ],
 )
 def test_ways_to_start(tmp_path, start, folder):
-    """All of them say the same; document 000 runs it as a file in its folder."""
+    """All of them give the same report; guides run it as a file in its folder."""
     done = run("--json", start=start, cwd=folder, DEVICE="cpu", STATE_DIR=str(tmp_path))
 
     assert (0, "") == (done.returncode, done.stderr)
@@ -95,26 +96,26 @@ def test_ways_to_start(tmp_path, start, folder):
 
 
 def test_a_file_hides_no_library():
-    """Started as a file, rooms like "cache" and "models" do not stand before libraries of that name."""
+    """Started as a file, packages like "cache" and "models" do not hide libraries of that name."""
     code = "import runpy, sys; sys.path[0] = '.'; runpy.run_path('check_gpu.py'); print(sys.path[0])"
 
     assert str(ROOT) == run(start=("-c", code), cwd=ROOT / "backend").stdout.strip()
 
 
 def test_this_machine(device, tmp_path):
-    """The device that the tests run on is found, computes, and is what the service would use."""
+    """The device of the tests is found, computes, and is what the service would use."""
     done = run("--json", "--full", DEVICE=device, STATE_DIR=str(tmp_path))
-    told = json.loads(done.stdout)
-    kernel = [row for row in told["rows"] if row["topic"] == "kernel"]
+    report = json.loads(done.stdout)
+    kernel = [row for row in report["rows"] if row["topic"] == "kernel"]
 
-    assert done.returncode == told["exit_code"] < 2
-    assert [device] == told["devices"] == list(told["attention"])
+    assert done.returncode == report["exit_code"] < 2
+    assert [device] == report["devices"] == list(report["attention"])
     assert ["ok"] == [row["status"] for row in kernel]
-    assert told["facts"]["torch"]["version"]
+    assert report["facts"]["torch"]["version"]
 
 
 def test_torch_is_not_imported_for_a_cpu():
-    """Two seconds and 300 MiB that a machine without a GPU need not pay to be told so."""
+    """Two seconds and 300 MiB that a machine without a GPU does not pay."""
     code = "import sys; from backend.check_gpu import main; main([]); sys.exit('torch' in sys.modules)"
 
     assert 0 == run(start=("-c", code), DEVICE="cpu").returncode
@@ -128,17 +129,17 @@ def test_torch_is_not_imported_for_a_cpu():
     ],
 )
 def test_wrong_settings(settings, faults):
-    """Each is a row; the exit code is 2, and nobody sees a stack trace."""
+    """Each is a row of the report; the exit code is 2, without a stack trace."""
     done = run("--json", **settings)
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
 
-    assert (2, "", None) == (done.returncode, done.stderr, told["facts"])
-    assert faults == sorted(row["what"].partition("=")[0] for row in told["rows"])
+    assert (2, "", None) == (done.returncode, done.stderr, report["facts"])
+    assert faults == sorted(row["what"].partition("=")[0] for row in report["rows"])
     assert "Traceback" not in run(**settings).stdout
 
 
-def test_a_wish_that_cannot_be_granted():
-    """DEVICE=cuda:99 is refused with the reason, and the exit code says so."""
+def test_a_request_that_cannot_be_met():
+    """DEVICE=cuda:99 is refused with the reason, and the exit code is 2."""
     done = run(DEVICE="cuda:99")
 
     assert (2, "") == (done.returncode, done.stderr)
@@ -165,17 +166,16 @@ def test_a_wish_that_cannot_be_granted():
         ("new-card-old-build", 1, "https://download.pytorch.org/whl/cu"),
     ],
 )
-def test_another_machine(capsys, machine, exit_code, words):
-    """What would be chosen there, and the same exit code as there."""
+def test_a_simulated_machine(capsys, machine, exit_code, words):
+    """The report and exit code of that machine."""
     assert exit_code == main(["--as", machine])
 
-    told = capsys.readouterr().out
-    assert words in told
-    assert f"the simulated machine {machine}" in told
+    output = capsys.readouterr().out
+    assert words in output
+    assert f"the simulated machine {machine}" in output
 
 
-def test_wishes_hold_on_another_machine(capsys, monkeypatch):
-    """The settings in force are tried there."""
+def test_settings_apply_to_a_simulated_machine(capsys, monkeypatch):
     monkeypatch.setenv("USE_GPU", "true")
 
     assert 2 == main(["--as", "no-gpu"])
@@ -187,7 +187,6 @@ def test_wishes_hold_on_another_machine(capsys, monkeypatch):
 
 
 def test_list_of_machines(capsys):
-    """All there are, with a line about each."""
     assert 0 == main(["--as", "list"])
 
     lines = capsys.readouterr().out.splitlines()
@@ -207,8 +206,8 @@ def test_list_of_machines(capsys):
         pytest.param(["--forget", "--as", "t4"], "about this machine", id="forget-elsewhere"),
     ],
 )
-def test_nonsense_is_refused(capsys, arguments, words):
-    """With a sentence and exit code 2, before anything is looked at; a question never waits for nobody."""
+def test_invalid_options(capsys, arguments, words):
+    """Refused with a sentence and exit code 2; --choose never waits without a terminal."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
 
@@ -220,78 +219,77 @@ def test_nonsense_is_refused(capsys, arguments, words):
     ("arguments", "device"), [([], "cuda:1"), (["--gpu", "0"], "cuda:0"), (["--gpu", "1"], "cuda:1")]
 )
 def test_the_option_names_the_card(capsys, two_cards, arguments, device):
-    """--gpu N goes before the choice that would have been made."""
+    """--gpu N overrides the automatic choice."""
     assert 0 == main(["--json", *arguments])
 
     assert [device] == json.loads(capsys.readouterr().out)["devices"]
 
 
-def test_only_the_chosen_card_computes(settings):
+def test_only_the_selected_card_runs_a_kernel(settings):
     """A context on every card would take hundreds of megabytes of each."""
-    subject = other_machine(TWO_CARDS, settings)
-    look(subject, settings, Wishes())
+    target = simulated_machine(TWO_CARDS, settings)
+    observe(target, settings, DeviceRequest())
 
-    assert ["cuda:1"] == subject.torch.asked
+    assert ["cuda:1"] == target.torch.tried
 
 
-@pytest.mark.parametrize(("full", "asked"), [(False, []), (True, ["cpu"])])
-def test_a_cpu_computes_only_when_asked_to(settings, full, asked):
-    """--full is for looking at torch where the service would not import it."""
-    subject = other_machine("no-gpu", settings)
-    facts, _ = look(subject, settings, Wishes(), full=full)
+@pytest.mark.parametrize(("full", "tried"), [(False, []), (True, ["cpu"])])
+def test_a_cpu_runs_a_kernel_only_with_full(settings, full, tried):
+    """--full imports torch where the service would not."""
+    target = simulated_machine("no-gpu", settings)
+    facts, _ = observe(target, settings, DeviceRequest(), full=full)
 
-    assert asked == subject.torch.asked
+    assert tried == target.torch.tried
     assert full is bool(facts.torch.version)
 
 
-def test_no_gpu_is_looked_for_where_none_is_wanted(settings):
-    """USE_GPU=false touches none, not even to say what it is."""
-    facts, extras = look(other_machine("h200", settings), settings, Wishes(use_gpu=False))
+def test_no_gpu_is_probed_with_use_gpu_false(settings):
+    facts, observed = observe(simulated_machine("h200", settings), settings, DeviceRequest(use_gpu=False))
 
-    assert ((), "cpu") == (facts.gpus, extras.placements[0].device)
-
-
-def test_a_card_is_lost_while_looking(settings):
-    """It is a row, not a crash."""
-    subject = other_machine("t4", settings)
-    subject.driver.lost = True
-    checkup = examine(*look(subject, settings, Wishes()))
-
-    assert ["gives no readings: GPU is lost"] == [row.what for row in checkup.rows if row.status is Status.WARN]
+    assert ((), "cpu") == (facts.gpus, observed.placements[0].device)
 
 
-def test_a_device_that_fails_is_asked_nothing_more(settings, monkeypatch):
-    """After a failed kernel its context may be dead, and so may the process be that asks on."""
-    subject = other_machine("t4", settings)
-    monkeypatch.setattr(type(subject.torch), "try_kernel", lambda self, device: "CUDA error: unknown error")
-    _, extras = look(subject, settings, Wishes())
+def test_a_card_that_is_lost_during_the_check(settings):
+    """A finding, not a crash."""
+    target = simulated_machine("t4", settings)
+    target.driver.lost = True
+    diagnosis = diagnose(*observe(target, settings, DeviceRequest()))
 
-    assert ({"cuda:0": "CUDA error: unknown error"}, {}) == (extras.kernels, extras.attention)
+    assert ["gives no readings: GPU is lost"] == [row.what for row in diagnosis.findings if row.status is Status.WARN]
 
 
-def test_readings_come_before_the_computation(settings):
-    """Afterwards we would be listed among those who hold the card's memory."""
+def test_a_failed_device_is_not_used_again(settings, monkeypatch):
+    """After a failed kernel its context may be dead."""
+    target = simulated_machine("t4", settings)
+    monkeypatch.setattr(type(target.torch), "try_kernel", lambda self, device: "CUDA error: unknown error")
+    _, observed = observe(target, settings, DeviceRequest())
+
+    assert ({"cuda:0": "CUDA error: unknown error"}, {}) == (observed.kernels, observed.attention)
+
+
+def test_cards_are_sampled_before_the_kernel(settings):
+    """Afterwards this process would be listed among those that hold the card's memory."""
     order: list[str] = []
-    whole = other_machine("t4", settings)
+    machine = simulated_machine("t4", settings)
 
-    class Driver(type(whole.driver)):
+    class Driver(type(machine.driver)):
         def sample(self, uuid: str):
-            order.append("read")
+            order.append("sample")
             return super().sample(uuid)
 
-    class Torch(type(whole.torch)):
+    class Torch(type(machine.torch)):
         def try_kernel(self, device: str) -> str:
             order.append("compute")
             return super().try_kernel(device)
 
     profile = simulated.MACHINES["t4"]
-    look(Subject(whole.host, Driver(profile), Torch(profile), whole.attention), settings, Wishes())
+    observe(Target(machine.host, Driver(profile), Torch(profile), machine.attention), settings, DeviceRequest())
 
-    assert ["read", "compute"] == order
+    assert ["sample", "compute"] == order
 
 
-def test_choosing(tmp_path):
-    """The answer is kept, by UUID, and where it is kept is said."""
+def test_choose_saves_the_card(tmp_path):
+    """By UUID; the output names the file."""
     facts = simulated.facts(TWO_CARDS, order="PCI_BUS_ID")
     file, screen = ChoiceFile(tmp_path / CHOICE_FILE), io.StringIO()
     chosen = choose_card(facts, file, io.StringIO("7\n0\n"), screen)
@@ -302,8 +300,8 @@ def test_choosing(tmp_path):
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", chosen.chosen_at)
 
 
-def test_choosing_nothing(tmp_path):
-    """Whoever ends the input has not chosen; what was kept before stays."""
+def test_choose_without_an_answer(tmp_path):
+    """At the end of input the file stays unchanged."""
     facts = simulated.facts(TWO_CARDS, order="PCI_BUS_ID")
     file = ChoiceFile(tmp_path / CHOICE_FILE)
     before = choose_card(facts, file, io.StringIO("0\n"), io.StringIO())
@@ -312,8 +310,8 @@ def test_choosing_nothing(tmp_path):
     assert before == file.load()
 
 
-def test_a_choice_that_cannot_be_kept(tmp_path):
-    """It holds for this report, and nobody is told that it was saved."""
+def test_a_choice_that_cannot_be_saved(tmp_path):
+    """It is used for this report, and the output does not claim that it was saved."""
     blocked = tmp_path / "a file"
     blocked.write_text("")
     screen = io.StringIO()
@@ -324,7 +322,7 @@ def test_a_choice_that_cannot_be_kept(tmp_path):
 
 
 def test_choose_use_forget(capsys, monkeypatch, two_cards):
-    """On a terminal: the choice is asked for, used from then on, and forgotten again."""
+    """On a terminal the choice is asked for, used from then on, and forgotten again."""
     monkeypatch.setattr(sys, "stdin", Terminal("0\n"))
     screen = Terminal()
     with monkeypatch.context() as on_a_terminal:
@@ -337,9 +335,9 @@ def test_choose_use_forget(capsys, monkeypatch, two_cards):
     assert ["cuda:0"] == json.loads(capsys.readouterr().out)["devices"]
 
     assert 0 == main(["--forget"])
-    told = capsys.readouterr().out
-    assert "The saved choice is forgotten." in told
-    assert "runs on cuda:1" in told
+    output = capsys.readouterr().out
+    assert "The saved choice is forgotten." in output
+    assert "runs on cuda:1" in output
     assert not two_cards.exists()
 
     main(["--forget"])
@@ -350,7 +348,7 @@ def test_choose_use_forget(capsys, monkeypatch, two_cards):
 
 
 def test_an_interrupted_question(monkeypatch, two_cards):
-    """Ctrl-C ends it without a stack trace, and nothing was chosen."""
+    """Ctrl-C ends it without a stack trace, and nothing is saved."""
     monkeypatch.setattr(sys, "stdin", Interrupted())
     monkeypatch.setattr(sys, "stdout", Terminal())
 
@@ -359,20 +357,20 @@ def test_an_interrupted_question(monkeypatch, two_cards):
 
 
 def test_a_saved_choice_that_is_stale(capsys, two_cards):
-    """One clear row, exit code 1, and the automatic choice."""
+    """A warning, exit code 1, and the automatic choice."""
     laptop = simulated.facts("rtx-4070-laptop")
     choose_card(laptop, ChoiceFile(two_cards), io.StringIO(), io.StringIO())
 
     assert 1 == main([])
-    told = capsys.readouterr().out
-    assert 1 == told.count("  warn  ")
-    assert "  warn  saved choice   NVIDIA GeForce RTX 4070 Laptop GPU" in told
-    assert "runs on cuda:1" in told
+    output = capsys.readouterr().out
+    assert 1 == output.count("  warn  ")
+    assert "  warn  saved choice   NVIDIA GeForce RTX 4070 Laptop GPU" in output
+    assert "runs on cuda:1" in output
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"version": 99}'])
-def test_a_saved_choice_that_is_spoilt(capsys, two_cards, content):
-    """It is as if there were none."""
+def test_a_saved_choice_that_is_corrupt(capsys, two_cards, content):
+    """It is ignored."""
     two_cards.write_text(content)
 
     assert 0 == main([])
@@ -380,7 +378,7 @@ def test_a_saved_choice_that_is_spoilt(capsys, two_cards, content):
 
 
 def test_options_of_the_page():
-    """Every option that the page tells of exists, and the other way round."""
+    """The page has exactly the options of the command."""
     parser: argparse.ArgumentParser = check_gpu._parser()
     options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
     table = PAGE.partition("| option |")[2].partition("\n\n")[0]
@@ -389,8 +387,8 @@ def test_options_of_the_page():
 
 
 def test_settings_of_the_page():
-    """Every setting that the page tells of exists."""
+    """Every setting on the page exists."""
     named = set(re.findall(r"`([A-Z][A-Z0-9]*_[A-Z0-9_]+)", PAGE))
 
-    assert named - OF_OTHERS <= {name.upper() for name in Settings.model_fields}
-    assert OF_OTHERS <= named
+    assert named - FOREIGN_VARIABLES <= {name.upper() for name in Settings.model_fields}
+    assert FOREIGN_VARIABLES <= named

@@ -1,4 +1,4 @@
-"""Files and folders reach the disk."""
+"""Fsync of files and folders, and atomic JSON files (more in device/test_tuning_cache.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from backend.durable_files import flush
 
 
 def test_files_and_folders_are_flushed(tmp_path):
-    """Neither raises; a file that is gone does."""
+    """A missing file raises."""
     (tmp_path / "a.json").write_text("{}", encoding="utf-8")
     flush(tmp_path / "a.json")
     flush(tmp_path)

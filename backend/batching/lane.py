@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from backend.batching.verdict import verdict
 from backend.batching.work_item import Job
-from backend.device.batch_split import in_parts, let_go
+from backend.device.batch_split import bisect_on_failure, release_frames
 from backend.engines.engine import Engine
 from backend.errors import BadInput, DeviceLost, DoesNotFit, FinanciaError
 from backend.telemetry import log_event
@@ -190,7 +190,11 @@ class Lane:
             return _run_now(Batch(batch.engine, list(jobs)))
 
         middle = len(batch.jobs) // 2
-        return [value for half in (batch.jobs[:middle], batch.jobs[middle:]) for value in in_parts(half, run, judge)]
+        return [
+            value
+            for half in (batch.jobs[:middle], batch.jobs[middle:])
+            for value in bisect_on_failure(half, run, judge)
+        ]
 
     def _judge(self, error: Exception, batch: Batch, costs: list[int]) -> FinanciaError:
         # Payloads are token ids and pixels, never texts, so the engine's message cannot quote a document.
@@ -200,7 +204,7 @@ class Lane:
         log_event(logger, level, "engine failed", engine=batch.engine.name, jobs=len(costs), error=repr(error))
         logger.debug("engine failed", exc_info=error)
         failure = verdict(error, costs)
-        let_go(error)
+        release_frames(error)
         if isinstance(failure, DoesNotFit):
             batch.misses += 1
             batch.engine.batch_limits.out_of_memory(max(costs), len(costs))

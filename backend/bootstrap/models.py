@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from backend.config import Settings
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedChoice
-from backend.device.choice.selection import Wishes, is_open, wants_gpu
+from backend.device.choice.selection import DeviceRequest, is_ambiguous, wants_gpu
 from backend.device.facts.machine import probe
-from backend.device.measurements import TunedSettings
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import place_all
 from backend.device.records import DeviceType, DriverSource, MachineFacts
+from backend.device.tuning_cache import TuningCache
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
@@ -58,20 +58,20 @@ def survey(
     )
     file = ChoiceFile(settings.state_dir / CHOICE_FILE)
     saved = file.load()
-    if ask is not None and saved is None and is_open(facts, wishes):
+    if ask is not None and saved is None and is_ambiguous(facts, wishes):
         saved = ask(facts, file)
     placements = place_all(facts, wishes, saved)
-    process_state.adopt(facts, wishes, saved)  # for guards and doors: "auto" is then what was chosen here
+    default_device.configure(facts, wishes, saved)  # for guards and doors: "auto" is then what was chosen here
     for placement in placements:
         _log_reasons("device chosen", placement.why)
         if placement.type is not DeviceType.CPU:
             _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
-    return Ground(facts, placements, TunedSettings(settings.state_dir / TUNING_FILE), telemetry)
+    return Ground(facts, placements, TuningCache(settings.state_dir / TUNING_FILE), telemetry)
 
 
-def wishes_of(settings: Settings, *, gpu: int | None = None) -> Wishes:
+def wishes_of(settings: Settings, *, gpu: int | None = None) -> DeviceRequest:
     """What the operator asked for about the device."""
-    return Wishes(
+    return DeviceRequest(
         settings.device, settings.use_gpu, settings.lanes, gpu=gpu, memory_fraction=settings.gpu_memory_fraction
     )
 

@@ -1,6 +1,7 @@
-"""The device floor by the names that GPU guides use: ``from backend.device import GPUManager, move_to_device``.
+"""Devices: what the machine has, which device to use, its memory. Re-exports the names that GPU guides use.
 
-Each name is imported when it is first asked for: half of them need torch, which a service on another runtime does not.
+``from backend.device import GPUManager, move_to_device``: each name is imported on first access, since half of them
+import torch, which a service on another runtime does not need.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""PURE: what kind of failure an exception is, whoever raised it: memory, a dead context, a passing trouble, or other.
+"""PURE: classifies an exception: out of memory, CUDA context lost, transient, or other.
 
-By type and text, without importing the library that raised: torch alone reports exhausted memory in five ways, and the
-libraries below it in ten more (research/gpu_training.md §9.1: accelerate's classifier misses eight of thirteen).
+By type and message, without importing the library that raised it. torch reports exhausted memory in five ways and the
+libraries below it in ten more; accelerate's ``should_reduce_batch_size`` misses eight of thirteen that we tried.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from enum import StrEnum
 from backend.errors import DeviceLost, DoesNotFit
 
 _MESSAGE_CHARS_MAX = 300  # of a log line; torch's own is 600 with its advice
-_CHAIN_MAX = 64  # exceptions looked at; a chain that long is a loop of retries
+_CHAIN_MAX = 64  # exceptions examined; a chain that long is a loop of retries
 
 
 class FaultKind(StrEnum):
-    """What can be done about a failure; the first that is found in a chain of causes wins in this order."""
+    """Kinds of failure by what helps; in a chain of causes the first kind in this order wins."""
 
-    CONTEXT_LOST = "context_lost"  # nothing in this process: every further call fails
+    CONTEXT_LOST = "context_lost"  # only a new process helps: every further call fails
     OUT_OF_MEMORY = "out_of_memory"  # run less at once
     TRANSIENT = "transient"  # try again later
     OTHER = "other"  # the input or the code is at fault
@@ -29,15 +29,15 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure, named."""
+    """A classified failure."""
 
     kind: FaultKind
-    form: str  # who reported it and how: "torch", "driver", "cublas", "illegal-access"…; the class's name for OTHER
-    message: str  # first line of the exception that decided, shortened
-    requested_bytes: int | None = None  # what could not be allocated, where the message says
+    form: str  # which library or error: "torch", "driver", "cublas", "illegal-access"…; the class's name for OTHER
+    message: str  # first line of the decisive exception, shortened
+    requested_bytes: int | None = None  # size of the failed allocation, if the message has it
 
 
-# Read in this order within one message. The footer of every torch CUDA error speaks of "device-side assertions" and
+# Matched in this order within one message. The footer of every torch CUDA error mentions "device-side assertions" and
 # "asynchronously reported": no pattern may match that.
 _LOST = (
     ("illegal-access", r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|cudaErrorIllegalAddress"),
@@ -60,7 +60,7 @@ _LOST = (
             r"|MPS client (?:was )?terminated|SubmissionsIgnored"
         ),
     ),
-    # 999: seen after a laptop slept and after a driver update under a running process; only a new process helps
+    # 999: seen after a laptop's sleep and after a driver update under a running process; only a new process helps
     ("driver-unknown", r"(?:CUDA|HIP)(?: driver)? error: unknown error|cudaErrorUnknown|CUDA_ERROR_UNKNOWN"),
     (
         "opencl-lost",
@@ -76,10 +76,10 @@ _MEMORY = (
     ),
     ("triton", r"Triton Error \[\w+\]: out of memory"),
     ("nccl", r"NCCL[\s\S]*(?:out of memory|Failed to CUDA calloc)"),
-    # cublasCreate gives either name when the card is full; without "Create" the second is another's fault
+    # cublasCreate gives either name when the card is full; without "Create" the second has other causes
     ("cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate"),
     ("cudnn", r"CUDNN_STATUS_(?:ALLOC_FAILED|INTERNAL_ERROR_(?:HOST|DEVICE)_ALLOCATION_FAILED)"),
-    # A workspace that did not fit leaves cuDNN without an engine. A shape it truly cannot run fails alone as well.
+    # When no workspace fits, cuDNN finds no engine. A shape that it really cannot run fails alone as well.
     ("cudnn-unsupported", r"CUDNN_STATUS_NOT_SUPPORTED|unable to find an engine to execute this computation"),
     ("cusolver", r"CUSOLVER_STATUS_ALLOC_FAILED|CUSOLVER_STATUS_NOT_INITIALIZED when calling `cusolverDnCreate"),
     ("cusparse", r"CUSPARSE_STATUS_(?:ALLOC_FAILED|INSUFFICIENT_RESOURCES)"),
@@ -95,7 +95,7 @@ _MEMORY = (
             r"|CL_OUT_OF_(?:RES|HOST_MEM)|UR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST|RES)"
         ),
     ),
-    # pinned host memory is the driver's too: cudaHostAlloc reports it in the same words
+    # also pinned host memory: cudaHostAlloc fails with the same words
     (
         "driver",
         (
@@ -104,10 +104,10 @@ _MEMORY = (
         ),
     ),
     ("host", r"std::bad_alloc|bad allocation|Cannot allocate memory"),
-    ("unnamed", r"\bout of memory\b"),  # NVML, jemalloc, whoever comes next
+    ("unnamed", r"\bout of memory\b"),  # NVML, jemalloc, others
 )
-_PASSING = (
-    # Another process holds an exclusive card: no context of ours exists yet, so none is lost.
+_TRANSIENT = (
+    # Another process has a card in exclusive mode: this process has no context there yet, so none is lost.
     ("busy", r"busy or unavailable|cudaErrorDevicesUnavailable"),
     ("starting", r"system not yet initialized|cudaErrorSystemNotReady|MPS server is not ready"),
     ("victim", r"kIOGPUCommandBufferCallbackErrorInnocentVictim"),
@@ -117,10 +117,10 @@ _TABLE = tuple(
     for kind, rows in (
         (FaultKind.CONTEXT_LOST, _LOST),
         (FaultKind.OUT_OF_MEMORY, _MEMORY),
-        (FaultKind.TRANSIENT, _PASSING),
+        (FaultKind.TRANSIENT, _TRANSIENT),
     )
 )
-# torch.AcceleratorError.error_code: numbers of cudaError_t (driver_types.h), the same in every CUDA since 11.
+# torch.AcceleratorError.error_code: cudaError_t (driver_types.h), the same numbers in every CUDA since 11.
 _CODES = {
     2: (FaultKind.OUT_OF_MEMORY, "driver"),
     4: (FaultKind.CONTEXT_LOST, "context-gone"),
@@ -141,7 +141,7 @@ _CODES = {
     802: (FaultKind.TRANSIENT, "starting"),
     999: (FaultKind.CONTEXT_LOST, "driver-unknown"),
 }
-# Libraries whose exceptions do not descend from RuntimeError; elsewhere a text is not proof: a ValueError quotes input.
+# Libraries whose exceptions are not all RuntimeErrors. Other messages prove nothing: a ValueError may quote its input.
 _NATIVE = frozenset({"torch", "triton", "onnxruntime", "openvino", "pynvml", "cupy", "numba"})
 _SIZE = re.compile(
     r"(?:tried to allocate|unable to allocate|requested buffer of size|smaller than requested bytes of|requested"
@@ -152,35 +152,35 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}  # "GB" in MPS
 
 
 def classify(error: BaseException) -> Fault:
-    """What ``error`` is, its causes, its context (unless suppressed) and the members of its groups looked at too.
+    """Classify ``error`` together with its causes, its context (unless suppressed) and its group's members.
 
-    A context-killing cause wins over everything: when the context is dead, allocations fail as well.
+    A lost context wins over everything: allocations fail after it as well.
     """
-    found = [fault for each in _chain(error) if (fault := _of_one(each)) is not None]
-    if not found:
+    faults = [fault for exception in _chain(error) if (fault := _classify_single(exception)) is not None]
+    if not faults:
         return Fault(FaultKind.OTHER, type(error).__name__, _first_line(error))
     order = list(FaultKind)
-    return min(found, key=lambda fault: order.index(fault.kind))  # min keeps the outermost of equals
+    return min(faults, key=lambda fault: order.index(fault.kind))  # among equals the outermost
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    waiting, seen = [error], set[int]()
-    while waiting and len(seen) < _CHAIN_MAX:
-        one = waiting.pop(0)
-        if id(one) in seen:
+    pending, seen = [error], set[int]()
+    while pending and len(seen) < _CHAIN_MAX:
+        exception = pending.pop(0)
+        if id(exception) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        if isinstance(one, BaseExceptionGroup):
-            waiting += one.exceptions
-        below = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
-        if below is not None:
-            waiting.append(below)
+        seen.add(id(exception))
+        yield exception
+        if isinstance(exception, BaseExceptionGroup):
+            pending += exception.exceptions
+        cause = exception.__cause__ or (None if exception.__suppress_context__ else exception.__context__)
+        if cause is not None:
+            pending.append(cause)
 
 
-def _of_one(error: BaseException) -> Fault | None:
+def _classify_single(error: BaseException) -> Fault | None:
     by_type = _by_type(error)
-    if by_type is None and not _text_counts(error):
+    if by_type is None and not _trusts_message(error):
         return None
     text = str(error)
     for kind, rows in _TABLE:
@@ -206,8 +206,8 @@ def _by_type(error: BaseException) -> tuple[FaultKind, str] | None:
     return _CODES.get(code) if isinstance(code, int) else None
 
 
-def _text_counts(error: BaseException) -> bool:
-    # our own errors are none of these: their messages tell people, and what we met is in their cause
+def _trusts_message(error: BaseException) -> bool:
+    # Not for the errors of backend.errors: their messages are written for users, and their cause is in the chain.
     return isinstance(error, RuntimeError) or type(error).__module__.partition(".")[0] in _NATIVE
 
 
@@ -227,11 +227,11 @@ def _first_line(error: BaseException) -> str:
 
 
 def requested_bytes(message: str) -> int | None:
-    """How much the failed allocation asked for; None where the message does not say."""
-    if (found := _SIZE.search(message)) is None:
+    """The size of the failed allocation, if the message has it."""
+    if (match := _SIZE.search(message)) is None:
         return None
-    unit = (found[2] or "").upper().removesuffix("BYTES").rstrip("B").rstrip("I")
+    unit = (match[2] or "").upper().removesuffix("BYTES").rstrip("B").rstrip("I")
     try:
-        return int(float(found[1].rstrip(".")) * 1024.0 ** _POWERS[unit])
+        return int(float(match[1].rstrip(".")) * 1024.0 ** _POWERS[unit])
     except ValueError:  # "1.2.3" is a version, not a size
         return None

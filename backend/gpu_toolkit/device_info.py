@@ -7,7 +7,7 @@ from typing import Any
 
 from backend.device.facts import host
 from backend.device.facts.compute_capability import architecture
-from backend.device.plan.placement import Placement, card_of, ceiling, workers_for
+from backend.device.plan.placement import Placement, card_of, memory_limit, workers_for
 from backend.device.records import AllocatorStats, GPUInfo, MachineFacts, Platform
 
 GIB = 1024**3
@@ -55,7 +55,7 @@ def card_dict(facts: MachineFacts, gpu: GPUInfo) -> dict[str, Any]:
         "total_memory": gpu.total_bytes,
         "memory_gb": gpu.total_bytes / GIB,
         "free_memory": gpu.free_bytes,
-        "suggested_workers": 0 if gpu.fault else workers_for(ceiling(facts, gpu)),
+        "suggested_workers": 0 if gpu.fault else workers_for(memory_limit(facts, gpu)),
         "bf16": gpu.bf16,
         "unified_memory": gpu.unified,
         "mig_profile": gpu.mig,

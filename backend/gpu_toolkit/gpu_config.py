@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.choice.saved_choice import ChoiceFile
 from backend.device.choice.selection import FORMS
 from backend.device.plan.attention import check_flash_attention
@@ -21,7 +21,7 @@ _UNSET: Any = object()
 
 @dataclass(slots=True)
 class GPUConfig:
-    """Wishes of one program. What is None is chosen from the machine.
+    """DeviceRequest of one program. What is None is chosen from the machine.
 
     Fields may be assigned later, as guides do (``config.pin_memory = True``): the manager reads them when it acts, and
     a wrong value is refused at once and leaves the old one.
@@ -73,7 +73,7 @@ class GPUConfig:
         saved = ChoiceFile(self.choice_file).load() if self.choice_file else None
         if saved is None:
             return {"selected_gpu_id": None}
-        index = next((gpu.index for gpu in process_state.machine().gpus if gpu.uuid == saved.uuid), None)
+        index = next((gpu.index for gpu in default_device.machine_facts().gpus if gpu.uuid == saved.uuid), None)
         return {"selected_gpu_id": index, "uuid": saved.uuid, "name": saved.name, "chosen_at": saved.chosen_at}
 
     @staticmethod
@@ -89,7 +89,7 @@ class GPUConfig:
     @staticmethod
     def get_gpu_info() -> list[dict[str, Any]]:
         """Every card of this machine, usable or not; empty without one."""
-        facts = process_state.machine()
+        facts = default_device.machine_facts()
         return [card_dict(facts, gpu) for gpu in facts.gpus]
 
     def _check(self) -> None:

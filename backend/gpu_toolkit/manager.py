@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from backend.device import process_state
+from backend.device import default_device
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts import host
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.device_memory import apply_ceiling, cleanup_gpu_memory
 from backend.device.plan import precision
 from backend.device.plan.attention import check_flash_attention
-from backend.device.plan.placement import LoaderSettings, Placement, Wishes
+from backend.device.plan.placement import LoaderSettings, Placement
 from backend.device.records import AllocatorStats, DeviceType
 from backend.device.watch import monitor
 from backend.errors import BadSettings, DeviceUnavailable
@@ -65,7 +66,7 @@ class GPUManager:
     def placements(self) -> tuple[Placement, ...]:
         """One for each device asked for; the first one computes."""
         with self._lock:
-            return self._placements or process_state.placements(_wishes(self.config))
+            return self._placements or default_device.placements(_wishes(self.config))
 
     def setup_device(self) -> torch.device:
         """Choose the device, hold this process under its ceiling, and set how float32 and convolutions compute.
@@ -75,7 +76,7 @@ class GPUManager:
         """
         import torch  # seconds of import that asking about the machine need not pay
 
-        chosen = process_state.placements(_wishes(self.config))
+        chosen = default_device.placements(_wishes(self.config))
         if self.config.allow_tf32 is not None:
             precision.set_fp32_precision("tf32" if self.config.allow_tf32 else "ieee")
         if chosen[0].type is DeviceType.CUDA:
@@ -96,7 +97,7 @@ class GPUManager:
 
     def get_gpu_info(self) -> dict[str, Any]:
         """``device_name``, ``total_memory`` in bytes, ``architecture``, ``compute_capability``, …; a CPU's own."""
-        return device_dict(process_state.machine(), self.placement)
+        return device_dict(default_device.machine_facts(), self.placement)
 
     def get_memory_usage(self) -> dict[str, float]:
         """Torch's ``allocated_gb``, ``reserved_gb``, ``cached_gb``; the device's ``used_gb``, ``free_gb``, ….
@@ -104,7 +105,7 @@ class GPUManager:
         Each as ``…_bytes`` too. A CPU has no allocator with books: there allocated is this process's resident memory.
         """
         placement = self.placement
-        device = monitor.memory(process_state.machine(), placement)
+        device = monitor.memory(default_device.machine_facts(), placement)
         if placement.type is DeviceType.CPU:
             own = AllocatorStats(allocated_bytes=device.used_bytes, reserved_bytes=device.used_bytes)
             return memory_dict(own, host.free_memory_bytes(), device.total_bytes)
@@ -236,7 +237,7 @@ def get_device_info(device: str = "auto") -> dict[str, Any]:
 
     Sets nothing up and opens no context on another card.
     """
-    manager, facts = GPUManager(GPUConfig(device=device)), process_state.machine()
+    manager, facts = GPUManager(GPUConfig(device=device)), default_device.machine_facts()
     half = precision.amp_dtype(manager.placement.dtypes)
     return {
         **manager.get_gpu_info(),
@@ -255,6 +256,6 @@ def get_device_info(device: str = "auto") -> dict[str, Any]:
     }
 
 
-def _wishes(config: GPUConfig) -> Wishes:
-    known = process_state.wishes() if config.wanted == "auto" else process_state.wishes_for(config.wanted)
+def _wishes(config: GPUConfig) -> DeviceRequest:
+    known = default_device.device_request() if config.wanted == "auto" else default_device.request_for(config.wanted)
     return known if config.memory_fraction is None else replace(known, memory_fraction=config.memory_fraction)

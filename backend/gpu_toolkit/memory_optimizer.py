@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.faults import FaultKind, classify
 from backend.device.memory import trial_run
 from backend.device.memory.device_memory import Books, gpu_memory_guard, headroom_bytes, read_books, readable
@@ -54,7 +54,7 @@ def get_optimal_batch_size(
     """
     if max_batch_size < 1 or (target_memory_gb is not None and target_memory_gb <= 0):
         raise ValueError(f"max_batch_size {max_batch_size} and target_memory_gb {target_memory_gb} must be above 0")
-    probe = _Probe(model, input_shape, process_state.torch_device(device), mode, make_inputs)
+    probe = _Probe(model, input_shape, default_device.torch_device(device), mode, make_inputs)
     with gpu_memory_guard(device=str(probe.device), books=books), trial_run.untouched(model):
         fixed, room = probe.bring(target_memory_gb, optimizer_states if mode == "training" else 0.0, books)
         most = largest_count(probe.peak_bytes, room, max_batch_size)
@@ -158,7 +158,7 @@ class GPUMemoryOptimizer:
         sizes = sorted(set(batch_sizes or _powers(int(input_shape[0]))))
         if sizes[0] < 1:
             raise ValueError(f"batch sizes {sizes}: at least 1")
-        probe = _Probe(model, _sample(input_shape), process_state.torch_device(self._device), "training", None)
+        probe = _Probe(model, _sample(input_shape), default_device.torch_device(self._device), "training", None)
         with gpu_memory_guard(device=str(probe.device), books=self._books), trial_run.untouched(model):
             fixed, room = probe.bring(None, self._states, self._books)
             return {size: self._row(probe, fixed, room, size) for size in sizes}
@@ -203,7 +203,7 @@ class _Probe:
     @property
     def runs(self) -> bool:
         """Whether batches are run: on a card, unless a failed attempt could harm the host (WSL2)."""
-        return self.device.type == "cuda" and not process_state.machine().platform.wsl
+        return self.device.type == "cuda" and not default_device.machine_facts().platform.wsl
 
     def bring(self, target_memory_gb: float | None, states: float, books: Callable[[str], Books]) -> tuple[int, int]:
         """Move the model to the device; the bytes of weights and optimizer state, and the room for a batch beside them.

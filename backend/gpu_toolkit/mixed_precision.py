@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.memory import trial_run
 from backend.device.transfer import move_to_device
 from backend.telemetry import log_event
@@ -53,12 +53,12 @@ class MixedPrecisionTrainer:
         max_grad_norm: float | None = None,
     ) -> None:
         self.config = config or MixedPrecisionConfig()
-        self.device = process_state.torch_device(device)
+        self.device = default_device.torch_device(device)
         self.max_grad_norm = max_grad_norm
         self.steps = 0  # that changed the weights
         self.skipped = 0  # that did not, for their numbers were broken
         self.events: list[str] = []  # falls of the precision, a sentence each
-        self._placement = process_state.placement(str(self.device))
+        self._placement = default_device.placement(str(self.device))
         self._seen = WeakSet[nn.Module]()
         self._health = Health()
         self._loss_is_finite: Tensor | None = None  # of all parts since the last step; asked once a step

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.memory import trial_run
 
 GIB = 1024**3
@@ -52,7 +52,7 @@ def profile_model(
     """
     if batch_size < 1 or batches < 1 or warmup < 0:
         raise ValueError(f"batch_size {batch_size}, batches {batches}, warmup {warmup}: at least 1, 1 and 0")
-    target = process_state.torch_device(device)
+    target = default_device.torch_device(device)
     with trial_run.untouched(model):
         model.eval().to(target)
         inputs = (make_inputs or trial_run.made_up(model, input_shape))(batch_size)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from backend.device.facts.machine import DeviceType, MachineFacts
 from backend.device.faults import FaultKind, classify
-from backend.device.measurements import TunedSettings, fingerprint
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import DtypeChoice, for_model
+from backend.device.records import DeviceType, MachineFacts
+from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder, Vectors
 from backend.models.encoder_benchmark import (
@@ -86,7 +86,7 @@ class Selector:
     """Chooses an encoder for a model on one placement. Only tests replace ``load``."""
 
     def __init__(
-        self, facts: MachineFacts, placement: Placement, kept: TunedSettings, *, load: Loader = load_encoder
+        self, facts: MachineFacts, placement: Placement, kept: TuningCache, *, load: Loader = load_encoder
     ) -> None:
         self._facts, self._placement, self._kept, self._load = facts, placement, kept, load
 

@@ -12,7 +12,6 @@ from functools import partial
 import numpy as np
 
 from backend.device.facts.torch_source import Torch
-from backend.device.measurements import TunedSettings, fingerprint
 from backend.device.memory.adaptive_limit import LearntLimits
 from backend.device.memory.device_memory import headroom_bytes
 from backend.device.memory.memory_table import COUNT_MAX, MemoryTable, lengths_to
@@ -20,6 +19,7 @@ from backend.device.memory.probe import CudaMeter, load_caps, load_table, measur
 from backend.device.memory.release import release
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, Platform
+from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.errors import DoesNotFit, ModelUnavailable
 from backend.models.autotune import Choice
 from backend.models.encoder import Encoder
@@ -90,7 +90,7 @@ class AdaptiveBatchLimits:
 
 
 def measure_batch_limits(
-    encoder: Encoder, spec: ModelSpec, choice: Choice, placement: Placement, *, kept: TunedSettings, platform: Platform
+    encoder: Encoder, spec: ModelSpec, choice: Choice, placement: Placement, *, kept: TuningCache, platform: Platform
 ) -> AdaptiveBatchLimits:
     """The encoder's limits on a placement. On a CUDA card without a kept table, two batches a length are measured.
 
@@ -124,7 +124,7 @@ def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:
     )
 
 
-def _save_caps(kept: TunedSettings, key: str, table: MemoryTable, free_bytes: int, caps: Mapping[int, int]) -> None:
+def _save_caps(kept: TuningCache, key: str, table: MemoryTable, free_bytes: int, caps: Mapping[int, int]) -> None:
     save_table(kept, key, table, free_bytes, caps=caps)
 
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from backend.device.facts.machine import DeviceType, MachineFacts
 from backend.device.memory.device_memory import Books, headroom_bytes, read_books
 from backend.device.memory.probe import FitReport, Prediction, predict, will_it_fit
 from backend.device.plan.placement import Placement
+from backend.device.records import DeviceType, MachineFacts
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
 from backend.models.spec import ModelSpec, Pooling

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from backend.device.measurements import TunedSettings
 from backend.device.plan.placement import Placement
 from backend.device.records import MachineFacts
+from backend.device.tuning_cache import TuningCache
 from backend.engines.analysis import TASK as ANALYSIS
 from backend.engines.analysis import TokenVectorsHead
 from backend.engines.embeddings import TASK as EMBEDDINGS
@@ -44,7 +44,7 @@ class Ground:
 
     facts: MachineFacts
     placements: Sequence[Placement]  # one a device; the first is where models are measured
-    kept: TunedSettings
+    kept: TuningCache
     telemetry: Telemetry
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
-from backend.device import process_state
-from backend.device.choice.selection import Wishes
+from backend.device import default_device
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import facts as simulated_facts
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement, place
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace, command: Sequence[str], stop: threading.Ev
         except BadCheckpoint as error:
             return _failed(error, WRONG)
     ranks = join(config.device)
-    facts, placement = process_state.machine(), process_state.placement(config.device)
+    facts, placement = default_device.machine_facts(), default_device.placement(config.device)
     limit = apply_ceiling(placement.device, placement.memory_bytes)
     task = make_task(options.task, options, config, device=placement.device, ranks=ranks.count)
     if fit := getattr(task, "fit", None):  # a head on frozen vectors: solved, not stepped; one process is enough
@@ -115,9 +115,11 @@ def _run(options: argparse.Namespace, command: Sequence[str], stop: threading.Ev
 
 
 def _plan_only(options: argparse.Namespace, config: TrainingConfig, told: frozenset[str]) -> int:
-    facts = simulated_facts(options.machine) if options.machine else process_state.machine()
+    facts = simulated_facts(options.machine) if options.machine else default_device.machine_facts()
     placement = (
-        place(facts, Wishes(device=config.device)) if options.machine else process_state.placement(config.device)
+        place(facts, DeviceRequest(device=config.device))
+        if options.machine
+        else default_device.placement(config.device)
     )
     task = make_task(options.planned, options, config, device="cpu")
     if hasattr(task, "fit"):

@@ -8,8 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.api.app import create_app
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import MACHINES, facts, simulated
-from backend.device.plan.placement import Wishes, place
+from backend.device.plan.placement import place
 from backend.device.watch.monitor import DeviceMonitor
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
@@ -114,7 +115,7 @@ def monitor_of(name: str) -> DeviceMonitor:
     """The monitor of a service on a machine that is not here."""
     machine, found = simulated(name), facts(name)
     return DeviceMonitor(
-        found, [place(found, Wishes())], driver=machine.driver_source, torch_source=machine.torch_source
+        found, [place(found, DeviceRequest())], driver=machine.driver_source, torch_source=machine.torch_source
     )
 
 

@@ -1,4 +1,4 @@
-"""The page about the device floor tells the truth: its examples run, and the names it gives exist."""
+"""docs/device.md: its examples run, and the names in it exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import backend.device
-from backend.device import _MODULES, process_state
+from backend.device import _MODULES, default_device
 from backend.device.facts.machine import probe
 from backend.gpu_toolkit import manager
 from backend.gpu_toolkit.gpu_config import GPUConfig
@@ -24,8 +24,8 @@ EXAMPLES = [
     for title, part in SECTIONS.items()
     for number, code in enumerate(BLOCK.findall(part))
 ]
-FEATURES = re.findall(r"^\| (\d{3}) \| (.+?) \| (.+?) \|$", SECTIONS["Where the guides' features are"], re.MULTILINE)
-CALLS = {  # what the documents call on an object, and where the page must name it
+FEATURES = re.findall(r"^\| (\w+) \| (.+?) \| (.+?) \|$", SECTIONS["Where the guides' features are"], re.MULTILINE)
+CALLS = {  # methods that the guides call; the page must name them
     *("GPUManager.setup_device", "GPUManager.get_device", "GPUManager.get_gpu_info", "GPUManager.get_memory_usage"),
     *("GPUManager.supports_amp", "GPUManager.get_amp_dtype", "GPUManager.optimize_model_for_gpu"),
     *("GPUManager.empty_cache", "GPUManager.clear_memory", "GPUMemoryOptimizer.optimize_model_memory"),
@@ -36,16 +36,16 @@ CALLS = {  # what the documents call on an object, and where the page must name 
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch: pytest.MonkeyPatch, device: str) -> Iterator[None]:
-    """This machine, without its cards unless one was asked for; no manager of another test."""
+    """This machine, without its GPUs unless ``--device`` names one, and a new manager."""
     monkeypatch.setattr(manager, "_manager", None)
-    process_state.adopt(probe(look_for_gpu=device != "cpu"))
+    default_device.configure(probe(look_for_gpu=device != "cpu"))
     yield
-    process_state.forget()
+    default_device.reset()
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_examples(code: str):
-    """Each one runs by itself, with nothing defined elsewhere."""
+    """Each one runs by itself."""
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, "docs/device.md", "exec"), names)
 
@@ -53,20 +53,19 @@ def test_examples(code: str):
 
 
 def test_there_are_examples():
-    """Of every section that is about doing something."""
+    """In every section except the two tables at the end."""
     without = [title for title, part in SECTIONS.items() if not BLOCK.search(part)]
 
     assert ["Where the guides' features are", "What guides get wrong"] == without
 
 
-def test_every_door_is_on_the_page():
-    """What can be imported from backend.device is written about."""
+def test_every_export_is_on_the_page():
     assert [] == [name for name in _MODULES if f"`{name}" not in PAGE and f" {name}" not in PAGE]
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([A-Z]\w+(?:\.[a-z_]+)+)`", PAGE)) | CALLS))
 def test_dotted_names_exist(name: str):
-    """`GPUManager.empty_cache` is a method of GPUManager; and every call of the documents is among them."""
+    """Names like `GPUManager.empty_cache`, with every call of the guides among them."""
     owner, _, attribute = name.partition(".")
 
     assert hasattr(getattr(backend.device, owner), attribute)
@@ -74,17 +73,17 @@ def test_dotted_names_exist(name: str):
 
 
 def test_fields_of_the_config():
-    """The table has them all, with their defaults."""
-    told = re.search(r"^\| field of `GPUConfig`.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    """The table has all of them."""
+    table = re.search(r"^\| field of `GPUConfig`.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
 
-    assert told
-    assert {one.name for one in fields(GPUConfig)} - {"choice_file"} == set(
-        re.findall(r"`([a-z][a-z0-9_]+)`", "\n".join(line.split("|")[1] for line in told.group().splitlines() if line))
+    assert table
+    assert {field.name for field in fields(GPUConfig)} - {"choice_file"} == set(
+        re.findall(r"`([a-z][a-z0-9_]+)`", "\n".join(line.split("|")[1] for line in table.group().splitlines() if line))
     )
 
 
-def test_features_of_every_document():
-    """Each of the four documents has its rows, and each row has an answer."""
-    assert {"000", "001", "002", "004"} == {document for document, _, _ in FEATURES}
-    assert all(feature.strip() and here.strip() for _, feature, here in FEATURES)
+def test_features_of_every_guide():
+    """Each of the four guides has rows, and each row is filled."""
+    assert {"guide", "setup", "training", "manager", "detection"} == {guide for guide, _, _ in FEATURES}
+    assert all(feature.strip() and answer.strip() for _, feature, answer in FEATURES)
     assert 60 < len(FEATURES)

@@ -1,4 +1,4 @@
-"""Every way in which memory, a card or a driver says that it cannot: named by kind, whoever wraps it."""
+"""Classifying errors of memory, cards and drivers, also when they are wrapped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.device.faults import Fault, FaultKind, classify, requested_bytes
 from backend.errors import BadInput, DeviceLost, DoesNotFit, InferenceFailed
 
 GIB = 2**30
-# What torch appends to every CUDA error; its words must decide nothing.
+# torch appends this to every CUDA error; it must not affect the result.
 FOOTER = (
     "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
     "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\nCompile with `TORCH_USE_CUDA_DSA` to enable "
@@ -35,7 +35,7 @@ ORT = (
 
 
 class AcceleratorError(RuntimeError):
-    """As torch's own, which cannot be made with a code of one's choice."""
+    """Like torch's, which cannot be created with a given code."""
 
     def __init__(self, message: str, error_code: int) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class AcceleratorError(RuntimeError):
 
 
 class TritonError(Exception):
-    """As triton.runtime.errors has it: no RuntimeError."""
+    """Like those of triton.runtime.errors: not a RuntimeError."""
 
     __module__ = "triton.runtime.errors"
 
@@ -52,7 +52,7 @@ class TritonError(Exception):
     ("error", "form", "requested"),
     [
         pytest.param(torch.OutOfMemoryError(TORCH), "torch", 2.5 * GIB, id="torch-cuda"),
-        pytest.param(torch.OutOfMemoryError(""), "torch", None, id="torch-without-a-word"),
+        pytest.param(torch.OutOfMemoryError(""), "torch", None, id="torch-without-message"),
         pytest.param(
             torch.OutOfMemoryError("HIP out of memory. Tried to allocate 20.00 MiB."), "torch", 20 * 2**20, id="rocm"
         ),
@@ -177,7 +177,7 @@ class TritonError(Exception):
     ],
 )
 def test_exhausted_memory(error, form, requested):
-    """Every library's words for it, with the size where they tell it."""
+    """The message of every library, with the size if it has one."""
     fault = classify(error)
 
     assert (FaultKind.OUT_OF_MEMORY, form) == (fault.kind, fault.form)
@@ -226,8 +226,8 @@ def test_exhausted_memory(error, form, requested):
         pytest.param(DeviceLost("seen before"), "ours", id="ours"),
     ],
 )
-def test_a_dead_context(error, form):
-    """Errors after which every further call of this process fails."""
+def test_context_lost(error, form):
+    """Errors after which every further call in this process fails."""
     fault = classify(error)
 
     assert (FaultKind.CONTEXT_LOST, form) == (fault.kind, fault.form)
@@ -243,8 +243,8 @@ def test_a_dead_context(error, form):
         pytest.param(RuntimeError("CUDA error: system not yet initialized"), "starting", id="fabric-manager"),
     ],
 )
-def test_a_passing_trouble(error, form):
-    """Nothing of ours is lost: the device was never ours."""
+def test_transient(error, form):
+    """This process has no context on the device yet, so none is lost."""
     fault = classify(error)
 
     assert (FaultKind.TRANSIENT, form) == (fault.kind, fault.form)
@@ -263,21 +263,21 @@ def test_a_passing_trouble(error, form):
         pytest.param(
             TritonError("out of resource: shared memory, Required: 163840, Hardware limit: 101376"), id="shared-memory"
         ),
-        pytest.param(RuntimeError(""), id="wordless"),
+        pytest.param(RuntimeError(""), id="empty-message"),
     ],
 )
 def test_other_errors(error):
-    """The input's fault or the code's: named by the class, and nothing of memory."""
+    """Errors of the input or the code."""
     fault = classify(error)
 
     assert (FaultKind.OTHER, type(error).__name__, None) == (fault.kind, fault.form, fault.requested_bytes)
 
 
 def raised(error: BaseException, *, cause: BaseException | None = None) -> BaseException:
-    """``error`` as it looks when raised from ``cause``, or by itself."""
+    """``error`` after being raised, from ``cause`` if given."""
     try:
         raise error from cause
-    except BaseException as caught:  # whatever the case hands in
+    except BaseException as caught:  # any exception of the test cases
         return caught
 
 
@@ -286,21 +286,20 @@ def during(first: BaseException, second: BaseException, *, hide: bool = False) -
     try:
         try:
             raise first
-        except BaseException:  # whatever the case hands in
+        except BaseException:  # any exception of the test cases
             if hide:
                 raise second from None
             raise second  # noqa: B904  # the case is about the implicit context
-    except BaseException as caught:  # likewise
+    except BaseException as caught:  # as above
         return caught
 
 
 def memory() -> BaseException:
-    """A new one each time: raising changes an exception."""
+    """A new exception each time, since raising changes it."""
     return torch.OutOfMemoryError(TORCH)
 
 
 def dead() -> BaseException:
-    """Likewise."""
     return RuntimeError("CUDA error: device-side assert triggered")
 
 
@@ -330,12 +329,12 @@ def dead() -> BaseException:
     ],
 )
 def test_wrapped(error, kind):
-    """Causes, contexts and groups are looked into; the worst of what is found decides."""
+    """Causes, contexts and groups are examined; the worst kind wins."""
     assert kind is classify(error).kind
 
 
-def test_a_circle_of_causes_ends():
-    """Exceptions that name each other as their cause are looked at once."""
+def test_circular_causes():
+    """Each exception is examined once."""
     first, second = KeyError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first
 
@@ -343,7 +342,7 @@ def test_a_circle_of_causes_ends():
 
 
 def test_the_message_is_one_short_line():
-    """Fit for a log line: the first line of what decided, not the wrapper's, and no more than 300 characters."""
+    """The first line of the decisive exception, at most 300 characters."""
     fault = classify(raised(ValueError("wrapper"), cause=RuntimeError("CUDA error: out of memory" + FOOTER)))
 
     assert fault == Fault(FaultKind.OUT_OF_MEMORY, "driver", "CUDA error: out of memory")
@@ -351,7 +350,7 @@ def test_the_message_is_one_short_line():
 
 
 def test_real_errors_of_this_machine():
-    """Not our idea of the words but the libraries' own, as installed: torch, numpy."""
+    """The messages of the installed torch and numpy."""
     with pytest.raises(RuntimeError) as of_torch:
         torch.empty(2**52, dtype=torch.uint8)
     with pytest.raises(MemoryError) as of_numpy:
@@ -362,7 +361,7 @@ def test_real_errors_of_this_machine():
 
 
 def test_real_exhaustion_of_the_device(device):
-    """On a card (--device cuda:0) torch's own error is recognised; a CPU's likewise."""
+    """torch's own error is recognised, on a CPU or a card (--device cuda:0)."""
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**50, dtype=torch.uint8, device=device)
 
@@ -381,16 +380,16 @@ def test_real_exhaustion_of_the_device(device):
     ],
 )
 def test_requested_bytes(message, expected):
-    """The size in any unit the libraries use; nothing where there is none."""
+    """In any unit that the libraries use."""
     assert expected == requested_bytes(message)
 
 
 def test_torch_is_not_imported():
-    """A CPU service on another runtime classifies without paying for torch."""
+    """A CPU service on another runtime does not need it."""
     script = (
         "import sys; from backend.device.faults import classify; classify(KeyError()); print('torch' in sys.modules)"
     )
 
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
-    assert found.stdout.strip() == "False"
+    assert result.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Moving whatever holds tensors, and making a model ready to serve."""
+"""Moving tensors and containers to a device, and preparing a model for inference."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from transformers import BatchEncoding
 from transformers.modeling_outputs import BaseModelOutput
 
-from backend.device import process_state, transfer
-from backend.device.facts.machine import DeviceType, GPUInfo, MachineFacts
+from backend.device import default_device, transfer
+from backend.device.records import DeviceType, GPUInfo, MachineFacts
 from backend.device.transfer import move_to_device, optimize_model_for_inference, torch_dtype
 from backend.errors import DeviceUnavailable
 
@@ -26,11 +26,11 @@ CPU = MachineFacts(2, "a processor", (), 2**33, why_no_gpu="no NVIDIA driver ans
 
 @pytest.fixture(autouse=True)
 def _a_machine_without_gpu(device: str) -> Iterator[None]:
-    """What "auto" means here; the real machine where a real device was asked for."""
+    """A CPU machine, or the real one with ``--device``."""
     if device == "cpu":
-        process_state.adopt(CPU)
+        default_device.configure(CPU)
     yield
-    process_state.forget()
+    default_device.reset()
 
 
 class Pair(NamedTuple):
@@ -55,7 +55,7 @@ class Frozen:
 
 
 def tensors(obj: Any) -> list[torch.Tensor]:
-    """Every tensor in ``obj``, by our own walk."""
+    """Every tensor in ``obj``, collected without the code under test."""
     if isinstance(obj, torch.Tensor):
         return [obj]
     if isinstance(obj, nn.Module):
@@ -63,11 +63,11 @@ def tensors(obj: Any) -> list[torch.Tensor]:
     if isinstance(obj, PackedSequence):
         return [obj.data]
     if hasattr(obj, "items"):
-        return [found for one in obj.values() for found in tensors(one)]
+        return [tensor for value in obj.values() for tensor in tensors(value)]
     if isinstance(obj, list | tuple):
-        return [found for one in obj for found in tensors(one)]
+        return [tensor for value in obj for tensor in tensors(value)]
     names = getattr(obj, "__dataclass_fields__", ())
-    return [found for name in names for found in tensors(getattr(obj, name))]
+    return [tensor for name in names for tensor in tensors(getattr(obj, name))]
 
 
 MADE: dict[str, Callable[[], Any]] = {
@@ -88,23 +88,23 @@ MADE: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_everything_arrives(make: Callable[[], Any]):
-    """Every tensor inside is on the device, in a container of the same type."""
+def test_every_tensor_is_moved(make: Callable[[], Any]):
+    """The container keeps its type."""
     obj = make()
     moved = move_to_device(obj, META)
 
     assert type(obj) is type(moved)
     assert tensors(moved)
-    assert {META} == {one.device for one in tensors(moved)}
+    assert {META} == {tensor.device for tensor in tensors(moved)}
 
 
 @pytest.mark.parametrize("make", [make for name, make in MADE.items() if name != "module"])
-def test_the_callers_own_is_not_changed(make: Callable[[], Any]):
-    """Containers are copied; only modules move in place, as everywhere in torch."""
+def test_the_callers_container_is_not_changed(make: Callable[[], Any]):
+    """Containers are copied; only modules move in place, as in torch."""
     obj = make()
     move_to_device(obj, META)
 
-    assert {torch.device("cpu")} == {one.device for one in tensors(obj)}
+    assert {torch.device("cpu")} == {tensor.device for tensor in tensors(obj)}
 
 
 @pytest.mark.parametrize(
@@ -112,33 +112,31 @@ def test_the_callers_own_is_not_changed(make: Callable[[], Any]):
     ["text", 3, None, torch.float32, torch.Size([2]), {"a": 1}, [1, [2]], range(3), {1, 2}, torch.Tensor, Batch],
     ids=repr,
 )
-def test_what_holds_no_tensor_is_returned_itself(obj: object):
+def test_an_object_without_tensors_is_returned_itself(obj: object):
     """Not even copied."""
     assert obj is move_to_device(obj, META)
 
 
-def test_what_is_there_already_is_returned_itself():
-    """Moving twice costs nothing."""
+def test_a_container_on_the_device_is_returned_itself():
     batch = {"ids": torch.ones(2), "pair": Pair(torch.ones(1), "kept")}
 
     assert batch is move_to_device(batch, "cpu")
 
 
-def test_the_rest_of_a_container_is_kept():
-    """Order, factories, names and values that are no tensors stay."""
+def test_everything_else_in_a_container_is_kept():
+    """Order, default factories, names and other values."""
     counted = defaultdict(list, {"a": [torch.ones(1)]})
     moved = move_to_device(counted, META)
     ordered = move_to_device(MADE["ordered-dict"](), META)
     batch = move_to_device(Batch(torch.ones(1)), META)
 
-    assert [] == moved["never asked for"]
+    assert [] == moved["missing"]
     assert ["z", "a"] == list(ordered)
     assert ("a name", 3) == (batch.name, batch.length)
     assert ["one"] == move_to_device(MADE["batch-encoding"](), META)["texts"]
 
 
-def test_one_tensor_stays_one():
-    """What shared memory shares it afterwards."""
+def test_a_shared_tensor_stays_shared():
     shared = torch.ones(2)
     moved = move_to_device({"a": shared, "b": [shared]}, META)
 
@@ -146,24 +144,23 @@ def test_one_tensor_stays_one():
 
 
 def test_auto_is_the_device_of_the_process(device: str):
-    """ "auto" needs no argument; values survive the way there and back."""
+    """ "auto" is the default; values survive a round trip."""
     values = torch.arange(6.0).reshape(2, 3)
-    there = move_to_device({"x": values}, device)
-    back = move_to_device(there, "cpu", non_blocking=True)
+    moved = move_to_device({"x": values}, device)
+    back = move_to_device(moved, "cpu", non_blocking=True)
 
-    assert torch.device(device).type == there["x"].device.type
+    assert torch.device(device).type == moved["x"].device.type
     assert torch.equal(values, back["x"])
-    assert process_state.torch_device().type == move_to_device(values).device.type
+    assert default_device.torch_device().type == move_to_device(values).device.type
 
 
 def test_a_device_that_is_not_there():
-    """An explicit wish is never ignored."""
     with pytest.raises(DeviceUnavailable, match="mps"):
         move_to_device(torch.ones(1), "mps")
 
 
 class Convolutional(nn.Module):
-    """Convolution, statistics and dropout: what evaluation mode is for."""
+    """A model with layers that evaluation mode changes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,23 +172,23 @@ class Convolutional(nn.Module):
 
 
 def test_inference_gives_the_same_answers(device: str):
-    """What an evaluation-mode model says, it says after optimising; no gradients are kept."""
+    """The outputs equal those in evaluation mode, without gradients."""
     torch.manual_seed(0)
     model, images = Convolutional(), torch.randn(4, 3, 8, 8)
     expected = model.eval()(images).detach()
 
-    ready = optimize_model_for_inference(model.train(), device)
-    found = ready(images.to(device, dtype=next(ready.parameters()).dtype))
+    optimized = optimize_model_for_inference(model.train(), device)
+    outputs = optimized(images.to(device, dtype=next(optimized.parameters()).dtype))
 
-    assert ready is model
-    assert not ready.training
-    assert not found.requires_grad
+    assert optimized is model
+    assert not optimized.training
+    assert not outputs.requires_grad
     # bf16 keeps 8 bits: two layers of values around 1 differ in the second decimal
-    assert torch.allclose(expected, found.float().cpu(), atol=1e-5 if device == "cpu" else 2e-2)
+    assert torch.allclose(expected, outputs.float().cpu(), atol=1e-5 if device == "cpu" else 2e-2)
 
 
-def test_inference_dtype_as_asked():
-    """A wish for a dtype is granted on every device, in either way of writing it."""
+def test_inference_dtype_as_requested():
+    """By our name or torch's."""
     half = optimize_model_for_inference(nn.Linear(4, 4), "cpu", "bfloat16")
     whole = optimize_model_for_inference(nn.Linear(4, 4).double(), "cpu", torch.float32)
 
@@ -199,31 +196,28 @@ def test_inference_dtype_as_asked():
 
 
 def test_inference_keeps_the_dtype_on_a_cpu():
-    """There a narrower one pays only on some processors, which is measured elsewhere."""
+    """A narrower one is faster only on some processors."""
     assert torch.float32 == optimize_model_for_inference(nn.Linear(4, 4), "cpu").weight.dtype
 
 
-def test_inference_lays_channels_last():
-    """The layout that convolutions of the vendor's libraries want."""
+def test_inference_uses_channels_last():
     model = optimize_model_for_inference(Convolutional(), "cpu")
 
     assert model.body[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_inference_leaves_a_quantised_model_alone():
-    """Casting would destroy what its weights mean."""
+def test_inference_does_not_cast_a_quantized_model():
     model = nn.Linear(4, 4)
     model.is_quantized = True
 
     assert torch.float32 == optimize_model_for_inference(model, "cpu", "bf16").weight.dtype
 
 
-def test_inference_says_what_it_did(caplog: pytest.LogCaptureFixture):
-    """One event in the log with every step."""
+def test_inference_logs_its_steps(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.INFO):
         optimize_model_for_inference(Convolutional(), "cpu", "bf16")
 
-    (record,) = [one for one in caplog.records if one.message == "model optimized for inference"]
+    (record,) = [record for record in caplog.records if record.message == "model optimized for inference"]
     assert ["evaluation mode", "no gradients", "torch.bfloat16 as asked", "on cpu", "channels last"] == record.fields[
         "done"
     ]
@@ -234,12 +228,11 @@ def test_inference_says_what_it_did(caplog: pytest.LogCaptureFixture):
     [("bf16", torch.bfloat16), ("float16", torch.float16), (torch.float64, torch.float64)],
 )
 def test_torch_dtype(name: str | torch.dtype, expected: torch.dtype):
-    """Our names and torch's."""
     assert expected is torch_dtype(name)
 
 
 def test_an_unknown_dtype():
-    """The message lists what there is."""
+    """The message lists the known ones."""
     with pytest.raises(ValueError, match=r"'int3'.*bf16"):
         torch_dtype("int3")
 
@@ -249,7 +242,7 @@ OLD_CARD = GPUInfo(0, "Tesla T4", "GPU-2", 2**34, (7, 5), bf16=False)
 
 
 class Configured(nn.Linear):
-    """A model that says of which architecture it is."""
+    """A model with a transformers config."""
 
     def __init__(self, model_type: str, dtype: torch.dtype = torch.float32) -> None:
         super().__init__(1, 1, dtype=dtype)
@@ -267,7 +260,7 @@ class Configured(nn.Linear):
     ],
 )
 def test_inference_dtype_on_a_card(card: GPUInfo, model: nn.Module, expected: torch.dtype):
-    """The best dtype of the card that the model bears."""
-    process_state.adopt(MachineFacts(2, "a processor", (), 2**33, (card,), DeviceType.CUDA))
+    """The best dtype of the card in which the model does not overflow."""
+    default_device.configure(MachineFacts(2, "a processor", (), 2**33, (card,), DeviceType.CUDA))
 
     assert expected == transfer._inference_dtype(model, torch.device("cuda:0"))[0]

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from backend.device.facts.machine import AllocatorStats, Platform
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import MACHINES, facts
-from backend.device.plan.placement import Wishes, card_of, place
+from backend.device.plan.placement import card_of, place
+from backend.device.records import AllocatorStats, Platform
 from backend.gpu_toolkit.device_info import card_dict, detect_platform, device_dict, memory_dict, platform_dict
 
 GIB = 1024**3
@@ -45,11 +46,11 @@ def test_this_platform():
 def test_every_machine_can_be_described(name: str):
     """One shape, ready for JSON, on all of them."""
     machine = facts(name)
-    found = device_dict(machine, place(machine, Wishes()))
+    found = device_dict(machine, place(machine, DeviceRequest()))
     cards = [card_dict(machine, gpu) for gpu in machine.gpus]
 
     assert json.dumps([found, cards])
-    assert device_dict(facts("h200"), place(facts("h200"), Wishes())).keys() == found.keys()
+    assert device_dict(facts("h200"), place(facts("h200"), DeviceRequest())).keys() == found.keys()
     assert found["device_name"]
     assert 0 < found["total_memory"] == found["memory_gb"] * GIB
 
@@ -69,8 +70,8 @@ def test_card_of_a_placement():
     """The one that is named; none on a CPU."""
     machine = facts("ada-and-blackwell")
 
-    assert machine.gpus[1] is card_of(machine, place(machine, Wishes(device="cuda:1")))
-    assert card_of(machine, place(machine, Wishes(device="cpu"))) is None
+    assert machine.gpus[1] is card_of(machine, place(machine, DeviceRequest(device="cuda:1")))
+    assert card_of(machine, place(machine, DeviceRequest(device="cpu"))) is None
 
 
 def test_memory():

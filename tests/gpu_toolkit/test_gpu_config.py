@@ -1,4 +1,4 @@
-"""Wishes about the GPU: what is refused, and what guides do with them."""
+"""DeviceRequest about the GPU: what is refused, and what guides do with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.choice.saved_choice import ChoiceFile, choice_of
 from backend.device.facts.simulated import facts
 from backend.errors import BadSettings
@@ -18,7 +18,7 @@ from backend.gpu_toolkit.gpu_config import GPUConfig
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
     yield
-    process_state.forget()
+    default_device.reset()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_wanted(config: GPUConfig, expected: str):
 
 def test_every_card_of_the_machine():
     """The guide's script prints id, name and architecture of each, from its capability and not from its name."""
-    process_state.adopt(facts("ada-and-blackwell"))
+    default_device.configure(facts("ada-and-blackwell"))
     found = {(gpu["id"], gpu["architecture"].partition(" (")[0]) for gpu in GPUConfig.get_gpu_info()}
 
     assert {(0, "Blackwell workstation"), (1, "Ada Lovelace")} == found
@@ -94,7 +94,7 @@ def test_every_card_of_the_machine():
 
 def test_no_card():
     """An empty list, no error."""
-    process_state.adopt(facts("no-gpu"))
+    default_device.configure(facts("no-gpu"))
 
     assert [] == GPUConfig.get_gpu_info()
 
@@ -109,11 +109,11 @@ def test_the_saved_choice(tmp_path: Path):
     """Its number now, by the card's UUID; None without one and after the card has gone."""
     config = GPUConfig(choice_file=tmp_path / "gpu.json")
     machine = facts("ada-and-blackwell")
-    process_state.adopt(machine)
+    default_device.configure(machine)
     before = config.config
     ChoiceFile(tmp_path / "gpu.json").save(choice_of(machine.gpus[1], "580", "2026-01-01T00:00:00+00:00"))
     chosen = config.config
-    process_state.adopt(facts("no-gpu"))
+    default_device.configure(facts("no-gpu"))
 
     assert {"selected_gpu_id": None} == before == GPUConfig().config
     assert (1, machine.gpus[1].name) == (chosen["selected_gpu_id"], chosen["name"])

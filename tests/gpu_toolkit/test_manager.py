@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import nn
 
-from backend.device import process_state
-from backend.device.facts.machine import AllocatorStats, MachineFacts
+from backend.device import default_device
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import facts
 from backend.device.plan import precision
-from backend.device.plan.placement import LoaderSettings, Wishes
+from backend.device.plan.placement import LoaderSettings
+from backend.device.records import AllocatorStats, MachineFacts
 from backend.device.watch.monitor import DeviceMemory
 from backend.errors import BadSettings, DeviceUnavailable
 from backend.gpu_toolkit import manager
@@ -30,15 +31,15 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No manager and no machine from another test."""
     monkeypatch.setattr(manager, "_manager", None)
     yield
-    process_state.forget()
+    default_device.reset()
 
 
 @pytest.fixture
 def at() -> Callable[[str], None]:
     """Puts this process on a simulated machine."""
 
-    def move(name: str, wishes: Wishes | None = None) -> None:
-        process_state.adopt(facts(name), wishes)
+    def move(name: str, wishes: DeviceRequest | None = None) -> None:
+        default_device.configure(facts(name), wishes)
 
     return move
 
@@ -96,7 +97,7 @@ def test_a_wish_that_cannot_be_granted(at: Callable[[str], None], name: str, con
 def test_the_ceiling_is_the_fraction(at: Callable[[str], None]):
     """``memory_fraction`` is of the whole card; by default 90 % of what is free."""
     at("h200")
-    total = process_state.machine().gpus[0].total_bytes
+    total = default_device.machine_facts().gpus[0].total_bytes
     half = GPUManager(GPUConfig(memory_fraction=0.5)).placement.memory_bytes
     default = GPUManager().placement.memory_bytes
 
@@ -143,7 +144,7 @@ def test_setup_says_why(at: Callable[[str], None], caplog: pytest.LogCaptureFixt
 )
 def test_mixed_precision(name: str, expected: bool, dtype: torch.dtype):
     """On where the hardware has a half of its own; emulation does not count."""
-    process_state.adopt(facts(name) if name else PLAIN)
+    default_device.configure(facts(name) if name else PLAIN)
     found = GPUManager()
 
     assert (expected, dtype) == (found.supports_amp(), found.get_amp_dtype())
@@ -161,7 +162,7 @@ def test_gpu_info_of_a_card(at: Callable[[str], None]):
     """The guide's keys, and more."""
     at("rtx-4070-laptop")
     found = GPUManager().get_gpu_info()
-    card = process_state.machine().gpus[0]
+    card = default_device.machine_facts().gpus[0]
 
     assert (card.name, card.total_bytes, "8.9") == (
         found["device_name"],
@@ -221,7 +222,7 @@ def test_model_on_the_device(device: str):
 
 def test_model_with_checkpointing():
     """As the config says, also when it is said later."""
-    process_state.adopt(facts("no-gpu"))
+    default_device.configure(facts("no-gpu"))
     config = GPUConfig()
     found = GPUManager(config)
     model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)))
@@ -298,8 +299,8 @@ def test_distributed(at: Callable[[str], None]):
     ],
 )
 def test_loader_of_a_small_machine(config: GPUConfig, expected: LoaderSettings):
-    """Wishes first, then the machine; what torch would refuse or warn of is left out."""
-    process_state.adopt(PLAIN)
+    """DeviceRequest first, then the machine; what torch would refuse or warn of is left out."""
+    default_device.configure(PLAIN)
     found = GPUManager(config).loader_settings()
     loader = torch.utils.data.DataLoader(
         [1, 2],

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from backend.device import process_state
-from backend.device.facts.machine import AllocatorStats, probe
+from backend.device import default_device
+from backend.device.facts.machine import probe
 from backend.device.facts.simulated import facts
 from backend.device.memory import trial_run
 from backend.device.memory.device_memory import RESERVE_BYTES, Books
 from backend.device.memory.dry_run import StoragePeak
+from backend.device.records import AllocatorStats
 from backend.errors import DoesNotFit
 from backend.gpu_toolkit import memory_optimizer
 from backend.gpu_toolkit.memory_optimizer import GPUMemoryOptimizer, get_optimal_batch_size, largest_count
@@ -31,9 +32,9 @@ MIB = 1024**2
 @pytest.fixture(autouse=True)
 def _forget(device: str) -> Iterator[None]:
     """This machine; without a search for cards where none was asked for."""
-    process_state.adopt(probe(look_for_gpu=device != "cpu"))
+    default_device.configure(probe(look_for_gpu=device != "cpu"))
     yield
-    process_state.forget()
+    default_device.reset()
 
 
 def free(count_bytes: int) -> Callable[[str], Books]:
@@ -223,7 +224,7 @@ def test_batches_are_not_run_where_failing_could_harm():
     """Under WSL2 running out of memory can take the host down: there they are imagined, as on a CPU."""
     runs = {}
     for name in ("wsl2", "h200", "no-gpu"):
-        process_state.adopt(facts(name))
+        default_device.configure(facts(name))
         runs[name] = memory_optimizer._Probe(model(), (256,), torch.device("cuda:0"), "inference", None).runs
 
     assert {"wsl2": False, "h200": True, "no-gpu": True} == runs

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.device.facts.machine import DeviceType, GPUInfo, MachineFacts
-from backend.device.measurements import TunedSettings
 from backend.device.plan.placement import Placement
+from backend.device.records import DeviceType, GPUInfo, MachineFacts
+from backend.device.tuning_cache import TuningCache
 from backend.errors import ModelUnavailable
 from backend.models import autotune, encoder_benchmark, runtimes
 from backend.models.autotune import EncoderRequest, Selector
@@ -119,7 +119,7 @@ def select(models: FakeModels, file: Path) -> Callable[..., Any]:
         place: Placement | None = None,
         **spec: Any,
     ) -> Any:
-        selector = Selector(facts, place or placement(), TunedSettings(file), load=models.load)
+        selector = Selector(facts, place or placement(), TuningCache(file), load=models.load)
         return selector.select(replace(spec_of("bundled"), **spec), tokenizer_of("bundled"), wanted or EncoderRequest())
 
     return run
@@ -578,7 +578,7 @@ def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
     monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
     folder = tiny.folder("mpnet")
     for _ in range(2):
-        selector = Selector(FACTS, placement(), TunedSettings(file))
+        selector = Selector(FACTS, placement(), TuningCache(file))
         encoder, choice = selector.select(spec_of(folder), tokenizer_of(folder), EncoderRequest(precision=precision))
         assert (choice.runtime, choice.dtype) == (encoder.runtime, encoder.dtype)
 
@@ -593,7 +593,7 @@ def test_a_model_without_a_graph_for_real(tiny: TinyModels, file, monkeypatch):
     monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
     folder = tiny.plain("bert", hidden_act="silu")
 
-    encoder, choice = Selector(FACTS, placement(), TunedSettings(file)).select(
+    encoder, choice = Selector(FACTS, placement(), TuningCache(file)).select(
         spec_of(folder), tokenizer_of(folder), EncoderRequest()
     )
 

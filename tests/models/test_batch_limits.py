@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from backend.device.measurements import TunedSettings
 from backend.device.memory.adaptive_limit import LearntLimits
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.records import AllocatorStats, Platform
+from backend.device.tuning_cache import TuningCache
 from backend.models import batch_limits
 from backend.models.autotune import Choice
 from backend.models.batch_limits import AdaptiveBatchLimits, CudaMemory, MemorySnapshot, measure_batch_limits
@@ -85,7 +85,7 @@ def test_the_driver_is_asked_once_a_second(monkeypatch):
 
 def test_a_device_that_reports_no_peaks_is_limited_by_out_of_memory_errors_only(tmp_path):
     """On a CPU nothing is measured and nothing is kept; an out-of-memory error still halves."""
-    kept = TunedSettings(tmp_path / "tuning.json")
+    kept = TuningCache(tmp_path / "tuning.json")
     encoder, spec = encoder_of("bundled", "onnx", "fp32"), spec_of("bundled")
     choice = Choice("onnx", "fp32", 512, 1.0, ())
     limits = measure_batch_limits(encoder, spec, choice, placement(), kept=kept, platform=Platform())
@@ -100,7 +100,7 @@ def test_a_card_is_measured_once(tmp_path, device):
     """On a real card (--device cuda:0): a table for every length, read from the file by the second start."""
     if not device.startswith("cuda"):
         pytest.skip("needs a card: tests/device/memory/test_probe.py measures with a meter that is told")
-    kept = TunedSettings(tmp_path / "tuning.json")
+    kept = TuningCache(tmp_path / "tuning.json")
     encoder, spec = encoder_of("bundled", "torch", "fp32", device), spec_of("bundled")
     choice, place = Choice("torch", "fp32", 16384, 1.0, ()), placement(device=device)
     first = measure_batch_limits(encoder, spec, choice, place, kept=kept, platform=Platform())

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from backend.device.facts.machine import DeviceType, GPUInfo, MachineFacts
+from backend.device.choice.selection import DeviceRequest
 from backend.device.memory.device_memory import RESERVE_BYTES, Books
-from backend.device.plan.placement import Placement, Wishes, place, place_all
-from backend.device.records import AllocatorStats
+from backend.device.plan.placement import Placement, place, place_all
+from backend.device.records import AllocatorStats, DeviceType, GPUInfo, MachineFacts
 from backend.errors import ModelUnavailable
 from backend.models import runtimes
 from backend.models.runtimes import (
@@ -107,7 +107,7 @@ def test_candidates_on_a_gpu(have, bf16, precision, runtime, expected):
     have(ALL)
     facts = machine(BF16, gpu(bf16=bf16), kind=DeviceType.CUDA)
 
-    assert expected == set(candidates(facts, place(facts, Wishes()), precision, runtime))
+    assert expected == set(candidates(facts, place(facts, DeviceRequest()), precision, runtime))
 
 
 def test_what_all_cards_have_decides(have):
@@ -115,7 +115,7 @@ def test_what_all_cards_have_decides(have):
     have(ALL)
     facts = machine(BF16, gpu(bf16=True), replace(gpu(bf16=False), index=1, uuid="GPU-2"), kind=DeviceType.CUDA)
 
-    found = [candidates(facts, each, "auto", "auto") for each in place_all(facts, Wishes("cuda:all"))]
+    found = [candidates(facts, each, "auto", "auto") for each in place_all(facts, DeviceRequest("cuda:all"))]
 
     assert [{T16, T32}] * 2 == [set(on_card) for on_card in found]
 

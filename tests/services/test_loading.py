@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
-from backend.device.measurements import TunedSettings
 from backend.device.records import MachineFacts
+from backend.device.tuning_cache import TuningCache
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import ModelUnavailable
@@ -33,7 +33,7 @@ def source(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def load(folder: Path, source: Path, task: str = EMBEDDINGS) -> LoadedModel:
     facts = MachineFacts(cores=1, cpu_name="", cpu_flags=(), memory_bytes=2**33)
-    ground = Ground(facts, [placement()], TunedSettings(folder / "tuning.json"), Telemetry())
+    ground = Ground(facts, [placement()], TuningCache(folder / "tuning.json"), Telemetry())
     return load_model(ground, ModelWish(str(source), EncoderRequest(), task=task))
 
 

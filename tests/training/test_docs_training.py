@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import backend.training
-from backend.device import process_state
+from backend.device import default_device
 from backend.device.facts.machine import probe
 from backend.training import _MODULES, IntegratedGPUTrainingSystem, MixedPrecisionTrainer
 from backend.training.flags import TASKS, parser
@@ -52,9 +52,9 @@ def _fresh(device: str) -> Iterator[None]:
     """This machine, without its cards unless one was asked for; one thread, for tiny models."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    process_state.adopt(probe(look_for_gpu=device != "cpu"))
+    default_device.configure(probe(look_for_gpu=device != "cpu"))
     yield
-    process_state.forget()
+    default_device.reset()
     torch.set_num_threads(threads)
 
 

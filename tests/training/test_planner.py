@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.device.choice.selection import Wishes
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import MACHINES, facts
 from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
@@ -36,7 +36,7 @@ def planned(machine: MachineFacts, config: TrainingConfig | None = None, **rest:
     """On the device that the machine would choose."""
     subject = rest.pop("subject", Subject())
     assert isinstance(subject, Subject)
-    return plan(machine, place(machine, Wishes()), config or TrainingConfig(), subject, **rest)  # type: ignore[arg-type]
+    return plan(machine, place(machine, DeviceRequest()), config or TrainingConfig(), subject, **rest)  # type: ignore[arg-type]
 
 
 def value(made: Plan, name: str) -> str:
@@ -91,7 +91,7 @@ def test_precision(machine: MachineFacts, expected: str):
     half = expected if expected in ("bf16", "fp16") else None
 
     assert expected == value(made, "precision").replace("tf32", "fp32")
-    assert half == half_for(machine, place(machine, Wishes()), TrainingConfig())
+    assert half == half_for(machine, place(machine, DeviceRequest()), TrainingConfig())
     assert made.config.mixed_precision == TrainingConfig().mixed_precision
 
 
@@ -151,7 +151,7 @@ def test_everything_fits():
 
 def test_in_parts():
     """Parts of like size: 20 fit, so two of 16 and not 20 and 12."""
-    room = place(with_card(SMALL), Wishes()).memory_bytes
+    room = place(with_card(SMALL), DeviceRequest()).memory_bytes
     each = (room // MIB - 300) / 1.3 / 20.5
     made = planned(with_card(SMALL), footprints=step(int(each), 1))
 
@@ -249,7 +249,7 @@ def test_every_choice_has_its_switch():
 def test_real_machines(name: str):
     """Every captured machine that has a device gets a plan."""
     machine = facts(name)
-    placement: Placement = place(machine, Wishes())
+    placement: Placement = place(machine, DeviceRequest())
 
     made = plan(machine, placement, TrainingConfig(), footprints=step(1, 1, weights_mib=1))
 

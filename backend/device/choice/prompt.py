@@ -1,4 +1,4 @@
-"""Asks on a terminal which card to use, and on nothing else: in a container or CI a question would hang for ever."""
+"""Asks the operator on a terminal which card to use; never in a container or CI, where it would wait for ever."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from backend.device.choice.saved_choice import ChoiceFile, SavedChoice, choice_of
-from backend.device.choice.selection import advice, gib, most_free, number_of
+from backend.device.choice.selection import advice, card_number, gib, most_free
 from backend.device.facts.compute_capability import architecture
 from backend.device.plan.attention import expected_kernels
-from backend.device.plan.placement import ceiling, workers_for
+from backend.device.plan.placement import memory_limit, workers_for
 from backend.device.plan.precision import dtypes_for
 from backend.device.records import DeviceType, GPUInfo, MachineFacts
 
-_LITTLE_RATIO = 0.5  # of a card free: below it somebody else is at home, which a chooser wants to know
+_BUSY_FREE_RATIO = 0.5  # with less of a card's memory free, the listing says that other processes use it
 
 
-def may_ask(stdin: TextIO | None, stdout: TextIO | None, *, ci: bool = False, assume_no: bool = False) -> bool:
-    """Whether somebody is there to answer.
+def is_interactive(stdin: TextIO | None, stdout: TextIO | None, *, ci: bool = False, assume_no: bool = False) -> bool:
+    """Whether both streams are terminals, so that a person can answer.
 
     Args:
         stdin: None where the process has none (a service, pythonw).
-        ci: the CI variable is set; a build may well run on a pseudo-terminal.
-        assume_no: the caller asked for no questions.
+        ci: whether the CI variable is set; a build may run on a pseudo-terminal.
+        assume_no: whether the caller asked for no questions.
     """
     return not ci and not assume_no and _is_terminal(stdin) and _is_terminal(stdout)
 
 
-def ask(facts: MachineFacts, out: Callable[[str], object], read: Callable[[str], str]) -> GPUInfo | None:
-    """The card that somebody names, out of a list with what speaks for each; None leaves the choice automatic.
+def ask_for_card(facts: MachineFacts, out: Callable[[str], object], read: Callable[[str], str]) -> GPUInfo | None:
+    """List the cards and ask for one; None leaves the choice automatic.
 
-    Enter takes the suggested one, anything that is no usable card is asked again. A single usable card is not
-    asked for.
+    Enter takes the suggested card; an invalid answer is asked again. With a single usable card nothing is asked.
 
     Args:
         out: writes one line, as ``print`` does.
@@ -42,12 +41,12 @@ def ask(facts: MachineFacts, out: Callable[[str], object], read: Callable[[str],
         out(line)
     if len(facts.usable) < 2:
         return facts.usable[0] if facts.usable else None
-    by_number = {number_of(facts, gpu): gpu for gpu in facts.usable}
+    by_number = {card_number(facts, gpu): gpu for gpu in facts.usable}
     best = most_free(facts.usable)
     names = ", ".join(str(number) for number in sorted(by_number))
     while True:
         try:
-            answer = read(f"Card to use [{names}; Enter for {number_of(facts, best)}]: ").strip()
+            answer = read(f"Card to use [{names}; Enter for {card_number(facts, best)}]: ").strip()
         except EOFError:
             out("No answer: the choice stays automatic.")
             return None
@@ -59,7 +58,7 @@ def ask(facts: MachineFacts, out: Callable[[str], object], read: Callable[[str],
 
 
 def choose_card(facts: MachineFacts, file: ChoiceFile, stdin: TextIO, stdout: TextIO) -> SavedChoice | None:
-    """Ask which card to use and keep the answer; None where nobody chose, and what was kept stays."""
+    """Ask which card to use and save the answer; None when nobody answered, which leaves the file unchanged."""
 
     def read(prompt: str) -> str:
         stdout.write(prompt)
@@ -68,7 +67,7 @@ def choose_card(facts: MachineFacts, file: ChoiceFile, stdin: TextIO, stdout: Te
             return line
         raise EOFError
 
-    gpu = ask(facts, lambda line: stdout.write(f"{line}\n"), read)
+    gpu = ask_for_card(facts, lambda line: stdout.write(f"{line}\n"), read)
     if gpu is None:
         return None
     choice = choice_of(gpu, facts.driver.version, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -78,7 +77,7 @@ def choose_card(facts: MachineFacts, file: ChoiceFile, stdin: TextIO, stdout: Te
 
 
 def listing(facts: MachineFacts) -> Iterator[str]:
-    """Every card with its architecture, memory, workers and notes, a line at a time."""
+    """The lines that describe every card: architecture, memory, workers and notes."""
     yield f"Platform: {facts.platform.label}"
     if not facts.gpus:
         yield f"No GPU: {facts.why_no_gpu or 'none was found'}"
@@ -86,15 +85,15 @@ def listing(facts: MachineFacts) -> Iterator[str]:
     yield f"{len(facts.gpus)} GPU(s):"
     suggested = most_free(facts.usable) if len(facts.usable) > 1 else None
     for gpu in facts.gpus:
-        number = number_of(facts, gpu)
+        number = card_number(facts, gpu)
         yield ""
         yield f"  [{number if number >= 0 else '-'}] {gpu.name}{' (suggested)' if gpu is suggested else ''}"
-        for line in _card(facts, gpu):
+        for line in _card_lines(facts, gpu):
             yield f"      {line}"
     yield ""
 
 
-def _card(facts: MachineFacts, gpu: GPUInfo) -> Iterator[str]:
+def _card_lines(facts: MachineFacts, gpu: GPUInfo) -> Iterator[str]:
     if gpu.capability != (0, 0):
         generation = architecture(gpu.capability)
         yield f"Architecture: {generation.name} ({generation.sm})"
@@ -106,14 +105,14 @@ def _card(facts: MachineFacts, gpu: GPUInfo) -> Iterator[str]:
         if line and line not in gpu.fault:
             yield f"  {line}"
         return
-    most = ceiling(facts, gpu)
-    yield f"Suggested workers: {workers_for(most)}"
-    yield from (f"- {note}" for note in _notes(facts, gpu, most.why))
+    limit = memory_limit(facts, gpu)
+    yield f"Suggested workers: {workers_for(limit)}"
+    yield from (f"- {note}" for note in _notes(facts, gpu, limit.why))
 
 
-def _notes(facts: MachineFacts, gpu: GPUInfo, ceiling_why: str) -> Iterator[str]:
+def _notes(facts: MachineFacts, gpu: GPUInfo, limit_why: str) -> Iterator[str]:
     yield dtypes_for(gpu).why
-    yield ceiling_why
+    yield limit_why
     kernels = expected_kernels(facts.gpu_type, gpu.capability, facts.platform.system)
     if facts.gpu_type is DeviceType.CUDA and any(use.unpadded == "flash" for use in kernels):
         yield "flash attention is part of torch here, nothing to install"
@@ -121,7 +120,7 @@ def _notes(facts: MachineFacts, gpu: GPUInfo, ceiling_why: str) -> Iterator[str]
         yield f"a MIG slice ({gpu.mig}) of a card; a process sees one slice"
     if gpu.unified:
         yield "its memory is the machine's"
-    elif gpu.free_bytes is not None and gpu.free_bytes < _LITTLE_RATIO * gpu.total_bytes:
+    elif gpu.free_bytes is not None and gpu.free_bytes < _BUSY_FREE_RATIO * gpu.total_bytes:
         yield "other processes hold more than half of its memory"
 
 

@@ -1,4 +1,4 @@
-"""The card that somebody chose on this machine, kept as one small JSON file; a bad file costs a warning, no start."""
+"""Stores the card that the operator chose in a small JSON file. A bad file is logged and ignored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.device.json_file import replace_json
 from backend.device.records import GPUInfo
+from backend.durable_files import replace_json
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -19,33 +19,37 @@ _VERSION = 1  # of the file's layout
 
 @dataclass(frozen=True, slots=True)
 class SavedChoice:
-    """A choice and what the card was then. Only the UUID decides; the rest is for people."""
+    """The chosen card. Only the UUID identifies it; the rest is for display."""
 
-    uuid: str  # numbers change with every reboot and with CUDA_VISIBLE_DEVICES; this does not
+    uuid: str  # stable, unlike numbers, which change with reboots and CUDA_VISIBLE_DEVICES; "" on Apple
     name: str
     total_bytes: int
-    driver: str  # its version, "" where none told
-    chosen_at: str  # ISO 8601 with its zone
+    driver: str  # version, "" when unknown
+    chosen_at: str  # ISO 8601 with time zone
+
+    def is_for(self, gpu: GPUInfo) -> bool:
+        """Whether ``gpu`` is the chosen card; compared by name when it has no UUID (Apple)."""
+        return (gpu.uuid, gpu.uuid or gpu.name) == (self.uuid, self.uuid or self.name)
 
 
 def choice_of(gpu: GPUInfo, driver: str, chosen_at: str) -> SavedChoice:
-    """The record of choosing ``gpu`` now."""
+    """The record that ``gpu`` was chosen at ``chosen_at``."""
     return SavedChoice(gpu.uuid, gpu.name, gpu.total_bytes, driver, chosen_at)
 
 
 class ChoiceFile:
-    """The file. Unreadable, foreign or unwritable, it is as if nobody had chosen, and the log says so."""
+    """The JSON file of the saved choice. An unreadable, foreign or read-only file is logged and counts as empty."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> SavedChoice | None:
-        """What was chosen, or None. Never raises for what the file holds or who owns it."""
+        """The saved choice, or None. Never raises for the file's content or permissions."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError) as error:  # RecursionError: json on a thousand brackets
+        except (OSError, ValueError, RecursionError) as error:  # RecursionError: deeply nested JSON
             self._warn("the saved choice of a GPU cannot be read; choosing anew", error)
             return None
         choice = _parse(content)
@@ -54,7 +58,7 @@ class ChoiceFile:
         return choice
 
     def save(self, choice: SavedChoice) -> bool:
-        """Keep ``choice``; the file is replaced whole, so a reader never sees half of it. False when it cannot be."""
+        """Write ``choice``, replacing the file atomically. False when it cannot be written."""
         try:
             replace_json(self.path, {"version": _VERSION, **asdict(choice)})
         except OSError as error:
@@ -63,7 +67,7 @@ class ChoiceFile:
         return True
 
     def forget(self) -> bool:
-        """Back to the automatic choice. True when there was one to forget and it is gone."""
+        """Delete the saved choice, so that the choice is automatic again. True when there was one and it is gone."""
         try:
             self.path.unlink()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""PURE: which devices to use, out of what was found, what was asked for and what was chosen earlier."""
+"""PURE: selects the devices to use from the machine's facts, the operator's request and the saved choice."""
 
 from __future__ import annotations
 
@@ -12,100 +12,100 @@ from backend.device.records import DeviceType, GPUInfo, MachineFacts
 from backend.errors import DeviceUnavailable
 
 FORMS = "auto, cpu, cuda, cuda:N, cuda:all, cuda:0,cuda:1 or mps"
-_ABOUT_AS_FREE = 0.95  # of the most free memory; a context or a desktop, 0.5 GiB, is 2 % of a 24 GiB card
+_NEARLY_AS_FREE_RATIO = 0.95  # of the most free memory; a context or a desktop, 0.5 GiB, is 2 % of a 24 GiB card
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the operator asked for. ``None`` and "auto" leave the choice to us."""
+class DeviceRequest:
+    """What the operator asked for. ``None`` and "auto" leave the choice to ``choose``."""
 
     device: str = "auto"
     use_gpu: bool | None = None
     lanes: int | None = None
-    gpu: int | None = None  # --gpu N: the card's number in this process, before DEVICE and the saved choice
-    memory_fraction: float | None = None  # GPU_MEMORY_FRACTION: of the device's whole memory, above 0 up to 1
+    gpu: int | None = None  # --gpu N: the card's number in this process; overrides DEVICE and the saved choice
+    memory_fraction: float | None = None  # GPU_MEMORY_FRACTION: of the device's total memory, above 0 up to 1
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
-    """The devices, and why."""
+class Selection:
+    """The selected devices, and why."""
 
     devices: tuple[GPUInfo, ...]  # () is the CPU
     why: str  # one sentence
-    notes: tuple[str, ...] = ()  # what else the operator should read: cards left out, a choice that is stale
+    notes: tuple[str, ...] = ()  # further advice to the operator: unusable cards, a stale saved choice
 
 
 @dataclass(frozen=True, slots=True)
-class _Named:
-    """DEVICE, read."""
+class _DeviceSetting:
+    """The parsed value of DEVICE."""
 
-    kind: DeviceType | None  # None: whatever there is
-    numbers: tuple[int, ...] = ()  # () names no card
-    every: bool = False
-
-
-def wants_gpu(wishes: Wishes) -> bool:
-    """Whether an accelerator may be looked for at all."""
-    return wishes.use_gpu is not False and (wishes.gpu is not None or wishes.device != "cpu")
+    kind: DeviceType | None  # None for "auto" and "cpu"
+    numbers: tuple[int, ...] = ()  # of the cards it names
+    all_cards: bool = False
 
 
-def is_open(facts: MachineFacts, wishes: Wishes) -> bool:
-    """Whether several cards could serve and no wish names one: then a person may be asked."""
-    return len(facts.usable) > 1 and wishes.gpu is None and wishes.device in ("auto", "cuda") and wants_gpu(wishes)
+def wants_gpu(request: DeviceRequest) -> bool:
+    """Whether the request allows any accelerator."""
+    return request.use_gpu is not False and (request.gpu is not None or request.device != "cpu")
 
 
-def choose(facts: MachineFacts, wishes: Wishes, saved: SavedChoice | None = None) -> Selected:
-    """The devices to use; CUDA before MPS before the CPU.
+def is_ambiguous(facts: MachineFacts, request: DeviceRequest) -> bool:
+    """Whether several cards are usable and the request names none of them, so that a person may be asked."""
+    return len(facts.usable) > 1 and request.gpu is None and request.device in ("auto", "cuda") and wants_gpu(request)
+
+
+def choose(facts: MachineFacts, request: DeviceRequest, saved: SavedChoice | None = None) -> Selection:
+    """Select the devices to use; CUDA before MPS before the CPU.
 
     1. ``--gpu N``; 2. a card named by DEVICE; 3. the saved choice, if that card is usable now; 4. the card with
     the most free memory. ``DEVICE=cuda`` and ``USE_GPU=true`` demand a GPU and leave which one to 3 and 4.
 
-    Raises: DeviceUnavailable when an explicit wish cannot be granted; ``auto`` falls back and says so.
+    Raises: DeviceUnavailable when an explicit request cannot be met; ``auto`` falls back to the CPU with the reason.
     """
-    named = _read(wishes.device)
-    _refuse_contradictions(wishes)
-    if not wants_gpu(wishes):
-        return Selected((), "CPU as asked for (DEVICE=cpu or USE_GPU=false)")
-    if wishes.gpu is not None:
-        return _by_option(facts, wishes, wishes.gpu)
-    if named.kind is not None and (not facts.usable or facts.gpu_type is not named.kind):
-        raise _refusal(facts, f"DEVICE={wishes.device}")
-    if named.numbers:
-        found = tuple(_card(facts, number, f"DEVICE={wishes.device}") for number in named.numbers)
-        return Selected(found, f"{_names(found)}: DEVICE={wishes.device}")
+    setting = _parse_device(request.device)
+    _refuse_contradictions(request)
+    if not wants_gpu(request):
+        return Selection((), "CPU as asked for (DEVICE=cpu or USE_GPU=false)")
+    if request.gpu is not None:
+        return _by_gpu_option(facts, request, request.gpu)
+    if setting.kind is not None and (not facts.usable or facts.gpu_type is not setting.kind):
+        raise _refusal(facts, f"DEVICE={request.device}")
+    if setting.numbers:
+        cards = tuple(_usable_card(facts, number, f"DEVICE={request.device}") for number in setting.numbers)
+        return Selection(cards, f"{_names(cards)}: DEVICE={request.device}")
     if not facts.usable:
-        if wishes.use_gpu:
+        if request.use_gpu:
             raise _refusal(facts, "USE_GPU=true")
-        return Selected((), f"CPU: {facts.why_no_gpu or 'no accelerator was found'}", _how_to_use(facts))
-    if named.every:
-        why = f"{_names(facts.usable)}: DEVICE={wishes.device}, all usable ones"
-        return Selected(facts.usable, why, _left_out(facts))
-    return _left_to_us(facts, "automatic choice" if named.kind is None else f"DEVICE={wishes.device}", saved)
+        return Selection((), f"CPU: {facts.why_no_gpu or 'no accelerator was found'}", _how_to_use(facts))
+    if setting.all_cards:
+        why = f"{_names(facts.usable)}: DEVICE={request.device}, all usable ones"
+        return Selection(facts.usable, why, _left_out(facts))
+    return _automatic(facts, "automatic choice" if setting.kind is None else f"DEVICE={request.device}", saved)
 
 
 def most_free(gpus: Sequence[GPUInfo]) -> GPUInfo:
-    """The card with the most free memory, the same one whatever order the cards are counted in.
+    """The card with the most free memory, in whatever order the cards are listed.
 
-    Among cards about equally free the newer generation, then the first by UUID: numbers change with a reboot
-    (tensorflow#32881), and a choice that wanders from start to start cannot be explained to anyone.
+    Among cards with nearly equal free memory the newer generation, then the first by UUID: numbers change with a
+    reboot (tensorflow#32881), and the choice must be the same at every start.
     """
-    enough = _ABOUT_AS_FREE * max(_room(gpu, gpus) for gpu in gpus)
-    near = [gpu for gpu in gpus if _room(gpu, gpus) >= enough]
-    return min(near, key=lambda gpu: (-gpu.capability[0], -gpu.capability[1], gpu.uuid, gpu.index))
+    enough = _NEARLY_AS_FREE_RATIO * max(_free_or_total(gpu, gpus) for gpu in gpus)
+    candidates = [gpu for gpu in gpus if _free_or_total(gpu, gpus) >= enough]
+    return min(candidates, key=lambda gpu: (-gpu.capability[0], -gpu.capability[1], gpu.uuid, gpu.index))
 
 
-def number_of(facts: MachineFacts, gpu: GPUInfo) -> int:
-    """What ``--gpu`` calls the card: torch's number, or its place in the list where torch sees none at all."""
-    return facts.gpus.index(gpu) if all(one.index < 0 for one in facts.gpus) else gpu.index
+def card_number(facts: MachineFacts, gpu: GPUInfo) -> int:
+    """The card's number for ``--gpu``: torch's index, or its position in the list when torch sees no card at all."""
+    return facts.gpus.index(gpu) if all(card.index < 0 for card in facts.gpus) else gpu.index
 
 
 def device_string(facts: MachineFacts, gpu: GPUInfo) -> str:
-    """torch's name of the device: "cuda:1" or "mps"."""
+    """torch's device string: "cuda:1" or "mps"."""
     return f"cuda:{gpu.index}" if facts.gpu_type is DeviceType.CUDA else "mps"
 
 
 def advice(facts: MachineFacts, gpu: GPUInfo) -> str:
-    """What makes an unusable card usable: the line that installs a fitting torch; "" where that is not the fault."""
+    """The command that installs a torch for an unusable card, or why none exists; "" when torch is not the fault."""
     build = facts.torch
     if not build.version or gpu.capability == (0, 0):
         return ""
@@ -115,64 +115,65 @@ def advice(facts: MachineFacts, gpu: GPUInfo) -> str:
 
 
 def gib(size_bytes: int) -> str:
-    """Bytes for people: "23.6 GiB"."""
+    """Format bytes: "23.6 GiB"."""
     return f"{size_bytes / 2**30:.1f} GiB"
 
 
-def _read(device: str) -> _Named:
+def _parse_device(device: str) -> _DeviceSetting:
     simple = {
-        "auto": _Named(None),
-        "cpu": _Named(None),
-        "cuda": _Named(DeviceType.CUDA),
-        "cuda:all": _Named(DeviceType.CUDA, every=True),
-        "mps": _Named(DeviceType.MPS),
-        "mps:0": _Named(DeviceType.MPS),
+        "auto": _DeviceSetting(None),
+        "cpu": _DeviceSetting(None),
+        "cuda": _DeviceSetting(DeviceType.CUDA),
+        "cuda:all": _DeviceSetting(DeviceType.CUDA, all_cards=True),
+        "mps": _DeviceSetting(DeviceType.MPS),
+        "mps:0": _DeviceSetting(DeviceType.MPS),
     }
     if device in simple:
         return simple[device]
-    found = [re.fullmatch(r"cuda:([0-9]{1,3})", part.strip()) for part in device.split(",")]
-    numbers = tuple(int(match[1]) for match in found if match)
-    if len(numbers) != len(found):
+    matches = [re.fullmatch(r"cuda:([0-9]{1,3})", name.strip()) for name in device.split(",")]
+    numbers = tuple(int(match[1]) for match in matches if match)
+    if len(numbers) != len(matches):
         raise DeviceUnavailable(f"DEVICE={device} is not a device; use {FORMS}")
     if len(set(numbers)) != len(numbers):
         raise DeviceUnavailable(f"DEVICE={device} names a card twice; name each once")
-    return _Named(DeviceType.CUDA, numbers)
+    return _DeviceSetting(DeviceType.CUDA, numbers)
 
 
-def _refuse_contradictions(wishes: Wishes) -> None:
-    if wishes.use_gpu and not wants_gpu(wishes):
+def _refuse_contradictions(request: DeviceRequest) -> None:
+    if request.use_gpu and not wants_gpu(request):
         raise DeviceUnavailable("DEVICE=cpu contradicts USE_GPU=true; remove one of them")
-    if wishes.use_gpu is False and wishes.gpu is not None:
-        raise DeviceUnavailable(f"--gpu {wishes.gpu} contradicts USE_GPU=false; remove one of them")
-    if wishes.use_gpu is False and wishes.device not in ("auto", "cpu"):
-        raise DeviceUnavailable(f"DEVICE={wishes.device} contradicts USE_GPU=false; remove one of them")
+    if request.use_gpu is False and request.gpu is not None:
+        raise DeviceUnavailable(f"--gpu {request.gpu} contradicts USE_GPU=false; remove one of them")
+    if request.use_gpu is False and request.device not in ("auto", "cpu"):
+        raise DeviceUnavailable(f"DEVICE={request.device} contradicts USE_GPU=false; remove one of them")
 
 
-def _by_option(facts: MachineFacts, wishes: Wishes, number: int) -> Selected:
-    found = _card(facts, number, f"--gpu {number}")
-    device = wishes.device
+def _by_gpu_option(facts: MachineFacts, request: DeviceRequest, number: int) -> Selection:
+    card = _usable_card(facts, number, f"--gpu {number}")
+    device = request.device
     notes = (f"--gpu {number} goes before DEVICE={device}",) if device not in ("auto", f"cuda:{number}") else ()
-    return Selected((found,), f"{found.name}: --gpu {number}", notes)
+    return Selection((card,), f"{card.name}: --gpu {number}", notes)
 
 
-def _left_to_us(facts: MachineFacts, reason: str, saved: SavedChoice | None) -> Selected:
+def _automatic(facts: MachineFacts, reason: str, saved: SavedChoice | None) -> Selection:
     notes = _left_out(facts)
     if saved is not None:
         for gpu in facts.usable:
-            if (gpu.uuid, gpu.uuid or gpu.name) == (saved.uuid, saved.uuid or saved.name):  # Apple's has no UUID
-                return Selected((gpu,), f"{gpu.name}: chosen on {saved.chosen_at[:10]} ({gpu.uuid})", notes)
+            if saved.is_for(gpu):
+                return Selection((gpu,), f"{gpu.name}: chosen on {saved.chosen_at[:10]} ({gpu.uuid})", notes)
         notes = (*notes, _stale(facts, saved))
     best = most_free(facts.usable)
     if len(facts.usable) == 1:
-        return Selected((best,), f"{best.name}: {reason}, the only usable card", notes)
-    told = "free memory" if _free_is_known(facts.usable) else "memory"
-    room = gib(_room(best, facts.usable))
-    return Selected((best,), f"{best.name}: {reason}, the most {told} ({room}) of {len(facts.usable)} cards", notes)
+        return Selection((best,), f"{best.name}: {reason}, the only usable card", notes)
+    quantity = "free memory" if _free_is_known(facts.usable) else "memory"
+    size = gib(_free_or_total(best, facts.usable))
+    why = f"{best.name}: {reason}, the most {quantity} ({size}) of {len(facts.usable)} cards"
+    return Selection((best,), why, notes)
 
 
 def _stale(facts: MachineFacts, saved: SavedChoice) -> str:
-    there = any(gpu.uuid == saved.uuid for gpu in facts.gpus)
-    state = "cannot be used now" if there else "is not among the cards that this process sees"
+    is_present = any(gpu.uuid == saved.uuid for gpu in facts.gpus)
+    state = "cannot be used now" if is_present else "is not among the cards that this process sees"
     return (
         f"the saved choice, {saved.name} ({saved.uuid}), {state}, so the choice is automatic; "
         "python -m backend.check_gpu --choose makes a new one, --forget drops it"
@@ -184,43 +185,43 @@ def _left_out(facts: MachineFacts) -> tuple[str, ...]:
 
 
 def _how_to_use(facts: MachineFacts) -> tuple[str, ...]:
-    """What would bring the cards back; their faults are ``why_no_gpu`` already."""
+    """What would make the cards usable; their faults are in ``why_no_gpu`` already."""
     lines = ((gpu.name, advice(facts, gpu)) for gpu in facts.gpus)
     return tuple(f"to use {name}: {line}" for name, line in lines if line)
 
 
-def _card(facts: MachineFacts, number: int, asked: str) -> GPUInfo:
+def _usable_card(facts: MachineFacts, number: int, option: str) -> GPUInfo:
     for gpu in facts.gpus:
-        if number_of(facts, gpu) != number:
+        if card_number(facts, gpu) != number:
             continue
         if gpu.fault:
-            raise DeviceUnavailable(f"{asked}, but {gpu.name} cannot be used: {_why_not(facts, gpu)}")
+            raise DeviceUnavailable(f"{option}, but {gpu.name} cannot be used: {_why_not(facts, gpu)}")
         return gpu
-    raise _refusal(facts, asked)
+    raise _refusal(facts, option)
 
 
-def _refusal(facts: MachineFacts, asked: str) -> DeviceUnavailable:
-    """Asked for, found, and what to change."""
+def _refusal(facts: MachineFacts, option: str) -> DeviceUnavailable:
+    """The error of an option that cannot be met: what was found, and what to change."""
     repair = "or repair the GPU (python -m backend.check_gpu says what is wrong)"
     if not facts.gpus:
         why = facts.why_no_gpu or "no accelerator was found"
-        return DeviceUnavailable(f"{asked}, but {why}; {_instead(asked)} to run on the CPU, {repair}")
+        return DeviceUnavailable(f"{option}, but {why}; {_alternative(option)} to run on the CPU, {repair}")
     cards = ", ".join(
-        f"{number_of(facts, gpu)} {gpu.name} ({gib(gpu.total_bytes)})" for gpu in facts.gpus if not gpu.fault
+        f"{card_number(facts, gpu)} {gpu.name} ({gib(gpu.total_bytes)})" for gpu in facts.gpus if not gpu.fault
     )
     broken = "; ".join(f"{gpu.name} cannot be used: {_why_not(facts, gpu)}" for gpu in facts.gpus if gpu.fault)
     kind = "card" if facts.gpu_type is DeviceType.CUDA else f"{facts.gpu_type} device"
     count = len(facts.usable)
     if not count:
-        return DeviceUnavailable(f"{asked}, but {broken}; {_instead(asked)} to run on the CPU, {repair}")
-    found = f"found {count} {kind}{'s' if count > 1 else ''}: {cards}" + (f"; {broken}" if broken else "")
-    return DeviceUnavailable(f"{asked}, but {found}; {_instead(asked)} or name one of these")
+        return DeviceUnavailable(f"{option}, but {broken}; {_alternative(option)} to run on the CPU, {repair}")
+    present = f"found {count} {kind}{'s' if count > 1 else ''}: {cards}" + (f"; {broken}" if broken else "")
+    return DeviceUnavailable(f"{option}, but {present}; {_alternative(option)} or name one of these")
 
 
-def _instead(asked: str) -> str:
-    if asked.startswith("USE_GPU"):
+def _alternative(option: str) -> str:
+    if option.startswith("USE_GPU"):
         return "set USE_GPU=false"
-    return "leave --gpu out" if asked.startswith("--gpu") else "set DEVICE=auto"
+    return "leave --gpu out" if option.startswith("--gpu") else "set DEVICE=auto"
 
 
 def _why_not(facts: MachineFacts, gpu: GPUInfo) -> str:
@@ -228,9 +229,9 @@ def _why_not(facts: MachineFacts, gpu: GPUInfo) -> str:
     return f"{gpu.fault} ({line})" if line and line not in gpu.fault else gpu.fault
 
 
-def _room(gpu: GPUInfo, among: Sequence[GPUInfo]) -> int:
-    """Free bytes, or all of them where some card does not tell: numbers of two kinds do not compare."""
-    return gpu.free_bytes if gpu.free_bytes is not None and _free_is_known(among) else gpu.total_bytes
+def _free_or_total(gpu: GPUInfo, gpus: Sequence[GPUInfo]) -> int:
+    """The card's free bytes; its total when some card of ``gpus`` does not report its free memory."""
+    return gpu.free_bytes if gpu.free_bytes is not None and _free_is_known(gpus) else gpu.total_bytes
 
 
 def _free_is_known(gpus: Sequence[GPUInfo]) -> bool:

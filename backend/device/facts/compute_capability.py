@@ -1,4 +1,4 @@
-"""PURE: what a compute capability means. Never read from a marketing name: an "RTX 6000 Ada" is 8.9, not Blackwell."""
+"""PURE: architecture and native dtypes of a CUDA compute capability. Product names mislead: an RTX 6000 Ada is 8.9."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _WITHOUT_TENSOR_CORES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A generation of cards and what its hardware computes in, emulation not counted."""
+    """A GPU generation and the dtypes that its hardware computes without emulation."""
 
     name: str  # "Ada Lovelace"
-    sm: str  # "sm_89"; "" where there is no capability (Apple, AMD)
+    sm: str  # "sm_89"; "" without a compute capability (Apple, AMD)
     bf16: bool
     fp16: bool  # on tensor cores
     tf32: bool
@@ -52,9 +52,9 @@ class Architecture:
 
 
 def architecture(capability: tuple[int, int]) -> Architecture:
-    """The generation of a compute capability; one this table does not have is "sm_XY (newer than this table)".
+    """The generation of a compute capability; an unknown one is named "sm_XY (newer than this table)".
 
-    (0, 0) stands for no CUDA card at all. Tensor cores came with Volta (fp16), Ampere (bf16, tf32) and Ada (fp8).
+    (0, 0) means no CUDA card. Tensor cores came with Volta (fp16), Ampere (bf16, tf32) and Ada (fp8).
     """
     if capability == (0, 0):
         return Architecture("not a CUDA architecture", "", bf16=False, fp16=False, tf32=False, fp8=False)
@@ -72,6 +72,6 @@ def architecture(capability: tuple[int, int]) -> Architecture:
 def fp16_is_broken(name: str, capability: tuple[int, int]) -> bool:
     """Whether half precision gives wrong numbers on this card: Turing without tensor cores (GTX 16xx, MX450, …).
 
-    The one question that the capability cannot answer: these share 7.5 with the T4 and the RTX 20xx.
+    By name, since these cards share capability 7.5 with the T4 and the RTX 20xx.
     """
     return capability == (7, 5) and _WITHOUT_TENSOR_CORES.search(name) is not None

@@ -1,4 +1,4 @@
-"""What the host gives this process: cores, memory, CPU, platform. Reads files and psutil, no accelerator library."""
+"""Reads what the host gives this process: cores, memory, CPU, platform. Uses files and psutil, no GPU library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.device.records import Host, Platform
 
 CGROUP = Path("/sys/fs/cgroup")
 ROOT = Path("/")
-_OWN_GROUP = Path("/proc/self/cgroup")
+_PROCESS_GROUPS = Path("/proc/self/cgroup")
 _CPU_FLAGS = (
     "avx2",
     "avx512f",
@@ -28,7 +28,7 @@ _CPU_FLAGS = (
     "i8mm",
     "bf16",
 )
-# What a cgroup path or /run/systemd/container calls the runtime -> what people call it; the first that is found.
+# Container runtimes: name in a cgroup path or /run/systemd/container -> usual name; the first match counts.
 _RUNTIMES = {
     "kubepods": "kubernetes",
     "docker": "docker",
@@ -38,13 +38,13 @@ _RUNTIMES = {
     "lxc": "lxc",
     "systemd-nspawn": "systemd-nspawn",
 }
-# CUDA or ROCm can work behind these where NVML cannot tell: a container with the driver's "compute" share but not its
-# "utility" share, a Jetson, an AMD card. WSL2's /dev/dxg is there for every make of card and says nothing.
+# Device files of GPUs that work without NVML: a container with NVIDIA_DRIVER_CAPABILITIES=compute but not "utility", a
+# Jetson, an AMD card. WSL2's /dev/dxg exists for cards of every vendor and proves nothing.
 _GPU_NODES = ("dev/nvidiactl", "dev/nvhost-gpu", "dev/kfd")
 
 
 def read_host(cgroup: Path = CGROUP, root: Path = ROOT) -> Host:
-    """The machine without its accelerators; ``root`` stands for "/" in tests."""
+    """Read the machine without its accelerators. ``root`` replaces "/" in tests."""
     name, flags = cpu(root)
     return Host(
         cores=usable_cores(cgroup),
@@ -57,42 +57,42 @@ def read_host(cgroup: Path = CGROUP, root: Path = ROOT) -> Host:
     )
 
 
-def usable_cores(cgroup: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
+def usable_cores(cgroup: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int:
     """Cores this process may use: the smaller of its affinity and its cgroup quota (v2 ``cpu.max``, v1 ``cfs``).
 
     Args:
-        own: the file that names this process's groups; theirs and their parents' limits all hold.
+        process_groups: the file that lists this process's cgroups; their limits and those of their parents apply.
     """
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min(affinity, _quota_cores(cgroup, own))))
+    return max(1, math.ceil(min(affinity, _quota_cores(cgroup, process_groups))))
 
 
-def memory_limit_bytes(cgroup: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
+def memory_limit_bytes(cgroup: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int:
     """Bytes this process may use: the smaller of the machine's memory and the cgroup's limit."""
-    limits = [limit for _, limit in _memory_groups(cgroup, own)]
+    limits = [limit for _, limit in _memory_groups(cgroup, process_groups)]
     return min(int(psutil.virtual_memory().total), *limits, 1 << 63)
 
 
-def free_memory_bytes(cgroup: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
-    """Bytes this process can still take: the least of what the machine has available and each cgroup has left.
+def free_memory_bytes(cgroup: Path = CGROUP, process_groups: Path = _PROCESS_GROUPS) -> int:
+    """Bytes this process can still take: the least that the machine has available and each cgroup has left.
 
-    Page cache that the kernel would give back counts as free, as the kernel itself counts it.
+    Reclaimable page cache counts as free, as in the kernel's own MemAvailable.
     """
-    left = int(psutil.virtual_memory().available)
-    for folder, limit in _memory_groups(cgroup, own):
+    free = int(psutil.virtual_memory().available)
+    for folder, limit in _memory_groups(cgroup, process_groups):
         used = _number(folder / "memory.current") or _number(folder / "memory.usage_in_bytes")
         cache = _statistic(folder / "memory.stat", "total_inactive_file", "inactive_file")
-        left = min(left, max(0, limit - (used or 0) + cache))
-    return left
+        free = min(free, max(0, limit - (used or 0) + cache))
+    return free
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Resident memory (RSS) of this process."""
     return int(psutil.Process().memory_info().rss)
 
 
 def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
-    """The processor's name and those of its flags that matter for arithmetic, in one fixed order."""
+    """The processor's name and those of its flags that matter for arithmetic, in a fixed order."""
     name, flags = standard.processor() or standard.machine(), set[str]()
     for line in read(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
@@ -104,7 +104,7 @@ def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
 
 
 def platform(root: Path = ROOT) -> Platform:
-    """The operating system, and what stands between it and this process."""
+    """The operating system, processor architecture, WSL and container."""
     return Platform(
         system=standard.system() or "unknown",
         machine=standard.machine() or "unknown",
@@ -115,15 +115,15 @@ def platform(root: Path = ROOT) -> Platform:
 
 
 def read(file: Path) -> str:
-    """The text of a small file; "" where there is none or it may not be read."""
+    """The text of a small file; "" when it is missing or not readable."""
     try:
         return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # not Linux, not in a cgroup, or not ours to read
+    except OSError:  # not Linux, not in a cgroup, or no permission
         return ""
 
 
 def _is_wsl(root: Path) -> bool:
-    # A container on WSL2 shares the kernel and so its version, but not always the interop entry.
+    # A container on WSL2 has the kernel's version, but not always the interop entry.
     kernel = read(root / "proc/version").lower()
     return "microsoft" in kernel or (root / "proc/sys/fs/binfmt_misc/WSLInterop").exists()
 
@@ -135,8 +135,8 @@ def _container(root: Path) -> str:
         return "docker"
     if (root / "run/.containerenv").exists():
         return "podman"
-    told = read(root / "proc/1/cgroup") + read(root / "proc/self/cgroup") + read(root / "run/systemd/container")
-    return next((name for sign, name in _RUNTIMES.items() if sign in told), "")
+    text = read(root / "proc/1/cgroup") + read(root / "proc/self/cgroup") + read(root / "run/systemd/container")
+    return next((name for sign, name in _RUNTIMES.items() if sign in text), "")
 
 
 def _shm_bytes(root: Path) -> int | None:
@@ -146,32 +146,34 @@ def _shm_bytes(root: Path) -> int | None:
         return None
 
 
-def _quota_cores(cgroup: Path, own: Path) -> float:
+def _quota_cores(cgroup: Path, process_groups: Path) -> float:
     quotas = [math.inf]
-    for folder in _groups(cgroup, "", own):
+    for folder in _groups(cgroup, "", process_groups):
         v2 = read(folder / "cpu.max").split()
         if len(v2) == 2 and v2[0].isdigit() and v2[1].isdigit():
             quotas.append(int(v2[0]) / int(v2[1]))
-    for folder in _groups(cgroup, "cpu", own):
+    for folder in _groups(cgroup, "cpu", process_groups):
         quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
         if quota is not None and period:
             quotas.append(quota / period)
     return min(quotas)
 
 
-def _memory_groups(cgroup: Path, own: Path) -> list[tuple[Path, int]]:
-    """Every folder with a memory limit, and the limit in bytes."""
-    found = [(folder, _number(folder / "memory.max")) for folder in _groups(cgroup, "", own)]
-    found += [(folder, _number(folder / "memory.limit_in_bytes")) for folder in _groups(cgroup, "memory", own)]
-    return [(folder, limit) for folder, limit in found if limit is not None]
+def _memory_groups(cgroup: Path, process_groups: Path) -> list[tuple[Path, int]]:
+    """Every cgroup folder with a memory limit, and the limit in bytes."""
+    limits = [(folder, _number(folder / "memory.max")) for folder in _groups(cgroup, "", process_groups)]
+    limits += [
+        (folder, _number(folder / "memory.limit_in_bytes")) for folder in _groups(cgroup, "memory", process_groups)
+    ]
+    return [(folder, limit) for folder, limit in limits if limit is not None]
 
 
-def _groups(cgroup: Path, controller: str, own: Path) -> Iterator[Path]:
-    """This process's folder of a controller ("" is v2's only one) and those above it, up to the mount.
+def _groups(cgroup: Path, controller: str, process_groups: Path) -> Iterator[Path]:
+    """The process's folder for a controller ("" is v2's only one) and its parents, up to the mount.
 
-    In a container the mount usually is the process's own group; a service of systemd sits deeper.
+    In a container the mount usually is the process's own group; a systemd service is deeper in the tree.
     """
-    for line in read(own).splitlines():
+    for line in read(process_groups).splitlines():
         _, _, entry = line.partition(":")
         controllers, _, path = entry.partition(":")
         if controller in controllers.split(",") and ".." not in path:

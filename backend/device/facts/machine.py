@@ -1,4 +1,4 @@
-"""What the machine has, put together from its sources. Reads only; decides nothing."""
+"""Probes the machine: combines what host, driver and torch report into ``MachineFacts``. Decides nothing."""
 
 from __future__ import annotations
 
@@ -7,50 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.device.facts.compute_capability import architecture
-from backend.device.facts.host import CGROUP, memory_limit_bytes, read_host, resident_bytes, usable_cores
+from backend.device.facts.host import CGROUP, read_host
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_builds import build_fault
 from backend.device.facts.torch_source import Torch
 from backend.device.facts.visibility import visible_cards
 from backend.device.records import (
-    AllocatorStats,
     Card,
-    CardSample,
     DeviceType,
     Driver,
     DriverSource,
     GPUInfo,
-    GPULost,
     Host,
     MachineFacts,
-    Platform,
-    Process,
-    TorchBuild,
     TorchDevice,
     TorchSource,
 )
-
-__all__ = [
-    "AllocatorStats",
-    "Card",
-    "CardSample",
-    "DeviceType",
-    "Driver",
-    "DriverSource",
-    "GPUInfo",
-    "GPULost",
-    "Host",
-    "MachineFacts",
-    "Platform",
-    "Process",
-    "TorchBuild",
-    "TorchDevice",
-    "TorchSource",
-    "memory_limit_bytes",
-    "probe",
-    "resident_bytes",
-    "usable_cores",
-]
 
 _ONE_SLICE = "a process sees one slice of a card; set CUDA_VISIBLE_DEVICES={} to use this one instead"
 
@@ -65,21 +37,20 @@ def probe(
     order: str | None = None,
     host: Host | None = None,
 ) -> MachineFacts:
-    """Read the machine. Without ``look_for_gpu`` no accelerator library is touched. Never raises for a broken GPU.
+    """Probe the machine. Without ``look_for_gpu`` no accelerator library is used. Never raises for a broken GPU.
 
-    torch is imported only where an NVIDIA driver, another GPU's device file or Apple hardware makes a GPU possible:
-    the import costs two seconds and 300 MiB that a CPU served by another runtime does not need. No CUDA context is
-    opened on any card.
+    Imports torch only if an NVIDIA driver, another GPU's device file or Apple hardware is there: the import costs two
+    seconds and 300 MiB that a CPU service on another runtime does not need. Creates no CUDA context.
 
     Args:
-        driver: where cards are read; NVML by default, let go of again. Hand in the one that a monitor will use,
-            so that NVML is started once: on WSL2 each start leaks a little.
-        visible: CUDA_VISIBLE_DEVICES as this process got it; None when not set.
+        driver: the source of cards; by default NVML, closed afterwards. Pass the one that a monitor will use, so that
+            NVML is started once: on WSL2 each start leaks memory.
+        visible: CUDA_VISIBLE_DEVICES of this process; None when not set.
         order: CUDA_DEVICE_ORDER, the same.
-        host: read already, or of another machine; read here by default.
+        host: already read, or simulated; read here by default.
     """
     host = host or read_host(cgroup)
-    found = MachineFacts(
+    facts = MachineFacts(
         cores=host.cores,
         cpu_name=host.cpu_name,
         cpu_flags=host.cpu_flags,
@@ -89,69 +60,69 @@ def probe(
         why_no_gpu="USE_GPU=false or DEVICE=cpu",
     )
     if not look_for_gpu:
-        return found
+        return facts
     source = driver or Nvml()
     try:
-        told, cards = source.driver(), source.cards()
+        driver_facts, cards = source.driver(), source.cards()
     finally:
         if driver is None:
             source.close()
-    found = replace(found, driver=told)
+    facts = replace(facts, driver=driver_facts)
     apple = host.platform.system == "Darwin" and host.platform.machine == "arm64"
-    if not (cards or told.version or host.gpu_nodes or apple):
-        detail = f" ({told.fault})" if told.fault else ""
-        return replace(found, why_no_gpu=f"no NVIDIA driver answers and this is not Apple silicon{detail}")
+    if not (cards or driver_facts.version or host.gpu_nodes or apple):
+        detail = f" ({driver_facts.fault})" if driver_facts.fault else ""
+        return replace(facts, why_no_gpu=f"no NVIDIA driver answers and this is not Apple silicon{detail}")
     torch = torch_source or Torch()
-    found = replace(found, torch=torch.build())
+    facts = replace(facts, torch=torch.build())
     if apple:
         gpu = torch.mps()
         if gpu is None:
-            why = f"torch {found.torch.version} finds no Metal GPU (macOS older than 14, or a virtual machine)"
-            return replace(found, why_no_gpu=torch.fault() or why)
-        return replace(found, gpus=(_mps(gpu, host),), gpu_type=DeviceType.MPS, why_no_gpu="")
-    return _with_cuda(found, torch, cards, visible_cards(cards, visible, order))
+            why = f"torch {facts.torch.version} finds no Metal GPU (macOS older than 14, or a virtual machine)"
+            return replace(facts, why_no_gpu=torch.fault() or why)
+        return replace(facts, gpus=(_mps_gpu(gpu, host),), gpu_type=DeviceType.MPS, why_no_gpu="")
+    return _with_cuda(facts, torch, cards, visible_cards(cards, visible, order))
 
 
-def _with_cuda(found: MachineFacts, torch: TorchSource, cards: Sequence[Card], visible: Sequence[Card]) -> MachineFacts:
+def _with_cuda(facts: MachineFacts, torch: TorchSource, cards: Sequence[Card], visible: Sequence[Card]) -> MachineFacts:
     devices = torch.devices()
-    gpus = _cuda(devices, cards, visible, found, complaint=torch.fault())
+    gpus = _cuda_gpus(devices, cards, visible, facts, torch_fault=torch.fault())
     if any(not gpu.fault for gpu in gpus):
-        return replace(found, gpus=gpus, gpu_type=DeviceType.CUDA, why_no_gpu="")
-    return replace(found, gpus=gpus, why_no_gpu=_why_none(gpus, cards, found.driver, torch.fault()))
+        return replace(facts, gpus=gpus, gpu_type=DeviceType.CUDA, why_no_gpu="")
+    return replace(facts, gpus=gpus, why_no_gpu=_why_no_gpu(gpus, cards, facts.driver, torch.fault()))
 
 
-def _why_none(gpus: Sequence[GPUInfo], cards: Sequence[Card], driver: Driver, complaint: str) -> str:
+def _why_no_gpu(gpus: Sequence[GPUInfo], cards: Sequence[Card], driver: Driver, torch_fault: str) -> str:
     if gpus:
         return "; ".join(f"{gpu.name}: {gpu.fault}" for gpu in gpus)
     if cards:
         return f"CUDA_VISIBLE_DEVICES hides every card of this machine ({len(cards)})"
-    return "; ".join(filter(None, (driver.fault, complaint))) or "the driver is there, but lists no card"
+    return "; ".join(filter(None, (driver.fault, torch_fault))) or "the driver is there, but lists no card"
 
 
-def _cuda(
+def _cuda_gpus(
     devices: Sequence[TorchDevice],
     cards: Sequence[Card],
     visible: Sequence[Card],
-    found: MachineFacts,
+    facts: MachineFacts,
     *,
-    complaint: str,
+    torch_fault: str,
 ) -> tuple[GPUInfo, ...]:
-    """What torch sees, in its order, and then the cards that it should see and does not."""
+    """The GPUs that torch sees, in its order, then the visible cards that it does not see."""
     pairs = [(device, _card_of(device, cards)) for device in devices]
-    seen = [card for _, card in pairs if card]
-    boards = {card.parent_uuid for card in seen if card.parent_uuid}
-    usable = [_seen(device, card, found) for device, card in pairs]
-    not_listed = complaint or f"torch {found.torch.version} does not see it although the driver does"
-    others = [
-        _unseen(card, found, _ONE_SLICE.format(card.uuid) if card.parent_uuid in boards else not_listed)
+    matched = [card for _, card in pairs if card]
+    boards = {card.parent_uuid for card in matched if card.parent_uuid}
+    seen = [_seen_by_torch(device, card, facts) for device, card in pairs]
+    not_listed = torch_fault or f"torch {facts.torch.version} does not see it although the driver does"
+    unseen = [
+        _unseen_by_torch(card, facts, _ONE_SLICE.format(card.uuid) if card.parent_uuid in boards else not_listed)
         for card in visible
-        if card not in seen
+        if card not in matched
     ]
-    return (*usable, *others)
+    return (*seen, *unseen)
 
 
 def _card_of(device: TorchDevice, cards: Sequence[Card]) -> Card | None:
-    """The driver's card of a torch device: by UUID; a slice also by its card's, which some CUDA versions give."""
+    """The driver's card for a torch device, by UUID; a slice also by its card's UUID, which some CUDA versions give."""
     bare = device.uuid[4:]
     for card in cards:
         if bare and card.uuid[4:] == bare:
@@ -165,20 +136,20 @@ def _card_of(device: TorchDevice, cards: Sequence[Card]) -> Card | None:
     return min(same_board, key=lambda card: abs((card.total_bytes or 0) - device.total_bytes), default=None)
 
 
-def _seen(device: TorchDevice, card: Card | None, found: MachineFacts) -> GPUInfo:
+def _seen_by_torch(device: TorchDevice, card: Card | None, facts: MachineFacts) -> GPUInfo:
     unified = device.integrated or (card is not None and card.unified)
-    fault = (card.fault if card else "") or build_fault(device.capability, found.driver, found.torch, found.platform)
+    fault = (card.fault if card else "") or build_fault(device.capability, facts.driver, facts.torch, facts.platform)
     free = card.free_bytes if card else None
     if unified and free is None:
-        free = found.free_memory_bytes
+        free = facts.free_memory_bytes
     return GPUInfo(
         index=device.index,
         name=device.name,
         uuid=card.uuid if card else device.uuid,
         total_bytes=device.total_bytes,
         capability=device.capability,
-        bf16=architecture(device.capability).bf16 or bool(found.torch.hip),
-        free_bytes=None if free is None else min(free, device.total_bytes),  # NVML counts some more than CUDA does
+        bf16=architecture(device.capability).bf16 or bool(facts.torch.hip),
+        free_bytes=None if free is None else min(free, device.total_bytes),  # NVML reports slightly more than CUDA
         unified=unified,
         mig=card.mig if card else "",
         driver_model=card.driver_model if card else "",
@@ -186,7 +157,7 @@ def _seen(device: TorchDevice, card: Card | None, found: MachineFacts) -> GPUInf
     )
 
 
-def _unseen(card: Card, found: MachineFacts, fault: str) -> GPUInfo:
+def _unseen_by_torch(card: Card, facts: MachineFacts, fault: str) -> GPUInfo:
     capability = card.capability or (0, 0)
     return GPUInfo(
         index=-1,
@@ -199,11 +170,11 @@ def _unseen(card: Card, found: MachineFacts, fault: str) -> GPUInfo:
         unified=card.unified,
         mig=card.mig,
         driver_model=card.driver_model,
-        fault=card.fault or build_fault(capability, found.driver, found.torch, found.platform) or fault,
+        fault=card.fault or build_fault(capability, facts.driver, facts.torch, facts.platform) or fault,
     )
 
 
-def _mps(device: TorchDevice, host: Host) -> GPUInfo:
+def _mps_gpu(device: TorchDevice, host: Host) -> GPUInfo:
     free = device.total_bytes if host.free_memory_bytes is None else min(device.total_bytes, host.free_memory_bytes)
-    # This torch asks for macOS 14 or newer, where Metal has bfloat16.
+    # This torch needs macOS 14 or newer, where Metal has bfloat16.
     return GPUInfo(0, device.name, device.uuid, device.total_bytes, (0, 0), bf16=True, free_bytes=free, unified=True)

@@ -1,9 +1,10 @@
-"""The driver's answers, through NVML: cards, readings, processes. Opens no CUDA context and never crashes."""
+"""Reads cards, sensors, processes and Xid errors from NVIDIA's driver through NVML. Creates no CUDA context."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,14 +12,14 @@ from typing import Any, TypeVar
 
 import pynvml  # the module of the maintained package nvidia-ml-py
 
-from backend.device.facts.nvml_readings import ask, describe, processes, read, slices
-from backend.device.facts.xids import Xids
+from backend.device.facts.nvml_queries import describe, mig_slices, processes, query, read_sensors
 from backend.device.records import Card, CardSample, Driver, GPULost, Process
 
 T = TypeVar("T")
 
-_RETRY_S = 30.0  # between two attempts to start NVML anew: on WSL2 every start leaks some driver pool (WSL#12756)
-_WHY = {
+_XID_EVENTS_MAX = 64  # events handled per sample; the others stay queued for the next one
+_RETRY_S = 30.0  # between two attempts to restart NVML: on WSL2 every start leaks driver memory (WSL#12756)
+_START_FAULTS = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the NVIDIA driver's library (NVML) is not installed here; a container "
     "needs --gpus all and the NVIDIA container toolkit",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is installed, but its kernel module is not loaded",
@@ -32,119 +33,178 @@ _WHY = {
 
 
 class Nvml:
-    """A ``DriverSource`` over pynvml. Takes hold of the driver on the first call, and once more after a loss.
+    """The ``DriverSource`` over pynvml. Initialises NVML on the first call, and again after the driver was lost.
 
     Args:
-        clock: monotonic seconds; spaces the attempts to start NVML anew.
+        clock: monotonic seconds; spaces the attempts to restart NVML.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, retry_s: float = _RETRY_S) -> None:
         self._clock = clock
         self._retry_s = retry_s
-        self._lock = threading.Lock()  # NVML itself is thread-safe; starting it anew under a reading is not
-        self._open = False
+        self._lock = threading.Lock()  # NVML itself is thread-safe; restarting it during a query is not
+        self._is_open = False
         self._retry_at = float("-inf")
-        self._why = ""  # the last start failed because
-        self._handles: dict[str, tuple[Any, Any]] = {}  # UUID -> the card or slice, and its board
-        self._xids = Xids()
+        self._start_fault = ""  # why the last start failed
+        self._handles: dict[str, tuple[Any, Any]] = {}  # UUID -> handles of the card or slice, and of its board
+        self._xids = _XidCounter()
 
     def driver(self) -> Driver:
         """The driver's version and newest CUDA, or why it does not answer."""
         with self._lock:
             try:
                 self._start()
-                version = ask(pynvml.nvmlSystemGetDriverVersion) or ""
-                cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0  # 13020 is 13.2
+                version = query(pynvml.nvmlSystemGetDriverVersion) or ""
+                cuda = query(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0  # 13020 is 13.2
             except GPULost as error:
                 return Driver(fault=str(error))
             return Driver(version, (cuda // 1000, cuda % 1000 // 10))
 
     def cards(self) -> tuple[Card, ...]:
-        """Every card in PCI order; the slices of a card in MIG mode stand in its place."""
+        """Every card in PCI order; for a card in MIG mode its slices instead."""
         with self._lock:
             try:
                 self._start()
-                count = ask(pynvml.nvmlDeviceGetCount) or 0
+                count = query(pynvml.nvmlDeviceGetCount) or 0
             except GPULost:
                 return ()
             return tuple(card for index in range(count) for card in _cards_at(index))
 
     def sample(self, uuid: str) -> CardSample:
-        """One reading. Raises: GPULost when the card or the driver does not answer, even after a new start."""
+        """The sensors now. Raises: GPULost when the card or the driver does not answer, even after a restart."""
         with self._lock:
-            return self._insist(self._sample, uuid)
+            return self._with_restart(self._sample, uuid)
 
     def processes(self, uuid: str) -> tuple[Process, ...]:
-        """Who holds memory on the card, largest first; none where the platform does not tell. Raises: GPULost."""
+        """The processes with memory on the card, largest first; () where the platform hides them. Raises: GPULost."""
         with self._lock:
-            return self._insist(lambda wanted: processes(self._handle(wanted)[0]) or (), uuid)
+            return self._with_restart(lambda uuid: processes(self._handle(uuid)[0]) or (), uuid)
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Shut NVML down; the next call initialises it again."""
         with self._lock:
             self._stop()
 
-    def _insist(self, question: Callable[[str], T], uuid: str) -> T:
-        """Ask; after a loss start NVML anew and ask once more, but not more often than ``retry_s`` allows."""
+    def _with_restart(self, read: Callable[[str], T], uuid: str) -> T:
+        """Call ``read``; if the card is lost, restart NVML and call it again, at most once in ``retry_s``."""
         try:
             self._start()
-            return question(uuid)
+            return read(uuid)
         except GPULost:
             if self._clock() < self._retry_at:
                 raise
             self._retry_at = self._clock() + self._retry_s
-            if not self._open:  # it was the start that failed, just now
+            if not self._is_open:  # the start itself failed, just now
                 raise
         self._stop()
         self._start()
-        return question(uuid)
+        return read(uuid)
 
     def _start(self) -> None:
-        if self._open:
+        if self._is_open:
             return
-        if self._why and self._clock() < self._retry_at:
-            raise GPULost(self._why)
+        if self._start_fault and self._clock() < self._retry_at:
+            raise GPULost(self._start_fault)
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            self._why = _WHY.get(error.value, f"the NVIDIA driver does not answer: {error}")
-            raise GPULost(self._why) from error
-        self._open, self._why = True, ""
+            self._start_fault = _START_FAULTS.get(error.value, f"the NVIDIA driver does not answer: {error}")
+            raise GPULost(self._start_fault) from error
+        self._is_open, self._start_fault = True, ""
 
     def _stop(self) -> None:
         self._handles.clear()
         self._xids.forget_handles()
-        if self._open:
-            self._open = False
-            with suppress(pynvml.NVMLError):  # it is gone already
+        if self._is_open:
+            self._is_open = False
+            with suppress(pynvml.NVMLError):  # the driver may be gone already
                 pynvml.nvmlShutdown()
 
     def _sample(self, uuid: str) -> CardSample:
         device, board = self._handle(uuid)
-        board_uuid = ask(pynvml.nvmlDeviceGetUUID, board) or uuid
-        return replace(read(device, board), xid_errors=self._xids.counts(board, board_uuid))
+        board_uuid = query(pynvml.nvmlDeviceGetUUID, board) or uuid
+        return replace(read_sensors(device, board), xid_errors=self._xids.counts(board, board_uuid))
 
     def _handle(self, uuid: str) -> tuple[Any, Any]:
         if uuid not in self._handles:
-            device = ask(pynvml.nvmlDeviceGetHandleByUUID, uuid)
+            device = query(pynvml.nvmlDeviceGetHandleByUUID, uuid)
             if device is None:
                 raise GPULost(f"the driver lists no card {uuid}")
             board = (
-                ask(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, device) if uuid.startswith("MIG-") else None
+                query(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, device) if uuid.startswith("MIG-") else None
             )
             self._handles[uuid] = (device, device if board is None else board)
         return self._handles[uuid]
+
+
+class _XidCounter:
+    """Counts the driver's critical errors (Xid) per card with an NVML event set. Not thread-safe: ``Nvml`` locks."""
+
+    def __init__(self) -> None:
+        self._event_set: Any = None
+        self._registered: dict[str, bool] = {}  # UUID of a whole card -> whether the driver reports its events
+        self._counts: dict[str, Counter[int]] = {}
+
+    def counts(self, device: Any, uuid: str) -> tuple[tuple[int, int], ...] | None:
+        """(xid, count) since the first call for this card; None where the driver does not report them.
+
+        Raises: GPULost.
+        """
+        if uuid not in self._registered:
+            self._registered[uuid] = self._register(device)
+        if not self._registered[uuid]:
+            return None
+        self._collect()
+        return tuple(sorted(self._counts.get(uuid, Counter()).items()))
+
+    def forget_handles(self) -> None:
+        """Drop the event set before NVML is shut down; the next call registers again. The counts stay."""
+        if self._event_set is not None:
+            with suppress(pynvml.NVMLError):  # the driver may be gone already
+                pynvml.nvmlEventSetFree(self._event_set)
+        self._event_set = None
+        self._registered.clear()
+
+    def _register(self, device: Any) -> bool:
+        event_types = query(pynvml.nvmlDeviceGetSupportedEventTypes, device) or 0  # none on Windows and WSL2
+        if not event_types & pynvml.nvmlEventTypeXidCriticalError:
+            return False
+        if self._event_set is None:
+            self._event_set = query(pynvml.nvmlEventSetCreate)
+        if self._event_set is None:
+            return False
+        try:
+            pynvml.nvmlDeviceRegisterEvents(device, pynvml.nvmlEventTypeXidCriticalError, self._event_set)
+        except pynvml.NVMLError:  # not supported, or this user has no permission
+            return False
+        return True
+
+    def _collect(self) -> None:
+        for _ in range(_XID_EVENTS_MAX):
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._event_set, 0)  # 0 ms: events that are queued already
+            except pynvml.NVMLError:  # usually a time-out; a lost card is noticed when its memory is read
+                return
+            if event.eventType & pynvml.nvmlEventTypeXidCriticalError:
+                self._counts.setdefault(self._card_of(event), Counter())[int(event.eventData)] += 1
+
+    def _card_of(self, event: Any) -> str:
+        try:
+            return str(pynvml.nvmlDeviceGetUUID(event.device))
+        except pynvml.NVMLError:  # a card that fell off the bus (Xid 79) has no UUID any more
+            uuids = [uuid for uuid, registered in self._registered.items() if registered]
+            return uuids[0] if len(uuids) == 1 else ""
 
 
 def _cards_at(index: int) -> tuple[Card, ...]:
     try:
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
         board = describe(device, index)
-        parts = slices(device, board)
+        slices = mig_slices(device, board)
     except (pynvml.NVMLError, GPULost) as error:
         why = f"the driver lists this card but cannot talk to it: {error}"
         return (Card("", f"NVIDIA GPU {index}", index, fault=why),)
-    if parts is None:
+    if slices is None:
         return (board,)
     empty = "MIG mode is on and the card has no slices; make some with `nvidia-smi mig -cgi … -C`, or switch it off"
-    return parts or (replace(board, fault=empty),)
+    return slices or (replace(board, fault=empty),)

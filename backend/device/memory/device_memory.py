@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from backend.device.batch_split import let_go
+from backend.device.batch_split import release_frames
+from backend.device.default_device import placement
 from backend.device.facts.host import free_memory_bytes
 from backend.device.facts.torch_source import Torch
 from backend.device.faults import FaultKind, classify
 from backend.device.memory.memory_table import MemoryTable
 from backend.device.memory.release import release
-from backend.device.process_state import placement
 from backend.device.records import AllocatorStats, Platform, Process
 from backend.errors import DoesNotFit
 
@@ -128,7 +128,7 @@ def gpu_memory_guard(
         yield
     except Exception as error:
         if classify(error).kind is FaultKind.OUT_OF_MEMORY:
-            let_go(error)  # what the block's frames hold cannot be given back
+            release_frames(error)  # what the block's frames hold cannot be given back
             release(where)
         raise
     if not where.startswith("cpu") and _hoards(books(where)):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from backend.device.batch_split import let_go
+from backend.device.batch_split import release_frames
 from backend.device.faults import FaultKind, classify
-from backend.device.measurements import TunedSettings
 from backend.device.memory.device_memory import advice, readable
 from backend.device.memory.memory_table import Affine, MemoryTable
+from backend.device.tuning_cache import TuningCache
 from backend.errors import DoesNotFit
 from backend.telemetry import log_event
 
@@ -174,7 +174,7 @@ def will_it_fit(prediction: Prediction, free_bytes: int, length: int, count: int
     return FitReport(fits, needs, 0 if known is None else known.most(left), message)
 
 
-def load_table(kept: TunedSettings, key: str, free_bytes: int | None) -> MemoryTable | None:
+def load_table(kept: TuningCache, key: str, free_bytes: int | None) -> MemoryTable | None:
     """The table kept under ``key``; None when there is none, or when less memory is free than it was measured with.
 
     Args:
@@ -202,7 +202,7 @@ def load_table(kept: TunedSettings, key: str, free_bytes: int | None) -> MemoryT
 
 
 def save_table(
-    kept: TunedSettings,
+    kept: TuningCache,
     key: str,
     table: MemoryTable,
     free_bytes: int | None,
@@ -214,7 +214,7 @@ def save_table(
     kept.save(_KEY + key, {"table": table.to_json(), "free_bytes": free_bytes, "caps": rows})
 
 
-def load_caps(kept: TunedSettings, key: str) -> dict[int, int]:
+def load_caps(kept: TuningCache, key: str) -> dict[int, int]:
     """The learnt limits kept beside the table; empty where there are none or they cannot be read."""
     rows = (kept.load(_KEY + key) or {}).get("caps")
     if not isinstance(rows, list):
@@ -238,7 +238,7 @@ def _peak(run: Callable[[int, int], object], meter: Meter, count: int, length: i
             raise
         failure = error
     if failure is not None:
-        let_go(failure)
+        release_frames(failure)
         return None
     return max(0, meter.peak_bytes() - before)
 

@@ -1,4 +1,4 @@
-"""Which attention kernel really runs for a batch without and with padding, and whether a flash-attn package helps."""
+"""Reports which attention kernels run on a device, without and with padding, and which flash-attn packages work."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 from backend.device.plan.precision import TORCH_NAMES, torch_dtype
 from backend.device.records import DeviceType
 
-_SHAPE = (2, 12, 64, 64)  # batch, heads, tokens, width of a head, as a base-size encoder sends them
+_SHAPE = (2, 12, 64, 64)  # batch, heads, tokens, head width, as in a base-size encoder
 _FAST = ("flash", "cudnn")
-_DISPATCHER = "_fused_sdp_choice"  # private to torch; where it is gone, its rules as we know them stand in
-_HUB = "kernels"  # fetches prebuilt kernels; nothing is compiled here
+_DISPATCHER = "_fused_sdp_choice"  # private to torch; without it ``expected_kernels`` is reported instead
+_HUB = "kernels"  # the package that downloads prebuilt kernels
 
-VersionOf = Callable[[str], str]  # a distribution's version, "" where it is not installed
-TryKernel = Callable[[str, str], str]  # module and torch device in; "" out, or what went wrong as one sentence
+VersionOf = Callable[[str], str]  # distribution -> its version, "" when not installed
+TryKernel = Callable[[str, str], str]  # (module, torch device) -> "" or the error as one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class _Flash:
-    """A distribution of flash-attn; two of them share the import name flash_attn."""
+    """A flash-attn distribution; two of them share the import name flash_attn."""
 
     name: str
-    module: str  # what has its flash_attn_func
-    oldest: tuple[int, int]  # compute capability
+    module: str  # that defines flash_attn_func
+    capability_min: tuple[int, int]
 
 
 _FLASH = (
@@ -38,7 +38,7 @@ _FLASH = (
 
 @dataclass(frozen=True, slots=True)
 class KernelUse:
-    """What torch's scaled_dot_product_attention runs in one dtype: "flash", "cudnn", "efficient", "math" or "metal"."""
+    """The kernel of torch's scaled_dot_product_attention: "flash", "cudnn", "efficient", "math" or "metal"."""
 
     dtype: str  # "bf16", "fp16" or "fp32"
     unpadded: str  # all texts of one length, so no mask
@@ -47,21 +47,21 @@ class KernelUse:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A distribution that brings attention kernels."""
+    """A distribution with attention kernels."""
 
     name: str
-    version: str  # "" where it is not installed
+    version: str  # "" when not installed
     usable: bool
-    why: str  # one sentence; "" where it is not installed
+    why: str  # one sentence; "" when not installed
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionReport:
-    """Everything about attention on one device."""
+    """The attention kernels and packages of one device."""
 
     device: str
-    asked: bool  # torch's own dispatcher answered; otherwise these are its rules for such a card
-    kernels: tuple[KernelUse, ...]  # one a dtype that the device computes itself
+    asked: bool  # True: reported by torch's dispatcher; False: by its rules for such a card
+    kernels: tuple[KernelUse, ...]  # one per dtype that the device computes natively
     packages: tuple[Package, ...]
     advice: tuple[str, ...]
 
@@ -69,9 +69,9 @@ class AttentionReport:
 def attention_report(
     device: str = "cpu", *, version_of: VersionOf | None = None, try_kernel: TryKernel | None = None
 ) -> AttentionReport:
-    """Ask torch and the installed packages on a device that is here: "cpu", "mps" or "cuda:0".
+    """Query torch and the installed packages on a device of this machine: "cpu", "mps" or "cuda:0".
 
-    Opens a context on a card; call it for chosen ones only. ``expected_report`` needs no device.
+    Creates a context on a card: call it for selected ones only. ``expected_report`` needs no device.
     """
     import torch  # seconds and 300 MiB that a CPU service on another runtime must not pay
 
@@ -79,36 +79,37 @@ def attention_report(
     capability = torch.cuda.get_device_capability(device) if kind is DeviceType.CUDA else (0, 0)
     expected = expected_kernels(kind, capability)
     asked = kind is not DeviceType.MPS and hasattr(torch, _DISPATCHER)
-    kernels = tuple(_ask(device, use.dtype) for use in expected) if asked else expected
-    told, run = version_of or installed_version, try_kernel or try_flash
-    found = tuple(_examine(flash, told(flash.name), device, capability, run) for flash in _FLASH)
-    packages = (*found, _hub(told(_HUB)))
+    kernels = tuple(_dispatched_kernel(device, use.dtype) for use in expected) if asked else expected
+    find_version, run = version_of or installed_version, try_kernel or try_flash
+    flash_packages = tuple(_check_flash(flash, find_version(flash.name), device, capability, run) for flash in _FLASH)
+    packages = (*flash_packages, _hub(find_version(_HUB)))
     return AttentionReport(device, asked, kernels, packages, advise(kind, capability, kernels, packages))
 
 
 def expected_report(device: str, capability: tuple[int, int], system: str = "Linux") -> AttentionReport:
-    """PURE: the same for a device that is not here, by torch's rules; says nothing of packages."""
+    """PURE: the same for a device of another machine, by torch's rules; without packages."""
     kind = DeviceType(device.partition(":")[0])
     kernels = expected_kernels(kind, capability, system)
     return AttentionReport(device, False, kernels, (), advise(kind, capability, kernels, ()))
 
 
 def check_flash_attention(device: str = "auto", *, version_of: VersionOf | None = None) -> dict[str, object]:
-    """Whether a flash-attn package is here and works: ``installed``, ``version``, ``package``, ``usable``, ``why``.
+    """Whether a flash-attn package works here: ``installed``, ``version``, ``package``, ``usable``, ``why``.
 
-    Known by its distribution: flash-attn and flash-attn-4 share an import name. torch is imported only where one is
+    Looks for the distribution, since flash-attn and flash-attn-4 share an import name. Imports torch only if one is
     installed.
     """
-    told = version_of or installed_version
-    if not any(told(flash.name) for flash in _FLASH):
+    find_version = version_of or installed_version
+    if not any(find_version(flash.name) for flash in _FLASH):
         why = "no flash-attn package is installed; torch has flash kernels of its own, so nothing needs to be"
         return {"installed": False, "version": "", "package": "", "usable": False, "why": why}
     if device == "auto":
         import torch  # as in attention_report
 
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
-    found = [package for package in attention_report(device, version_of=told).packages if package.name != _HUB]
-    best = max((package for package in found if package.version), key=lambda package: package.usable)
+    packages = attention_report(device, version_of=find_version).packages
+    installed = [package for package in packages if package.version and package.name != _HUB]
+    best = max(installed, key=lambda package: package.usable)
     return {
         "installed": True,
         "version": best.version,
@@ -119,13 +120,13 @@ def check_flash_attention(device: str = "auto", *, version_of: VersionOf | None 
 
 
 def expected_kernels(kind: DeviceType, capability: tuple[int, int], system: str = "Linux") -> tuple[KernelUse, ...]:
-    """PURE: what torch's dispatcher takes on such a device (aten/native/transformers/cuda/sdp_utils.cpp).
+    """PURE: what torch's dispatcher selects on such a device (aten/native/transformers/cuda/sdp_utils.cpp).
 
     Flash needs Ampere, half precision and no mask; the memory-efficient kernel takes masks and every dtype. cuDNN's
-    comes after both unless somebody asks for it (transformers#48163, on Hopper).
+    has the lowest priority unless it is requested (transformers#48163, on Hopper).
     """
     if kind is DeviceType.CPU:
-        return tuple(KernelUse(dtype, "flash", "flash") for dtype in TORCH_NAMES)  # the CPU's own takes a mask
+        return tuple(KernelUse(dtype, "flash", "flash") for dtype in TORCH_NAMES)  # the CPU's flash takes a mask
     if kind is DeviceType.MPS:
         return tuple(KernelUse(dtype, "metal", "metal") for dtype in TORCH_NAMES)
     half = "flash" if capability >= (8, 0) and system != "Windows" else "efficient"  # pytorch#108175: not in its wheels
@@ -136,33 +137,34 @@ def expected_kernels(kind: DeviceType, capability: tuple[int, int], system: str 
 def advise(
     kind: DeviceType, capability: tuple[int, int], kernels: Sequence[KernelUse], packages: Sequence[Package]
 ) -> tuple[str, ...]:
-    """PURE: what would make attention faster here. Never to build something from source: for the RTX 50 series
+    """PURE: what would make attention faster here.
 
-    that fails more often than not (flash-attention#2361, #2535), and torch brings the same kernels.
+    Never recommends a build from source: for the RTX 50 series that often fails (flash-attention#2361, #2535), and
+    torch has the same kernels.
     """
     if kind is not DeviceType.CUDA:
         return ()
-    said: list[str] = []
+    advice: list[str] = []
     halves = [use for use in kernels if use.dtype != "fp32"]
     if capability < (8, 0):
-        said.append("flash attention needs an Ampere card (8.0) or newer; the memory-efficient kernel runs instead")
+        advice.append("flash attention needs an Ampere card (8.0) or newer; the memory-efficient kernel runs instead")
     elif any(use.unpadded in _FAST and use.padded not in _FAST for use in halves):
-        said.append(
+        advice.append(
             "padded batches run the memory-efficient kernel, because a mask rules flash out; "
             "batches of equal lengths keep flash, and the batcher already sorts by length"
         )
     if any(use.unpadded in _FAST for use in halves):
-        said.append("float32 never runs flash attention on a card; PRECISION=auto takes a half precision that does")
-    said += [
+        advice.append("float32 never runs flash attention on a card; PRECISION=auto takes a half precision that does")
+    advice += [
         f"{package.name} {package.version} is installed but does not work: {package.why}"
         for package in packages
         if package.version and not package.usable and package.name != _HUB
     ]
-    return tuple(said)
+    return tuple(advice)
 
 
 def installed_version(distribution: str) -> str:
-    """Its version, or "" where it is not installed. Nothing is imported."""
+    """The distribution's version, or "" when not installed. Imports nothing."""
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -170,46 +172,49 @@ def installed_version(distribution: str) -> str:
 
 
 def try_flash(module: str, device: str) -> str:
-    """Run the package's kernel once on the device: "" or what went wrong.
+    """Run the package's kernel once on the device: "" or the error.
 
-    An import alone proves nothing: a wheel built for another torch fails there, but one without code for this card
-    fails at the first call (flash-attention#1638).
+    The import alone finds only wheels that were built for another torch; one without code for this card fails at the
+    first call (flash-attention#1638).
     """
     import torch  # as in attention_report
 
     batch, heads, tokens, width = _SHAPE
     query = torch.ones(batch, tokens, heads, width, device=device, dtype=torch.float16)
     try:
-        found = importlib.import_module(module).flash_attn_func(query, query, query)
-        output = found[0] if isinstance(found, tuple) else found
+        result = importlib.import_module(module).flash_attn_func(query, query, query)
+        output = result[0] if isinstance(result, tuple) else result
         finite = bool(torch.isfinite(output).all())
-    except Exception as error:  # noqa: BLE001  # the border to foreign binaries, which break in any way
+    except Exception as error:  # noqa: BLE001  # a foreign binary, which may raise anything
         return f"{type(error).__name__}: {error}".splitlines()[0]
     return "" if finite else "its output is not finite"
 
 
-def _examine(flash: _Flash, found: str, device: str, capability: tuple[int, int], try_kernel: TryKernel) -> Package:
-    if not found:
+def _check_flash(
+    flash: _Flash, installed: str, device: str, capability: tuple[int, int], try_kernel: TryKernel
+) -> Package:
+    if not installed:
         return Package(flash.name, "", False, "")
     if not device.startswith("cuda"):
-        return Package(flash.name, found, False, f"it runs on NVIDIA cards only, not on {device}")
-    if capability < flash.oldest:
-        need, has = (".".join(map(str, pair)) for pair in (flash.oldest, capability))
-        return Package(flash.name, found, False, f"it needs compute capability {need}, this card has {has}")
+        return Package(flash.name, installed, False, f"it runs on NVIDIA cards only, not on {device}")
+    if capability < flash.capability_min:
+        need, has = (".".join(map(str, pair)) for pair in (flash.capability_min, capability))
+        return Package(flash.name, installed, False, f"it needs compute capability {need}, this card has {has}")
     fault = try_kernel(flash.module, device)
-    return Package(flash.name, found, not fault, fault or f"one call ran on {device}")
+    return Package(flash.name, installed, not fault, fault or f"one call ran on {device}")
 
 
-def _hub(found: str) -> Package:
-    return Package(_HUB, found, bool(found), "fetches prebuilt kernels from the hub on first use" if found else "")
+def _hub(installed: str) -> Package:
+    why = "fetches prebuilt kernels from the hub on first use" if installed else ""
+    return Package(_HUB, installed, bool(installed), why)
 
 
-def _ask(device: str, dtype: str) -> KernelUse:
-    """torch's dispatcher itself, which weighs card, build, shapes, mask and the user's switches."""
+def _dispatched_kernel(device: str, dtype: str) -> KernelUse:
+    """What torch's dispatcher selects for card, build, shapes, mask and the user's switches."""
     import torch  # as in attention_report
     from torch.nn.attention import SDPBackend
 
-    backends: Any = SDPBackend  # made in C, without types
+    backends: Any = SDPBackend  # defined in C, untyped
     names = {
         int(backends.FLASH_ATTENTION): "flash",
         int(backends.CUDNN_ATTENTION): "cudnn",

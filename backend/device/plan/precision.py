@@ -1,6 +1,6 @@
-"""Which dtypes are worth trying: by hardware without emulation, then by model; and how torch computes float32.
+"""Which dtypes are worth trying on a device and for a model, and how torch computes float32 matrix products.
 
-The last word is a measurement on real text (models/selection.py); here are only the facts that spare it a trial.
+These rules only rule out candidates; models/autotune.py measures the rest on real text and decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TORCH_NAMES: Mapping[str, str] = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 CPU_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last one is ARM's
 
-# Architectures whose activations pass float16's largest number, 65504, and why we believe it.
+# Architectures whose activations exceed float16's largest number, 65504, with the reports of it.
 _NOT_IN_FP16: Mapping[str, str] = {
     **dict.fromkeys(
         ("gemma3", "gemma3_text", "gemma3n", "gemma3n_text"), "unsloth#4014 saw 800,000; transformers#36822"
@@ -32,22 +32,22 @@ Fp32Mode = Literal["ieee", "tf32"]
 
 @dataclass(frozen=True, slots=True)
 class DtypeChoice:
-    """What is worth trying, best first; "fp32" is always among it."""
+    """The dtypes worth trying, best first; "fp32" is always one of them."""
 
     dtypes: tuple[str, ...]  # of "bf16", "fp16", "fp32"
     why: str  # one sentence
 
 
 def dtypes_for(gpu: GPUInfo | None, cpu_flags: Collection[str] = ()) -> DtypeChoice:
-    """What the hardware computes itself. ``gpu=None`` means the CPU with these flags.
+    """The dtypes that the hardware computes natively. ``gpu=None`` means the CPU with these flags.
 
     torch's own ``is_bf16_supported()`` counts emulation and says yes on a T4, where bf16 is slower than
     float32 (pytorch#148322).
     """
     if gpu is None:
-        found = sorted(CPU_BF16_FLAGS & set(cpu_flags))
-        if found:
-            return DtypeChoice(("bf16", "fp32"), f"bf16: the processor multiplies it itself ({', '.join(found)})")
+        flags = sorted(CPU_BF16_FLAGS & set(cpu_flags))
+        if flags:
+            return DtypeChoice(("bf16", "fp32"), f"bf16: the processor multiplies it itself ({', '.join(flags)})")
         return DtypeChoice(("fp32",), "fp32: the processor would only emulate bf16")
     if gpu.capability == (0, 0):
         halves = ("fp16", "bf16") if gpu.bf16 else ("fp16",)  # every Apple GPU has fp16; the M1 emulates bf16
@@ -70,21 +70,21 @@ def _on_cuda(gpu: GPUInfo) -> DtypeChoice:
 
 
 def for_model(choice: DtypeChoice, model_type: str, checkpoint_dtype: str | None) -> DtypeChoice:
-    """The choice, less what this model cannot bear.
+    """``choice`` without the dtypes in which this model would overflow.
 
     Args:
-        model_type: as config.json has it, e.g. "gemma3_text".
-        checkpoint_dtype: of the stored weights, by torch's name or ours ("torch.bfloat16", "bfloat16", "bf16").
+        model_type: as in config.json, e.g. "gemma3_text".
+        checkpoint_dtype: of the stored weights: "torch.bfloat16", "bfloat16" or "bf16".
     """
     stored = _short(checkpoint_dtype)
     fault = ""
     if model_type in _NOT_IN_FP16:
         fault = f"{model_type} overflows fp16 ({_NOT_IN_FP16[model_type]})"
-    elif stored == "bf16":  # served as fp16 on a Turing card it answered NaN with status 200 (vllm#48231)
+    elif stored == "bf16":  # in fp16 on a Turing card such a model returned NaN with status 200 (vllm#48231)
         fault = "the weights are stored as bf16, whose range fp16 does not have"
     if fault and "fp16" in choice.dtypes:
-        left = tuple(dtype for dtype in choice.dtypes if dtype != "fp16")
-        return DtypeChoice(left, f"{left[0]}, not fp16: {fault}")
+        remaining = tuple(dtype for dtype in choice.dtypes if dtype != "fp16")
+        return DtypeChoice(remaining, f"{remaining[0]}, not fp16: {fault}")
     if stored == "fp16" and {"bf16", "fp16"} <= set(choice.dtypes):
         order = ("fp16", *(dtype for dtype in choice.dtypes if dtype != "fp16"))
         return DtypeChoice(order, "fp16 first: the weights are stored so, and bf16 would drop three of their bits")
@@ -92,7 +92,7 @@ def for_model(choice: DtypeChoice, model_type: str, checkpoint_dtype: str | None
 
 
 def common(choices: Sequence[DtypeChoice]) -> DtypeChoice:
-    """What all devices can: one text must get the same vector whichever of them computes it."""
+    """The dtypes that all devices have: a text must get the same vector whichever device computes it."""
     first, *others = choices
     shared = tuple(dtype for dtype in first.dtypes if all(dtype in other.dtypes for other in others))
     lost = [dtype for choice in choices for dtype in choice.dtypes if dtype not in shared]
@@ -102,31 +102,30 @@ def common(choices: Sequence[DtypeChoice]) -> DtypeChoice:
 
 
 def amp_dtype(dtypes: Sequence[str]) -> str | None:
-    """The half dtype for automatic mixed precision; None where it gains nothing."""
+    """The half-precision dtype for automatic mixed precision; None when no half precision is native."""
     return next((dtype for dtype in dtypes if dtype in ("bf16", "fp16")), None)
 
 
 def needs_loss_scaling(dtype: str | None) -> bool:
-    """Only fp16's gradients vanish; bf16 has float32's range, and a scaler there only skips steps."""
+    """Whether training needs a gradient scaler: only fp16 does, whose gradients underflow; bf16 has float32's range."""
     return dtype == "fp16"
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
-    """torch's object for "bf16", "fp16" or "fp32". Raises: ValueError for another name."""
+    """The torch dtype of "bf16", "fp16" or "fp32". Raises: ValueError for another name."""
     import torch  # seconds and 300 MiB that a CPU service on another runtime must not pay
 
     if dtype not in TORCH_NAMES:
         raise ValueError(f"dtype {dtype!r} is none of {', '.join(TORCH_NAMES)}")
-    found: torch.dtype = getattr(torch, TORCH_NAMES[dtype])
-    return found
+    result: torch.dtype = getattr(torch, TORCH_NAMES[dtype])
+    return result
 
 
 def set_fp32_precision(mode: Fp32Mode) -> None:
-    """How cards multiply float32: "ieee" in full, "tf32" with 10 bits of mantissa on tensor cores.
+    """Set how GPUs multiply float32: "ieee" in full, or "tf32" with 10 bits of mantissa on tensor cores.
 
-    Call it once, at the start. torch keeps this in an old and a new interface and raises for whoever *reads* the
-    old one after only the new was set; torch.compile itself does (pytorch#179445). So the old twins are written
-    first, never read, and both tell the same afterwards.
+    Call it once, at the start. torch has an old and a new interface for this, and reading the old one raises after
+    only the new one was set; torch.compile itself reads it (pytorch#179445). So both are set here, the old one first.
 
     Raises: ValueError for another mode.
     """
@@ -143,7 +142,7 @@ def set_fp32_precision(mode: Fp32Mode) -> None:
 
 
 def fp32_precision() -> Fp32Mode:
-    """How cards multiply float32 matrices now; torch's own default is "ieee"."""
+    """How GPUs multiply float32 matrices now; torch's default is "ieee"."""
     import torch  # as in torch_dtype
 
     matmul: Any = torch.backends.cuda.matmul  # as above

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from backend.device.watch.gpu_report import Report, dotted
 from backend.telemetry import Readings
 
-# As nvml_readings names what holds clocks back; each has a series, so that an alert needs no "absent".
+# As nvml_queries names what holds clocks back; each has a series, so that an alert needs no "absent".
 THROTTLE_REASONS = (
     "sw_power_cap",
     "hw_slowdown",

@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from backend.device import process_state
+from backend.device import default_device
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.host import resident_bytes
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
-from backend.device.plan.placement import Placement, Wishes, place
+from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, DriverSource, MachineFacts, TorchSource
 from backend.device.watch.gpu_report import Collector, Remarks, compose, performance
 from backend.device.watch.history import (
@@ -261,9 +262,9 @@ class GPUPerformanceMonitor:
 
     def _open(self) -> Sampler:
         if self._facts is None:
-            facts, chosen = process_state.machine(), process_state.placement(self._device)
+            facts, chosen = default_device.machine_facts(), default_device.placement(self._device)
         else:
-            facts, chosen = self._facts, place(self._facts, Wishes(device=self._device))
+            facts, chosen = self._facts, place(self._facts, DeviceRequest(device=self._device))
         return Sampler(
             replace(facts, gpus=tuple(gpu for gpu in facts.gpus if is_on(chosen, gpu))),  # no other card is asked
             [chosen],

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from backend.device.batch_split import split_and_retry
+from backend.device.batch_split import split_on_oom
 from backend.device.facts.host import memory_limit_bytes, usable_cores
 from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
@@ -178,9 +178,7 @@ class DocumentImagesTask:
                     for example, pixels in zip(group, pool.map(self._pixels, group), strict=True)
                     if pixels is not None
                 ]
-                found += split_and_retry(
-                    [pixels for pixels, _ in rows], lambda part: self._answers(model, part, device)
-                )
+                found += split_on_oom([pixels for pixels, _ in rows], lambda part: self._answers(model, part, device))
                 targets += [target for _, target in rows]
         answers = torch.stack(found) if found else torch.zeros(0, len(self.pages.labels))
         return answers, torch.tensor(targets, dtype=torch.int64)

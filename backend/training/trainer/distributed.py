@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from backend.device.process_state import placement
+from backend.device.default_device import placement
 from backend.device.records import DeviceType
 
 _BUCKET_BYTES = 25 << 20  # gradients that travel together; DistributedDataParallel's own size

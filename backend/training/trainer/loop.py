@@ -8,9 +8,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from backend.device.default_device import placement
 from backend.device.faults import Fault
 from backend.device.memory.release import release
-from backend.device.process_state import placement
 from backend.errors import FinanciaError, TrainingFailed
 from backend.training.data.loaders import MicroBatchLoader
 from backend.training.records import Observer, Task, TrainingConfig, TrainingResult

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from backend.device.batch_split import let_go
+from backend.device.batch_split import release_frames
 from backend.device.faults import Fault, FaultKind, classify
 from backend.errors import DoesNotFit
 from backend.training.records import TrainingConfig
@@ -54,7 +54,7 @@ def attempt(run: Callable[[], object]) -> Fault | None:
         fault = classify(error)
         if fault.kind is not FaultKind.OUT_OF_MEMORY:
             raise
-        let_go(error)
+        release_frames(error)
         return fault
     return None
 

@@ -1,4 +1,4 @@
-"""Nobody is asked where nobody can answer; who is asked sees what speaks for each card."""
+"""The question for a card: only on a terminal, with a description of each card."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend.device.choice.prompt import ask, listing, may_ask
+from backend.device.choice.prompt import ask_for_card, is_interactive, listing
 from backend.device.choice.selection import most_free
 from backend.device.facts import simulated
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
@@ -20,14 +20,14 @@ TWO = MachineFacts(8, "a processor", (), 64 * GIB, (BUSY, IDLE, OLD), DeviceType
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal, and raises once closed, as every stream does."""
+    """A stream that is a terminal, and raises once closed, as every stream does."""
 
     def isatty(self):
         return super().isatty() or True
 
 
 def closed():
-    """A stream that was closed, as a daemon's is."""
+    """A closed stream, as in a daemon."""
     stream = Terminal()
     stream.close()
     return stream
@@ -47,26 +47,26 @@ def closed():
         pytest.param(Terminal(), closed(), False, False, False, id="output-closed"),
     ],
 )
-def test_may_ask(stdin, stdout, ci, assume_no, expected):
-    """Only a person at both ends of a terminal: comfy-cli#47 hung in a container for want of one."""
-    assert expected is may_ask(stdin, stdout, ci=ci, assume_no=assume_no)
+def test_is_interactive(stdin, stdout, ci, assume_no, expected):
+    """Both streams must be terminals; comfy-cli#47 waited for ever in a container."""
+    assert expected is is_interactive(stdin, stdout, ci=ci, assume_no=assume_no)
 
 
 def answers(*lines):
-    """Somebody who types these lines and then closes the input; and the prompts shown."""
-    waiting, prompts = list(lines), []
+    """A ``read`` that returns these lines and then raises EOFError; and the prompts it was called with."""
+    remaining, prompts = list(lines), []
 
     def read(prompt):
         prompts.append(prompt)
-        if not waiting:
+        if not remaining:
             raise EOFError
-        return waiting.pop(0)
+        return remaining.pop(0)
 
     return read, prompts
 
 
 @pytest.mark.parametrize(
-    ("lines", "expected", "asked"),
+    ("lines", "expected", "questions"),
     [
         pytest.param(["0"], BUSY, 1, id="a-number"),
         pytest.param([" 1\t"], IDLE, 1, id="with-blanks"),
@@ -77,15 +77,15 @@ def answers(*lines):
         pytest.param(["what?"], None, 2, id="end-after-nonsense"),
     ],
 )
-def test_ask(lines, expected, asked):
-    """A usable card named by its number, or the suggestion, or nothing; never an endless wait."""
+def test_ask_for_card(lines, expected, questions):
+    """A usable card by its number, or the suggested one, or None at the end of input."""
     read, prompts = answers(*lines)
-    shown = []
+    output = []
 
-    assert expected == ask(TWO, shown.append, read)
-    assert asked == len(prompts)
+    assert expected == ask_for_card(TWO, output.append, read)
+    assert questions == len(prompts)
     assert {"Card to use [0, 1; Enter for 1]: "} == set(prompts)
-    assert all(len(line) < 300 for line in shown), "an endless answer is not thrown back"
+    assert all(len(line) < 300 for line in output), "a long answer is shortened"
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ def test_ask(lines, expected, asked):
     ],
 )
 def test_nothing_to_choose(facts, expected):
-    """One usable card is taken and none is told, both without a question."""
+    """With one usable card or none nothing is asked."""
     read, prompts = answers()
-    shown = []
+    output = []
 
-    assert expected == ask(facts, shown.append, read)
+    assert expected == ask_for_card(facts, output.append, read)
     assert [] == prompts
-    assert shown
+    assert output
 
 
 def test_listing():
-    """Platform, architecture by capability, memory, workers, notes, faults: an RTX 6000 Ada is Ada, not Blackwell."""
+    """Platform, architecture, memory, workers, notes and faults; an RTX 6000 Ada is Ada, not Blackwell."""
     text = "\n".join(listing(TWO))
     busy, idle, old = text.split("\n\n")[1:4]
 
@@ -133,7 +133,7 @@ def test_simulated_machines(name):
     facts = simulated.facts(name)
     shown = []
 
-    chosen = ask(facts, shown.append, lambda _: "")
+    chosen = ask_for_card(facts, shown.append, lambda _: "")
 
     assert chosen == (most_free(facts.usable) if facts.usable else None)
     assert all(any(gpu.name in line for line in shown) for gpu in facts.gpus)

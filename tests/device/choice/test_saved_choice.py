@@ -1,4 +1,4 @@
-"""A saved choice comes back as it was; whatever else the file may be costs a warning and nothing more."""
+"""The saved choice: it is loaded as it was saved, and an invalid file costs one warning."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CHOICE = SavedChoice("GPU-a", "NVIDIA GeForce RTX 4090", 25_757_220_864, "580.95
 
 
 def test_save_and_load(tmp_path):
-    """What is saved is loaded by the next process, folders made on the way."""
+    """Missing folders are created."""
     path = tmp_path / "deep" / "er" / "gpu.json"
 
     assert ChoiceFile(path).save(CHOICE)
     assert CHOICE == ChoiceFile(path).load()
-    assert ["gpu.json"] == [one.name for one in path.parent.iterdir()], "no half-written file is left beside it"
+    assert ["gpu.json"] == [file.name for file in path.parent.iterdir()], "a temporary file is left"
 
 
 def test_the_last_choice_counts(tmp_path):
@@ -33,8 +33,8 @@ def test_the_last_choice_counts(tmp_path):
     assert later == file.load()
 
 
-def test_nobody_has_chosen(tmp_path, caplog):
-    """No file is the ordinary case and not worth a word."""
+def test_no_file(tmp_path, caplog):
+    """The normal case: nothing is logged."""
     file = ChoiceFile(tmp_path / "gpu.json")
 
     assert file.load() is None
@@ -43,7 +43,7 @@ def test_nobody_has_chosen(tmp_path, caplog):
 
 
 def test_forget(tmp_path):
-    """A forgotten choice is gone; forgetting twice is no fault."""
+    """The file is deleted; deleting it again is no error."""
     file = ChoiceFile(tmp_path / "gpu.json")
     file.save(CHOICE)
 
@@ -53,8 +53,8 @@ def test_forget(tmp_path):
 
 
 def _with(**changes):
-    whole = {"version": 1, "uuid": "GPU-a", "name": "x", "total_bytes": 1, "driver": "", "chosen_at": "2026"}
-    return json.dumps({**whole, **changes}).encode()
+    content = {"version": 1, "uuid": "GPU-a", "name": "x", "total_bytes": 1, "driver": "", "chosen_at": "2026"}
+    return json.dumps({**content, **changes}).encode()
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def _with(**changes):
         pytest.param(_with(driver=None), "another layout", id="null-for-a-version"),
     ],
 )
-def test_a_file_that_is_none_of_ours(tmp_path, caplog, content, words):
-    """It is as if nobody had chosen, one warning says why, and saving repairs it."""
+def test_an_invalid_file(tmp_path, caplog, content, words):
+    """It is ignored with one warning, and saving replaces it."""
     path = tmp_path / "gpu.json"
     path.write_bytes(content)
 
@@ -88,8 +88,8 @@ def test_a_file_that_is_none_of_ours(tmp_path, caplog, content, words):
     assert CHOICE == ChoiceFile(path).load()
 
 
-def test_more_keys_than_we_know(tmp_path):
-    """A file of a later release with more to say is still understood."""
+def test_unknown_keys(tmp_path):
+    """A file of a later release may have more keys."""
     path = tmp_path / "gpu.json"
     path.write_bytes(_with(reason="because"))
 
@@ -97,7 +97,7 @@ def test_more_keys_than_we_know(tmp_path):
 
 
 def test_a_folder_in_the_way(tmp_path, caplog):
-    """A path that cannot be a file is a warning on every call, never an exception, and leaves nothing behind."""
+    """Every call logs a warning and raises nothing; no temporary file is left."""
     (tmp_path / "gpu.json").mkdir()
     file = ChoiceFile(tmp_path / "gpu.json")
 
@@ -105,11 +105,11 @@ def test_a_folder_in_the_way(tmp_path, caplog):
     assert not file.save(CHOICE)
     assert not file.forget()
     assert 3 == len(caplog.records)
-    assert ["gpu.json"] == [one.name for one in tmp_path.iterdir()]
+    assert ["gpu.json"] == [path.name for path in tmp_path.iterdir()]
 
 
 def test_a_file_where_a_folder_should_be(tmp_path, caplog):
-    """The state folder itself may be wrong."""
+    """In place of the state folder."""
     (tmp_path / "state").write_text("not a folder")
     file = ChoiceFile(tmp_path / "state" / "gpu.json")
 
@@ -119,7 +119,7 @@ def test_a_file_where_a_folder_should_be(tmp_path, caplog):
 
 
 def test_no_permission(tmp_path, caplog, monkeypatch):
-    """Somebody else's file costs a warning. Simulated: the tests may run as root, who may do everything."""
+    """Every call logs a warning. Simulated, since the tests may run as root."""
     path = tmp_path / "gpu.json"
     path.write_bytes(_with())
 
@@ -137,7 +137,6 @@ def test_no_permission(tmp_path, caplog, monkeypatch):
 
 
 def test_choice_of():
-    """What is kept of a card."""
     gpu = GPUInfo(3, "NVIDIA L4", "GPU-c", 24_152_899_584, (8, 9), bf16=True)
 
     assert SavedChoice("GPU-c", "NVIDIA L4", 24_152_899_584, "580.1", "now") == choice_of(gpu, "580.1", "now")

@@ -1,4 +1,4 @@
-"""Every wish on every machine: the devices with a reason, or a refusal that says what to change."""
+"""Every request on every machine: devices with a reason, or an error that says what to change."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.device.choice.saved_choice import SavedChoice, choice_of
+from backend.device.choice.selection import DeviceRequest as Request
 from backend.device.choice.selection import (
-    Wishes,
+    card_number,
     choose,
     device_string,
     most_free,
-    number_of,
     wants_gpu,
 )
 from backend.device.facts import simulated
@@ -49,98 +49,100 @@ SAVED = SavedChoice("GPU-b", "NVIDIA GeForce RTX 4090", 24 * GIB, "580.95.05", "
 
 
 @pytest.mark.parametrize(
-    ("facts", "wishes", "devices", "reason"),
+    ("facts", "wanted", "devices", "reason"),
     [
-        pytest.param(CPU, Wishes(), [], "CPU: no NVIDIA driver answers", id="auto-without-a-gpu-says-why"),
-        pytest.param(CPU, Wishes("cpu"), [], "as asked for", id="cpu-asked-for"),
-        pytest.param(TWO, Wishes("cpu"), [], "as asked for", id="cpu-asked-for-beside-gpus"),
-        pytest.param(TWO, Wishes(use_gpu=False), [], "as asked for", id="gpu-not-wanted"),
-        pytest.param(TWO, Wishes("cpu", use_gpu=False), [], "as asked for", id="cpu-said-twice"),
-        pytest.param(ONE, Wishes(), [IDLE], "automatic choice, the only usable card", id="auto-one-card"),
-        pytest.param(TWO, Wishes(), [IDLE], "the most free memory (21.0 GiB) of 2 cards", id="auto-free-not-total"),
-        pytest.param(TWO, Wishes(use_gpu=True), [IDLE], "automatic choice", id="a-gpu-demanded"),
-        pytest.param(TWO, Wishes("cuda"), [IDLE], "DEVICE=cuda, the most free memory", id="cuda-leaves-which-to-us"),
-        pytest.param(TWO, Wishes("cuda:0"), [BUSY], "RTX 4090: DEVICE=cuda:0", id="named-although-busy"),
-        pytest.param(TWO, Wishes("cuda:1", use_gpu=True), [IDLE], "NVIDIA L4: DEVICE=cuda:1", id="both-agree"),
-        pytest.param(TWO, Wishes("cuda:all"), [BUSY, IDLE], "all usable ones", id="all"),
-        pytest.param(THREE, Wishes("cuda:all"), [BUSY, IDLE], "all usable ones", id="all-usable"),
-        pytest.param(TWO, Wishes("cuda:1,cuda:0"), [IDLE, BUSY], "L4 and NVIDIA GeForce", id="two-in-the-order-named"),
-        pytest.param(TWO, Wishes("cuda:0, cuda:1"), [BUSY, IDLE], "DEVICE=cuda:0, cuda:1", id="with-a-blank"),
-        pytest.param(TWO, Wishes(gpu=0), [BUSY], "RTX 4090: --gpu 0", id="option"),
-        pytest.param(TWO, Wishes("cuda:1", gpu=0), [BUSY], "--gpu 0", id="option-before-device"),
-        pytest.param(TWO, Wishes("cpu", gpu=0), [BUSY], "--gpu 0", id="option-before-cpu"),
-        pytest.param(MPS, Wishes(), [APPLE], "Apple M3 Pro: automatic choice", id="apple"),
-        pytest.param(MPS, Wishes("mps"), [APPLE], "DEVICE=mps", id="apple-named"),
-        pytest.param(MPS, Wishes("mps:0"), [APPLE], "DEVICE=mps:0", id="apple-numbered"),
-        pytest.param(MPS, Wishes(gpu=0), [APPLE], "--gpu 0", id="apple-by-option"),
-        pytest.param(BROKEN, Wishes(), [], "CPU: NVIDIA GeForce RTX 5090: torch cannot", id="auto-falls-back-loudly"),
+        pytest.param(CPU, Request(), [], "CPU: no NVIDIA driver answers", id="auto-without-a-gpu-says-why"),
+        pytest.param(CPU, Request("cpu"), [], "as asked for", id="cpu-asked-for"),
+        pytest.param(TWO, Request("cpu"), [], "as asked for", id="cpu-asked-for-beside-gpus"),
+        pytest.param(TWO, Request(use_gpu=False), [], "as asked for", id="gpu-not-wanted"),
+        pytest.param(TWO, Request("cpu", use_gpu=False), [], "as asked for", id="cpu-said-twice"),
+        pytest.param(ONE, Request(), [IDLE], "automatic choice, the only usable card", id="auto-one-card"),
+        pytest.param(TWO, Request(), [IDLE], "the most free memory (21.0 GiB) of 2 cards", id="auto-free-not-total"),
+        pytest.param(TWO, Request(use_gpu=True), [IDLE], "automatic choice", id="a-gpu-demanded"),
+        pytest.param(TWO, Request("cuda"), [IDLE], "DEVICE=cuda, the most free memory", id="cuda-leaves-which-to-us"),
+        pytest.param(TWO, Request("cuda:0"), [BUSY], "RTX 4090: DEVICE=cuda:0", id="named-although-busy"),
+        pytest.param(TWO, Request("cuda:1", use_gpu=True), [IDLE], "NVIDIA L4: DEVICE=cuda:1", id="both-agree"),
+        pytest.param(TWO, Request("cuda:all"), [BUSY, IDLE], "all usable ones", id="all"),
+        pytest.param(THREE, Request("cuda:all"), [BUSY, IDLE], "all usable ones", id="all-usable"),
+        pytest.param(TWO, Request("cuda:1,cuda:0"), [IDLE, BUSY], "L4 and NVIDIA GeForce", id="two-in-the-order-named"),
+        pytest.param(TWO, Request("cuda:0, cuda:1"), [BUSY, IDLE], "DEVICE=cuda:0, cuda:1", id="with-a-blank"),
+        pytest.param(TWO, Request(gpu=0), [BUSY], "RTX 4090: --gpu 0", id="option"),
+        pytest.param(TWO, Request("cuda:1", gpu=0), [BUSY], "--gpu 0", id="option-before-device"),
+        pytest.param(TWO, Request("cpu", gpu=0), [BUSY], "--gpu 0", id="option-before-cpu"),
+        pytest.param(MPS, Request(), [APPLE], "Apple M3 Pro: automatic choice", id="apple"),
+        pytest.param(MPS, Request("mps"), [APPLE], "DEVICE=mps", id="apple-named"),
+        pytest.param(MPS, Request("mps:0"), [APPLE], "DEVICE=mps:0", id="apple-numbered"),
+        pytest.param(MPS, Request(gpu=0), [APPLE], "--gpu 0", id="apple-by-option"),
+        pytest.param(BROKEN, Request(), [], "CPU: NVIDIA GeForce RTX 5090: torch cannot", id="auto-falls-back-loudly"),
     ],
 )
-def test_choose(facts, wishes, devices, reason):
-    """What was asked for, or the best there is; the reason says which."""
-    selected = choose(facts, wishes)
+def test_choose(facts, wanted, devices, reason):
+    """The requested devices, or the best; with the reason."""
+    selected = choose(facts, wanted)
 
     assert devices == list(selected.devices)
     assert reason in selected.why
 
 
 @pytest.mark.parametrize(
-    ("facts", "wishes", "words"),
+    ("facts", "wanted", "words"),
     [
-        pytest.param(CPU, Wishes("cuda"), "DEVICE=cuda, but no NVIDIA driver answers; set DEVICE=auto", id="no-gpu"),
-        pytest.param(CPU, Wishes("cuda:all"), "DEVICE=cuda:all, but no NVIDIA driver", id="all-of-none"),
-        pytest.param(CPU, Wishes("mps"), "DEVICE=mps, but", id="mps-without-a-gpu"),
-        pytest.param(CPU, Wishes(use_gpu=True), "but no NVIDIA driver answers; set USE_GPU=false", id="gpu-demanded"),
-        pytest.param(CPU, Wishes(gpu=0), "--gpu 0, but no NVIDIA driver answers; leave --gpu out", id="option-no-gpu"),
+        pytest.param(CPU, Request("cuda"), "DEVICE=cuda, but no NVIDIA driver answers; set DEVICE=auto", id="no-gpu"),
+        pytest.param(CPU, Request("cuda:all"), "DEVICE=cuda:all, but no NVIDIA driver", id="all-of-none"),
+        pytest.param(CPU, Request("mps"), "DEVICE=mps, but", id="mps-without-a-gpu"),
+        pytest.param(CPU, Request(use_gpu=True), "but no NVIDIA driver answers; set USE_GPU=false", id="gpu-demanded"),
+        pytest.param(CPU, Request(gpu=0), "--gpu 0, but no NVIDIA driver answers; leave --gpu out", id="option-no-gpu"),
         pytest.param(
             TWO,
-            Wishes("cuda:2"),
+            Request("cuda:2"),
             "found 2 cards: 0 NVIDIA GeForce RTX 4090 (24.0 GiB), 1 NVIDIA L4 (22.0 GiB); set DEVICE=auto or name one",
             id="one-too-far",
         ),
-        pytest.param(TWO, Wishes("cuda:0,cuda:7"), "found 2 cards", id="one-of-two-too-far"),
-        pytest.param(TWO, Wishes(gpu=2), "--gpu 2, but found 2 cards", id="option-too-far"),
-        pytest.param(TWO, Wishes(gpu=-1), "--gpu -1, but found 2 cards", id="option-negative"),
-        pytest.param(THREE, Wishes("cuda:2"), "Tesla K80 cannot be used: torch has no sm_37", id="an-unusable-card"),
-        pytest.param(THREE, Wishes(gpu=2), "Tesla K80 cannot be used: torch has no sm_37", id="option-unusable"),
-        pytest.param(THREE, Wishes("cuda:3"), "Tesla K80 cannot be used", id="too-far-lists-the-unusable"),
-        pytest.param(BROKEN, Wishes("cuda"), "torch cannot see it (pip install torch==2.13.0+cu1", id="wrong-build"),
-        pytest.param(BROKEN, Wishes("cuda:0"), "pip install torch==2.13.0", id="wrong-build-numbered"),
-        pytest.param(BROKEN, Wishes(use_gpu=True), "pip install torch==2.13.0", id="wrong-build-demanded"),
-        pytest.param(BROKEN, Wishes(gpu=0), "RTX 5090 cannot be used: torch cannot", id="wrong-build-by-its-place"),
-        pytest.param(TWO, Wishes("mps"), "DEVICE=mps, but found 2 cards", id="mps-on-an-nvidia-machine"),
-        pytest.param(MPS, Wishes("cuda"), "found 1 mps device: 0 Apple M3 Pro", id="cuda-on-an-apple"),
-        pytest.param(MPS, Wishes("mps:1"), "is not a device", id="apple-has-one"),
-        pytest.param(TWO, Wishes("cuda", use_gpu=False), "contradicts USE_GPU=false", id="contradiction"),
-        pytest.param(TWO, Wishes("cuda:all", use_gpu=False), "contradicts USE_GPU=false", id="contradiction-all"),
-        pytest.param(TWO, Wishes(use_gpu=False, gpu=0), "--gpu 0 contradicts USE_GPU=false", id="contradiction-option"),
-        pytest.param(TWO, Wishes("cpu", use_gpu=True), "contradicts USE_GPU=true", id="the-other-contradiction"),
-        pytest.param(CPU, Wishes("cpu", use_gpu=True), "contradicts USE_GPU=true", id="contradiction-without-a-gpu"),
-        pytest.param(TWO, Wishes("cuda:1,cuda:1"), "names a card twice", id="named-twice"),
-        pytest.param(TWO, Wishes("gpu"), "use auto, cpu, cuda, cuda:N, cuda:all", id="no-such-word"),
-        pytest.param(TWO, Wishes("CUDA"), "is not a device", id="upper-case"),
-        pytest.param(TWO, Wishes("cuda:one"), "is not a device", id="a-word-for-a-number"),
-        pytest.param(TWO, Wishes("cuda:²"), "is not a device", id="a-digit-that-is-no-number"),
-        pytest.param(TWO, Wishes("cuda:-1"), "is not a device", id="a-negative-number"),
-        pytest.param(TWO, Wishes("cuda:0,"), "is not a device", id="a-comma-too-many"),
-        pytest.param(TWO, Wishes("cuda:all,cuda:0"), "is not a device", id="all-and-one"),
-        pytest.param(TWO, Wishes("cuda:0,cpu"), "is not a device", id="cpu-among-cards"),
-        pytest.param(TWO, Wishes("cpu:0"), "is not a device", id="cpu-with-a-number"),
-        pytest.param(TWO, Wishes(""), "is not a device", id="empty"),
-        pytest.param(TWO, Wishes("gpu", gpu=0), "is not a device", id="a-bad-word-behind-an-option"),
+        pytest.param(TWO, Request("cuda:0,cuda:7"), "found 2 cards", id="one-of-two-too-far"),
+        pytest.param(TWO, Request(gpu=2), "--gpu 2, but found 2 cards", id="option-too-far"),
+        pytest.param(TWO, Request(gpu=-1), "--gpu -1, but found 2 cards", id="option-negative"),
+        pytest.param(THREE, Request("cuda:2"), "Tesla K80 cannot be used: torch has no sm_37", id="an-unusable-card"),
+        pytest.param(THREE, Request(gpu=2), "Tesla K80 cannot be used: torch has no sm_37", id="option-unusable"),
+        pytest.param(THREE, Request("cuda:3"), "Tesla K80 cannot be used", id="too-far-lists-the-unusable"),
+        pytest.param(BROKEN, Request("cuda"), "torch cannot see it (pip install torch==2.13.0+cu1", id="wrong-build"),
+        pytest.param(BROKEN, Request("cuda:0"), "pip install torch==2.13.0", id="wrong-build-numbered"),
+        pytest.param(BROKEN, Request(use_gpu=True), "pip install torch==2.13.0", id="wrong-build-demanded"),
+        pytest.param(BROKEN, Request(gpu=0), "RTX 5090 cannot be used: torch cannot", id="wrong-build-by-its-place"),
+        pytest.param(TWO, Request("mps"), "DEVICE=mps, but found 2 cards", id="mps-on-an-nvidia-machine"),
+        pytest.param(MPS, Request("cuda"), "found 1 mps device: 0 Apple M3 Pro", id="cuda-on-an-apple"),
+        pytest.param(MPS, Request("mps:1"), "is not a device", id="apple-has-one"),
+        pytest.param(TWO, Request("cuda", use_gpu=False), "contradicts USE_GPU=false", id="contradiction"),
+        pytest.param(TWO, Request("cuda:all", use_gpu=False), "contradicts USE_GPU=false", id="contradiction-all"),
+        pytest.param(
+            TWO, Request(use_gpu=False, gpu=0), "--gpu 0 contradicts USE_GPU=false", id="contradiction-option"
+        ),
+        pytest.param(TWO, Request("cpu", use_gpu=True), "contradicts USE_GPU=true", id="the-other-contradiction"),
+        pytest.param(CPU, Request("cpu", use_gpu=True), "contradicts USE_GPU=true", id="contradiction-without-a-gpu"),
+        pytest.param(TWO, Request("cuda:1,cuda:1"), "names a card twice", id="named-twice"),
+        pytest.param(TWO, Request("gpu"), "use auto, cpu, cuda, cuda:N, cuda:all", id="no-such-word"),
+        pytest.param(TWO, Request("CUDA"), "is not a device", id="upper-case"),
+        pytest.param(TWO, Request("cuda:one"), "is not a device", id="a-word-for-a-number"),
+        pytest.param(TWO, Request("cuda:²"), "is not a device", id="a-digit-that-is-no-number"),
+        pytest.param(TWO, Request("cuda:-1"), "is not a device", id="a-negative-number"),
+        pytest.param(TWO, Request("cuda:0,"), "is not a device", id="a-comma-too-many"),
+        pytest.param(TWO, Request("cuda:all,cuda:0"), "is not a device", id="all-and-one"),
+        pytest.param(TWO, Request("cuda:0,cpu"), "is not a device", id="cpu-among-cards"),
+        pytest.param(TWO, Request("cpu:0"), "is not a device", id="cpu-with-a-number"),
+        pytest.param(TWO, Request(""), "is not a device", id="empty"),
+        pytest.param(TWO, Request("gpu", gpu=0), "is not a device", id="a-bad-word-behind-an-option"),
     ],
 )
-def test_a_wish_that_cannot_be_granted(facts, wishes, words):
-    """It stops the start with what was got, what there is and what to change: never silently ignored."""
+def test_a_request_that_cannot_be_met(facts, wanted, words):
+    """The error says what was requested, what there is and what to change."""
     with pytest.raises(DeviceUnavailable) as caught:
-        choose(facts, wishes)
+        choose(facts, wanted)
 
     assert words in str(caught.value)
 
 
 def test_saved_choice():
-    """It goes before the automatic choice, and says when it was made."""
-    selected = choose(TWO, Wishes(), SAVED)
+    """It overrides the automatic choice; the reason has its date."""
+    selected = choose(TWO, Request(), SAVED)
 
     assert (BUSY,) == selected.devices
     assert "chosen on 2026-11-20" in selected.why
@@ -148,27 +150,27 @@ def test_saved_choice():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "devices"),
+    ("wanted", "devices"),
     [
-        pytest.param(Wishes("cuda"), (BUSY,), id="cuda-leaves-which-to-it"),
-        pytest.param(Wishes(use_gpu=True), (BUSY,), id="a-gpu-demanded-leaves-which-to-it"),
-        pytest.param(Wishes("cuda:1"), (IDLE,), id="device-goes-before"),
-        pytest.param(Wishes(gpu=1), (IDLE,), id="option-goes-before"),
-        pytest.param(Wishes("cuda:all"), (BUSY, IDLE), id="all-goes-before"),
-        pytest.param(Wishes("cpu"), (), id="cpu-goes-before"),
-        pytest.param(Wishes(use_gpu=False), (), id="no-gpu-goes-before"),
+        pytest.param(Request("cuda"), (BUSY,), id="cuda-leaves-which-to-it"),
+        pytest.param(Request(use_gpu=True), (BUSY,), id="a-gpu-demanded-leaves-which-to-it"),
+        pytest.param(Request("cuda:1"), (IDLE,), id="device-goes-before"),
+        pytest.param(Request(gpu=1), (IDLE,), id="option-goes-before"),
+        pytest.param(Request("cuda:all"), (BUSY, IDLE), id="all-goes-before"),
+        pytest.param(Request("cpu"), (), id="cpu-goes-before"),
+        pytest.param(Request(use_gpu=False), (), id="no-gpu-goes-before"),
     ],
 )
-def test_saved_choice_among_wishes(wishes, devices):
-    """--gpu, then DEVICE, then the saved choice, then ours."""
-    assert devices == choose(TWO, wishes, SAVED).devices
+def test_precedence_of_the_saved_choice(wanted, devices):
+    """--gpu, then DEVICE, then the saved choice, then the automatic one."""
+    assert devices == choose(TWO, wanted, SAVED).devices
 
 
 def test_saved_choice_follows_the_uuid():
-    """Cards counted in another order: the card stays, the number changes."""
+    """The card stays, whatever its number."""
     swapped = replace(TWO, gpus=(replace(IDLE, index=0), replace(BUSY, index=1)))
 
-    (chosen,) = choose(swapped, Wishes(), SAVED).devices
+    (chosen,) = choose(swapped, Request(), SAVED).devices
 
     assert ("GPU-b", "cuda:1") == (chosen.uuid, device_string(swapped, chosen))
 
@@ -182,8 +184,8 @@ def test_saved_choice_follows_the_uuid():
     ],
 )
 def test_stale_choice(facts, state):
-    """The automatic choice, and one note that says how to choose again."""
-    selected = choose(facts, Wishes(), SAVED)
+    """The automatic choice, and a note that says how to choose again."""
+    selected = choose(facts, Request(), SAVED)
     notes = [note for note in selected.notes if "saved choice" in note]
 
     assert "automatic choice" in selected.why
@@ -193,29 +195,29 @@ def test_stale_choice(facts, state):
 
 
 def test_stale_choice_without_any_card():
-    """A machine that lost its GPU starts on the CPU; DEVICE=cuda still refuses."""
-    assert () == choose(CPU, Wishes(), SAVED).devices
+    """Without its GPU the machine uses the CPU; DEVICE=cuda is refused."""
+    assert () == choose(CPU, Request(), SAVED).devices
     with pytest.raises(DeviceUnavailable, match="no NVIDIA driver"):
-        choose(CPU, Wishes("cuda"), SAVED)
+        choose(CPU, Request("cuda"), SAVED)
 
 
 def test_saved_apple():
-    """Apple's GPU has no UUID: its name stands for it, and another empty one does not."""
+    """Apple's GPU has no UUID and is matched by its name."""
     apple = SavedChoice("", "Apple M3 Pro", 1, "", "2026-11-20")
 
-    assert "chosen on" in choose(MPS, Wishes(), apple).why
-    assert "automatic" in choose(MPS, Wishes(), replace(apple, name="Apple M1")).why
+    assert "chosen on" in choose(MPS, Request(), apple).why
+    assert "automatic" in choose(MPS, Request(), replace(apple, name="Apple M1")).why
 
 
 def test_what_is_left_out_is_said():
-    """A card that cannot be used is named with its fault, whichever card is taken."""
-    assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Wishes()).notes
-    assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Wishes("cuda:all")).notes
+    """An unusable card is mentioned with its fault."""
+    assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Request()).notes
+    assert ("Tesla K80 is left out: torch has no sm_37",) == choose(THREE, Request("cuda:all")).notes
 
 
 def test_what_would_bring_a_card_back():
-    """On the CPU for want of a fitting torch: the line that installs one."""
-    (note,) = choose(BROKEN, Wishes()).notes
+    """A fallback to the CPU for a wrong torch mentions the line that installs the right one."""
+    (note,) = choose(BROKEN, Request()).notes
 
     assert note.startswith("to use NVIDIA GeForce RTX 5090: pip install torch==2.13.0+cu130 --index-url")
 
@@ -225,8 +227,8 @@ def test_what_would_bring_a_card_back():
     [("auto", 0), ("cuda:0", 0), ("cuda:1", 1), ("cpu", 1)],
 )
 def test_an_option_says_what_it_overrides(device, notes):
-    """--gpu goes before DEVICE, but not behind anybody's back."""
-    found = choose(TWO, Wishes(device, gpu=0)).notes
+    """--gpu overrides DEVICE, with a note."""
+    found = choose(TWO, Request(device, gpu=0)).notes
 
     assert notes == len(found)
     assert all(f"before DEVICE={device}" in note for note in found)
@@ -241,7 +243,7 @@ TWINS = [
 
 
 def test_a_choice_that_survives_a_reboot():
-    """Equal cards counted in any order: always the same one, and none that is clearly fuller."""
+    """The same card in any order of equal cards, and none with clearly less free memory."""
     for order in itertools.permutations(TWINS):
         renumbered = [replace(gpu, index=number) for number, gpu in enumerate(order)]
         assert "GPU-1" == most_free(renumbered).uuid
@@ -264,31 +266,31 @@ def test_a_choice_that_survives_a_reboot():
     ],
 )
 def test_most_free(gpus, expected):
-    """The most free memory, then the newer generation, then the UUID."""
+    """The most free memory, then the newer generation, then the first UUID."""
     assert expected == most_free(gpus).uuid
 
 
 def test_number_of():
-    """torch's number; the place in the list where torch sees no card at all."""
-    assert [0, 1, 2] == [number_of(THREE, gpu) for gpu in THREE.gpus]
-    assert 0 == number_of(BROKEN, HIDDEN)
+    """torch's index; the position in the list when torch sees no card."""
+    assert [0, 1, 2] == [card_number(THREE, gpu) for gpu in THREE.gpus]
+    assert 0 == card_number(BROKEN, HIDDEN)
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("wanted", "expected"),
     [
-        (Wishes(), True),
-        (Wishes(use_gpu=True), True),
-        (Wishes("cuda"), True),
-        (Wishes("cpu"), False),
-        (Wishes("cpu", gpu=0), True),
-        (Wishes(use_gpu=False), False),
-        (Wishes(use_gpu=False, gpu=0), False),
+        (Request(), True),
+        (Request(use_gpu=True), True),
+        (Request("cuda"), True),
+        (Request("cpu"), False),
+        (Request("cpu", gpu=0), True),
+        (Request(use_gpu=False), False),
+        (Request(use_gpu=False, gpu=0), False),
     ],
 )
-def test_wants_gpu(wishes, expected):
-    """No accelerator library is touched where none is wanted."""
-    assert expected is wants_gpu(wishes)
+def test_wants_gpu(wanted, expected):
+    """False only if the CPU was requested."""
+    assert expected is wants_gpu(wanted)
 
 
 DEVICES = ["auto", "cpu", "cuda", "mps", "mps:0", "cuda:0", "cuda:1", "cuda:2", "cuda:all", "cuda:0,cuda:1", "cuda:"]
@@ -301,11 +303,11 @@ DEVICES = ["auto", "cpu", "cuda", "mps", "mps:0", "cuda:0", "cuda:1", "cuda:2", 
     gpu=st.sampled_from([None, None, -1, 0, 1, 2]),
     saved=st.sampled_from([None, SAVED, replace(SAVED, uuid="GPU-x"), replace(SAVED, uuid="GPU-h")]),
 )
-def test_any_wish_on_any_machine(name, device, use_gpu, gpu, saved):
-    """Usable devices that keep to every explicit wish, with a reason, or DeviceUnavailable; nothing else."""
+def test_any_request_on_any_machine(name, device, use_gpu, gpu, saved):
+    """Usable devices that match the request, with a reason, or DeviceUnavailable."""
     facts = MACHINES[name]
     try:
-        selected = choose(facts, Wishes(device, use_gpu, gpu=gpu), saved)
+        selected = choose(facts, Request(device, use_gpu, gpu=gpu), saved)
     except DeviceUnavailable:
         return
 
@@ -314,7 +316,7 @@ def test_any_wish_on_any_machine(name, device, use_gpu, gpu, saved):
     assert len(set(selected.devices)) == len(selected.devices)
     assert use_gpu is None or use_gpu is bool(selected.devices)
     if gpu is not None:
-        assert [gpu] == [one.index for one in selected.devices]
+        assert [gpu] == [card.index for card in selected.devices]
     elif device.startswith(("cuda", "mps")):
         assert selected.devices
         assert facts.gpu_type is DeviceType(device[: 4 if device.startswith("cuda") else 3])
@@ -343,9 +345,9 @@ def test_any_wish_on_any_machine(name, device, use_gpu, gpu, saved):
     ],
 )
 def test_simulated_machines(name, devices, words):
-    """On each machine that we know of, the automatic choice and its reason."""
+    """The automatic choice and its reason."""
     facts = simulated.facts(name)
-    selected = choose(facts, Wishes())
+    selected = choose(facts, Request())
 
     assert devices == [device_string(facts, gpu) for gpu in selected.devices]
     assert words in selected.why
@@ -353,32 +355,32 @@ def test_simulated_machines(name, devices, words):
 
 @pytest.mark.parametrize("name", ["cpu-build", "old-driver", "new-card-old-build", "no-gpu"])
 def test_a_demand_where_no_card_works(name):
-    """DEVICE=cuda and USE_GPU=true never start on the CPU; the refusal has the reason."""
+    """DEVICE=cuda and USE_GPU=true never fall back to the CPU; the error has the reason."""
     facts = simulated.facts(name)
 
-    for wishes in (Wishes("cuda"), Wishes(use_gpu=True), Wishes("cuda:all"), Wishes("cuda:0"), Wishes(gpu=0)):
+    for wanted in (Request("cuda"), Request(use_gpu=True), Request("cuda:all"), Request("cuda:0"), Request(gpu=0)):
         with pytest.raises(DeviceUnavailable) as caught:
-            choose(facts, wishes)
+            choose(facts, wanted)
         assert all(gpu.fault in str(caught.value) for gpu in facts.gpus)
         assert facts.gpus or facts.why_no_gpu in str(caught.value)
 
 
 @pytest.mark.parametrize("visible", [None, "0,1", "1,0"])
 def test_a_choice_by_uuid_survives_cuda_visible_devices(visible):
-    """However the cards are permuted, the saved one is taken, under its new number."""
+    """The saved card is selected under its new number."""
     everything = simulated.facts("ada-and-blackwell")
     facts = simulated.facts("ada-and-blackwell", visible=visible)
     for gpu in everything.gpus:
-        (chosen,) = choose(facts, Wishes(), choice_of(gpu, "580", "2026-11-20")).devices
+        (chosen,) = choose(facts, Request(), choice_of(gpu, "580", "2026-11-20")).devices
         assert gpu.uuid == chosen.uuid
         assert chosen is facts.gpus[chosen.index]
 
 
 def test_a_saved_card_that_is_hidden():
-    """CUDA_VISIBLE_DEVICES without the saved card: the other one, and a note."""
+    """The other card is selected, with a note."""
     hidden = next(gpu for gpu in simulated.facts("ada-and-blackwell").gpus if "4090" in gpu.name)
     facts = simulated.facts("ada-and-blackwell", visible="1" if hidden.index == 0 else "0")
-    selected = choose(facts, Wishes(), choice_of(hidden, "580", "2026-11-20"))
+    selected = choose(facts, Request(), choice_of(hidden, "580", "2026-11-20"))
 
     assert ["NVIDIA RTX PRO 6000"] == [gpu.name[:19] for gpu in selected.devices]
     assert any("saved choice" in note for note in selected.notes)

@@ -1,4 +1,4 @@
-"""What compute capabilities mean."""
+"""Architecture and native dtypes of each compute capability."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from backend.device.facts.compute_capability import Architecture, architecture, 
         pytest.param((11, 0), "Blackwell (Thor)", "bf16 fp16 tf32 fp8", id="Thor"),
         pytest.param((12, 0), "Blackwell workstation", "bf16 fp16 tf32 fp8", id="RTX-5090"),
         pytest.param((12, 1), "Blackwell (GB10)", "bf16 fp16 tf32 fp8", id="GB10"),
-        pytest.param((13, 0), "sm_130 (newer than this table)", "bf16 fp16 tf32 fp8", id="of-tomorrow"),
+        pytest.param((13, 0), "sm_130 (newer than this table)", "bf16 fp16 tf32 fp8", id="unknown"),
     ],
 )
 def test_architecture(capability, name, computes):
-    """Name and arithmetic by capability; an unknown one is said to be unknown, not guessed."""
+    """An unknown capability is named as unknown."""
     sm = f"sm_{capability[0]}{capability[1]}"
 
     expected = Architecture(name, sm, *(dtype in computes.split() for dtype in ("bf16", "fp16", "tf32", "fp8")))
@@ -38,7 +38,7 @@ def test_architecture(capability, name, computes):
 
 
 def test_no_capability():
-    """Apple's GPUs and AMD's have none of NVIDIA's."""
+    """Apple's and AMD's GPUs have none."""
     assert architecture((0, 0)).sm == ""
 
 
@@ -55,9 +55,9 @@ def test_no_capability():
         pytest.param("NVIDIA GeForce RTX 2060", (7, 5), False, id="RTX-2060-has-tensor-cores"),
         pytest.param("Quadro RTX 4000", (7, 5), False, id="Quadro-RTX-has-tensor-cores"),
         pytest.param("NVIDIA GeForce GTX 1060 6GB", (6, 1), False, id="Pascal-is-only-slow"),
-        pytest.param("NVIDIA T1000 of tomorrow", (9, 0), False, id="never-by-name-alone"),
+        pytest.param("NVIDIA T1000 Next", (9, 0), False, id="never-by-name-alone"),
     ],
 )
 def test_fp16_is_broken(name, capability, broken):
-    """The Turing chips without tensor cores, which share their capability with those that have some."""
+    """Turing chips without tensor cores, which share capability 7.5 with others."""
     assert broken is fp16_is_broken(name, capability)

@@ -1,4 +1,4 @@
-"""What the host gives, read from folders that tell of other machines."""
+"""Reading the host, from folders that imitate other machines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GIB = 1 << 30
 
 @pytest.fixture(autouse=True)
 def _eight_cores(monkeypatch):
-    """A machine of eight cores, all of them ours, unless the control group says otherwise."""
+    """An affinity of eight cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(CORES)), raising=False)
 
 
 def write(folder: Path, **files: str) -> Path:
-    """Files below a folder: ``__`` in a name is a slash, ``_dot_`` a dot."""
+    """Write files below a folder: ``__`` in a name is a slash, ``_dot_`` a dot."""
     for name, content in files.items():
         file = folder / name.replace("__", "/").replace("_dot_", ".")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def test_usable_cores(tmp_path, files, expected):
 
 
 @pytest.mark.parametrize(
-    ("own", "files", "cores", "memory"),
+    ("groups", "files", "cores", "memory"),
     [
         pytest.param(
             "0::/system.slice/financia.service\n",
@@ -97,10 +97,10 @@ def test_usable_cores(tmp_path, files, expected):
         ),
     ],
 )
-def test_a_group_below_the_mount(tmp_path, own, files, cores, memory):
-    """The limits of this process's own group and of those above it all hold."""
+def test_a_group_below_the_mount(tmp_path, groups, files, cores, memory):
+    """The limits of this process's group and of its parents apply."""
     file = tmp_path / "self-cgroup"
-    file.write_text(own)
+    file.write_text(groups)
     write(tmp_path / "fs", **files)
 
     assert cores == usable_cores(tmp_path / "fs", file)
@@ -108,14 +108,14 @@ def test_a_group_below_the_mount(tmp_path, own, files, cores, memory):
 
 
 def test_affinity_counts(tmp_path, monkeypatch):
-    """taskset and cpusets are honoured."""
+    """taskset and cpusets limit the cores."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 7})
 
     assert usable_cores(tmp_path) == 3
 
 
 def test_a_system_without_affinity(tmp_path, monkeypatch):
-    """macOS and Windows count their cores."""
+    """macOS and Windows: all cores."""
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 5)
 
@@ -169,7 +169,7 @@ def test_memory_limit(tmp_path, files, limit):
     ],
 )
 def test_free_memory(tmp_path, monkeypatch, files, free):
-    """The least of what the machine has available and the control group has left."""
+    """The least of the machine's and the control group's free memory."""
     machine = psutil.virtual_memory()._replace(available=10 * GIB)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: machine)
 
@@ -192,7 +192,7 @@ def test_free_memory(tmp_path, monkeypatch, files, free):
     ],
 )
 def test_processor(tmp_path, monkeypatch, content, name, flags):
-    """Only the flags that matter for arithmetic, in one fixed order whatever the kernel's."""
+    """Only the flags that matter for arithmetic, in a fixed order."""
     monkeypatch.setattr(host.standard, "processor", lambda: "")
     monkeypatch.setattr(host.standard, "machine", lambda: "arm-like")
 
@@ -222,14 +222,13 @@ def test_processor(tmp_path, monkeypatch, content, name, flags):
     ],
 )
 def test_platform(tmp_path, files, wsl, container):
-    """WSL2 and containers by what they leave in the file system."""
-    found = platform(write(tmp_path, **files))
+    """WSL2 and containers are recognised by their files."""
+    result = platform(write(tmp_path, **files))
 
-    assert (wsl, container) == (found.wsl, found.container)
+    assert (wsl, container) == (result.wsl, result.container)
 
 
 def test_shared_memory(tmp_path):
-    """Its size is told where there is some."""
     assert platform(tmp_path).shm_bytes is None
     (tmp_path / "dev/shm").mkdir(parents=True)
 
@@ -237,9 +236,7 @@ def test_shared_memory(tmp_path):
 
 
 def test_device_files_of_gpus(tmp_path):
-    """The traces of a GPU that NVML may not know; WSL2's says nothing, it is there for every make."""
+    """Device files of GPUs that NVML may not know; WSL2's does not count, since it exists for every vendor."""
     write(tmp_path, dev__nvidiactl="", dev__dxg="")
 
-    found = read_host(tmp_path / "sys/fs/cgroup", tmp_path)
-
-    assert ("/dev/nvidiactl",) == found.gpu_nodes
+    assert ("/dev/nvidiactl",) == read_host(tmp_path / "sys/fs/cgroup", tmp_path).gpu_nodes

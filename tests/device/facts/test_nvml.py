@@ -1,4 +1,4 @@
-"""NVML's answers, with an NVML that fails in every way it can."""
+"""The NVML source, with a fake NVML that fails in every way it can."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.fake_nvml import GIB, Board, FakeNvml, error_codes, error_name
 
 L4, T4 = "GPU-11111111-0000-0000-0000-000000000000", "GPU-22222222-0000-0000-0000-000000000000"
 SLICE = "MIG-33333333-0000-0000-0000-000000000000"
-# Without these there is no card to speak of; everything else may be missing on some card.
+# Every card supports these; any other function may be missing on some card.
 ESSENTIAL = {
     "nvmlInit",
     "nvmlDeviceGetCount",
@@ -30,8 +30,6 @@ FATAL = [
 
 
 class Clock:
-    """Seconds that pass when told."""
-
     now_s = 0.0
 
     def __call__(self) -> float:
@@ -51,13 +49,13 @@ def mig(monkeypatch):
     board = Board(L4, "NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB, 79 * GIB, slices=[])
     for number, profile in enumerate(("3g.40gb", "1g.10gb")):
         uuid = SLICE[:-1] + str(number)
-        part = Board(uuid, f"{board.name} MIG {profile}", (9, 0), 40 * GIB, 39 * GIB, parent=board)
-        board.slices.append(part)
+        mig_slice = Board(uuid, f"{board.name} MIG {profile}", (9, 0), 40 * GIB, 39 * GIB, parent=board)
+        board.slices.append(mig_slice)
     return FakeNvml(board).install(monkeypatch)
 
 
 def test_driver(nvml):
-    """Version and newest CUDA; NVML is started once for all of it."""
+    """Version and newest CUDA; NVML is started once."""
     source = Nvml()
 
     assert Driver("580.95.05", (13, 2)) == source.driver()
@@ -66,7 +64,7 @@ def test_driver(nvml):
 
 
 def test_cards(nvml):
-    """Cards in PCI order with what each is."""
+    """Cards are in PCI order."""
     first, second = Nvml().cards()
 
     assert (L4, "NVIDIA L4", 0, (8, 9)) == (first.uuid, first.name, first.pci_index, first.capability)
@@ -74,8 +72,8 @@ def test_cards(nvml):
     assert (1, "00000000:02:00.0", "", "") == (second.pci_index, second.pci_bus_id, second.mig, second.driver_model)
 
 
-def test_a_full_reading(nvml):
-    """Base units; an idle card is not throttled by being idle."""
+def test_a_complete_sample(nvml):
+    """In base units; being idle is no throttling."""
     sample = Nvml().sample(L4)
 
     expected = CardSample(
@@ -105,7 +103,7 @@ def test_a_full_reading(nvml):
 
 @pytest.mark.parametrize("code", error_codes(), ids=error_name)
 def test_a_start_that_fails(nvml, code):
-    """Whatever NVML answers to its start, there is a reason, no card, and no exception but GPULost for a reading."""
+    """Whatever the error, there is a reason and no card, and ``sample`` raises GPULost."""
     nvml.broken["nvmlInit"] = code
     source = Nvml()
 
@@ -118,24 +116,24 @@ def test_a_start_that_fails(nvml, code):
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION], ids=error_name)
 @pytest.mark.parametrize("function", [name for name in FakeNvml().functions() if name not in ESSENTIAL])
-def test_one_unanswered_question(nvml, function, code):
-    """A question that a card does not answer costs that field alone."""
-    whole = Nvml().sample(L4)
+def test_one_unsupported_function(nvml, function, code):
+    """Only the fields of that function are None."""
+    complete = Nvml().sample(L4)
     nvml.broken[function] = code
     source = Nvml()
 
     assert [L4, T4] == [card.uuid for card in source.cards()]
     sample = source.sample(L4)
-    missing = [name for name in CardSample.__slots__ if getattr(sample, name) != getattr(whole, name)]
-    fields = {"nvmlDeviceGetMemoryInfo": 3, "nvmlDeviceGetUtilizationRates": 2}  # of one answer
+    missing = [name for name in CardSample.__slots__ if getattr(sample, name) != getattr(complete, name)]
+    fields = {"nvmlDeviceGetMemoryInfo": 3, "nvmlDeviceGetUtilizationRates": 2}  # that fill several fields
     assert len(missing) <= fields.get(function, 1)
 
 
 @pytest.mark.parametrize("code", error_codes(), ids=error_name)
 def test_any_error_of_any_sensor(nvml, code):
-    """A reading is a record or GPULost, whatever error its questions meet, and the next one is whole again."""
+    """``sample`` returns a record or raises GPULost, and the next sample is complete again."""
     source = Nvml()
-    whole = source.sample(L4)
+    complete = source.sample(L4)
     sensors = [name for name in nvml.functions() if name not in ESSENTIAL and name != "nvmlDeviceGetMemoryInfo"]
     nvml.broken = dict.fromkeys(sensors, code)
     try:
@@ -146,12 +144,12 @@ def test_any_error_of_any_sensor(nvml, code):
         assert (20 * GIB, None, None) == (sample.free_bytes, sample.power_watts, sample.processes)
     nvml.broken.clear()
 
-    assert whole == source.sample(L4)
+    assert complete == source.sample(L4)
 
 
 @pytest.mark.parametrize("code", [*FATAL, pynvml.NVML_ERROR_UNKNOWN], ids=error_name)
 def test_a_card_that_stays_lost(nvml, code):
-    """One new start of NVML, then GPULost; not another start before its time, and then again whole."""
+    """NVML is restarted at most once in ``retry_s``; when the card is back, samples are complete again."""
     clock = Clock()
     source = Nvml(clock=clock, retry_s=30.0)
     source.sample(L4)
@@ -166,18 +164,18 @@ def test_a_card_that_stays_lost(nvml, code):
     assert source.sample(L4).free_bytes == 20 * GIB
 
 
-def test_a_driver_that_was_away_for_a_moment(nvml):
-    """`systemctl daemon-reload` under a container: one new start repairs it, unseen by the caller."""
+def test_a_driver_that_was_reset(nvml):
+    """After `systemctl daemon-reload` on a container's host one restart of NVML repairs it."""
     source = Nvml()
     source.sample(L4)
-    nvml.running = False  # every question is answered "uninitialized"
+    nvml.running = False  # every function raises "uninitialized"
 
     assert source.sample(L4).free_bytes == 20 * GIB
     assert nvml.calls["nvmlInit"] == 2
 
 
-def test_a_driver_that_never_starts_is_not_hammered(nvml):
-    """On WSL2 each start leaks: one a while, however often a reading is asked for."""
+def test_a_driver_that_never_starts(nvml):
+    """On WSL2 each start leaks, so the start is retried once in ``retry_s``."""
     clock = Clock()
     source = Nvml(clock=clock, retry_s=30.0)
     nvml.broken["nvmlInit"] = pynvml.NVML_ERROR_UNKNOWN
@@ -191,31 +189,30 @@ def test_a_driver_that_never_starts_is_not_hammered(nvml):
     assert source.sample(L4).free_bytes == 20 * GIB
 
 
-def test_a_card_nobody_has(nvml):
-    """An unknown UUID is a card that has gone."""
+def test_an_unknown_uuid(nvml):
     with pytest.raises(GPULost, match="lists no card GPU-0"):
         Nvml().sample("GPU-0")
 
 
-def test_one_dead_card_beside_a_living_one(nvml, monkeypatch):
-    """The dead one is named with its fault; the other is described as ever."""
-    ask = pynvml.nvmlDeviceGetHandleByIndex
+def test_one_lost_card_of_two(nvml, monkeypatch):
+    """It is listed with its fault; the other one is complete."""
+    real = pynvml.nvmlDeviceGetHandleByIndex
 
-    def dead_first(index: int) -> Board:
+    def first_is_lost(index: int) -> Board:
         if index == 0:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return ask(index)
+        return real(index)
 
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", dead_first)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", first_is_lost)
 
-    dead, living = Nvml().cards()
+    lost, working = Nvml().cards()
 
-    assert "cannot talk to it: GPU is lost" in dead.fault
-    assert (T4, "") == (living.uuid, living.fault)
+    assert "cannot talk to it: GPU is lost" in lost.fault
+    assert (T4, "") == (working.uuid, working.fault)
 
 
 def test_slices(mig):
-    """A card in MIG mode is its slices; each knows its profile and its card."""
+    """A card in MIG mode is listed as its slices, each with its profile and card."""
     big, small = Nvml().cards()
 
     assert ("3g.40gb", "1g.10gb") == (big.mig, small.mig)
@@ -223,7 +220,7 @@ def test_slices(mig):
 
 
 def test_mig_without_slices(mig):
-    """The mode alone makes a card unusable; it is shown with what to do."""
+    """The card is unusable; its fault says what to do."""
     mig.boards[0].slices = []
 
     (card,) = Nvml().cards()
@@ -232,8 +229,8 @@ def test_mig_without_slices(mig):
     assert "nvidia-smi mig" in card.fault
 
 
-def test_a_reading_of_a_slice(mig):
-    """Memory is the slice's own, the board's sensors are the card's, utilisation is not told."""
+def test_a_sample_of_a_slice(mig):
+    """Memory is the slice's own, the sensors are the card's, utilization is unknown."""
     sample = Nvml().sample(f"{SLICE[:-1]}0")
 
     assert (1 * GIB, 40 * GIB) == (sample.used_bytes, sample.total_bytes)
@@ -242,7 +239,7 @@ def test_a_reading_of_a_slice(mig):
 
 
 def test_unified_memory(nvml):
-    """A card without memory of its own (GB10) has the machine's."""
+    """A card without memory of its own (GB10) reports the machine's."""
     nvml.broken["nvmlDeviceGetMemoryInfo"] = pynvml.NVML_ERROR_NOT_SUPPORTED
 
     card = Nvml().cards()[0]
@@ -255,14 +252,14 @@ def test_unified_memory(nvml):
 @pytest.mark.parametrize(("number", "model"), [(0, "WDDM"), (1, "TCC"), (2, "MCDM")])
 @pytest.mark.parametrize("function", ["nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetDriverModel_v1"])
 def test_driver_model(nvml, monkeypatch, function, number, model):
-    """Windows has three, and older drivers know only the first version of the question."""
+    """Windows has three; older drivers only have the first version of the function."""
     monkeypatch.setattr(pynvml, function, lambda device: [number, number])
 
     assert model == Nvml().cards()[0].driver_model
 
 
 def test_older_drivers(nvml):
-    """Before 535 throttling had another name, and the lists of processes another version."""
+    """Before 535 the throttle reasons had another name, and the process lists another version."""
     nvml.boards[0].compute = [(7, 3 * GIB)]
     for function in (
         "nvmlDeviceGetCurrentClocksEventReasons",
@@ -277,7 +274,7 @@ def test_older_drivers(nvml):
 
 
 def test_processes(nvml):
-    """Largest first, one line a process, names without their folders and arguments."""
+    """Largest first, one entry per process, names without folder and arguments."""
     nvml.boards[0].compute = [(10, GIB), (11, 9 * GIB), (12, None)]
     nvml.boards[0].graphics = [(10, GIB), (13, None)]
     nvml.names = {
@@ -291,7 +288,7 @@ def test_processes(nvml):
 
 
 def test_xid_errors(nvml):
-    """Counted by card and number since the first reading, also over a new start of NVML."""
+    """Counted per card and number since the first sample, across restarts of NVML."""
     source = Nvml()
     source.sample(L4)
     source.sample(T4)
@@ -303,8 +300,8 @@ def test_xid_errors(nvml):
     assert ((31, 2),) == source.sample(L4).xid_errors
 
 
-def test_an_xid_of_a_card_that_no_longer_has_a_name(nvml):
-    """The event that tells of a fallen card (79) comes when the card cannot be asked for its UUID."""
+def test_an_xid_of_a_card_without_uuid(nvml):
+    """A card that fell off the bus (Xid 79) has no UUID any more."""
     source = Nvml()
     source.sample(L4)
     nvml.events = [(nvml.boards[0], 79)]
@@ -317,14 +314,14 @@ def test_an_xid_of_a_card_that_no_longer_has_a_name(nvml):
     "function", ["nvmlDeviceRegisterEvents", "nvmlEventSetCreate", "nvmlDeviceGetSupportedEventTypes"]
 )
 def test_a_platform_without_events(nvml, function):
-    """Windows, WSL2 and some users get none: unknown, not zero."""
+    """Windows, WSL2 and users without permission get None, not zero."""
     nvml.broken[function] = pynvml.NVML_ERROR_NOT_SUPPORTED
 
     assert Nvml().sample(L4).xid_errors is None
 
 
 def test_close(nvml):
-    """Lets go of the driver, and the next question takes hold of it again."""
+    """The next call initialises NVML again."""
     source = Nvml()
     source.sample(L4)
     source.close()
@@ -336,11 +333,11 @@ def test_close(nvml):
 
 
 def test_the_driver_of_this_machine(device):
-    """A real NVML either tells its version and reads every card, or says why not."""
+    """The real NVML reports its version and every card, or a fault."""
     source = Nvml()
-    told, cards = source.driver(), source.cards()
+    driver, cards = source.driver(), source.cards()
 
-    assert bool(told.version) != bool(told.fault)
+    assert bool(driver.version) != bool(driver.fault)
     assert cards or not device.startswith("cuda")
     for card in cards:
         sample = source.sample(card.uuid)

@@ -1,4 +1,4 @@
-"""Machines that are not here: each gives sane facts through the real survey, and sane readings."""
+"""Simulated machines: plausible facts through the real ``probe``, and plausible sensors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from backend.device.facts.compute_capability import architecture
-from backend.device.facts.machine import DeviceType, MachineFacts
 from backend.device.facts.simulated import MACHINES, facts, simulated
 from backend.device.facts.torch_builds import install_line
-from backend.device.records import CardSample, DriverSource, GPULost, TorchSource
+from backend.device.records import CardSample, DeviceType, DriverSource, GPULost, MachineFacts, TorchSource
 
 GIB = 1 << 30
 
@@ -36,15 +35,14 @@ GIB = 1 << 30
         pytest.param("new-card-old-build", "cpu", "RTX 5090", (12, 0), 32, "no kernels for sm_120"),
     ],
 )
-def test_facts(name, kind, first, capability, gib, why):  # noqa: PLR0917  # one column each of one table
-    """What the survey finds there."""
-    found = facts(name)
+def test_facts(name, kind, first, capability, gib, why):  # noqa: PLR0917  # the columns of one table
+    machine = facts(name)
 
-    assert DeviceType(kind) is found.gpu_type
-    assert why in found.why_no_gpu
-    assert bool(why) == bool(found.why_no_gpu)
+    assert DeviceType(kind) is machine.gpu_type
+    assert why in machine.why_no_gpu
+    assert bool(why) == bool(machine.why_no_gpu)
     if first:
-        gpu = found.gpus[0]
+        gpu = machine.gpus[0]
         assert first in gpu.name
         assert capability == gpu.capability
         assert gib * GIB == pytest.approx(gpu.total_bytes, rel=0.05)
@@ -52,20 +50,19 @@ def test_facts(name, kind, first, capability, gib, why):  # noqa: PLR0917  # one
         assert gpu.bf16 is (architecture(capability).bf16 or kind == "mps")
 
 
-def test_every_machine_has_its_row():
-    """The table above speaks of all of them."""
+def test_every_machine_is_tested():
     rows = next(mark for mark in test_facts.pytestmark if mark.name == "parametrize").args[1]
 
     assert list(MACHINES) == [row.values[0] for row in rows]
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_a_kernel_runs_exactly_where_no_fault_was_found(name):
-    """The survey's verdict, reached without a kernel, is what a kernel would say."""
-    machine, found = simulated(name), facts(name)
+def test_a_kernel_runs_exactly_on_cards_without_fault(name):
+    """The fault, found without a kernel, is there exactly when a kernel would fail."""
+    machine, probed = simulated(name), facts(name)
 
-    for gpu in found.gpus:
-        device = "mps" if found.gpu_type is DeviceType.MPS else f"cuda:{gpu.index}"
+    for gpu in probed.gpus:
+        device = "mps" if probed.gpu_type is DeviceType.MPS else f"cuda:{gpu.index}"
         if gpu.index >= 0:
             assert bool(gpu.fault) == bool(machine.torch_source.try_kernel(device))
     assert machine.torch_source.try_kernel("cpu") == ""
@@ -79,18 +76,18 @@ def test_a_kernel_runs_exactly_where_no_fault_was_found(name):
         pytest.param("old-driver", "first update it to 525 or newer"),
     ],
 )
-def test_what_repairs_it(name, line):
-    """Each broken machine has a way out, in one line."""
-    found = facts(name)
+def test_the_install_line(name, line):
+    """Each broken machine has a fix."""
+    machine = facts(name)
 
     assert line in install_line(
-        found.gpus[0].capability, found.driver.cuda, found.platform.machine, found.torch.version
+        machine.gpus[0].capability, machine.driver.cuda, machine.platform.machine, machine.torch.version
     )
 
 
 @pytest.mark.parametrize("name", [name for name, profile in MACHINES.items() if profile.cards])
-def test_readings(name):
-    """Every card of every machine can be read; numbers are whole, in range and base units."""
+def test_samples(name):
+    """Every card of every machine has consistent values in base units."""
     machine = simulated(name)
 
     for card in machine.driver_source.cards():
@@ -103,8 +100,8 @@ def test_readings(name):
         assert (sample.processes or ()) == machine.driver_source.processes(card.uuid)
 
 
-def test_what_hides_behind_a_platform():
-    """WSL2 does not list processes; Windows lists them without their memory; a slice is not told how busy it is."""
+def test_limits_of_platforms():
+    """WSL2 does not list processes; Windows lists them without memory; a slice has no utilization."""
     wsl, windows, mig = (simulated(name) for name in ("wsl2", "windows-wddm", "h100-mig"))
 
     assert wsl.driver_source.sample(wsl.profile.cards[0].uuid).processes is None
@@ -115,7 +112,7 @@ def test_what_hides_behind_a_platform():
 
 
 def test_energy_grows():
-    """A counter that stands still would hide a rate that is computed wrongly."""
+    """Otherwise a wrong rate would not be noticed."""
     source, (card,) = simulated("h200").driver_source, MACHINES["h200"].cards
 
     first, second = (source.sample(card.uuid).energy_joules for _ in range(2))
@@ -124,20 +121,19 @@ def test_energy_grows():
 
 
 def test_vanishing():
-    """The card is read three times and then lost, until it is given back."""
+    """The card answers three times and is then lost, until the test brings it back."""
     source, (card,) = simulated("vanishing").driver_source, MACHINES["vanishing"].cards
     for _ in range(3):
         assert isinstance(source.sample(card.uuid), CardSample)
 
-    for question in (source.sample, source.processes, source.sample):
+    for read in (source.sample, source.processes, source.sample):
         with pytest.raises(GPULost, match="GPU is lost"):
-            question(card.uuid)
+            read(card.uuid)
     source.lost = False
     assert source.sample(card.uuid).free_bytes == card.free_bytes
 
 
-def test_machines_are_fresh():
-    """What happened to one does not happen to the next."""
+def test_machines_are_independent():
     first, second = simulated("vanishing"), simulated("vanishing")
     first.driver_source.lost = True
 
@@ -145,7 +141,7 @@ def test_machines_are_fresh():
 
 
 def test_protocols():
-    """Both sources are what the real ones are, for mypy and at run time."""
+    """Both sources implement the protocols, for mypy and at run time."""
     machine = simulated("h200")
     driver: DriverSource = machine.driver_source
     torch: TorchSource = machine.torch_source
@@ -156,32 +152,32 @@ def test_protocols():
     driver.close()
 
 
-@pytest.mark.parametrize(("device", "says"), [("cuda:1", "invalid device ordinal"), ("mps", "no device mps")])
-def test_a_kernel_on_a_device_that_is_not_there(device, says):
+@pytest.mark.parametrize(("device", "words"), [("cuda:1", "invalid device ordinal"), ("mps", "no device mps")])
+def test_a_kernel_on_a_missing_device(device, words):
     """One sentence, as from the real torch."""
-    assert says in simulated("h200").torch_source.try_kernel(device)
+    assert words in simulated("h200").torch_source.try_kernel(device)
 
 
 def test_an_unknown_machine():
-    """The answer names those there are."""
+    """The error lists all machines."""
     with pytest.raises(KeyError, match="rtx-4070-laptop"):
         simulated("cray-1")
 
 
 def test_no_torch_is_imported():
-    """`check_gpu --as NAME` answers at once, whatever that machine has."""
+    """So that `check_gpu --as NAME` is fast."""
     script = (
         "import sys; from backend.device.facts.simulated import MACHINES, facts; "
         "[facts(name) for name in MACHINES]; print('torch' in sys.modules)"
     )
 
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
-    assert found.stdout.strip() == "False"
+    assert result.stdout.strip() == "False"
 
 
-def test_uuids_are_of_one_card_each():
-    """No two cards of all machines share a name that choices are keyed by."""
+def test_uuids_are_unique():
+    """Across all machines."""
     uuids = [card.uuid for profile in MACHINES.values() for card in profile.cards]
 
     assert len(uuids) == len(set(uuids))

@@ -1,4 +1,4 @@
-"""torch's answers: of the torch that is installed, and of one that sees cards which are not here."""
+"""The torch source, with the installed torch and with one that sees fake cards."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ BARE = "8a9c1b2d-0000-4000-8000-0123456789ab"
 
 
 def properties(**changes: object) -> SimpleNamespace:
-    """What get_device_properties gives for an RTX 4090."""
-    known = {"name": "NVIDIA GeForce RTX 4090", "major": 8, "minor": 9, "total_memory": 25_386_352_640, "uuid": BARE}
-    places = {"pci_domain_id": 0, "pci_bus_id": 0x41, "pci_device_id": 0, "is_integrated": 0}
-    return SimpleNamespace(**{**known, **places, **changes})
+    """The result of get_device_properties for an RTX 4090."""
+    basic = {"name": "NVIDIA GeForce RTX 4090", "major": 8, "minor": 9, "total_memory": 25_386_352_640, "uuid": BARE}
+    bus = {"pci_domain_id": 0, "pci_bus_id": 0x41, "pci_device_id": 0, "is_integrated": 0}
+    return SimpleNamespace(**{**basic, **bus, **changes})
 
 
 @pytest.fixture
 def cards(monkeypatch):
-    """A torch that sees the cards of a list, and in which everything that would open a context fails the test."""
-    found: list[SimpleNamespace] = []
+    """A torch that sees the cards of a list, and in which everything that would create a context fails the test."""
+    devices: list[SimpleNamespace] = []
 
-    def opened(*arguments: object, **keywords: object) -> None:
-        pytest.fail("this opens a context on a card that may never be used")
+    def create_context(*arguments: object, **keywords: object) -> None:
+        pytest.fail("this creates a context")
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(found))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(found))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found[index])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(devices))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(devices))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: devices[index])
     for name in ("mem_get_info", "set_device", "current_stream", "synchronize", "memory_stats", "empty_cache"):
-        monkeypatch.setattr(torch.cuda, name, opened)
-    return found
+        monkeypatch.setattr(torch.cuda, name, create_context)
+    return devices
 
 
 def test_build():
-    """The installed torch by its own words."""
     build = Torch().build()
 
     assert (torch.__version__, torch.version.cuda or "") == (build.version, build.cuda)
@@ -48,16 +47,16 @@ def test_build():
 
 
 def test_the_devices_of_this_run(device):
-    """With a card its properties, in NVML's form; on a CPU none, and no exception."""
-    found = Torch().devices()
+    """On a CPU none, without an exception."""
+    devices = Torch().devices()
 
-    assert bool(found) == torch.cuda.is_available()
-    assert all(one.uuid.startswith("GPU-") and one.total_bytes > 0 for one in found)
-    assert len(found) > (int(device.partition(":")[2] or 0) if device.startswith("cuda") else -1)
+    assert bool(devices) == torch.cuda.is_available()
+    assert all(found.uuid.startswith("GPU-") and found.total_bytes > 0 for found in devices)
+    assert len(devices) > (int(device.partition(":")[2] or 0) if device.startswith("cuda") else -1)
 
 
 def test_devices(cards):
-    """Names, memory and capability from properties alone, numbered as torch numbers them."""
+    """From properties alone, numbered as in torch."""
     cards += [properties(), properties(name="NVIDIA GB10", major=12, minor=1, is_integrated=1, uuid="GPU-1")]
 
     first, second = Torch().devices()
@@ -67,8 +66,8 @@ def test_devices(cards):
     assert (1, "GPU-1", (12, 1), True) == (second.index, second.uuid, second.capability, second.integrated)
 
 
-def test_an_older_torch_tells_less(cards):
-    """No UUID and no place on the bus: empty, not wrong."""
+def test_an_older_torch(cards):
+    """It has neither UUID nor bus address: both are empty."""
     cards.append(SimpleNamespace(name="Tesla T4", major=7, minor=5, total_memory=1))
 
     assert [TorchDevice(0, "Tesla T4", "", 1, (7, 5))] == list(Torch().devices())
@@ -85,12 +84,11 @@ def test_an_older_torch_tells_less(cards):
     ],
 )
 def test_normal_uuid(text, uuid):
-    """NVML's form, whoever wrote it."""
     assert uuid == normal_uuid(text)
 
 
-def test_why_there_is_none(monkeypatch):
-    """torch only warns of a driver that is too old; the warning is kept, in one sentence, and goes no further."""
+def test_the_reason_for_no_device(monkeypatch):
+    """torch only warns of a driver that is too old; the warning becomes the fault and is not shown."""
 
     def too_old() -> bool:
         warnings.warn("CUDA initialization: The NVIDIA driver on your system is too old.\nUpdate it.", stacklevel=1)
@@ -105,7 +103,7 @@ def test_why_there_is_none(monkeypatch):
 
 
 def test_cuda_that_cannot_start(cards, monkeypatch):
-    """A forked process: RuntimeError, kept as a reason."""
+    """For example in a forked process: the error becomes the fault."""
 
     def forked(index: int) -> None:
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA, use 'spawn'")
@@ -119,7 +117,7 @@ def test_cuda_that_cannot_start(cards, monkeypatch):
 
 
 def test_no_torch(monkeypatch):
-    """Where torch is not installed everything is empty and the reason is said."""
+    """Without torch everything is empty, with the reason."""
     monkeypatch.setitem(sys.modules, "torch", None)
     source = Torch()
 
@@ -130,21 +128,20 @@ def test_no_torch(monkeypatch):
 
 
 def test_a_kernel_on_this_device(device):
-    """The device of this run computes."""
     assert Torch().try_kernel(device) == ""
 
 
-@pytest.mark.parametrize("wished", ["cuda:99", "no-such-device"])
-def test_a_kernel_on_a_device_that_is_not_there(wished):
-    """One sentence, whatever torch raises for it."""
-    fault = Torch().try_kernel(wished)
+@pytest.mark.parametrize("missing", ["cuda:99", "no-such-device"])
+def test_a_kernel_on_a_missing_device(missing):
+    """The error is one sentence."""
+    fault = Torch().try_kernel(missing)
 
     assert fault
     assert "\n" not in fault
 
 
 def test_a_kernel_that_fails(monkeypatch):
-    """The error and what torch warned of before it, without CUDA's debugging advice."""
+    """The error and torch's warnings, without CUDA's debugging advice."""
 
     def no_image(*shape: int, device: str) -> None:
         warnings.warn("Found GPU0 NVIDIA GeForce RTX 5090 which is of compute capability 12.0.\nmore", stacklevel=1)
@@ -159,29 +156,28 @@ def test_a_kernel_that_fails(monkeypatch):
     assert expected == Torch().try_kernel("cuda:0")
 
 
-def test_a_kernel_that_computes_nonsense(monkeypatch):
-    """A device that answers wrongly is no device."""
+def test_a_kernel_with_a_wrong_result(monkeypatch):
     monkeypatch.setattr(torch, "ones", torch.zeros)
 
     assert Torch().try_kernel("cpu") == "a sum on cpu gave 0 instead of 8192"
 
 
-def test_books_of_a_cpu(device):
-    """torch keeps none for a CPU; on a card a tensor shows in them."""
-    held = torch.ones(1 << 20, device=device)
+def test_allocator_of_this_device(device):
+    """Zeros on a CPU; on a card a tensor counts."""
+    tensor = torch.ones(1 << 20, device=device)
 
-    books = Torch().allocator(device)
+    stats = Torch().allocator(device)
 
     if device.startswith("cuda"):
-        assert books.allocated_bytes >= held.element_size() * held.numel()
-        assert 0.0 < books.fraction <= 1.0
+        assert stats.allocated_bytes >= tensor.element_size() * tensor.numel()
+        assert 0.0 < stats.fraction <= 1.0
     else:
-        assert AllocatorStats() == books
+        assert AllocatorStats() == stats
 
 
-def test_books_of_a_card(monkeypatch):
-    """torch's counters by our names; those that this torch does not have are zero."""
-    told = {
+def test_allocator_of_a_card(monkeypatch):
+    """Counters that this torch does not have are zero."""
+    counters = {
         "allocated_bytes.all.current": 1,
         "reserved_bytes.all.current": 2,
         "active_bytes.all.current": 3,
@@ -191,31 +187,31 @@ def test_books_of_a_card(monkeypatch):
         "num_ooms": 7,
     }
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda index: told if index == 1 else {})
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda index: counters if index == 1 else {})
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda index: 0.9)
 
     assert AllocatorStats(1, 2, 3, 4, 5, 6, 7, 0, 0.9) == Torch().allocator("cuda:1")
 
 
-def test_books_before_the_first_tensor(cards):
-    """A card on which this process has not started anything has zeros, and gets no context by being asked."""
+def test_allocator_before_the_first_tensor(cards):
+    """Zeros, and no context is created."""
     cards.append(properties())
 
     assert AllocatorStats() == Torch().allocator("cuda:0")
 
 
 def test_one_sentence():
-    """First lines, joined; nothing of nothing."""
+    """The first lines, joined; empty messages are dropped."""
     assert one_sentence("a.\nb", "", "  c  ") == "a; c"
 
 
-def test_nothing_is_imported_before_it_is_asked():
-    """Two seconds and 300 MiB: making the source, or reading its allocator, imports no torch."""
+def test_torch_is_imported_late():
+    """Neither the constructor nor ``allocator`` imports it, which takes two seconds and 300 MiB."""
     script = (
         "import sys; from backend.device.facts.torch_source import Torch; "
         "Torch().allocator('cuda:0'); print('torch' in sys.modules)"
     )
 
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
-    assert found.stdout.strip() == "False"
+    assert result.stdout.strip() == "False"

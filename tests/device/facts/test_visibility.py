@@ -1,4 +1,4 @@
-"""CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, as the driver reads them."""
+"""CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, interpreted as by the driver."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SLICES = tuple(
     ],
 )
 def test_visible_cards(visible, order, expected):
-    """The cards in the order in which torch would number them."""
+    """The cards in torch's order."""
     assert expected == visible_cards(PCI, visible, order)
 
 
@@ -58,17 +58,16 @@ def test_visible_cards(visible, order, expected):
     ],
 )
 def test_slices(visible, expected):
-    """Slices are seen with their card, or one by one."""
+    """Slices are selected with their card, or one by one."""
     assert expected == visible_cards((OLD, *SLICES), visible, "PCI_BUS_ID")
 
 
-def test_a_uuid_means_the_same_card_wherever_it_sits():
-    """Cards that were plugged elsewhere, or counted otherwise after a restart, keep their names."""
+def test_a_uuid_does_not_depend_on_the_order():
+    """Cards may change their slot or number."""
     for cards in itertools.permutations(PCI):
         assert visible_cards(cards, TWIN.uuid) == (TWIN,)
         assert visible_cards(cards, f"{NEW.uuid},{OLD.uuid}") == (NEW, OLD)
 
 
 def test_no_cards():
-    """A machine without any."""
     assert visible_cards((), "0") == ()

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from backend.device.measurements import TunedSettings
 from backend.device.memory.dry_run import dry_run
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.memory.probe import (
@@ -24,6 +23,7 @@ from backend.device.memory.probe import (
     save_table,
     will_it_fit,
 )
+from backend.device.tuning_cache import TuningCache
 from backend.errors import DoesNotFit
 
 MIB, GIB = 2**20, 2**30
@@ -369,8 +369,8 @@ def test_will_it_fit(free, length, count, expected):
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> TunedSettings:
-    return TunedSettings(tmp_path / "tuning.json")
+def kept(tmp_path: Path) -> TuningCache:
+    return TuningCache(tmp_path / "tuning.json")
 
 
 TABLE = PREDICTION.table

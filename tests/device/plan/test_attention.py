@@ -1,4 +1,4 @@
-"""Which kernel runs, told by torch where there is a device and by its rules where there is none."""
+"""Attention kernels: reported by torch on a device, and by its rules for other machines."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from backend.device.records import DeviceType
 CUDA = DeviceType.CUDA
 
 
-def versions(**found):
-    """Distributions installed in a world of our own; underscores stand for hyphens."""
-    return lambda name: found.get(name.replace("-", "_"), "")
+def versions(**installed):
+    """A ``version_of`` with these installed distributions; underscores stand for hyphens."""
+    return lambda name: installed.get(name.replace("-", "_"), "")
 
 
 def fields(uses):
-    """The rows as plain tuples, by dtype."""
+    """The kernels as plain tuples, by dtype."""
     return {use.dtype: (use.unpadded, use.padded) for use in uses}
 
 
@@ -86,12 +86,12 @@ def fields(uses):
     ],
 )
 def test_expected_kernels(kind, capability, system, expected):
-    """torch's rules: flash wants Ampere, half precision and no mask."""
+    """torch's rules: flash needs Ampere, half precision and no mask."""
     assert expected == fields(expected_kernels(kind, capability, system))
 
 
 def test_report_of_this_device(device):
-    """torch's own dispatcher answers, and a card agrees with the rules that we tell where there is none."""
+    """torch's dispatcher reports the kernels; on a card they agree with the rules."""
     import torch
 
     report = attention_report(device)
@@ -104,8 +104,8 @@ def test_report_of_this_device(device):
     assert json.loads(json.dumps(asdict(report))), "check_gpu --json writes it as it is"
 
 
-def test_what_is_told_really_runs(device):
-    """The kernel that the dispatcher names computes the shapes we asked about, alone and with a mask."""
+def test_the_reported_kernel_runs(device):
+    """The kernel that the dispatcher names computes these shapes, with and without a mask."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -120,12 +120,12 @@ def test_what_is_told_really_runs(device):
         query = torch.rand(2, 12, 64, 64, device=device, dtype=torch_dtype(use.dtype))
         for name, hidden in ((use.unpadded, None), (use.padded, mask)):
             with sdpa_kernel([backends[name]]):
-                found = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=hidden)
-            assert torch.isfinite(found).all()
+                output = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=hidden)
+            assert torch.isfinite(output).all()
 
 
 def test_a_torch_without_its_private_dispatcher(monkeypatch):
-    """Another release may have moved it: then the rules stand in, and the report says so."""
+    """Another release may have moved it: then the rules are reported."""
     monkeypatch.setattr(attention, "_DISPATCHER", "_no_such_name")
 
     report = attention_report("cpu")
@@ -135,8 +135,8 @@ def test_a_torch_without_its_private_dispatcher(monkeypatch):
 
 
 @pytest.mark.parametrize(("masked", "expected"), [(2, "efficient"), (3, "cudnn"), (0, "math"), (4, "other")])
-def test_a_mask_is_asked_about(monkeypatch, masked, expected):
-    """Padding goes to the dispatcher as a mask that hides some tokens; its answer is given in words."""
+def test_padding_is_a_mask(monkeypatch, masked, expected):
+    """The dispatcher gets a mask that hides some tokens; its result is translated to a name."""
     import torch
 
     def dispatcher(query, key, value, mask, *others):
@@ -149,8 +149,8 @@ def test_a_mask_is_asked_about(monkeypatch, masked, expected):
     assert {("flash", expected)} == set(fields(attention_report("cpu").kernels).values())
 
 
-def test_a_switched_off_kernel_is_told():
-    """The report follows the process: who forbids flash sees math."""
+def test_a_disabled_kernel():
+    """The report follows the process's settings: without flash and the others it is math."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel([SDPBackend.MATH]):
@@ -161,7 +161,7 @@ def test_a_switched_off_kernel_is_told():
 
 @pytest.mark.parametrize("name", sorted(simulated.MACHINES))
 def test_expected_report_of_simulated_machines(name):
-    """A machine that is not here has a report, too, and every dtype worth trying has its row."""
+    """Every dtype worth trying on the machine is in the report."""
     from backend.device.plan.precision import dtypes_for
 
     facts = simulated.facts(name)
@@ -182,16 +182,16 @@ def test_expected_report_of_simulated_machines(name):
     ],
 )
 def test_advice(capability, words):
-    """What to know for speed, in sentences; never to build something."""
-    said = advise(CUDA, capability, expected_kernels(CUDA, capability), ())
+    """Sentences about speed; never to build something."""
+    sentence = advise(CUDA, capability, expected_kernels(CUDA, capability), ())
 
-    assert len(words) == len(said)
-    assert all(word in sentence for word, sentence in zip(words, said, strict=True))
-    assert not any("build" in sentence or "source" in sentence for sentence in said)
+    assert len(words) == len(sentence)
+    assert all(word in sentence for word, sentence in zip(words, sentence, strict=True))
+    assert not any("build" in sentence or "source" in sentence for sentence in sentence)
 
 
-def test_advice_where_masks_cost_nothing():
-    """cuDNN's kernel takes a mask: nothing is said against padding then. A CPU needs no advice."""
+def test_no_advice_on_masks_for_cudnn():
+    """cuDNN's kernel takes a mask, so there is no advice against padding; there is none for a CPU."""
     fast = (KernelUse("bf16", "cudnn", "cudnn"),)
 
     assert not any("mask" in sentence for sentence in advise(CUDA, (9, 0), fast, ()))
@@ -199,30 +199,30 @@ def test_advice_where_masks_cost_nothing():
 
 
 def test_advice_on_a_broken_package():
-    """An installed package that does not work is said with its reason; an absent one is not."""
+    """It is mentioned with its reason; a package that is not installed is not."""
     broken = Package("flash-attn", "2.8.3", False, "ImportError: undefined symbol")
     absent = Package("flash-attn-4", "", False, "")
 
-    (said,) = [one for one in advise(CUDA, (7, 5), (), (broken, absent)) if "flash-attn" in one]
+    (sentence,) = [text for text in advise(CUDA, (7, 5), (), (broken, absent)) if "flash-attn" in text]
 
-    assert "flash-attn 2.8.3 is installed but does not work: ImportError: undefined symbol" == said
+    assert "flash-attn 2.8.3 is installed but does not work: ImportError: undefined symbol" == sentence
 
 
 def test_packages_are_known_by_their_distribution():
-    """flash-attn and flash-attn-4 share an import name; each is told apart, with its version."""
-    found = {one.name: one for one in attention_report("cpu", version_of=versions(flash_attn_4="4.0.0")).packages}
+    """flash-attn and flash-attn-4 share an import name."""
+    report = attention_report("cpu", version_of=versions(flash_attn_4="4.0.0"))
+    result = {package.name: package for package in report.packages}
 
-    assert ["flash-attn", "flash-attn-3", "flash-attn-4", "kernels"] == list(found)
-    assert ("4.0.0", False) == (found["flash-attn-4"].version, found["flash-attn-4"].usable)
-    assert "NVIDIA cards only, not on cpu" in found["flash-attn-4"].why
-    assert Package("flash-attn", "", False, "") == found["flash-attn"]
+    assert ["flash-attn", "flash-attn-3", "flash-attn-4", "kernels"] == list(result)
+    assert ("4.0.0", False) == (result["flash-attn-4"].version, result["flash-attn-4"].usable)
+    assert "NVIDIA cards only, not on cpu" in result["flash-attn-4"].why
+    assert Package("flash-attn", "", False, "") == result["flash-attn"]
 
 
 def test_the_kernels_package():
-    """It fetches prebuilt kernels: the one that we would advise."""
-    found = attention_report("cpu", version_of=versions(kernels="0.11")).packages[-1]
+    result = attention_report("cpu", version_of=versions(kernels="0.11")).packages[-1]
 
-    assert ("kernels", "0.11", True) == (found.name, found.version, found.usable)
+    assert ("kernels", "0.11", True) == (result.name, result.version, result.usable)
 
 
 @pytest.mark.parametrize(
@@ -237,16 +237,16 @@ def test_the_kernels_package():
     ],
 )
 def test_a_package_on_a_card(name, capability, fault, usable, words):
-    """A package counts when its kernel ran once on this card, whatever its import says."""
-    flash = next(one for one in attention._FLASH if one.name == name)
-    found = attention._examine(flash, "1.0", "cuda:0", capability, lambda module, device: fault)
+    """A package is usable if its kernel ran once on this card."""
+    flash = next(flash for flash in attention._FLASH if flash.name == name)
+    result = attention._check_flash(flash, "1.0", "cuda:0", capability, lambda module, device: fault)
 
-    assert usable is found.usable
-    assert words in found.why
+    assert usable is result.usable
+    assert words in result.why
 
 
 def flash_module(monkeypatch, function):
-    """A foreign package in the place of flash-attn."""
+    """A fake flash-attn module."""
     module = types.ModuleType("a_flash_attn")
     module.flash_attn_func = function
     monkeypatch.setitem(sys.modules, "a_flash_attn", module)
@@ -267,35 +267,35 @@ def _broken(*_):
     ],
 )
 def test_try_flash(monkeypatch, device, function, expected):
-    """One real call decides, and what goes wrong is one line."""
+    """The result of one call; an error is one line."""
     assert expected == try_flash(flash_module(monkeypatch, function), device)
 
 
 def test_try_flash_that_cannot_be_imported(device):
-    """A wheel of another torch fails at its import; so does none at all."""
+    """A missing module, or a wheel of another torch."""
     assert try_flash("no_such_flash_attn", device).startswith("ModuleNotFoundError")
 
 
 def test_check_flash_attention_without_any(monkeypatch):
-    """Nothing installed, nothing needed: and no torch imported to say so."""
+    """torch is not imported."""
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
-    found = check_flash_attention(version_of=versions())
+    result = check_flash_attention(version_of=versions())
 
-    assert (False, "", False) == (found["installed"], found["version"], found["usable"])
-    assert "torch has flash kernels of its own" in found["why"]
+    assert (False, "", False) == (result["installed"], result["version"], result["usable"])
+    assert "torch has flash kernels of its own" in result["why"]
 
 
 def test_check_flash_attention_on_a_cpu():
-    """Installed and of no use here, with the reason."""
-    found = check_flash_attention("cpu", version_of=versions(flash_attn="2.8.3"))
+    """Installed but not usable, with the reason."""
+    result = check_flash_attention("cpu", version_of=versions(flash_attn="2.8.3"))
 
     assert (True, "2.8.3", "flash-attn", False) == tuple(
-        found[key] for key in ("installed", "version", "package", "usable")
+        result[key] for key in ("installed", "version", "package", "usable")
     )
-    assert "NVIDIA cards only" in found["why"]
+    assert "NVIDIA cards only" in result["why"]
 
 
 def test_installed_version():
-    """Read from the metadata of the distribution."""
+    """From the metadata of the distribution."""
     assert installed_version("pytest") == pytest.__version__
     assert "" == installed_version("no-such-distribution")

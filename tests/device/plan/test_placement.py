@@ -1,4 +1,4 @@
-"""Lanes, ceiling, workers and loader for every kind of device, each with its reason."""
+"""Lanes, memory limit, workers and DataLoader settings of every kind of device, with their reasons."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.device.choice.saved_choice import SavedChoice
+from backend.device.choice.selection import DeviceRequest
 from backend.device.plan.placement import (
     LoaderSettings,
     Placement,
-    Wishes,
-    ceiling,
     loader_settings,
+    memory_limit,
     place,
     place_all,
     suggested_workers,
@@ -45,8 +45,8 @@ WSL = replace(CUDA, platform=Platform(wsl=True))
 
 
 def test_place_on_a_cpu():
-    """A lane a core, bf16 if the processor has it, and most of the free memory."""
-    placement = place(replace(CPU, cpu_flags=("amx_bf16",)), Wishes())
+    """One lane per core, bf16 if the processor has it, and most of the free memory."""
+    placement = place(replace(CPU, cpu_flags=("amx_bf16",)), DeviceRequest())
 
     assert ("cpu", 4, 1, 1) == (placement.device, placement.lanes, placement.threads, placement.depth)
     assert ("bf16", "fp32") == placement.dtypes
@@ -57,43 +57,43 @@ def test_place_on_a_cpu():
 
 
 def test_place_on_a_gpu():
-    """One lane with the next batch prepared, dtypes by hardware, a ceiling below what is free; each with its reason."""
-    placement = place(CUDA, Wishes())
+    """One lane that prepares the next batch, dtypes by hardware, a limit below the free memory; with reasons."""
+    placement = place(CUDA, DeviceRequest())
 
     assert ("cuda:1", "GPU-b", 1, 2) == (placement.device, placement.uuid, placement.lanes, placement.depth)
     assert ("bf16", "fp16", "fp32") == placement.dtypes
     assert int(0.9 * 79 * GIB) == placement.memory_bytes
     assert placement.workers > 1
-    assert 2 == place(CUDA, Wishes(lanes=2)).lanes
-    assert "LANES=2" in place(CUDA, Wishes(lanes=2)).why[1]
+    assert 2 == place(CUDA, DeviceRequest(lanes=2)).lanes
+    assert "LANES=2" in place(CUDA, DeviceRequest(lanes=2)).why[1]
     for word in ("automatic choice", "one lane", "bf16", "90% of the 79.0 GiB free", "process", "training loads"):
         assert any(word in why for why in placement.why), word
 
 
 def test_place_all():
-    """One placement a device, in the order asked for, and the same dtypes on all: one text, one vector."""
-    first, second = place_all(CUDA, Wishes("cuda:1,cuda:0"))
+    """One placement per device, in the requested order, with the same dtypes, so that vectors agree."""
+    first, second = place_all(CUDA, DeviceRequest("cuda:1,cuda:0"))
 
     assert ["cuda:1", "cuda:0"] == [first.device, second.device]
     assert ["GPU-b", "GPU-a"] == [first.uuid, second.uuid]
     assert ("fp16", "fp32") == first.dtypes == second.dtypes
     assert first.memory_bytes > second.memory_bytes
-    assert 3 == place_all(replace(CUDA, cores=8), Wishes("cuda:all"))[0].loader.num_workers, "seven cores for two"
-    assert first == place(CUDA, Wishes("cuda:1,cuda:0"))
-    assert 1 == len(place_all(CPU, Wishes()))
+    assert 3 == place_all(replace(CUDA, cores=8), DeviceRequest("cuda:all"))[0].loader.num_workers, "7 cores, 2 GPUs"
+    assert first == place(CUDA, DeviceRequest("cuda:1,cuda:0"))
+    assert 1 == len(place_all(CPU, DeviceRequest()))
 
 
-def test_the_saved_choice_is_heard():
-    """It reaches the selection, and what is stale about it reaches the reasons."""
+def test_the_saved_choice():
+    """It selects the card; a stale one is mentioned in the reasons."""
     saved = SavedChoice("GPU-a", "Tesla T4", 1, "", "2026-11-20")
 
-    assert "cuda:0" == place(CUDA, Wishes(), saved).device
-    assert any("saved choice" in why for why in place(CPU, Wishes(), saved).why) is False, "no card, nothing to choose"
-    assert any("saved choice" in why for why in place(CUDA, Wishes(), replace(saved, uuid="GPU-x")).why)
+    assert "cuda:0" == place(CUDA, DeviceRequest(), saved).device
+    assert any("saved choice" in why for why in place(CPU, DeviceRequest(), saved).why) is False, "no card"
+    assert any("saved choice" in why for why in place(CUDA, DeviceRequest(), replace(saved, uuid="GPU-x")).why)
 
 
 @pytest.mark.parametrize(
-    ("cores", "wished", "lanes", "threads"),
+    ("cores", "requested", "lanes", "threads"),
     [
         pytest.param(1, None, 1, 1, id="one-core"),
         pytest.param(8, None, 8, 1, id="a-lane-a-core"),
@@ -102,9 +102,9 @@ def test_the_saved_choice_is_heard():
         pytest.param(2, 4, 4, 1, id="more-lanes-than-cores"),
     ],
 )
-def test_lanes_of_a_cpu(cores, wished, lanes, threads):
-    """Lanes times threads stay within the cores unless more lanes were asked for."""
-    placement = place(replace(CPU, cores=cores), Wishes(lanes=wished))
+def test_lanes_of_a_cpu(cores, requested, lanes, threads):
+    """Lanes times threads stay within the cores unless more lanes were requested."""
+    placement = place(replace(CPU, cores=cores), DeviceRequest(lanes=requested))
 
     assert (lanes, threads, 1) == (placement.lanes, placement.threads, placement.depth)
 
@@ -177,12 +177,12 @@ def test_lanes_of_a_cpu(cores, wished, lanes, threads):
         ),
     ],
 )
-def test_ceiling(facts, gpu, fraction, expected, words):
-    """The share asked for, never what neighbours, the system or the context hold; the reason has the numbers."""
-    found = ceiling(facts, gpu, fraction)
+def test_memory_limit(facts, gpu, fraction, expected, words):
+    """The requested fraction, without what other processes, the system and the context need; with the figures."""
+    limit = memory_limit(facts, gpu, fraction)
 
-    assert expected == found.bytes
-    assert words in found.why
+    assert expected == limit.bytes
+    assert words in limit.why
 
 
 @given(
@@ -198,30 +198,30 @@ def test_ceiling(facts, gpu, fraction, expected, words):
     fraction=st.one_of(st.none(), st.floats(0.001, 1.0)),
     wsl=st.booleans(),
 )
-def test_any_ceiling(gpu, fraction, wsl):
-    """Something, but never more than the card, the wish, or what is free (or the least that lets torch try)."""
+def test_any_memory_limit(gpu, fraction, wsl):
+    """Above 0, and at most the card, the fraction, and the free memory (or 256 MiB, so that torch can try)."""
     facts = replace(CUDA, gpus=(gpu,), platform=Platform(wsl=wsl), free_memory_bytes=32 * GIB)
 
-    most = ceiling(facts, gpu, fraction).bytes
+    limit = memory_limit(facts, gpu, fraction).bytes
 
-    assert 0 < most <= gpu.total_bytes
-    assert most <= max(256 * 2**20, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes)
-    assert fraction is None or most <= fraction * gpu.total_bytes
-    assert not gpu.unified or most < 32 * GIB
+    assert 0 < limit <= gpu.total_bytes
+    assert limit <= max(256 * 2**20, gpu.total_bytes if gpu.free_bytes is None else gpu.free_bytes)
+    assert fraction is None or limit <= fraction * gpu.total_bytes
+    assert not gpu.unified or limit < 32 * GIB
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.1, 1.01, 90.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("facts", [CPU, CUDA])
-def test_a_fraction_that_is_none(facts, fraction):
-    """A share outside (0, 1] stops the start on every machine, whether or not it would matter there."""
+def test_a_fraction_out_of_range(facts, fraction):
+    """Outside (0, 1] it is refused on every machine, also on a CPU."""
     with pytest.raises(BadSettings, match=r"GPU_MEMORY_FRACTION=.*at most 1"):
-        place(facts, Wishes(memory_fraction=fraction))
+        place(facts, DeviceRequest(memory_fraction=fraction))
 
 
-def test_a_fraction_is_placed():
-    """GPU_MEMORY_FRACTION reaches the placement; on a CPU it says nothing."""
-    assert 40 * GIB == place(CUDA, Wishes(memory_fraction=0.5)).memory_bytes
-    assert place(CPU, Wishes()) == place(CPU, Wishes(memory_fraction=0.5))
+def test_a_memory_fraction():
+    """GPU_MEMORY_FRACTION limits a GPU's memory; on a CPU it has no effect."""
+    assert 40 * GIB == place(CUDA, DeviceRequest(memory_fraction=0.5)).memory_bytes
+    assert place(CPU, DeviceRequest()) == place(CPU, DeviceRequest(memory_fraction=0.5))
 
 
 @pytest.mark.parametrize(
@@ -240,17 +240,17 @@ def test_suggested_workers(free, weights, peak, context, expected):
 
 
 def test_suggested_workers_keeps_a_reserve():
-    """What is reserved for others comes off before dividing."""
+    """The reserve is subtracted first."""
     assert 8 == suggested_workers(8 * GIB, GIB, 0, 0, fraction=1.0)
     assert 6 == suggested_workers(8 * GIB, GIB, 0, 0, fraction=1.0, reserve_bytes=2 * GIB)
 
 
-def test_workers_by_memory_not_by_rule_of_thumb():
+def test_workers_by_free_memory():
     """Free memory decides, not the size of the card."""
     crowded = replace(LARGE, free_bytes=4 * GIB)
 
-    assert 1 == workers_for(ceiling(CUDA, crowded))
-    assert workers_for(ceiling(CUDA, LARGE)) > workers_for(ceiling(CUDA, SMALL)) > 1
+    assert 1 == workers_for(memory_limit(CUDA, crowded))
+    assert workers_for(memory_limit(CUDA, LARGE)) > workers_for(memory_limit(CUDA, SMALL)) > 1
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_workers_by_memory_not_by_rule_of_thumb():
     ],
 )
 def test_loader(facts, kind, devices, expected):
-    """From usable cores, /dev/shm and platform; torch takes the result as it is."""
+    """From usable cores, /dev/shm and platform."""
     settings, why = loader_settings(facts, DeviceType(kind), devices=devices)
 
     assert expected == settings
@@ -307,19 +307,18 @@ def test_loader(facts, kind, devices, expected):
 
 
 def test_torch_takes_the_loader_settings():
-    """Every combination is one that DataLoader accepts: it refuses prefetching without workers."""
+    """DataLoader accepts every combination; it refuses prefetching without workers."""
     from dataclasses import asdict
 
     from torch.utils.data import DataLoader
 
     for cores in (1, 2, 8):
         settings, _ = loader_settings(replace(CPU, cores=cores), DeviceType.CPU)
-        assert [0, 1] == [int(one) for one in DataLoader([0, 1], batch_size=None, **asdict(settings), timeout=0)]
+        assert [0, 1] == [int(item) for item in DataLoader([0, 1], batch_size=None, **asdict(settings), timeout=0)]
 
 
 @pytest.mark.parametrize(("device", "kind"), [("cpu", "cpu"), ("cuda:3", "cuda"), ("mps", "mps")])
 def test_type(device, kind):
-    """The kind of a torch device string."""
     assert DeviceType(kind) is Placement(device, 1, 1, 1, ("why",)).type
 
 
@@ -330,10 +329,10 @@ def test_type(device, kind):
     lanes=st.one_of(st.none(), st.integers(1, 64)),
     fraction=st.one_of(st.none(), st.floats()),
 )
-def test_any_wish_on_any_machine(facts, device, use_gpu, lanes, fraction):
-    """Placements that keep to every explicit wish and say why, or an error of ours; nothing else."""
+def test_any_request_on_any_machine(facts, device, use_gpu, lanes, fraction):
+    """Placements that match the request, with reasons, or one of our errors."""
     try:
-        placements = place_all(facts, Wishes(device, use_gpu, lanes, memory_fraction=fraction))
+        placements = place_all(facts, DeviceRequest(device, use_gpu, lanes, memory_fraction=fraction))
     except (DeviceUnavailable, BadSettings):
         return
 

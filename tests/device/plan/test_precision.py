@@ -1,4 +1,4 @@
-"""No dtype is tried that the hardware emulates or the model cannot bear; and float32 has one precision for everyone."""
+"""Dtypes by hardware and model, without emulated or overflowing ones; and torch's float32 precision."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TURING = dtypes_for(card("Tesla T4", (7, 5), bf16=False))
     ],
 )
 def test_dtypes_of_a_card(name, capability, bf16, expected, word):
-    """Best first, never an emulated one, float32 always last; the reason names the hardware."""
+    """Best first, none emulated, float32 last; the reason names the hardware."""
     choice = dtypes_for(card(name, capability, bf16=bf16))
 
     assert expected == choice.dtypes
@@ -70,7 +70,7 @@ def test_dtypes_of_a_card(name, capability, bf16, expected, word):
     ],
 )
 def test_dtypes_of_a_processor(flags, expected):
-    """bf16 only where the processor multiplies it itself: emulated it is slower than float32."""
+    """bf16 only if the processor has it natively: emulated it is slower than float32."""
     assert expected == dtypes_for(None, flags).dtypes
 
 
@@ -78,7 +78,7 @@ def test_dtypes_of_a_processor(flags, expected):
     ("hardware", "model_type", "stored", "expected", "word"),
     [
         pytest.param(ADA, "bert", "float32", ("bf16", "fp16", "fp32"), "native", id="nothing-against-it"),
-        pytest.param(ADA, "bert", None, ("bf16", "fp16", "fp32"), "native", id="dtype-not-told"),
+        pytest.param(ADA, "bert", None, ("bf16", "fp16", "fp32"), "native", id="dtype-unknown"),
         pytest.param(ADA, "bert", "float8_e4m3fn", ("bf16", "fp16", "fp32"), "native", id="dtype-not-known"),
         pytest.param(ADA, "modernbert", "bfloat16", ("bf16", "fp32"), "range", id="bf16-weights-not-in-fp16"),
         pytest.param(TURING, "modernbert", "torch.bfloat16", ("fp32",), "range", id="bf16-weights-on-turing"),
@@ -94,7 +94,7 @@ def test_dtypes_of_a_processor(flags, expected):
     ],
 )
 def test_dtypes_of_a_model(hardware, model_type, stored, expected, word):
-    """What overflows is not tried, and what is stored in a half keeps its own."""
+    """Dtypes that overflow are left out; weights stored in fp16 try fp16 first."""
     choice = for_model(hardware, model_type, stored)
 
     assert expected == choice.dtypes
@@ -102,7 +102,7 @@ def test_dtypes_of_a_model(hardware, model_type, stored, expected, word):
 
 
 def test_common():
-    """Two cards compute in what both have: the same text must get the same vector on either."""
+    """Two cards use the dtypes of both, so that a text has the same vector on either."""
     shared = common([ADA, TURING])
 
     assert ("fp16", "fp32") == shared.dtypes
@@ -112,13 +112,13 @@ def test_common():
 
 
 def test_common_is_never_empty():
-    """Whatever devices meet, they share float32, and nothing that one of them lacks."""
+    """All devices share float32, and no dtype that one of them lacks."""
     choices = [ADA, TURING, dtypes_for(None), dtypes_for(None, ("avx512_bf16",))]
 
     for some in itertools.product(choices, repeat=3):
         shared = common(some).dtypes
         assert "fp32" == shared[-1]
-        assert set(shared) == set.intersection(*(set(one.dtypes) for one in some))
+        assert set(shared) == set.intersection(*(set(choice.dtypes) for choice in some))
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,12 @@ def test_common_is_never_empty():
     ],
 )
 def test_amp(dtypes, expected, scaled):
-    """Mixed precision takes the first half dtype, and scales the loss for fp16 alone."""
+    """The first half-precision dtype; the loss is scaled for fp16 only."""
     assert expected == amp_dtype(dtypes)
     assert scaled is needs_loss_scaling(expected)
 
 
 def test_torch_dtype():
-    """Our names stand for torch's objects."""
     import torch
 
     assert [torch.bfloat16, torch.float16, torch.float32] == [torch_dtype(name) for name in ("bf16", "fp16", "fp32")]
@@ -144,8 +143,8 @@ def test_torch_dtype():
         torch_dtype("float8")
 
 
-def test_fp32_precision_refuses_other_words():
-    """A typing error is no silent change of numbers."""
+def test_an_unknown_fp32_precision():
+    """Refused, so that a typo does not change results."""
     before = fp32_precision()
 
     with pytest.raises(ValueError, match="neither 'ieee' nor 'tf32'"):
@@ -162,9 +161,9 @@ import torch
 backends = torch.backends
 for mode in sys.argv[1:]:
     set_fp32_precision(mode)
-    told = [fp32_precision(), backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision,
+    values = [fp32_precision(), backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision,
             backends.cudnn.rnn.fp32_precision]
-    assert [mode] * 4 == told, told
+    assert [mode] * 4 == values, values
     # Other people's code still reads the old names: torch.compile, OCR toolkits, benchmarks.
     assert (mode == "tf32") is backends.cuda.matmul.allow_tf32
     assert (mode == "tf32") is backends.cudnn.allow_tf32
@@ -181,12 +180,12 @@ print("fine")
 """
 
 
-@pytest.mark.slow  # imports everything there is, in processes of their own
+@pytest.mark.slow  # imports large libraries in separate processes
 @pytest.mark.parametrize("modes", [("tf32", "ieee", "tf32"), ("ieee", "tf32", "ieee")])
-def test_everybody_can_read_the_precision(modes):
-    """Set in any order, old and new names agree, and OCR and transformer libraries import and build a model.
+def test_old_and_new_interface_agree(modes):
+    """In any order of modes; afterwards OCR and transformer libraries import and build a model.
 
-    In a process of its own: the setting is the process's.
+    In a separate process, since the setting is global.
     """
     installed = [name for name in ("rapidocr", "sentence_transformers") if importlib.util.find_spec(name)]
     script = _AFTER_SETTING.replace(
@@ -198,5 +197,5 @@ def test_everybody_can_read_the_precision(modes):
 
 
 def test_known_bad_models_have_an_origin():
-    """Nothing is forbidden on hearsay: each entry names where it was seen."""
+    """Each entry links to a report."""
     assert all("#" in origin for origin in precision._NOT_IN_FP16.values())

@@ -7,13 +7,13 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.device.facts import nvml_readings
+from backend.device.facts import nvml_queries
 from backend.device.records import CardSample
 from backend.device.watch.gpu_readings import THROTTLE_REASONS, readings, table
 from backend.device.watch.gpu_report import Remarks
 from backend.device.watch.history import Headroom
 from backend.telemetry import METRICS, PREFIX, render_readings
-from tests.device.watched import APPLE, CPU, GIB, LOST, MACHINES, ON_APPLE, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
+from tests.device.fakes import APPLE, CPU, GIB, LOST, MACHINES, ON_APPLE, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
 
 UNITS = ("_bytes", "_ratio", "_celsius", "_watts", "_hz", "_seconds", "_total", "_info")
 COUNTED = ("gpu_available", "gpu_lost", "gpu_memory_unified", "gpu_throttle_active", "gpu_processes")
@@ -141,7 +141,7 @@ def test_throttling_by_reason():
 
 def test_throttle_reasons_are_the_drivers():
     """The closed set is what the driver source can answer."""
-    assert tuple(name for name, _ in nvml_readings._THROTTLE) == THROTTLE_REASONS
+    assert tuple(name for name, _ in nvml_queries._THROTTLE) == THROTTLE_REASONS
 
 
 def test_headroom():

@@ -10,7 +10,7 @@ import pytest
 from backend.device.records import CardSample
 from backend.device.watch.gpu_report import Remarks, performance
 from backend.device.watch.history import AlertKind, Headroom, Sample
-from tests.device.watched import (
+from tests.device.fakes import (
     APPLE,
     BOOKS,
     CARD,

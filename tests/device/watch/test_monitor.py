@@ -13,14 +13,15 @@ import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.device import process_state
+from backend.device import default_device
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.machine import probe
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.simulated import MACHINES, simulated
 from backend.device.facts.simulated import facts as machine_facts
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.device_memory import RESERVE_BYTES
-from backend.device.plan.placement import Placement, Wishes, place
+from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.watch import monitor
 from backend.device.watch.gpu_readings import readings
@@ -28,7 +29,7 @@ from backend.device.watch.history import AlertKind, Headroom
 from backend.device.watch.monitor import DeviceMonitor, GPUPerformanceMonitor
 from backend.errors import DeviceUnavailable
 from backend.telemetry import render_readings
-from tests.device.watched import (
+from tests.device.fakes import (
     BOOKS,
     CARD,
     CPU,
@@ -446,9 +447,9 @@ def test_performance_refuses_at_once(device, interval):
 @pytest.fixture
 def own_machine(device):
     """This process's machine as the doors see it, with the device the tests run on."""
-    process_state.adopt(probe(look_for_gpu=device != "cpu"), Wishes(device=device))
+    default_device.configure(probe(look_for_gpu=device != "cpu"), DeviceRequest(device=device))
     yield
-    process_state.forget()
+    default_device.reset()
 
 
 @pytest.mark.usefixtures("own_machine")
@@ -472,7 +473,7 @@ def test_every_simulated_machine(name):
     """From a laptop to MIG slices: one shape, an answer for Prometheus, and the guides' record, whatever is missing."""
     machine, facts = simulated(name), machine_facts(name)
     sources = {"driver": machine.driver_source, "torch_source": machine.torch_source}
-    placements = [place(facts, Wishes())]
+    placements = [place(facts, DeviceRequest())]
 
     found = json.loads(json.dumps(DeviceMonitor(facts, placements, **sources, host=host).report()))
     families = {family.name for family in text_string_to_metric_families(render_readings(readings(found)).decode())}
@@ -494,7 +495,7 @@ def test_the_simulated_vanishing_card(caplog):
     begun = []
     found = DeviceMonitor(
         facts,
-        [place(facts, Wishes())],
+        [place(facts, DeviceRequest())],
         driver=machine.driver_source,
         torch_source=machine.torch_source,
         on_alert=lambda device, alert: begun.append((device, alert.kind)),
@@ -523,7 +524,7 @@ def test_the_real_device(device):
     """All of it on the machine the tests run on: report, headroom and Prometheus text (--device cuda:0)."""
     driver, source = Nvml(), Torch()
     facts = probe(look_for_gpu=device != "cpu", driver=driver, torch_source=source)
-    found = DeviceMonitor(facts, [place(facts, Wishes(device=device))], driver=driver, torch_source=source)
+    found = DeviceMonitor(facts, [place(facts, DeviceRequest(device=device))], driver=driver, torch_source=source)
 
     report = found.report()
 

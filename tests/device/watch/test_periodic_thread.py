@@ -9,7 +9,7 @@ import pytest
 
 from backend.device.watch import periodic_thread as module
 from backend.device.watch.periodic_thread import Ticker
-from tests.device.watched import Turnstile
+from tests.device.fakes import Turnstile
 
 SOON = 0.001  # the pace of tests that count turns; none depends on it
 

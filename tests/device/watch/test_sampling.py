@@ -9,15 +9,16 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.machine import probe
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.device_memory import RESERVE_BYTES
-from backend.device.plan.placement import Wishes, place
+from backend.device.plan.placement import place
 from backend.device.records import AllocatorStats, CardSample, GPULost
 from backend.device.watch.history import Sample
 from backend.device.watch.sampling import Sampler, host_memory, is_on
-from tests.device.watched import (
+from tests.device.fakes import (
     APPLE,
     BOOKS,
     CARD,
@@ -195,7 +196,7 @@ def test_the_real_machine(device):
     """On a real GPU NVML and the allocator answer (--device cuda:0); on a CPU the operating system does."""
     driver, source = Nvml(), Torch()
     facts = probe(look_for_gpu=device != "cpu", driver=driver, torch_source=source)
-    chosen = place(facts, Wishes(device=device))
+    chosen = place(facts, DeviceRequest(device=device))
     if device != "cpu":
         torch.ones(2**20, device=device)
 

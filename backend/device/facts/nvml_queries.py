@@ -1,4 +1,4 @@
-"""Single questions to NVML about one card; each may go unanswered (None) without harm to the others."""
+"""Queries NVML about one card. A query that the platform does not support gives None and does not affect others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.device.records import Card, CardSample, GPULost, Process
 
 T = TypeVar("T")
 
-# The card or the driver has gone, whatever was asked.
+# Errors of any query that mean that the card or the driver is gone.
 _GONE = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
@@ -24,7 +24,7 @@ _GONE = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-# What a stale or broken handle answers when asked for its memory, which every working card can tell.
+# Errors of the memory query, which every working card supports, that mean a stale or broken handle.
 _NO_CARD = frozenset(
     {
         pynvml.NVML_ERROR_UNKNOWN,
@@ -41,7 +41,7 @@ _CLOCKS = (
     ("memory", pynvml.NVML_CLOCK_MEM),
     ("video", pynvml.NVML_CLOCK_VIDEO),
 )
-_THROTTLE = (  # an idle card and clocks set by hand are no brake that acts now
+_THROTTLE = (  # without "idle" and "applications clocks": these are no throttling
     ("sw_power_cap", pynvml.nvmlClocksEventReasonSwPowerCap),
     ("hw_slowdown", pynvml.nvmlClocksEventReasonHwSlowdown),
     ("sync_boost", pynvml.nvmlClocksEventReasonSyncBoost),
@@ -52,81 +52,84 @@ _THROTTLE = (  # an idle card and clocks set by hand are no brake that acts now
 )
 
 
-def ask(question: Callable[..., T], *arguments: object) -> T | None:
-    """The answer, or None where this card, driver or user gets none. Raises: GPULost when card or driver has gone."""
+def query(function: Callable[..., T], *arguments: object) -> T | None:
+    """Call a pynvml function; None when card, driver or permissions do not allow it.
+
+    Raises: GPULost when the card or the driver is gone.
+    """
     try:
-        return question(*arguments)
+        return function(*arguments)
     except pynvml.NVMLError as error:
         if error.value in _GONE:
             raise GPULost(str(error)) from error
         return None
-    except (pynvml.NVMLLibraryMismatchError, UnicodeDecodeError):  # an older driver; a name in no known encoding
+    except (pynvml.NVMLLibraryMismatchError, UnicodeDecodeError):  # an older driver; a name that is not UTF-8
         return None
 
 
 def describe(device: Any, pci_index: int) -> Card:
     """A whole card. Raises: GPULost."""
     memory, unified = _memory(device)
-    pci = ask(pynvml.nvmlDeviceGetPciInfo, device)
-    ecc = ask(pynvml.nvmlDeviceGetEccMode, device)
+    pci = query(pynvml.nvmlDeviceGetPciInfo, device)
+    ecc = query(pynvml.nvmlDeviceGetEccMode, device)
     return Card(
-        uuid=ask(pynvml.nvmlDeviceGetUUID, device) or "",
-        name=ask(pynvml.nvmlDeviceGetName, device) or "NVIDIA GPU",
+        uuid=query(pynvml.nvmlDeviceGetUUID, device) or "",
+        name=query(pynvml.nvmlDeviceGetName, device) or "NVIDIA GPU",
         pci_index=pci_index,
         pci_bus_id=_text(pci.busId) if pci else "",
         total_bytes=memory[0],
         free_bytes=memory[1],
-        capability=ask(pynvml.nvmlDeviceGetCudaComputeCapability, device),
+        capability=query(pynvml.nvmlDeviceGetCudaComputeCapability, device),
         driver_model=_driver_model(device),
         unified=unified,
         ecc=None if ecc is None else bool(ecc[0]),
     )
 
 
-def slices(device: Any, board: Card) -> tuple[Card, ...] | None:
-    """The MIG slices of a card; None where MIG is off or unknown to it. Raises: GPULost."""
-    mode = ask(pynvml.nvmlDeviceGetMigMode, device)
+def mig_slices(device: Any, board: Card) -> tuple[Card, ...] | None:
+    """The MIG slices of a card; None where MIG is off or not supported. Raises: GPULost."""
+    mode = query(pynvml.nvmlDeviceGetMigMode, device)
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return None
-    found = (
-        ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)  # NOT_FOUND where the place is empty
-        for index in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, device) or 0)
+    handles = (
+        query(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)  # NOT_FOUND for an empty index
+        for index in range(query(pynvml.nvmlDeviceGetMaxMigDeviceCount, device) or 0)
     )
-    return tuple(_slice(handle, board) for handle in found if handle is not None)
+    return tuple(_slice(handle, board) for handle in handles if handle is not None)
 
 
-def read(device: Any, board: Any) -> CardSample:
-    """One reading; ``board`` is the card itself, or a slice's card. ``xid_errors`` is for the caller to add.
+def read_sensors(device: Any, board: Any) -> CardSample:
+    """The sensors now; ``board`` is the card itself, or a slice's card. The caller adds ``xid_errors``.
 
-    Raises: GPULost, also when even the memory cannot be told for a reason other than "not supported".
+    Raises: GPULost, also when the memory query fails for a reason other than "not supported".
     """
     (total, free), _ = _memory(device)
-    load = ask(pynvml.nvmlDeviceGetUtilizationRates, device)
+    load = query(pynvml.nvmlDeviceGetUtilizationRates, device)
     return CardSample(
         used_bytes=None if total is None or free is None else total - free,
         free_bytes=free,
         total_bytes=total,
         utilization_ratio=_scaled(load.gpu if load else None, 0.01),
         bandwidth_ratio=_scaled(load.memory if load else None, 0.01),
-        temperature_celsius=_scaled(ask(pynvml.nvmlDeviceGetTemperature, board, pynvml.NVML_TEMPERATURE_GPU), 1.0),
-        power_watts=_scaled(ask(pynvml.nvmlDeviceGetPowerUsage, board), 1e-3),
-        power_limit_watts=_scaled(ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, board), 1e-3),
-        energy_joules=_scaled(ask(pynvml.nvmlDeviceGetTotalEnergyConsumption, board), 1e-3),
+        temperature_celsius=_scaled(query(pynvml.nvmlDeviceGetTemperature, board, pynvml.NVML_TEMPERATURE_GPU), 1.0),
+        power_watts=_scaled(query(pynvml.nvmlDeviceGetPowerUsage, board), 1e-3),
+        power_limit_watts=_scaled(query(pynvml.nvmlDeviceGetEnforcedPowerLimit, board), 1e-3),
+        energy_joules=_scaled(query(pynvml.nvmlDeviceGetTotalEnergyConsumption, board), 1e-3),
         clocks_hz=_clocks(board),
         throttle=_throttle(board),
-        ecc_errors=ask(
+        ecc_errors=query(
             pynvml.nvmlDeviceGetTotalEccErrors,
             board,
             pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
             pynvml.NVML_VOLATILE_ECC,
         ),
-        pcie_replays=ask(pynvml.nvmlDeviceGetPcieReplayCounter, board),
+        pcie_replays=query(pynvml.nvmlDeviceGetPcieReplayCounter, board),
         processes=processes(device),
     )
 
 
 def processes(device: Any) -> tuple[Process, ...] | None:
-    """Who holds memory, largest first; None where the platform does not tell. Raises: GPULost."""
+    """The processes with memory on the card, largest first; None where the platform hides them. Raises: GPULost."""
     compute = _running(
         device, pynvml.nvmlDeviceGetComputeRunningProcesses_v3, pynvml.nvmlDeviceGetComputeRunningProcesses_v2
     )
@@ -135,36 +138,36 @@ def processes(device: Any) -> tuple[Process, ...] | None:
     )
     if compute is None and graphics is None:
         return None
-    held: dict[int, int | None] = {}
-    for one in (*(compute or ()), *(graphics or ())):  # a process in both lists has one and the same sum
-        known = [bytes_ for bytes_ in (held.get(one.pid), one.usedGpuMemory) if bytes_ is not None]
-        held[one.pid] = max(known, default=None)
-    ordered = sorted(held.items(), key=lambda pair: (-(pair[1] or 0), pair[0]))
-    return tuple((pid, _process_name(pid), used) for pid, used in ordered)
+    used_bytes: dict[int, int | None] = {}
+    for process in (*(compute or ()), *(graphics or ())):  # a process in both lists has the same sum in both
+        known = [size for size in (used_bytes.get(process.pid), process.usedGpuMemory) if size is not None]
+        used_bytes[process.pid] = max(known, default=None)
+    ordered = sorted(used_bytes.items(), key=lambda pair: (-(pair[1] or 0), pair[0]))
+    return tuple((pid, _process_name(pid), size) for pid, size in ordered)
 
 
-def _running(device: Any, *questions: Callable[[Any], list[Any]]) -> list[Any] | None:
-    for question in questions:  # the newest first; an older driver has only an older one
-        found = ask(question, device)
-        if found is not None:
-            return found
+def _running(device: Any, *functions: Callable[[Any], list[Any]]) -> list[Any] | None:
+    for function in functions:  # newest first; an older driver only has an older one
+        running = query(function, device)
+        if running is not None:
+            return running
     return None
 
 
 def _process_name(pid: int) -> str:
     """The program's name without its folder; "" for processes of other containers and users."""
-    told = ask(pynvml.nvmlSystemGetProcessName, pid) or ""
-    if "\\" in told:  # Windows: a path, in which spaces are common
-        return told.rsplit("\\", 1)[-1]
-    return told.split(" ", 1)[0].rsplit("/", 1)[-1]  # Linux: some drivers add the arguments
+    command = query(pynvml.nvmlSystemGetProcessName, pid) or ""
+    if "\\" in command:  # Windows: a path, in which spaces are common
+        return command.rsplit("\\", 1)[-1]
+    return command.split(" ", 1)[0].rsplit("/", 1)[-1]  # Linux: some drivers add the arguments
 
 
 def _slice(handle: Any, board: Card) -> Card:
     memory, _ = _memory(handle)
-    name = ask(pynvml.nvmlDeviceGetName, handle) or board.name  # "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
+    name = query(pynvml.nvmlDeviceGetName, handle) or board.name  # "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
     return replace(
         board,
-        uuid=ask(pynvml.nvmlDeviceGetUUID, handle) or "",
+        uuid=query(pynvml.nvmlDeviceGetUUID, handle) or "",
         name=name,
         total_bytes=memory[0],
         free_bytes=memory[1],
@@ -176,32 +179,32 @@ def _slice(handle: Any, board: Card) -> Card:
 def _memory(device: Any) -> tuple[tuple[int | None, int | None], bool]:
     """((total, free), unified) in bytes. Raises: GPULost."""
     try:
-        told = pynvml.nvmlDeviceGetMemoryInfo(device)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
     except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED:  # GB10, Jetson: there is only the machine's memory
+        if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED:  # GB10, Jetson: the GPU uses the machine's memory
             machine = psutil.virtual_memory()
             return (int(machine.total), int(machine.available)), True
         if error.value in _GONE | _NO_CARD:
             raise GPULost(str(error)) from error
         return (None, None), False
-    return (int(told.total), int(told.free)), False
+    return (int(memory.total), int(memory.free)), False
 
 
 def _driver_model(device: Any) -> str:
-    model = ask(pynvml.nvmlDeviceGetDriverModel_v2, device) or ask(pynvml.nvmlDeviceGetDriverModel_v1, device)
-    return _DRIVER_MODELS.get(model[0], "") if model else ""  # Windows alone has one
+    model = query(pynvml.nvmlDeviceGetDriverModel_v2, device) or query(pynvml.nvmlDeviceGetDriverModel_v1, device)
+    return _DRIVER_MODELS.get(model[0], "") if model else ""  # only Windows has driver models
 
 
 def _clocks(board: Any) -> tuple[tuple[str, int], ...] | None:
-    asked = ((domain, ask(pynvml.nvmlDeviceGetClockInfo, board, number)) for domain, number in _CLOCKS)
-    told = tuple((domain, mhz * 1_000_000) for domain, mhz in asked if mhz is not None)
-    return told or None
+    megahertz = ((domain, query(pynvml.nvmlDeviceGetClockInfo, board, number)) for domain, number in _CLOCKS)
+    clocks = tuple((domain, mhz * 1_000_000) for domain, mhz in megahertz if mhz is not None)
+    return clocks or None
 
 
 def _throttle(board: Any) -> tuple[str, ...] | None:
-    bits = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, board)
-    if bits is None:  # drivers before 535 know it by its old name
-        bits = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, board)
+    bits = query(pynvml.nvmlDeviceGetCurrentClocksEventReasons, board)
+    if bits is None:  # drivers before 535 have it under its old name
+        bits = query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, board)
     return None if bits is None else tuple(name for name, bit in _THROTTLE if bits & bit)
 
 

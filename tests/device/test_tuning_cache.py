@@ -1,4 +1,4 @@
-"""The tuning file: whole or not at all, and never the reason for a start that fails."""
+"""The tuning file: replaced atomically, and never the reason for a failed start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.device.measurements import TunedSettings, fingerprint
+from backend.device.tuning_cache import TuningCache, fingerprint
 
 ENTRY = {"runtime": "onnx", "budget": 512, "rows": [1, 2.5, None], "why": ["ñ"]}
 JSON = st.recursive(
@@ -26,29 +26,29 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "state" / "tuning.json"
 
 
-def test_what_was_kept_is_found(file):
-    """By a later process, and only under its own key."""
-    TunedSettings(file).save("key", ENTRY)
+def test_a_saved_entry_is_loaded(file):
+    """By another instance, under its own key only."""
+    TuningCache(file).save("key", ENTRY)
 
-    assert ENTRY == TunedSettings(file).load("key")
-    assert TunedSettings(file).load("another key") is None
-
-
-def test_entries_of_other_models_stay(file):
-    """A second entry joins the first; the same key is replaced."""
-    settings = TunedSettings(file)
-    settings.save("one", ENTRY)
-    settings.save("two", {"budget": 1})
-    settings.save("one", {"budget": 2})
-
-    assert ({"budget": 2}, {"budget": 1}) == (settings.load("one"), settings.load("two"))
+    assert ENTRY == TuningCache(file).load("key")
+    assert TuningCache(file).load("another key") is None
 
 
-def test_no_file_is_no_fault(file, caplog):
-    """The first start says nothing about it."""
+def test_other_entries_stay(file):
+    """A second key is added; an existing key is replaced."""
+    cache = TuningCache(file)
+    cache.save("one", ENTRY)
+    cache.save("two", {"budget": 1})
+    cache.save("one", {"budget": 2})
+
+    assert ({"budget": 2}, {"budget": 1}) == (cache.load("one"), cache.load("two"))
+
+
+def test_a_missing_file_is_normal(file, caplog):
+    """The first start logs nothing."""
     caplog.set_level(logging.WARNING)
 
-    assert TunedSettings(file).load("key") is None
+    assert TuningCache(file).load("key") is None
     assert "" == caplog.text
 
 
@@ -67,74 +67,72 @@ def test_no_file_is_no_fault(file, caplog):
     ],
 )
 def test_a_file_that_cannot_be_used(file, caplog, content, words):
-    """It is said once, measured again, and replaced."""
+    """The fault is logged, and the next save replaces the file."""
     file.parent.mkdir()
     file.write_bytes(content)
-    settings = TunedSettings(file)
+    cache = TuningCache(file)
 
-    assert settings.load("key") is None
+    assert cache.load("key") is None
     assert words in caplog.text
-    settings.save("key", ENTRY)
-    assert ENTRY == settings.load("key")
+    cache.save("key", ENTRY)
+    assert ENTRY == cache.load("key")
 
 
-def test_an_entry_that_is_no_record(file):
-    """It counts as absent."""
+def test_an_entry_that_is_no_object(file):
     file.parent.mkdir()
     file.write_text(json.dumps({"version": 1, "entries": {"key": [1]}}))
 
-    assert TunedSettings(file).load("key") is None
+    assert TuningCache(file).load("key") is None
 
 
 @pytest.mark.parametrize("obstacle", ["folder-is-a-file", "file-is-a-folder"])
-def test_a_place_that_cannot_be_written(file, caplog, obstacle):
-    """The start goes on, a line in the log says so, and nothing is left lying about."""
+def test_a_file_that_cannot_be_written(file, caplog, obstacle):
+    """The failure is logged, and no temporary file is left."""
     if obstacle == "folder-is-a-file":
         file.parent.write_text("")
     else:
         file.mkdir(parents=True)
     before = sorted(file.parent.parent.rglob("*"))
 
-    TunedSettings(file).save("key", ENTRY)
+    TuningCache(file).save("key", ENTRY)
 
     assert "the tuning file cannot be written; the next start measures again" in caplog.text
     assert before == sorted(file.parent.parent.rglob("*"))
 
 
-def test_nothing_but_the_file_is_left(file):
-    """The file is written beside itself and moved into place."""
-    settings = TunedSettings(file)
+def test_no_temporary_file_is_left(file):
+    cache = TuningCache(file)
     for number in range(3):
-        settings.save(str(number), ENTRY)
+        cache.save(str(number), ENTRY)
 
     assert [file] == list(file.parent.iterdir())
 
 
 def test_a_reader_never_sees_half_a_file(file, caplog):
-    """One writes large and small entries in turn while another reads: every reading is whole."""
-    settings, stop, seen = TunedSettings(file), threading.Event(), list[int]()
-    settings.save("key", {"padding": "x"})
+    """A thread reads while another writes large and small entries in turn."""
+    cache, stop, lengths = TuningCache(file), threading.Event(), list[int]()
+    cache.save("key", {"padding": "x"})
 
     def read() -> None:
         while not stop.is_set():
-            entry = TunedSettings(file).load("key")
-            seen.append(-1 if entry is None else len(entry["padding"]))
+            entry = TuningCache(file).load("key")
+            lengths.append(-1 if entry is None else len(entry["padding"]))
 
     reader = threading.Thread(target=read)
     reader.start()
     for turn in range(60):
-        settings.save("key", {"padding": "x" * (200_000 if turn % 2 else 1)})
+        cache.save("key", {"padding": "x" * (200_000 if turn % 2 else 1)})
     stop.set()
     reader.join(10)
 
-    assert seen
-    assert set(seen) <= {1, 200_000}
+    assert lengths
+    assert set(lengths) <= {1, 200_000}
     assert "" == caplog.text
 
 
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
-def test_fingerprints_differ_exactly_where_facts_do(first, second):
-    """The order of the fields does not count; any value does."""
+def test_fingerprints_differ_exactly_when_facts_do(first, second):
+    """The order of the keys does not count; every value does."""
     same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
     assert fingerprint(first) == fingerprint(dict(reversed(first.items())))

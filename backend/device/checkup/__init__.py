@@ -1,1 +1,0 @@
-"""What is wrong with a machine and what to do about it, row by row."""

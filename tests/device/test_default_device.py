@@ -1,0 +1,133 @@
+"""What "auto" means in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from backend.device import default_device
+from backend.device.choice.saved_choice import SavedChoice
+from backend.device.choice.selection import DeviceRequest
+from backend.device.facts.simulated import facts
+from backend.device.records import MachineFacts
+from backend.errors import DeviceUnavailable
+
+
+@pytest.fixture(autouse=True)
+def _reset() -> Iterator[None]:
+    yield
+    default_device.reset()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("rtx-4070-laptop", "cuda:0", id="cuda-before-all"),
+        pytest.param("apple-m3", "mps", id="mps-before-the-cpu"),
+        pytest.param("no-gpu", "cpu", id="cpu"),
+        pytest.param("cpu-build", "cpu", id="a-card-that-torch-cannot-use"),
+    ],
+)
+def test_auto(name: str, expected: str):
+    default_device.configure(facts(name))
+
+    assert (expected, torch.device(expected)) == (default_device.placement().device, default_device.torch_device())
+
+
+def test_auto_is_the_card_with_most_free_memory():
+    """An explicit number selects either card."""
+    default_device.configure(facts("ada-and-blackwell"))
+    cards = {f"cuda:{gpu.index}": gpu.free_bytes or 0 for gpu in default_device.machine_facts().usable}
+
+    assert max(cards, key=lambda device: cards[device]) == default_device.placement().device
+    assert {"cuda:0", "cuda:1"} == {default_device.placement(device).device for device in cards}
+
+
+def test_the_request_of_the_service():
+    """It decides what "auto" is; another device can still be named, with the same memory fraction."""
+    default_device.configure(facts("ada-and-blackwell"), DeviceRequest(device="cuda:0", memory_fraction=0.5))
+
+    assert ("cuda:0", "cuda:1") == (default_device.placement().device, default_device.placement("cuda:1").device)
+    assert default_device.placement("cuda:1").memory_bytes <= default_device.machine_facts().gpus[1].total_bytes * 0.5
+
+
+def test_the_gpu_option_is_only_about_auto():
+    """``--gpu 0`` does not overrule a caller that names another card."""
+    default_device.configure(facts("ada-and-blackwell"), DeviceRequest(gpu=0))
+
+    assert ("cuda:0", "cuda:1") == (default_device.placement().device, default_device.placement("cuda:1").device)
+
+
+def test_the_saved_choice():
+    """The chosen card is "auto"."""
+    machine = facts("ada-and-blackwell")
+    for gpu in machine.gpus:
+        default_device.configure(
+            machine, saved=SavedChoice(gpu.uuid, gpu.name, gpu.total_bytes, "", "2026-01-01T00:00:00+00:00")
+        )
+
+        assert f"cuda:{gpu.index}" == default_device.placement().device
+
+
+def test_the_cpu_is_always_allowed():
+    """Even if the service must use the GPU."""
+    default_device.configure(facts("h200"), DeviceRequest(use_gpu=True))
+
+    assert ("cuda:0", "cpu") == (default_device.placement().device, default_device.placement("cpu").device)
+
+
+def test_use_gpu_false_forbids_every_gpu():
+    default_device.configure(facts("h200"), DeviceRequest(use_gpu=False))
+
+    assert "cpu" == default_device.placement().device
+    with pytest.raises(DeviceUnavailable, match="USE_GPU=false"):
+        default_device.torch_device("cuda")
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "quantum"])
+def test_a_device_that_is_not_there(device: str):
+    """The error names it."""
+    default_device.configure(facts("no-gpu"))
+
+    with pytest.raises(DeviceUnavailable, match=device):
+        default_device.torch_device(device)
+
+
+def test_torch_devices_are_not_checked(monkeypatch: pytest.MonkeyPatch):
+    """Neither a torch.device nor "cpu" probes the machine."""
+
+    def never() -> MachineFacts:
+        raise AssertionError("the machine was probed")
+
+    monkeypatch.setattr(default_device, "probe", never)
+
+    assert torch.device("meta") == default_device.torch_device(torch.device("meta"))
+    assert torch.device("cpu") == default_device.torch_device("cpu")
+
+
+def test_torchs_current_card(monkeypatch: pytest.MonkeyPatch):
+    """``torch.device("cuda")`` gets the current card's number."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+
+    assert torch.device("cuda:1") == default_device.torch_device(torch.device("cuda"))
+    assert torch.device("cuda:0") == default_device.torch_device(torch.device("cuda:0"))
+
+
+def test_the_machine_is_probed_once(monkeypatch: pytest.MonkeyPatch):
+    """And again after ``reset``."""
+    probes: list[MachineFacts] = []
+
+    def probe() -> MachineFacts:
+        probes.append(facts("no-gpu"))
+        return probes[-1]
+
+    monkeypatch.setattr(default_device, "probe", probe)
+    for _ in range(3):
+        default_device.machine_facts()
+    first = len(probes)
+    default_device.reset()
+    default_device.machine_facts()
+
+    assert (1, 2) == (first, len(probes))
