@@ -1,1 +1,1 @@
-"""Load and engine benchmarks: this service and its peers, measured in the same run on the same machine."""
+"""Benchmarks of speed, memory and quality: this service and its peers, in the same run on the same machine."""

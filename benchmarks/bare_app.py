@@ -1,7 +1,7 @@
-"""sentence-transformers behind FastAPI, the way people write it first: one sync route that calls ``encode``.
+"""sentence-transformers behind FastAPI in its simplest form: one sync route that calls ``encode``.
 
-A peer of the benchmark, not an example to follow. FastAPI runs the route in its pool of threads, so requests that come
-together compete for the cores instead of sharing a batch.
+A peer of the benchmark, not an example to follow. FastAPI runs the route in its thread pool, so concurrent requests
+compete for the cores instead of sharing a batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The fastest answer HTTP allows: a route that returns the same bytes whatever it is asked.
+"""The upper bound of HTTP: a route that returns constant bytes.
 
-It bounds what a cached hit can reach. ``bare`` is FastAPI alone, used as its guide shows; ``ours`` is this service's
-app with middleware, metrics and headers, and an endpoint that does nothing. Neither looks at the request's body, which
-flatters the constant and not the service.
+It bounds the speed of cache hits. ``bare`` is FastAPI alone, used as its guide shows; ``ours`` is this service's app
+with middleware, metrics and headers, and an endpoint that does nothing. Neither reads the request's body, which favours
+the constant over the service.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READY = "/health/ready"
 
 
 def bare() -> FastAPI:
-    """FastAPI with nothing but the route."""
+    """FastAPI with this route only."""
     app = FastAPI()
     body = _body()
 
@@ -40,7 +40,7 @@ def bare() -> FastAPI:
 
 
 def ours() -> FastAPI:
-    """This service's app with the endpoint of its embeddings route replaced; no model is loaded, none is asked."""
+    """This service's app with the endpoint of its embeddings route replaced; no model is loaded."""
     body = _body()
 
     async def constant(_request: Request) -> Response:

@@ -1,9 +1,9 @@
-"""What one look of the device monitor costs: CPU time, on this machine's real sources and on simulated ones.
+"""CPU time of a sample of the device monitor, on this machine's real sources and on simulated ones.
 
 python -m benchmarks.device_monitor            # simulated machines, and this one
-python -m benchmarks.device_monitor --looks 2000
+python -m benchmarks.device_monitor --samples 2000
 
-The monitor looks once a second, so milliseconds a look divided by ten are percent of one core.
+The monitor samples once a second, so milliseconds per sample divided by ten are percent of one core.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ from backend.telemetry import render_readings
 
 
 def main() -> None:
-    """Print one row a machine: looks with a full history, then reports as JSON and as Prometheus text."""
+    """Print a row per machine: samples with a full history, then reports as JSON and as Prometheus text."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--looks", type=int, default=500, help="measured looks, after 600 that fill the history")
-    looks = options.parse_args().looks
-    print(f"{'machine':<20} {'cards':>5} {'look ms':>8} {'report ms':>10} {'text ms':>8} {'core at 1 Hz':>13}")
+    options.add_argument("--samples", type=int, default=500, help="measured samples, after 600 that fill the history")
+    samples = options.parse_args().samples
+    print(f"{'machine':<20} {'cards':>5} {'sample ms':>10} {'report ms':>10} {'text ms':>8} {'core at 1 Hz':>13}")
     for name, cards, monitor in _monitors():
-        for _ in range(600):  # ten minutes, so that trends are computed over all they ever are
+        for _ in range(600):  # ten minutes: a full history
             monitor.look()
-        look_s = _cpu_s(monitor.look, looks)
-        report_s = _cpu_s(monitor.report, looks)
-        text_s = _cpu_s(partial(_text, monitor), looks)
-        figures = f"{look_s * 1e3:>8.3f} {report_s * 1e3:>10.3f} {text_s * 1e3:>8.3f} {look_s:>13.3%}"
+        sample_s = _cpu_s(monitor.look, samples)
+        report_s = _cpu_s(monitor.report, samples)
+        text_s = _cpu_s(partial(_text, monitor), samples)
+        figures = f"{sample_s * 1e3:>10.3f} {report_s * 1e3:>10.3f} {text_s * 1e3:>8.3f} {sample_s:>13.3%}"
         print(f"{name:<20} {cards:>5} {figures}")
 
 
 def _monitors() -> Iterator[tuple[str, int, DeviceMonitor]]:
-    clock = count().__next__  # a second a look
+    clock = count().__next__  # a second per sample
     for name in MACHINES:
-        machine, found = simulated(name), facts(name)
+        machine, machine_facts = simulated(name), facts(name)
         sources = (machine.driver_source, machine.torch_source)
-        yield name, len(found.gpus), _monitor(found, *sources, clock=clock)
+        yield name, len(machine_facts.gpus), _monitor(machine_facts, *sources, clock=clock)
     driver, torch = Nvml(), Torch()
-    found = probe(driver=driver, torch_source=torch)
-    yield "this machine", len(found.gpus), _monitor(found, driver, torch, clock=clock)
+    machine_facts = probe(driver=driver, torch_source=torch)
+    yield "this machine", len(machine_facts.gpus), _monitor(machine_facts, driver, torch, clock=clock)
 
 
-def _monitor(found: MachineFacts, driver: DriverSource, torch: TorchSource, clock: Clock) -> DeviceMonitor:
-    placements = [place(found, DeviceRequest())]
-    return DeviceMonitor(found, placements, driver=driver, torch_source=torch, batch_bytes=_batch_bytes, clock=clock)
+def _monitor(machine_facts: MachineFacts, driver: DriverSource, torch: TorchSource, clock: Clock) -> DeviceMonitor:
+    placements = [place(machine_facts, DeviceRequest())]
+    return DeviceMonitor(
+        machine_facts, placements, driver=driver, torch_source=torch, batch_bytes=_batch_bytes, clock=clock
+    )
 
 
 def _text(monitor: DeviceMonitor) -> bytes:
@@ -68,12 +70,12 @@ def _batch_bytes(device: str) -> int | None:
     return 1 << 30
 
 
-def _cpu_s(act: Callable[[], object], times: int) -> float:
-    """CPU seconds of this process for one ``act``, system calls and the driver's share included."""
+def _cpu_s(call: Callable[[], object], count: int) -> float:
+    """CPU seconds of this process per ``call``, including system calls and driver."""
     start = time.process_time()
-    for _ in range(times):
-        act()
-    return (time.process_time() - start) / times
+    for _ in range(count):
+        call()
+    return (time.process_time() - start) / count
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Texts a second inside one process, without HTTP: what the models themselves can do, and so what HTTP costs.
+"""Throughput of the engines in process, without HTTP: texts per second of the models themselves.
 
     python -m benchmarks.engine --quick
 
-Every engine runs in a process of its own (threads and memory of one must not disturb another), round after round.
+Every engine runs in its own process, so that threads and memory do not interfere, round after round.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ Encode = Callable[[Sequence[str]], object]
 
 
 def sentence_transformer(dtype: str) -> SentenceTransformer:
-    """The model as its makers run it, on all cores; ``dtype`` is ``float32`` or ``bfloat16``."""
+    """The model in sentence-transformers, on all cores; ``dtype`` is ``float32`` or ``bfloat16``."""
     from sentence_transformers import SentenceTransformer  # seconds of import, only in the process that measures it
 
     return SentenceTransformer(str(model_folder()), device="cpu", model_kwargs={"dtype": dtype})
 
 
-def _encode_with(dtype: str) -> Encode:
+def _sentence_transformer_encode(dtype: str) -> Encode:
     model = sentence_transformer(dtype)
     return lambda texts: model.encode(list(texts), batch_size=_BATCH, normalize_embeddings=True)
 
 
-def _service(precision: Literal["auto", "exact", "bf16"]) -> Encode:
-    """Our own service without its HTTP: tokenizer, queue and lanes, and no cache."""
+def _service_encode(precision: Literal["auto", "exact", "bf16"]) -> Encode:
+    """This service without HTTP: tokenizer, queue and lanes, no cache."""
     from backend.bootstrap.services import build
-    from backend.config import load_settings  # ours and its peers stay apart: each child imports one of them
+    from backend.config import load_settings  # each child process imports one engine only
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     settings = load_settings(precision=precision, cache_enabled=False)
@@ -64,13 +64,13 @@ def _service(precision: Literal["auto", "exact", "bf16"]) -> Encode:
 
 
 def engines() -> dict[str, Callable[[], Encode]]:
-    """What can be measured, by the name the tables show. Loading happens in the call."""
+    """The engines by their name in the tables; the call loads the model."""
     return {
-        "FinancIA Inference, auto": lambda: _service("auto"),
-        "FinancIA Inference, bf16": lambda: _service("bf16"),
-        "FinancIA Inference, exact": lambda: _service("exact"),
-        "sentence-transformers fp32": lambda: _encode_with("float32"),
-        "sentence-transformers bf16": lambda: _encode_with("bfloat16"),
+        "FinancIA Inference, auto": lambda: _service_encode("auto"),
+        "FinancIA Inference, bf16": lambda: _service_encode("bf16"),
+        "FinancIA Inference, exact": lambda: _service_encode("exact"),
+        "sentence-transformers fp32": lambda: _sentence_transformer_encode("float32"),
+        "sentence-transformers bf16": lambda: _sentence_transformer_encode("bfloat16"),
     }
 
 
@@ -83,7 +83,7 @@ def texts_per_s(encode: Encode, texts: Sequence[str]) -> float:
 
 
 def reference_vectors(texts: Sequence[str]) -> Vectors:
-    """sentence-transformers' fp32 vectors, computed in a process that is gone afterwards; shape (texts, width)."""
+    """sentence-transformers' fp32 vectors, computed in a temporary process; shape (texts, width)."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_reference, list(texts)).result()
 
@@ -92,24 +92,24 @@ def _reference(texts: list[str]) -> Vectors:
     return normalized(sentence_transformer("float32").encode(texts, batch_size=_BATCH).astype("float64"))
 
 
-def _measure_apart(name: str, count: int, state: str) -> float:
+def _measure_in_subprocess(name: str, count: int, state: str) -> float:
     argv = [sys.executable, "-m", "benchmarks.engine", f"--one={name}", f"--texts={count}"]
     env = os.environ | {"STATE_DIR": state, "LOG_LEVEL": "WARNING"}
-    done = subprocess.run(argv, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout.splitlines()[-1])
+    completed = subprocess.run(argv, cwd=ROOT, env=env, check=True, stdout=subprocess.PIPE, text=True)
+    return float(completed.stdout.splitlines()[-1])
 
 
 def run(count: int, rounds: int) -> dict[str, object]:
     """All engines, ``rounds`` times in turn; medians with their spread."""
-    about = facts()
+    environment = facts()
     rates: dict[str, list[float]] = {name: [] for name in engines()}
-    with tempfile.TemporaryDirectory(prefix="benchmark-") as state:  # what the first round tunes, the others find
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as state:  # the first round's tuning serves the others
         for index in range(rounds):
-            for name, measured in rates.items():
-                measured.append(_measure_apart(name, count, state))
-                print(f"round {index + 1}: {name}: {measured[-1]:.1f} texts/s", file=sys.stderr)
+            for name, engine_rates in rates.items():
+                engine_rates.append(_measure_in_subprocess(name, count, state))
+                print(f"round {index + 1}: {name}: {engine_rates[-1]:.1f} texts/s", file=sys.stderr)
     return {
-        **about,
+        **environment,
         "shape": {"texts": count, "batch": _BATCH, "rounds": rounds},
         "texts_per_s": {
             name: {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}

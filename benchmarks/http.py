@@ -1,10 +1,10 @@
-"""This service and its peers under the same load over HTTP, in one run, round after round; results as JSON.
+"""Load benchmark over HTTP: this service and its peers under the same load in one run; results as JSON.
 
     python -m benchmarks.http            # all peers, several rounds
     python -m benchmarks.http --quick    # one short round, for development
 
-One server runs at a time. Rounds interleave the servers (A, B, C, A, B, C), so a machine that slows down does so for
-all; the tables show medians with their spread.
+One server runs at a time. Rounds interleave the servers (A, B, C, A, B, C), so that a slowdown of the machine affects
+all of them; the tables show medians with their spread.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.accuracy import Vectors, accuracy, raw_answer
+from benchmarks.accuracy import Vectors, accuracy, response_body
 from benchmarks.engine import reference_vectors
-from benchmarks.load import Report, Shape, run_apart
+from benchmarks.load import Report, Shape, run_in_subprocess
 from benchmarks.machine import facts
 from benchmarks.peers import (
     INFINITY_SETTINGS,
@@ -51,7 +51,7 @@ HIT_RATIOS = (0.0, 0.5, 0.9, 1.0)
 CONSTANTS = ("ours", "bare")  # kinds of constant_app.py
 
 _ACCURACY_TEXTS = 256
-_HOPELESS = 1.5  # an open loop at more than this many times a server's own closed-loop rate tells nothing new
+_MAX_OVERLOAD = 1.5  # open loops at higher multiples of a server's closed-loop rate are skipped: its queue only grows
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ QUICK = Effort(rounds=1, duration_s=3.0, warmup_s=1.0, rates_per_s=(20, 200), hi
 
 
 def closed_loads(effort: Effort) -> dict[str, Shape]:
-    """The loads without a clock; the first one tells what the server can do at all."""
+    """The closed loops; the first one measures the server's maximum throughput."""
     base = _timed(effort)
     return {
         "one_text_32_clients": replace(base, clients=32),
@@ -80,13 +80,13 @@ def closed_loads(effort: Effort) -> dict[str, Shape]:
 
 
 def open_loads(effort: Effort, capacity_per_s: float) -> dict[str, Shape]:
-    """The loads with a clock that a server of ``capacity_per_s`` requests has a chance to answer."""
-    rates_per_s = [rate for rate in effort.rates_per_s if rate <= capacity_per_s * _HOPELESS]
+    """The open loops that a server of ``capacity_per_s`` requests can nearly sustain."""
+    rates_per_s = [rate for rate in effort.rates_per_s if rate <= capacity_per_s * _MAX_OVERLOAD]
     return {f"open_{rate}_per_s": replace(_timed(effort), rate_per_s=rate) for rate in rates_per_s}
 
 
 def cache_loads(effort: Effort) -> dict[str, Shape]:
-    """One text a request, 32 clients, and a known share of texts the service has seen. No text repeats by accident."""
+    """One text per request, 32 clients, and a known share of repeated texts. No text repeats by accident."""
     base = replace(_timed(effort), clients=32)
     return {
         f"hits_{round(ratio * 100)}_percent": replace(base, hit_ratio=ratio, first_text=index * 10_000)
@@ -98,8 +98,8 @@ def _timed(effort: Effort) -> Shape:
     return Shape(warmup_s=effort.warmup_s, duration_s=effort.duration_s)
 
 
-class Bench:
-    """One run over all peers. ``work`` keeps logs, tuning and the constant's body; the caller removes it."""
+class HttpBenchmark:
+    """One run over all peers. ``work`` holds logs, tuning and the constant's body; the caller removes it."""
 
     def __init__(self, peers: Sequence[Peer], effort: Effort, work: Path) -> None:
         self._peers = peers
@@ -109,66 +109,66 @@ class Bench:
         self.results = Results()
 
     def run(self) -> Results:
-        """Accuracy once (which also fills our tuning file), then the rounds."""
-        with_exact = [*self._peers, ours(self._state, name="ours-exact", PRECISION="exact")]
+        """Measure accuracy once, which also writes our tuning file, then run the rounds."""
+        accuracy_peers = [*self._peers, ours(self._state, name="ours-exact", PRECISION="exact")]
         reference = reference_vectors(self._texts)
-        for peer in with_exact if self._has_ours else self._peers:
-            self._on(peer, partial(self._judge, reference=reference))
+        for peer in accuracy_peers if self._has_ours else self._peers:
+            self._with_server(peer, partial(self._measure_accuracy, reference=reference))
         for index in range(self._effort.rounds):
             for peer in self._peers:
-                self._on(peer, partial(self._load, index=index))
+                self._with_server(peer, partial(self._measure_peer, index=index))
             if self._has_ours:
-                self._load_cached(index)
+                self._measure_cache(index)
         return self.results
 
-    def _on(self, peer: Peer, measure: Callable[[Server], None]) -> None:
-        """Run ``measure`` on a started ``peer``. One that fails is left out from then on, and the reason is kept."""
+    def _with_server(self, peer: Peer, measure: Callable[[Server], None]) -> None:
+        """Run ``measure`` on a started ``peer``. A peer that fails is left out from then on; the reason is recorded."""
         if peer.name in self.results.failed:
             return
         try:
             with running(peer, self._work) as server:
                 measure(server)
         except (PeerError, OSError, subprocess.CalledProcessError) as error:
-            said = log_of(peer, self._work).read_text(encoding="utf-8", errors="replace")[-2000:]
-            self.results.failed[peer.name] = f"{error}\n{said}"
+            log_tail = log_of(peer, self._work).read_text(encoding="utf-8", errors="replace")[-2000:]
+            self.results.failed[peer.name] = f"{error}\n{log_tail}"
             print(f"{peer.name} is left out: {self.results.failed[peer.name]}", file=sys.stderr)
 
-    def _judge(self, server: Server, reference: Vectors) -> None:
+    def _measure_accuracy(self, server: Server, reference: Vectors) -> None:
         name, url = server.peer.name, server.url("/v1/embeddings")
         self.results.starts.append(Start(name, -1, server.ready_s, resident_bytes(server.pid)))
         self.results.accuracy[name] = accuracy(url, self._texts, reference)
         if name == "ours":
-            self._body.write_bytes(raw_answer(url, self._texts[0]))
-            with urllib.request.urlopen(server.url("/v1/system"), timeout=10) as answer:
-                self.results.system = json.load(answer)
+            self._body.write_bytes(response_body(url, self._texts[0]))
+            with urllib.request.urlopen(server.url("/v1/system"), timeout=10) as response:
+                self.results.system = json.load(response)
 
-    def _load(self, server: Server, index: int) -> None:
-        """All closed loads, then the open ones (last, for they can leave a queue behind)."""
+    def _measure_peer(self, server: Server, index: int) -> None:
+        """All closed loops, then the open ones, which can leave a queue behind."""
         idle_bytes = resident_bytes(server.pid)
         shapes = closed_loads(self._effort)
-        reports = [self._one(server, load, shape, index) for load, shape in shapes.items()]
+        reports = [self._measure_load(server, load, shape, index) for load, shape in shapes.items()]
         capacity_per_s = max(report.requests_per_s for report in reports)
         for load, shape in open_loads(self._effort, capacity_per_s).items():
-            self._one(server, load, shape, index)
+            self._measure_load(server, load, shape, index)
         loaded_bytes = resident_bytes(server.pid)
         self.results.starts.append(Start(server.peer.name, index, server.ready_s, idle_bytes, loaded_bytes))
 
-    def _load_cached(self, index: int) -> None:
-        """Our cache at each hit ratio, and the constant route that bounds a hit, bare and inside our own app."""
+    def _measure_cache(self, index: int) -> None:
+        """Our cache at each hit ratio, and the constant route as upper bound, in a bare app and in ours."""
         loads = cache_loads(self._effort)
         cached = ours(self._state, name="ours-cached", CACHE_ENABLED="true")
-        self._on(cached, partial(self._several, loads=loads, index=index))
+        self._with_server(cached, partial(self._measure_loads, loads=loads, index=index))
         shape = replace(_timed(self._effort), clients=32, hit_ratio=1.0)
         for kind in CONSTANTS:
             load = {"hits_100_percent": shape}
-            self._on(constant(kind, self._body), partial(self._several, loads=load, index=index))
+            self._with_server(constant(kind, self._body), partial(self._measure_loads, loads=load, index=index))
 
-    def _several(self, server: Server, loads: Mapping[str, Shape], index: int) -> None:
+    def _measure_loads(self, server: Server, loads: Mapping[str, Shape], index: int) -> None:
         for load, shape in loads.items():
-            self._one(server, load, shape, index)
+            self._measure_load(server, load, shape, index)
 
-    def _one(self, server: Server, load: str, shape: Shape, index: int) -> Report:
-        report = run_apart(server.port, shape)
+    def _measure_load(self, server: Server, load: str, shape: Shape, index: int) -> Report:
+        report = run_in_subprocess(server.port, shape)
         self.results.add(Load(server.peer.name, load, index, report))
         return report
 
@@ -186,7 +186,7 @@ class Bench:
 
 
 def chosen_peers(names: Sequence[str], venv: Path, work: Path) -> list[Peer]:
-    """The peers of ``names``, in that order; makes infinity's environment when it is among them."""
+    """The peers of ``names``, in that order; creates infinity's environment when it is among them."""
     if any(name.startswith("infinity") for name in names):
         install_infinity(venv)
     makers: dict[str, Callable[[], Peer]] = {
@@ -208,13 +208,13 @@ def main() -> None:
     flags = parser.parse_args()
     effort = QUICK if flags.quick else FULL
     effort = replace(effort, rounds=flags.rounds or effort.rounds)
-    about = facts()
+    environment = facts()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         peers = chosen_peers(flags.peers.split(","), flags.infinity_venv, Path(folder))
-        results = Bench(peers, effort, Path(folder)).run()
+        results = HttpBenchmark(peers, effort, Path(folder)).run()
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     flags.out.write_text(
-        json.dumps(about | {"effort": asdict(effort)} | results.as_json(), indent=2) + "\n",
+        json.dumps(environment | {"effort": asdict(effort)} | results.as_json(), indent=2) + "\n",
         encoding="utf-8",
     )
     sys.exit(1 if results.failed else 0)

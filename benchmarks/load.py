@@ -1,8 +1,8 @@
-"""Load on a server of this machine: how many answers, how fast, at how many clients or at which rate.
+"""Load generator for a local server: measures throughput and latency of a closed or an open loop.
 
-Closed loop: so many clients, each sending its next request when the last one is answered. It shows throughput, and
-hides queueing: a slow server is asked less. Open loop: requests arrive by a clock that does not care (Poisson), and
-latency counts from the moment a request was due, so that time spent waiting for a slow server is in it.
+Closed loop: a number of clients, each sending its next request when the last one is answered. It shows throughput, and
+hides queueing: a slow server gets fewer requests. Open loop: requests arrive by a Poisson process, and latency counts
+from the moment a request was due, so that it includes waiting for a slow server.
 
     python -m benchmarks.load --port 8000 --clients 32
     python -m benchmarks.load --port 8000 --rate-per-s 200
@@ -26,15 +26,15 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.loops import Clock, ClosedLoop, OpenLoop, Tally
+from benchmarks.http_connection import LOST, request_bytes
+from benchmarks.load_loops import Clock, ClosedLoop, LoadRecorder, OpenLoop
 from benchmarks.texts import distinct_texts, mix
-from benchmarks.wire import LOST, request_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 
-_DISTINCT_TEXTS = 8192  # of a run without a hit ratio; its requests repeat after that many texts
-_FILL_S = 60.0  # at most, for sending every hot text once
-_MISSES = 8192  # of a run with a hit ratio; it ends early when they are used up, for a repeat would be a hit
+_DISTINCT_TEXTS = 8192  # of a run without a hit ratio; then its requests repeat
+_MAX_FILL_S = 60.0  # for sending every hot text once
+_MISSES = 8192  # of a run with a hit ratio; it ends early when they are used up, since a repeat would be a hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,17 @@ class Shape:
     clients: int = 0  # closed loop
     rate_per_s: float = 0.0  # open loop, requests a second
     texts: int = 1  # in a request
-    hit_ratio: float = -1.0  # share of texts sent before, 0 to 1; negative: not looked at, for servers without a cache
+    hit_ratio: float = -1.0  # share of texts sent before, 0 to 1; negative: ignored, for servers without a cache
     warmup_s: float = 1.0
     duration_s: float = 5.0  # after the warm-up
     first_text: int = 0  # of the endless sequence in texts.py
     path: str = "/v1/embeddings"
-    encoding_format: str = "float"  # or base64; empty where no vectors are asked for
+    encoding_format: str = "float"  # or base64; empty for routes without vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one load gave. Rates count answers inside the measured window; times are of answers with status 200."""
+    """Result of one load. Rates count responses inside the measured window; times are of responses with status 200."""
 
     requests_per_s: float
     texts_per_s: float
@@ -63,18 +63,16 @@ class Report:
     p99_s: float
     max_s: float
     requests: int  # answered with 200 in the window
-    span_s: float  # what the rates count over; see Tally
-    statuses: dict[str, int]  # answers by HTTP status; "lost": the connection ended first
-    unfinished: (
-        int  # open loop: due in the window and still not answered after the drain; counted in the times at their age
-    )
-    lag_p99_s: float  # open loop: how late requests left the generator while a connection was free
+    span_s: float  # duration that the rates refer to; see LoadRecorder
+    statuses: dict[str, int]  # responses by HTTP status; "lost": the connection ended first
+    unfinished: int  # open loop: due in the window and not answered after the drain; counted in the times at their age
+    lag_p99_s: float  # open loop: delay of requests in the generator while a connection was free
     generator_cpu_s: float
     generator_cpu_ratio: float  # of all cores of the machine
 
 
 def percentile(ascending: Sequence[float], share: float) -> float:
-    """The smallest value that at least ``share`` of all values do not exceed; 0.0 of nothing (nearest rank)."""
+    """Nearest-rank percentile: the smallest value that ``share`` of all values do not exceed; 0.0 for no values."""
     if not ascending:
         return 0.0
     rank = -int(-share * len(ascending) // 1)  # rounded up
@@ -82,27 +80,27 @@ def percentile(ascending: Sequence[float], share: float) -> float:
 
 
 def arrivals_s(rate_per_s: float, duration_s: float, *, seed: int = 1) -> list[float]:
-    """Moments from 0 to ``duration_s`` of a Poisson process: what many independent clients look like."""
-    choice = random.Random(seed)
-    gaps = iter(lambda: choice.expovariate(rate_per_s), None)
+    """Arrival times from 0 to ``duration_s`` of a Poisson process, which models many independent clients."""
+    rng = random.Random(seed)
+    gaps = iter(lambda: rng.expovariate(rate_per_s), None)
     return list(itertools.takewhile(lambda moment_s: moment_s < duration_s, itertools.accumulate(gaps)))
 
 
 def bodies(texts: Sequence[str], *, per_request: int, encoding_format: str = "float") -> list[bytes]:
-    """JSON bodies in OpenAI shape; a request of one text carries it as a string, as most clients do.
+    """JSON bodies in OpenAI format; a single text is sent as a string, as most clients do.
 
-    Without an encoding there are no vectors to encode: only the input is sent, as every other task wants it.
+    Without an encoding only ``input`` is sent, as for tasks without vectors.
     """
-    groups = [list(texts[at : at + per_request]) for at in range(0, len(texts) - per_request + 1, per_request)]
-    rest = {"encoding_format": encoding_format, "model": "bundled"} if encoding_format else {}
+    groups = [list(texts[first : first + per_request]) for first in range(0, len(texts) - per_request + 1, per_request)]
+    options = {"encoding_format": encoding_format, "model": "bundled"} if encoding_format else {}
     return [
-        json.dumps({"input": group[0] if per_request == 1 else group, **rest}, ensure_ascii=False).encode()
+        json.dumps({"input": group[0] if per_request == 1 else group, **options}, ensure_ascii=False).encode()
         for group in groups
     ]
 
 
 def requests(shape: Shape) -> tuple[list[bytes], Iterator[bytes]]:
-    """Requests that fill the cache first (none without a hit ratio), and the requests to measure."""
+    """The requests that fill the cache first (none without a hit ratio), and the requests to measure."""
     if shape.hit_ratio < 0:
         texts = distinct_texts(max(_DISTINCT_TEXTS, shape.texts), shape.first_text)
         return [], itertools.cycle(_requests(shape, texts))
@@ -115,81 +113,81 @@ def requests(shape: Shape) -> tuple[list[bytes], Iterator[bytes]]:
 
 
 def _requests(shape: Shape, texts: Sequence[str]) -> list[bytes]:
-    made = bodies(texts, per_request=shape.texts, encoding_format=shape.encoding_format)
-    return [request_bytes(shape.path, body) for body in made]
+    request_bodies = bodies(texts, per_request=shape.texts, encoding_format=shape.encoding_format)
+    return [request_bytes(shape.path, body) for body in request_bodies]
 
 
 async def measure(port: int, shape: Shape, clock: Clock = time.monotonic) -> Report:
-    """Put one load on the server at ``port``, in this process. Raises ``OSError`` when nobody listens."""
+    """Run one load on the server at ``port``, in this process. Raises ``OSError`` when nothing listens there."""
     fill, measured = requests(shape)
     if fill:
-        await ClosedLoop(port, iter(fill), Tally(clock(), clock() + _FILL_S), clock).run(4)
+        await ClosedLoop(port, iter(fill), LoadRecorder(clock(), clock() + _MAX_FILL_S), clock).run(4)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
-    tally = await (_closed if shape.clients else _open)(port, shape, measured, clock)
-    return _report(shape, tally, cpu_s=time.process_time() - cpu_s, wall_s=time.perf_counter() - wall_s)
+    recorder = await (_closed if shape.clients else _open)(port, shape, measured, clock)
+    return _report(shape, recorder, cpu_s=time.process_time() - cpu_s, wall_s=time.perf_counter() - wall_s)
 
 
-async def _closed(port: int, shape: Shape, measured: Iterator[bytes], clock: Clock) -> Tally:
+async def _closed(port: int, shape: Shape, measured: Iterator[bytes], clock: Clock) -> LoadRecorder:
     opens_s = clock() + shape.warmup_s
-    tally = Tally(opens_s, opens_s + shape.duration_s)
-    await ClosedLoop(port, measured, tally, clock).run(shape.clients)
-    return tally
+    recorder = LoadRecorder(opens_s, opens_s + shape.duration_s)
+    await ClosedLoop(port, measured, recorder, clock).run(shape.clients)
+    return recorder
 
 
-async def _open(port: int, shape: Shape, measured: Iterator[bytes], clock: Clock) -> Tally:
+async def _open(port: int, shape: Shape, measured: Iterator[bytes], clock: Clock) -> LoadRecorder:
     loop = OpenLoop(port, measured, clock)
-    await loop.connect(min(max(int(shape.rate_per_s), 4), 64))  # each is used about once a second
+    await loop.connect(min(max(int(shape.rate_per_s), 4), 64))  # each used about once a second
     starts_s = clock()
     opens_s = starts_s + shape.warmup_s
-    tally = Tally(opens_s, opens_s + shape.duration_s)
+    recorder = LoadRecorder(opens_s, opens_s + shape.duration_s)
     dues_s = arrivals_s(shape.rate_per_s, shape.warmup_s + shape.duration_s)
-    await loop.run([starts_s + due_s for due_s in dues_s], tally)
-    return tally
+    await loop.run([starts_s + due_s for due_s in dues_s], recorder)
+    return recorder
 
 
-def _report(shape: Shape, tally: Tally, *, cpu_s: float, wall_s: float) -> Report:
-    times_s = sorted(tally.latencies_s)
-    span_s = max(tally.span_s, 1e-9)
+def _report(shape: Shape, recorder: LoadRecorder, *, cpu_s: float, wall_s: float) -> Report:
+    times_s = sorted(recorder.latencies_s)
+    span_s = max(recorder.span_s, 1e-9)
     return Report(
-        requests_per_s=tally.finished / span_s,
-        texts_per_s=tally.finished * shape.texts / span_s,
+        requests_per_s=recorder.finished / span_s,
+        texts_per_s=recorder.finished * shape.texts / span_s,
         p50_s=percentile(times_s, 0.50),
         p95_s=percentile(times_s, 0.95),
         p99_s=percentile(times_s, 0.99),
         max_s=percentile(times_s, 1.0),
-        requests=tally.finished,
+        requests=recorder.finished,
         span_s=span_s,
-        statuses={"lost" if status == LOST else str(status): n for status, n in sorted(tally.statuses.items())},
-        unfinished=tally.unfinished,
-        lag_p99_s=percentile(sorted(tally.lags_s), 0.99),
+        statuses={"lost" if status == LOST else str(status): n for status, n in sorted(recorder.statuses.items())},
+        unfinished=recorder.unfinished,
+        lag_p99_s=percentile(sorted(recorder.lags_s), 0.99),
         generator_cpu_s=cpu_s,
         generator_cpu_ratio=cpu_s / wall_s / (os.cpu_count() or 1),
     )
 
 
-def run_apart(port: int, shape: Shape) -> Report:
-    """``measure`` in a process of its own, so that neither the caller's memory nor its threads disturb it.
+def run_in_subprocess(port: int, shape: Shape) -> Report:
+    """Run ``measure`` in a separate process, so that the caller's memory and threads do not disturb it.
 
     Raises ``subprocess.CalledProcessError`` when the load could not be run.
     """
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(shape).items()]
     argv = [sys.executable, "-m", "benchmarks.load", f"--port={port}", *flags]
-    done = subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    return Report(**json.loads(done.stdout))
+    completed = subprocess.run(argv, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    return Report(**json.loads(completed.stdout))
 
 
 def main() -> None:
     """Run one load from the command line and print its report as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.load", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
-    for one in fields(Shape):
-        parser.add_argument(f"--{one.name.replace('_', '-')}", type=type(one.default), default=one.default)
+    for field in fields(Shape):
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
     flags = vars(parser.parse_args())
     port = flags.pop("port")
     shape = Shape(**flags)
     if bool(shape.clients) == bool(shape.rate_per_s):
         parser.error("give either --clients or --rate-per-s")
-    gc.disable()  # a collection would stop the clock of every request under way; a run's memory is bounded
+    gc.disable()  # a collection would delay every request in flight; a run's memory is bounded
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         report = runner.run(measure(port, shape))
     print(json.dumps(asdict(report)))

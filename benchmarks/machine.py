@@ -1,4 +1,4 @@
-"""What a number depends on besides the code: machine, versions, commit, command."""
+"""The circumstances of a benchmark: machine, versions, commit, command."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _PACKAGES = (
 
 
 def facts(argv: list[str] | None = None) -> dict[str, object]:
-    """Everything a reader needs to judge a result or to repeat it."""
+    """Everything needed to interpret or repeat a result."""
     return {
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),
         "command": " ".join(["python", "-m", *(argv or _command())]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "load_average_1min": round(os.getloadavg()[0], 2),  # at the start: above 0.5 others shared the machine
+        "load_average_1min": round(os.getloadavg()[0], 2),  # at the start; above 0.5: the machine was shared
     }
 
 
 def machine() -> dict[str, object]:
-    """CPU model, its flags that matter, cores, memory, system and GPU."""
+    """CPU model and relevant flags, cores, memory, system and GPU."""
     cpuinfo = _cpuinfo()
     flags = set((cpuinfo.get("flags") or cpuinfo.get("Features") or "").split())
     return {
@@ -61,14 +61,14 @@ def machine() -> dict[str, object]:
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages that do the work, of the environment that runs the benchmark."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and the relevant packages in the environment of the benchmark."""
+    installed = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            installed[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            installed[package] = "absent"
+    return installed
 
 
 def commit() -> str:
@@ -99,5 +99,5 @@ def _gpu() -> str:
 
 
 def _output(*argv: str) -> str:
-    done = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
-    return done.stdout.strip() if done.returncode == 0 else ""
+    completed = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
+    return completed.stdout.strip() if completed.returncode == 0 else ""

@@ -1,7 +1,7 @@
-"""How well the memory of a batch is foreseen: three encoders, lengths, batch sizes; on a card also what it really took.
+"""Accuracy of the memory prediction of a batch, for three encoders, several lengths and batch sizes.
 
-    python -m benchmarks.memory                    # foreseen from two small batches, against a dry run of each batch
-    python -m benchmarks.memory --device cuda:0    # and against the allocator's peak on the card
+    python -m benchmarks.memory                    # predicted from two small batches, against a dry run of each batch
+    python -m benchmarks.memory --device cuda:0    # and against the allocator's peak on the GPU
 
 No weights are needed: the encoders are made from their configurations. Bytes are those above the weights.
 """
@@ -36,7 +36,7 @@ _DTYPES = {"cpu": torch.float32}
 
 
 def main() -> None:
-    """Measure, print a row a batch, and keep the result."""
+    """Measure, print a row per batch, and write the result."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cpu", help="cpu, or a card such as cuda:0")
     device = options.parse_args().device
@@ -54,24 +54,24 @@ def _rows(name: str, device: str) -> Iterator[dict[str, Any]]:
         model: torch.nn.Module = AutoModel.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
         return model.eval()
 
-    foreseen = predict(make_model, _inputs, LENGTHS, safety=1.0)
-    assert foreseen is not None, "the dry run of a BERT failed"
-    _, whole = dry_run(make_model, _inputs, list(product(LENGTHS, COUNTS)))
+    predicted = predict(make_model, _inputs, LENGTHS, safety=1.0)
+    assert predicted is not None, "the dry run of a BERT failed"
+    _, dry_run_bytes = dry_run(make_model, _inputs, list(product(LENGTHS, COUNTS)))
     measured = _measured(make_model, device) if device != "cpu" else {}
     for length, count in product(LENGTHS, COUNTS):
         yield {
             "encoder": name,
             "length": length,
             "count": count,
-            "weights_bytes": foreseen.weights_bytes,
-            "foreseen_bytes": foreseen.table.peak_bytes(length, count),
-            "dry_run_bytes": whole[length, count],
+            "weights_bytes": predicted.weights_bytes,
+            "foreseen_bytes": predicted.table.peak_bytes(length, count),
+            "dry_run_bytes": dry_run_bytes[length, count],
             "measured_bytes": measured.get((length, count)),
         }
 
 
 def _measured(make_model: Any, device: str) -> dict[tuple[int, int], int | None]:
-    """The allocator's peak of each batch on the card; None where it does not fit."""
+    """The allocator's peak of each batch on the GPU; None where it does not fit."""
     model, meter = make_model().to(device), CudaMeter(device)
     peaks: dict[tuple[int, int], int | None] = {}
 

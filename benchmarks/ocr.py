@@ -1,12 +1,12 @@
-"""How fast and how well documents are read, by our service over HTTP and by its peers; in one run, results as JSON.
+"""OCR benchmark: speed and quality of this service over HTTP and of its peers, in one run; results as JSON.
 
-    python -m benchmarks.ocr                   # speed and quality, on a machine that does nothing else
+    python -m benchmarks.ocr                   # speed and quality, on an idle machine
     python -m benchmarks.ocr --quick           # few pages, one round, for development
-    python -m benchmarks.ocr --parts quality   # a part alone is printed, and kept only where --out says
-    python -m benchmarks.ocr --memory          # whether 2,000 pages leave memory behind; a result of its own
+    python -m benchmarks.ocr --parts quality   # a part alone is printed, and written only with --out
+    python -m benchmarks.ocr --memory          # memory growth over 2,000 pages; a separate result
 
-Peers need the program tesseract with Spanish and English. Their readings of the sets are kept in build/, for they do
-not change. Exit status: 1 when a target is missed, 2 when something could not be measured.
+Peers need the program tesseract with Spanish and English. Their texts of the data sets are cached in build/, since
+they do not change. Exit status: 1 when a target is missed, 2 when something could not be measured.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ _MEMORY_PAGES = 2000
 
 
 def measure(parts: list[str], *, pages: int, rounds: int, data: Path, is_quick: bool) -> dict[str, Any]:
-    """The parts that were asked for, one after the other; what the result file says beside ``facts``."""
+    """Run the requested parts in order; returns the content of the result file beside ``facts``."""
     result: dict[str, Any] = {"unmeasured": {}}
     with tempfile.TemporaryDirectory(prefix="ocr-") as folder:
         work = Path(folder)
-        made = {
+        measurements = {
             SPEED: lambda: ocr_speed.measure(work, pages, rounds),
             QUALITY: lambda: ocr_quality.measure(data, work, is_quick=is_quick),
         }
         for part in parts:
             started_s = time.perf_counter()
-            found = made[part]()
-            unmeasured = result["unmeasured"] | found.pop("unmeasured")
-            result |= {**found, "unmeasured": unmeasured, f"{part}_took_s": time.perf_counter() - started_s}
+            result_of_part = measurements[part]()
+            unmeasured = result["unmeasured"] | result_of_part.pop("unmeasured")
+            result |= {**result_of_part, "unmeasured": unmeasured, f"{part}_took_s": time.perf_counter() - started_s}
     return result
 
 
 def measure_memory(pages: int) -> dict[str, Any]:
-    """The run over thousands of pages."""
+    """Measure memory growth over thousands of pages."""
     with tempfile.TemporaryDirectory(prefix="ocr-") as folder:
         return ocr_memory.measure(Path(folder), pages)
 
 
 def status_of(result: Mapping[str, Any]) -> int:
-    """The exit status. A few pages say nothing about a target, so a quick run misses none."""
+    """The exit status. A quick run, with few pages, misses no target."""
     if result.get("unmeasured"):
         return UNMEASURED
     return MISSED if not result["quick"] and missed(result) else 0
@@ -80,27 +80,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Measure, print the tables, keep the result."""
+    """Measure, print the tables, write the result."""
     parser = _parser()
     flags = parser.parse_args()
     parts = flags.parts.split(",")
-    if strange := sorted(set(parts) - {SPEED, QUALITY}):
-        parser.error(f"--parts: {strange[0]} is neither {SPEED} nor {QUALITY}")
+    if unknown := sorted(set(parts) - {SPEED, QUALITY}):
+        parser.error(f"--parts: {unknown[0]} is neither {SPEED} nor {QUALITY}")
     result: dict[str, Any] = {**facts(), "quick": flags.quick}
     if flags.memory:
-        pages = flags.pages or (ocr_memory.LEAST_PAGES if flags.quick else _MEMORY_PAGES)
+        pages = flags.pages or (ocr_memory.MIN_PAGES if flags.quick else _MEMORY_PAGES)
         result |= measure_memory(pages)
-        kept = MEMORY
+        default_out = MEMORY
     else:
         pages, rounds = flags.pages or (_QUICK_PAGES if flags.quick else _PAGES), 1 if flags.quick else flags.rounds
         clients = cores() * ocr_speed.CLIENTS_A_CORE
         shape = {"pages": pages, "dpi": DPI, "font": font_name(), "rounds": rounds, "clients": clients}
         result |= {"readers": versions(), "languages": LANGUAGES, "shape": shape}
         result |= measure(parts, pages=pages, rounds=rounds, data=flags.data, is_quick=flags.quick)
-        kept = RESULT
+        default_out = RESULT
     print(memory_section(result) if flags.memory else ocr_section(result))
-    is_whole = not flags.quick and (flags.memory or {SPEED, QUALITY} <= set(parts))
-    if out := flags.out or (kept if is_whole else None):
+    is_complete = not flags.quick and (flags.memory or {SPEED, QUALITY} <= set(parts))
+    if out := flags.out or (default_out if is_complete else None):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     sys.exit(status_of(result))

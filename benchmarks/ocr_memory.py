@@ -1,4 +1,4 @@
-"""Whether reading pages keeps memory: resident bytes of the service and its processes, over thousands of pages."""
+"""Memory growth of OCR: resident bytes of the service and its processes over thousands of pages."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from benchmarks.peers import ours, running
 
 TARGET_BYTES_A_PAGE = 1024
 _PAGES_OF_A_PDF = 5
-_SCANS, _PDFS = 16, 4  # between two looks
+_SCANS, _PDFS = 16, 4  # between two samples
 _PAGES = _SCANS + _PDFS * _PAGES_OF_A_PDF
-LEAST_PAGES = 6 * _PAGES
+MIN_PAGES = 6 * _PAGES
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Resident memory after so many pages."""
+class MemorySample:
+    """Resident memory after a number of pages."""
 
     pages: int
     service_bytes: int
-    children_bytes: int  # the processes that parse files; pages they share count in each
+    children_bytes: int  # of the processes that parse files; shared memory counts in each
 
     @property
     def bytes(self) -> int:
@@ -40,53 +40,53 @@ class Look:
 
 
 def measure(work: Path, page_count: int) -> dict[str, Any]:
-    """Read pages that nobody has seen, scans and PDFs by turns, and look after every few.
+    """Send new pages, scans and PDFs alternating, and sample the memory after each round.
 
-    Raises: Refused for the first page that is; ValueError for too few pages to see a line in their second half.
+    Raises: RequestRefused for a refused page; ValueError for too few pages to fit a line to their second half.
     """
-    if page_count < LEAST_PAGES:
-        raise ValueError(f"{page_count} pages show no line, {LEAST_PAGES} do")
-    looks = []
+    if page_count < MIN_PAGES:
+        raise ValueError(f"{page_count} pages show no line, {MIN_PAGES} do")
+    samples = []
     with running(ours(work / "state"), work) as server:
         for pages, files in rounds(page_count):
             read_all(server.port, files, CLIENTS_A_CORE * cores(), language=LANGUAGE)
-            looks.append(look(server.pid, pages))
-            print(f"{pages} pages: {looks[-1].bytes / 2**20:.1f} MiB", file=sys.stderr)
-    return as_json(looks)
+            samples.append(sample_memory(server.pid, pages))
+            print(f"{pages} pages: {samples[-1].bytes / 2**20:.1f} MiB", file=sys.stderr)
+    return as_json(samples)
 
 
 def rounds(page_count: int) -> Iterator[tuple[int, list[bytes]]]:
-    """The files between two looks, and how many pages have been sent with them; no page comes twice."""
+    """Yield the total number of pages and the files of each round; no page repeats."""
     for number in range(math.ceil(page_count / _PAGES)):
         scans = [slip(number * _SCANS + index).png for index in range(_SCANS)]
-        papers = [digital_pdf(f"{number} {index}", _PAGES_OF_A_PDF) for index in range(_PDFS)]
-        yield (number + 1) * _PAGES, [*scans, *papers]
+        pdfs = [digital_pdf(f"{number} {index}", _PAGES_OF_A_PDF) for index in range(_PDFS)]
+        yield (number + 1) * _PAGES, [*scans, *pdfs]
 
 
-def look(pid: int, pages: int) -> Look:
-    """Resident bytes now."""
+def sample_memory(pid: int, pages: int) -> MemorySample:
+    """Read the current resident bytes of a process and its children."""
     process, children = psutil.Process(pid), 0
     for child in process.children(recursive=True):
-        with suppress(psutil.NoSuchProcess):  # a child may end while it is looked at
+        with suppress(psutil.NoSuchProcess):  # a child may end meanwhile
             children += child.memory_info().rss
-    return Look(pages, process.memory_info().rss, children)
+    return MemorySample(pages, process.memory_info().rss, children)
 
 
-def as_json(looks: Sequence[Look]) -> dict[str, Any]:
-    """What the result file says beside ``facts``: slopes over the second half, when everything is warm."""
-    half = looks[len(looks) // 2 :]
-    pages = [one.pages for one in half]
+def as_json(samples: Sequence[MemorySample]) -> dict[str, Any]:
+    """The content of the result file beside ``facts``: slopes over the second half, after warm-up."""
+    second_half = samples[len(samples) // 2 :]
+    pages = [sample.pages for sample in second_half]
     slopes = {
-        "all": slope(pages, [one.bytes for one in half]),
-        "service": slope(pages, [one.service_bytes for one in half]),
-        "children": slope(pages, [one.children_bytes for one in half]),
+        "all": slope(pages, [sample.bytes for sample in second_half]),
+        "service": slope(pages, [sample.service_bytes for sample in second_half]),
+        "children": slope(pages, [sample.children_bytes for sample in second_half]),
     }
-    raw = [[one.pages, one.service_bytes, one.children_bytes] for one in looks]
+    raw = [[sample.pages, sample.service_bytes, sample.children_bytes] for sample in samples]
     return {
-        "pages": looks[-1].pages,
-        "first_bytes": looks[0].bytes,
-        "middle_bytes": half[0].bytes,
-        "last_bytes": looks[-1].bytes,
+        "pages": samples[-1].pages,
+        "first_bytes": samples[0].bytes,
+        "middle_bytes": second_half[0].bytes,
+        "last_bytes": samples[-1].bytes,
         "bytes_a_page": {name: {"slope": value, "error": error} for name, (value, error) in slopes.items()},
         "target": TARGET_BYTES_A_PAGE,
         "raw": raw,
@@ -94,9 +94,9 @@ def as_json(looks: Sequence[Look]) -> dict[str, Any]:
 
 
 def slope(pages: Sequence[int], values: Sequence[int]) -> tuple[float, float]:
-    """Bytes a page by least squares, and the standard error of that number. Three looks at least."""
-    across, up = np.asarray(pages, float), np.asarray(values, float)
-    across -= across.mean()
-    found = float(across @ up / (across @ across))
-    left = up - up.mean() - found * across
-    return found, math.sqrt(float(left @ left) / (len(across) - 2) / float(across @ across))
+    """Least-squares slope in bytes per page, and its standard error. Needs at least three samples."""
+    x, y = np.asarray(pages, float), np.asarray(values, float)
+    x -= x.mean()
+    gradient = float(x @ y / (x @ x))
+    residuals = y - y.mean() - gradient * x
+    return gradient, math.sqrt(float(residuals @ residuals) / (len(x) - 2) / float(x @ x))

@@ -1,4 +1,4 @@
-"""Pages of our own making, the same on every run: drawn in print, or a PDF's text. No page has another one's text."""
+"""Generates reproducible test pages: drawn as images, or as text of a PDF. No two pages have the same text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SLIP_INCHES = (4.13, 2.9)  # half an A5: a receipt, an index card
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _FONT, _FONT_POINTS, _LINE_POINTS, _MARGIN_POINTS = "DejaVuSerif.ttf", 11, 15, 54
-_COLUMNS = 100  # characters of a line of a PDF: Helvetica at 9 points between the margins
+_LINE_CHARACTERS = 100  # characters of a line of a PDF: Helvetica at 9 points between the margins
 _PDF_LINES = 62
-_PILLOWS = "Aileron"
+_PILLOW_FONT = "Aileron"
 _SEED = 20240131
 
 _WORDS = {
@@ -51,53 +51,53 @@ _WORDS = {
 }
 
 
-class Drawn(NamedTuple):
-    """A page as an image, and what it says."""
+class DrawnPage(NamedTuple):
+    """A page image and its text."""
 
     png: bytes
     text: str
 
 
 def sentences(seed: str) -> Iterator[str]:
-    """Endless sentences in Spanish and English by turns: words, amounts, dates, numbers of papers."""
-    choice = random.Random(f"{_SEED}-{seed}")
+    """Endless sentences, alternating between Spanish and English: words, amounts, dates, document numbers."""
+    rng = random.Random(f"{_SEED}-{seed}")
     while True:
         for vocabulary in _WORDS.values():
-            picked = choice.choices(vocabulary.split(), k=choice.randrange(7, 15))
-            day, month, year = choice.randrange(1, 29), choice.randrange(1, 13), choice.randrange(1990, 2026)
-            amount = f"{choice.randrange(1, 99)}.{choice.randrange(100, 999)},{choice.randrange(10, 99)} EUR"
-            picked.insert(choice.randrange(1, 6), choice.choice((amount, f"{day:02}/{month:02}/{year}", f"n.º {year}")))
-            text = " ".join(picked)
+            words = rng.choices(vocabulary.split(), k=rng.randrange(7, 15))
+            day, month, year = rng.randrange(1, 29), rng.randrange(1, 13), rng.randrange(1990, 2026)
+            amount = f"{rng.randrange(1, 99)}.{rng.randrange(100, 999)},{rng.randrange(10, 99)} EUR"
+            words.insert(rng.randrange(1, 6), rng.choice((amount, f"{day:02}/{month:02}/{year}", f"n.º {year}")))
+            text = " ".join(words)
             yield f"{text[0].upper()}{text[1:]}."
 
 
-def clean_page(number: int) -> Drawn:
+def clean_page(number: int) -> DrawnPage:
     """An A4 page of dense print at DPI, black on white, gray."""
-    return drawn(f"page {number}", A4_INCHES, DPI)
+    return draw_page(f"page {number}", A4_INCHES, DPI)
 
 
-def slip(number: int) -> Drawn:
+def slip(number: int) -> DrawnPage:
     """A small scan: a few lines at 150 dpi."""
-    return drawn(f"slip {number}", SLIP_INCHES, 150)
+    return draw_page(f"slip {number}", SLIP_INCHES, 150)
 
 
-def drawn(seed: str, inches: tuple[float, float], dpi: int) -> Drawn:
-    """A page full of the seed's sentences."""
+def draw_page(seed: str, inches: tuple[float, float], dpi: int) -> DrawnPage:
+    """Draw a page full of the seed's sentences."""
     width_px, height_px = (round(side * dpi) for side in inches)
     margin, pitch = (round(points * dpi / POINTS) for points in (_MARGIN_POINTS, _LINE_POINTS))
-    font, said = font_of(_FONT_POINTS * dpi / POINTS), []
+    font, written = font_of(_FONT_POINTS * dpi / POINTS), []
     image = Image.new("L", (width_px, height_px), 255)
-    pen, lines = ImageDraw.Draw(image), _broken(seed, font, width_px - 2 * margin)
+    pen, lines = ImageDraw.Draw(image), _wrapped_lines(seed, font, width_px - 2 * margin)
     for top in range(margin, height_px - margin - pitch, pitch):
-        said.append(next(lines))
-        pen.text((margin, top), said[-1], fill=0, font=font)
+        written.append(next(lines))
+        pen.text((margin, top), written[-1], fill=0, font=font)
     target = io.BytesIO()
     image.save(target, "PNG", dpi=(dpi, dpi))
-    return Drawn(target.getvalue(), "\n".join(said))
+    return DrawnPage(target.getvalue(), "\n".join(written))
 
 
 def font_of(size_px: float) -> Font:
-    """DejaVu where this system has it, else the one in Pillow."""
+    """DejaVu where installed, else Pillow's built-in font."""
     try:
         return ImageFont.truetype(_FONT, size_px)
     except OSError:
@@ -105,13 +105,13 @@ def font_of(size_px: float) -> Font:
 
 
 def font_name() -> str:
-    """What pages are drawn with here."""
+    """The name of the font in use."""
     font = font_of(_FONT_POINTS)
     return font.getname()[0] or "" if isinstance(font, ImageFont.FreeTypeFont) else "bitmap"
 
 
-def _broken(seed: str, font: Font, width_px: int) -> Iterator[str]:
-    """The seed's words in lines that fit."""
+def _wrapped_lines(seed: str, font: Font, width_px: int) -> Iterator[str]:
+    """Wrap the seed's words into lines of the given width."""
     line = ""
     for sentence in sentences(seed):
         for word in _drawable(sentence, font).split():
@@ -123,14 +123,14 @@ def _broken(seed: str, font: Font, width_px: int) -> Iterator[str]:
 
 
 def _drawable(sentence: str, font: Font) -> str:
-    """Pillow's own font has no letter with an accent."""
-    if isinstance(font, ImageFont.FreeTypeFont) and font.getname()[0] != _PILLOWS:
+    """Remove accents for Pillow's built-in font, which has none."""
+    if isinstance(font, ImageFont.FreeTypeFont) and font.getname()[0] != _PILLOW_FONT:
         return sentence
     return unicodedata.normalize("NFKD", sentence).encode("ascii", "ignore").decode("ascii")
 
 
-def scanned_pdf(pages: Sequence[Drawn]) -> bytes:
-    """A PDF of images alone, as a scanner writes it."""
+def scanned_pdf(pages: Sequence[DrawnPage]) -> bytes:
+    """A PDF of images, as scanners write it."""
     first, *others = [Image.open(io.BytesIO(page.png)) for page in pages]
     target = io.BytesIO()
     first.save(target, "PDF", save_all=True, append_images=others, resolution=DPI)
@@ -138,7 +138,7 @@ def scanned_pdf(pages: Sequence[Drawn]) -> bytes:
 
 
 def digital_pdf(seed: str, page_count: int) -> bytes:
-    """A PDF with text of its own, dense: _PDF_LINES lines of Helvetica a page, about 6,000 characters."""
+    """A PDF with a text layer: _PDF_LINES lines of Helvetica a page, about 6,000 characters."""
     objects = [b"<</Type/Catalog/Pages 2 0 R>>", _tree(page_count)]
     objects += [b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>"]
     words = (word for sentence in sentences(seed) for word in sentence.split())
@@ -158,23 +158,23 @@ def _tree(page_count: int) -> bytes:
 
 
 def _content(words: Iterator[str]) -> bytes:
-    """A page's drawing commands."""
+    """The content stream of a page."""
     lines = [b"BT /F1 9 Tf 12.5 TL 54 792 Td"]
     for _ in range(_PDF_LINES):
         line = next(words)
-        while len(line) < _COLUMNS - 10:
+        while len(line) < _LINE_CHARACTERS - 10:
             line = f"{line} {next(words)}"
         lines.append(b"(%b) '" % line.encode("cp1252"))  # no word has a bracket or a backslash
     return b"\n".join([*lines, b"ET"])
 
 
 def _assembled(objects: Sequence[bytes]) -> bytes:
-    """Objects 1 to n and the table of where they begin (PDF 1.4, 7.5)."""
-    file, places = bytearray(b"%PDF-1.4\n"), []
-    for number, one in enumerate(objects, 1):
-        places.append(len(file))
-        file += b"%d 0 obj\n%b\nendobj\n" % (number, one)
-    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    """Concatenate objects 1 to n and the cross-reference table (PDF 1.4, 7.5)."""
+    file, offsets = bytearray(b"%PDF-1.4\n"), []
+    for number, content in enumerate(objects, 1):
+        offsets.append(len(file))
+        file += b"%d 0 obj\n%b\nendobj\n" % (number, content)
+    table = b"".join(b"%010d 00000 n \n" % offset for offset in offsets)
     start = len(file)
     file += b"xref\n0 %d\n0000000000 65535 f \n%b" % (len(objects) + 1, table)
     file += b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, start)

@@ -1,4 +1,4 @@
-"""How well pages are read: sets of ../shared/data with their true text, by our service over HTTP and by its peers."""
+"""OCR quality: data sets of ../shared/data with ground truth, by this service over HTTP and by its peers."""
 
 from __future__ import annotations
 
@@ -12,78 +12,80 @@ from typing import Any
 
 import pypdfium2
 
-from benchmarks.ocr_client import Refused, read
-from benchmarks.ocr_peers import cores, kept_texts, versions
+from benchmarks.ocr_client import RequestRefused, read
+from benchmarks.ocr_peers import cached_texts, cores, versions
 from benchmarks.ocr_scores import score, summed
 from benchmarks.ocr_speed import AUTO
 from benchmarks.peers import ours, running
 
-PEER_DPI = 300  # a PDF is given to the peers as an image of this; our service chooses for itself
-PLAIN, RAPID = "pytesseract-pool", "rapidocr"  # the pool reads what the loop reads, sooner
-_FEWER = 8  # a quick run takes every eighth page
+PEER_DPI = 300  # of the image that peers get of a PDF; our service chooses its own
+TESSERACT_POOL, RAPIDOCR = "pytesseract-pool", "rapidocr"  # the pool gives the texts of the loop, sooner
+_QUICK_EVERY = 8  # a quick run takes every eighth page
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
-    """A folder of pages with their texts beside them, and what is asked of it."""
+class OcrDataset:
+    """A folder of pages with ground truth files, and its targets."""
 
     folder: str
     name: str
-    keeps_cer: bool = False  # ours must be at most plain Tesseract's
+    keeps_cer: bool = False  # our CER must be at most plain Tesseract's
     recall_target: float | None = None
-    folds_case: bool = False  # its truth is written in capitals
+    folds_case: bool = False  # its ground truth is upper case
 
 
-SETS = (
-    Set("ocr_es_print", "Spanish books, 1816-1899", keeps_cer=True),
-    Set("ocr_en_print", "English books", keeps_cer=True),
-    Set("ocr_fr_typed", "French typescripts", keeps_cer=True),
-    Set("ocr_it_print", "Italian books"),
-    Set("ocr_sroie", "receipts (SROIE)", recall_target=0.93, folds_case=True),
-    Set("ocr_business_scans", "business papers, noisy, skewed, turned", recall_target=0.94),
-    Set("ocr_photos", "photographs of crumpled paper"),
-    Set("ocr_tesseract_samples", "Tesseract's samples, turned"),
+DATASETS = (
+    OcrDataset("ocr_es_print", "Spanish books, 1816-1899", keeps_cer=True),
+    OcrDataset("ocr_en_print", "English books", keeps_cer=True),
+    OcrDataset("ocr_fr_typed", "French typescripts", keeps_cer=True),
+    OcrDataset("ocr_it_print", "Italian books"),
+    OcrDataset("ocr_sroie", "receipts (SROIE)", recall_target=0.93, folds_case=True),
+    OcrDataset("ocr_business_scans", "business papers, noisy, skewed, turned", recall_target=0.94),
+    OcrDataset("ocr_photos", "photographs of crumpled paper"),
+    OcrDataset("ocr_tesseract_samples", "Tesseract's samples, turned"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A file with one page, and what it says."""
+    """A file with one page, and its ground truth."""
 
     file: Path
     truth: str
 
 
-def pages_of(data: Path, one: Set) -> list[Page]:
-    """The set's pages by name."""
-    found = []
-    for truth in sorted((data / one.folder).glob("*.gt.txt")):
+def pages_of(data: Path, dataset: OcrDataset) -> list[Page]:
+    """The pages of a data set, by name."""
+    pages = []
+    for truth in sorted((data / dataset.folder).glob("*.gt.txt")):
         stem = truth.name.removesuffix(".gt.txt")
         (file,) = (path for path in truth.parent.glob(f"{stem}.*") if path.suffix != ".txt")
-        found.append(Page(file, truth.read_text(encoding="utf-8")))
-    return found
+        pages.append(Page(file, truth.read_text(encoding="utf-8")))
+    return pages
 
 
 def measure(data: Path, work: Path, *, is_quick: bool) -> dict[str, Any]:
-    """Every set that is there, read by ours, by plain Tesseract and by RapidOCR in one call."""
-    there = {one: pages for one in SETS if (pages := pages_of(data, one)[:: _FEWER if is_quick else 1])}
-    absent = {one.folder: f"not in {data.name}" for one in SETS if one not in there}
+    """Score this service, plain Tesseract and RapidOCR on every available data set."""
+    available = {
+        dataset: pages for dataset in DATASETS if (pages := pages_of(data, dataset)[:: _QUICK_EVERY if is_quick else 1])
+    }
+    missing = {dataset.folder: f"not in {data.name}" for dataset in DATASETS if dataset not in available}
     failed: dict[str, str] = {}
-    by_peers = {one: _peer_texts(pages, work) for one, pages in there.items()}
+    by_peers = {dataset: _peer_texts(pages, work) for dataset, pages in available.items()}
     with running(ours(work / "state"), work) as server:
-        by_ours = {one: _our_texts(server.port, pages, failed) for one, pages in there.items()}
-    rows = [row_of(one, there[one], {AUTO: by_ours[one], **by_peers[one]}) for one in there]
-    return {"quality": rows, "failed": failed, "unmeasured": absent}
+        by_ours = {dataset: _our_texts(server.port, pages, failed) for dataset, pages in available.items()}
+    rows = [row_of(dataset, available[dataset], {AUTO: by_ours[dataset], **by_peers[dataset]}) for dataset in available]
+    return {"quality": rows, "failed": failed, "unmeasured": missing}
 
 
 def _our_texts(port: int, pages: Sequence[Page], failed: dict[str, str]) -> list[str]:
-    """What the service reads with its default settings; a page that it refuses has no text."""
+    """The service's texts with default settings; a refused page has no text."""
 
     def text_of(page: Page) -> str:
         try:
             return str(read(port, page.file.read_bytes(), source="ocr")["text"])
-        except Refused as refused:
-            failed[page.file.name] = str(refused)
+        except RequestRefused as error:
+            failed[page.file.name] = str(error)
             return ""
 
     with ThreadPoolExecutor(cores()) as pool:
@@ -92,13 +94,16 @@ def _our_texts(port: int, pages: Sequence[Page], failed: dict[str, str]) -> list
 
 def _peer_texts(pages: Sequence[Page], work: Path) -> dict[str, list[str]]:
     files, version = [_image_of(page.file, work) for page in pages], versions()
-    texts = partial(kept_texts, files=files)
+    texts = partial(cached_texts, files=files)
     print(f"{pages[0].file.parent.name}: {len(pages)} pages", file=sys.stderr)
-    return {PLAIN: texts(PLAIN, version=version["tesseract"]), RAPID: texts(RAPID, version=version["rapidocr"])}
+    return {
+        TESSERACT_POOL: texts(TESSERACT_POOL, version=version["tesseract"]),
+        RAPIDOCR: texts(RAPIDOCR, version=version["rapidocr"]),
+    }
 
 
 def _image_of(file: Path, work: Path) -> Path:
-    """The file, or a picture of its first page where it is a PDF."""
+    """The file, or an image of its first page where it is a PDF."""
     if file.suffix != ".pdf":
         return file
     picture = work / f"{file.stem}.png"
@@ -108,19 +113,22 @@ def _image_of(file: Path, work: Path) -> Path:
     return picture
 
 
-def row_of(one: Set, pages: Sequence[Page], texts: dict[str, list[str]]) -> dict[str, Any]:
-    """A set's row of the result; each target stands beside what it is for."""
+def row_of(dataset: OcrDataset, pages: Sequence[Page], texts: dict[str, list[str]]) -> dict[str, Any]:
+    """The result row of a data set, with its targets."""
     readers = {
         name: summed(
-            [score(text, page.truth, folds_case=one.folds_case) for text, page in zip(read, pages, strict=True)]
+            [
+                score(text, page.truth, folds_case=dataset.folds_case)
+                for text, page in zip(page_texts, pages, strict=True)
+            ]
         )
-        for name, read in texts.items()
+        for name, page_texts in texts.items()
     }
     return {
-        "set": one.name,
-        "folder": one.folder,
+        "set": dataset.name,
+        "folder": dataset.folder,
         "pages": len(pages),
         "readers": readers,
-        "cer_target": readers[PLAIN]["cer"] if one.keeps_cer else None,
-        "recall_target": one.recall_target,
+        "cer_target": readers[TESSERACT_POOL]["cer"] if dataset.keeps_cer else None,
+        "recall_target": dataset.recall_target,
     }

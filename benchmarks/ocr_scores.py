@@ -1,4 +1,4 @@
-"""How near a reading comes to the truth: wrong characters and found words. Knows no reader and no file."""
+"""OCR metrics: character error rate and word recall of a text against the ground truth."""
 
 from __future__ import annotations
 
@@ -10,65 +10,67 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_EDGES = ".,;:!?()[]{}\"'*-_«»“”|\u2018\u2019"  # punctuation that says nothing about whether a word was read
+_EDGES = ".,;:!?()[]{}\"'*-_«»“”|\u2018\u2019"  # punctuation stripped from words
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One page."""
+    """Edit distance and word matches of one page."""
 
-    edits: int  # characters to insert, delete or replace
-    characters: int  # of the truth
-    found: int  # words of the truth that the reading has, each as often as both have it
-    words: int  # of the truth
+    edits: int  # character insertions, deletions and replacements
+    characters: int  # of the ground truth
+    found_words: int  # words of the ground truth in the OCR text, with multiplicity
+    words: int  # of the ground truth
 
     @property
     def cer(self) -> float:
-        """Wrong characters a character of the truth; above 1.0 where more was invented than there is."""
+        """Character error rate: edits per character of the ground truth; may exceed 1.0."""
         return self.edits / max(1, self.characters)
 
     @property
     def recall(self) -> float:
-        return self.found / max(1, self.words)
+        return self.found_words / max(1, self.words)
 
 
-def score(reading: str, truth: str, *, folds_case: bool = False) -> Score:
-    """Compare two texts; how words are spaced, broken into lines and composed (NFC) counts for nothing.
+def score(ocr_raw: str, truth: str, *, folds_case: bool = False) -> Score:
+    """Compare two texts; white space, line breaks and Unicode composition (NFC) are ignored.
 
     Args:
-        folds_case: for truths that were written down in capitals alone. Words are compared without case anyway.
+        folds_case: for ground truth in upper case. Words are always compared without case.
     """
-    read, true = plain(reading), plain(truth)
+    ocr_text, truth_text = plain(ocr_raw), plain(truth)
     if folds_case:
-        read, true = read.casefold(), true.casefold()
-    known = words(truth)
-    return Score(edits(read, true), len(true), (words(reading) & known).total(), known.total())
+        ocr_text, truth_text = ocr_text.casefold(), truth_text.casefold()
+    truth_words = words(truth)
+    return Score(
+        edits(ocr_text, truth_text), len(truth_text), (words(ocr_raw) & truth_words).total(), truth_words.total()
+    )
 
 
 def plain(text: str) -> str:
-    """Composed characters, one space between words."""
+    """NFC-normalized text with single spaces."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def words(text: str) -> Counter[str]:
-    """The words, without case and without punctuation at their ends, each as often as it stands there."""
-    return Counter(word for each in plain(text).casefold().split() if (word := each.strip(_EDGES)))
+    """Counts of the words, casefolded and without punctuation at their ends."""
+    return Counter(word for token in plain(text).casefold().split() if (word := token.strip(_EDGES)))
 
 
 def edits(first: str, second: str) -> int:
-    """Levenshtein's distance, a row of its table at a time.
+    """Levenshtein distance, computed one table row at a time.
 
     Within a row, insertions are a running minimum: cell j is the least of all cells before it plus their distance.
     """
     if not first or not second:
         return len(first) + len(second)
-    columns, across = _code_points(second), np.arange(len(second) + 1)
-    row = across.copy()
+    columns, columns_index = _code_points(second), np.arange(len(second) + 1)
+    row = columns_index.copy()
     for number, letter in enumerate(_code_points(first), 1):
-        below = np.empty_like(row)
-        below[0] = number
-        below[1:] = np.minimum(row[1:] + 1, row[:-1] + (columns != letter))
-        row = np.minimum.accumulate(below - across) + across
+        next_row = np.empty_like(row)
+        next_row[0] = number
+        next_row[1:] = np.minimum(row[1:] + 1, row[:-1] + (columns != letter))
+        row = np.minimum.accumulate(next_row - columns_index) + columns_index
     return int(row[-1])
 
 
@@ -77,11 +79,11 @@ def _code_points(text: str) -> NDArray[np.uint32]:
 
 
 def summed(scores: Sequence[Score]) -> dict[str, float]:
-    """What tables show of a set: means over its pages, and beside them ``…_micro``, where a long page counts more."""
-    characters, known = sum(one.characters for one in scores), sum(one.words for one in scores)
+    """Metrics of a data set: means over its pages, and ``…_micro`` over all characters and words."""
+    characters, words = sum(score.characters for score in scores), sum(score.words for score in scores)
     return {
-        "cer": sum(one.cer for one in scores) / len(scores),
-        "recall": sum(one.recall for one in scores) / len(scores),
-        "cer_micro": sum(one.edits for one in scores) / max(1, characters),
-        "recall_micro": sum(one.found for one in scores) / max(1, known),
+        "cer": sum(score.cer for score in scores) / len(scores),
+        "recall": sum(score.recall for score in scores) / len(scores),
+        "cer_micro": sum(score.edits for score in scores) / max(1, characters),
+        "recall_micro": sum(score.found_words for score in scores) / max(1, words),
     }

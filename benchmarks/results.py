@@ -1,4 +1,4 @@
-"""What a run over HTTP measured, raw and summed up, in the form results/http.json keeps it."""
+"""Raw and summarized measurements of a run over HTTP, in the format of results/http.json."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from benchmarks.load import Report
 Spread = dict[str, float]  # median, min, max, n
 
 _METRICS = ("requests_per_s", "texts_per_s", "p50_s", "p95_s", "p99_s", "unfinished", "generator_cpu_ratio")
-_COLD = -1  # the round of the starts before the rounds, in which our tuning file is still to be written
+_COLD = -1  # round number of the first starts, before our tuning file is written
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One load on one server in one round."""
+    """The report of one load on one server in one round."""
 
     peer: str
     load: str
@@ -28,7 +28,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of one server."""
+    """Start-up time and memory of one server start."""
 
     peer: str
     round: int  # -1: before the rounds
@@ -39,16 +39,16 @@ class Start:
 
 @dataclass(slots=True)
 class Results:
-    """Everything measured so far; filled by the run."""
+    """All measurements of a run."""
 
     loads: list[Load] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)
     accuracy: dict[str, dict[str, float]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # peer -> why it was left out
-    system: object = None  # what our GET /v1/system said
+    system: object = None  # response of our GET /v1/system
 
     def add(self, load: Load) -> None:
-        """Keep one load and say on stderr what it gave."""
+        """Record a load and print it to stderr."""
         self.loads.append(load)
         report = load.report
         print(
@@ -58,28 +58,31 @@ class Results:
         )
 
     def as_json(self) -> dict[str, object]:
-        """The part of the result file that this run gives: summaries first, raw numbers last."""
+        """The measurements for the result file: summaries first, raw numbers last."""
         return {
             "failed": self.failed,
             "accuracy": self.accuracy,
             "starts": _by_peer_starts(self.starts),
             "summary": _by_peer_loads(self.loads),
             "system": self.system,
-            "raw": {"loads": [asdict(one) for one in self.loads], "starts": [asdict(one) for one in self.starts]},
+            "raw": {
+                "loads": [asdict(record) for record in self.loads],
+                "starts": [asdict(record) for record in self.starts],
+            },
         }
 
 
 def spread(values: Iterable[float]) -> Spread:
     """Median, extremes and count of one number over the rounds."""
-    known = list(values)
-    return {"median": statistics.median(known), "min": min(known), "max": max(known), "n": len(known)}
+    numbers = list(values)
+    return {"median": statistics.median(numbers), "min": min(numbers), "max": max(numbers), "n": len(numbers)}
 
 
 def _by_peer_loads(loads: Sequence[Load]) -> dict[str, dict[str, dict[str, object]]]:
-    """Peer -> load -> metric -> spread, and ``errors``: answers other than 200 by status, over all rounds."""
+    """Peer -> load -> metric -> spread, and ``errors``: responses other than 200 by status, over all rounds."""
     groups: dict[tuple[str, str], list[Report]] = {}
-    for one in loads:
-        groups.setdefault((one.peer, one.load), []).append(one.report)
+    for record in loads:
+        groups.setdefault((record.peer, record.load), []).append(record.report)
     summary: dict[str, dict[str, dict[str, object]]] = {}
     for (peer, load), reports in groups.items():
         errors: Counter[str] = Counter()
@@ -91,7 +94,7 @@ def _by_peer_loads(loads: Sequence[Load]) -> dict[str, dict[str, dict[str, objec
 
 
 def _by_peer_starts(starts: Sequence[Start]) -> dict[str, dict[str, object]]:
-    """Peer -> seconds of the cold start, spread of the warm ones, and of resident memory."""
+    """Peer -> seconds of cold starts, spread of warm starts and of resident memory."""
     summary: dict[str, dict[str, object]] = {}
     for peer in dict.fromkeys(start.peer for start in starts):
         cold = [start for start in starts if start.peer == peer and start.round == _COLD]

@@ -1,4 +1,4 @@
-"""What every section of the results has: where its numbers come from, and Markdown tables."""
+"""Common parts of result sections: the circumstances of a measurement, and Markdown tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Result = Mapping[str, Any]
 
 
 def about(result: Result, circumstances: str = "") -> str:
-    """Day, commit, machine, versions and command; ``circumstances`` follow the machine and begin with a comma."""
+    """Day, commit, machine, versions and command; ``circumstances`` follows the machine and begins with a comma."""
     machine, versions = result["machine"], result["versions"]
     flags = ", ".join(machine["cpu_flags"])
     return (
@@ -21,6 +21,6 @@ def about(result: Result, circumstances: str = "") -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells, the first one the head."""
+    """A Markdown table; the first row is the head."""
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

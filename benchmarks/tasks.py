@@ -1,11 +1,11 @@
-"""What classes, entities and analyses cost beside the embeddings of the same texts: one process, round after round.
+"""Cost of classification, entities and analysis relative to the embeddings of the same texts.
 
-    python -m benchmarks.tasks           # the services, then the same over HTTP; on a machine that does nothing else
+    python -m benchmarks.tasks           # the services, then the same over HTTP; on an idle machine
     python -m benchmarks.tasks --quick   # one short round, for development
 
 No text repeats within a pass and the cache is off, so every pass computes everything. Each round runs every task once
-on the same texts, and a task's ratio is against the embedding of its own round: a machine that slows down does so for
-both.
+on the same texts, and a task's ratio is against the embeddings of the same round, so that a slowdown of the machine
+affects both.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import uvloop
 
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from benchmarks.load import Shape, run_apart
+from benchmarks.load import Shape, run_in_subprocess
 from benchmarks.machine import facts
 from benchmarks.peers import ours, running
 from benchmarks.results import Spread, spread
@@ -33,7 +33,7 @@ from benchmarks.texts import distinct_texts
 
 RESULT = Path(__file__).parent / "results" / "tasks.json"
 EMBED = "embeddings"
-# The issue's bar, as times the embedding of the same text; an analysis also reads token by token, and has none.
+# Targets, as multiples of the embeddings' time; an analysis also classifies each token and has no target.
 TARGETS: Mapping[str, float] = {"classes": 1.3, "entities": 1.3}
 PATHS: Mapping[str, str] = {
     EMBED: "/v1/embeddings",
@@ -47,19 +47,19 @@ _WARM_UP = 64  # texts of each task before the first round
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How texts are sent: so many in a request, by so many clients who each wait for their answer."""
+    """Texts per request and number of clients, each waiting for its response."""
 
     texts: int
     clients: int
 
     @property
     def name(self) -> str:
-        """As tables show it."""
-        one = "one text" if self.texts == 1 else f"{self.texts} texts"
-        return f"{one}, {self.clients} clients"
+        """Its name in the tables."""
+        per_request = "one text" if self.texts == 1 else f"{self.texts} texts"
+        return f"{per_request}, {self.clients} clients"
 
     def takes(self, task: str) -> bool:
-        """An analysis is of one text."""
+        """Whether the task takes this many texts: an analysis is of one text."""
         return task != "analysis" or self.texts == 1
 
 
@@ -68,7 +68,7 @@ LOADS = (Load(1, 32), Load(32, 4))
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One task once over the texts."""
+    """One pass of one task over the texts."""
 
     over: str  # SERVICES or HTTP
     load: Load
@@ -77,11 +77,11 @@ class Pass:
     texts_per_s: float
 
 
-Ask = Callable[[Sequence[str]], Awaitable[object]]
+TaskCall = Callable[[Sequence[str]], Awaitable[object]]
 
 
-def asks(services: Services) -> dict[str, Ask]:
-    """Each task as its route calls it, for the texts of one request."""
+def task_calls(services: Services) -> dict[str, TaskCall]:
+    """The service call of each task, for the texts of one request."""
     return {
         EMBED: services.embeddings.embed,
         "classes": services.classification.classify,
@@ -90,13 +90,13 @@ def asks(services: Services) -> dict[str, Ask]:
     }
 
 
-async def texts_per_s(ask: Ask, texts: Sequence[str], load: Load) -> float:
-    """The rate of one pass in which every client takes the next request as soon as its last one is answered."""
-    waiting = iter([texts[at : at + load.texts] for at in range(0, len(texts), load.texts)])
+async def texts_per_s(call: TaskCall, texts: Sequence[str], load: Load) -> float:
+    """Texts per second of one pass; every client sends its next request when its last one is answered."""
+    request_texts = iter([texts[first : first + load.texts] for first in range(0, len(texts), load.texts)])
 
     async def client() -> None:
-        for some in waiting:
-            await ask(some)
+        for texts_of_request in request_texts:
+            await call(texts_of_request)
 
     started_s = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(load.clients)))
@@ -104,30 +104,30 @@ async def texts_per_s(ask: Ask, texts: Sequence[str], load: Load) -> float:
 
 
 async def over_services(state: Path, texts: Sequence[str], rounds: int) -> list[Pass]:
-    """Every load and task in each round, in this process. The first start tunes.
+    """Run every load and task in each round, in this process.
 
-    Raises: RuntimeError where a task would be done by less than its model.
+    Raises: RuntimeError without a model for entities.
     """
     services = await build(load_settings(state_dir=state, cache_enabled=False))
     passes = []
     try:
         if services.catalog.ner() is None:
             raise RuntimeError("no model for entities is loaded: patterns alone would look fast")
-        for ask in asks(services).values():
-            await texts_per_s(ask, texts[:_WARM_UP], LOADS[0])
+        for call in task_calls(services).values():
+            await texts_per_s(call, texts[:_WARM_UP], LOADS[0])
         for index in range(rounds):
             for load in LOADS:
-                for task, ask in asks(services).items():
+                for task, call in task_calls(services).items():
                     if load.takes(task):
-                        rate = await texts_per_s(ask, texts, load)
-                        passes.append(_told(Pass(SERVICES, load, task, index, rate)))
+                        rate = await texts_per_s(call, texts, load)
+                        passes.append(_print_pass(Pass(SERVICES, load, task, index, rate)))
     finally:
         await services.close()
     return passes
 
 
 def over_http(state: Path, rounds: int, duration_s: float) -> list[Pass]:
-    """The same on a server in a process of its own. Embeddings travel as base64, which costs the least."""
+    """Run every load and task over HTTP on a separate server. Embeddings are sent as base64, the cheapest encoding."""
     passes = []
     with running(ours(state), state) as server:
         for index in range(rounds):
@@ -135,7 +135,7 @@ def over_http(state: Path, rounds: int, duration_s: float) -> list[Pass]:
                 for task, path in PATHS.items():
                     if load.takes(task):
                         rate = _rate(server.port, _shape(task, path, load, duration_s))
-                        passes.append(_told(Pass(HTTP, load, task, index, rate)))
+                        passes.append(_print_pass(Pass(HTTP, load, task, index, rate)))
     return passes
 
 
@@ -145,35 +145,42 @@ def _shape(task: str, path: str, load: Load, duration_s: float) -> Shape:
 
 
 def _rate(port: int, shape: Shape) -> float:
-    """Texts a second. Raises: RuntimeError for any answer but 200: a refusal is quick and would look like speed."""
-    report = run_apart(port, shape)
+    """Texts per second. Raises: RuntimeError for any status but 200: refusals are fast and would distort the rate."""
+    report = run_in_subprocess(port, shape)
     if report.statuses.keys() - {"200"}:
         raise RuntimeError(f"{shape.path} answered {report.statuses}")
     return report.texts_per_s
 
 
-def _told(one: Pass) -> Pass:
+def _print_pass(task_pass: Pass) -> Pass:
     print(
-        f"round {one.round + 1}: {one.over}: {one.load.name}: {one.task}: {one.texts_per_s:.1f} texts/s",
+        f"round {task_pass.round + 1}: {task_pass.over}: {task_pass.load.name}: {task_pass.task}: "
+        f"{task_pass.texts_per_s:.1f} texts/s",
         file=sys.stderr,
     )
-    return one
+    return task_pass
 
 
 def rows_of(passes: Sequence[Pass]) -> list[dict[str, Any]]:
-    """A row for each task, load and way: its rate, and how often the time of an embedding a text takes."""
-    rates = {(one.over, one.load, one.task, one.round): one.texts_per_s for one in passes}
+    """A row per task, load and transport: its rate, and its time as a multiple of the embeddings' time."""
+    rates = {
+        (task_pass.over, task_pass.load, task_pass.task, task_pass.round): task_pass.texts_per_s for task_pass in passes
+    }
     rows = []
-    for over, load, task in dict.fromkeys((one.over, one.load, one.task) for one in passes):
-        rounds = [number for way, how, what, number in rates if (way, how, what) == (over, load, task)]
-        own: Spread = spread(rates[over, load, task, number] for number in rounds)
+    for over, load, task in dict.fromkeys((task_pass.over, task_pass.load, task_pass.task) for task_pass in passes):
+        rounds = [
+            number
+            for pass_over, pass_load, pass_task, number in rates
+            if (pass_over, pass_load, pass_task) == (over, load, task)
+        ]
+        rate: Spread = spread(rates[over, load, task, number] for number in rounds)
         times = spread(rates[over, load, EMBED, number] / rates[over, load, task, number] for number in rounds)
         rows.append(
             {
                 "task": task,
                 "over": over,
                 "load": load.name,
-                "texts_per_s": own,
+                "texts_per_s": rate,
                 "times_the_embedding": times,
                 "target": TARGETS.get(task),
             }
@@ -192,13 +199,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     flags = parser.parse_args()
     count, rounds = (128, 1) if flags.quick else (flags.texts, flags.rounds)
-    about, texts = facts(), distinct_texts(count)
+    environment, texts = facts(), distinct_texts(count)
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             passes = runner.run(over_services(Path(folder), texts, rounds))
         if not flags.quick:
             passes += over_http(Path(folder), rounds, duration_s=5.0)
-    result = {**about, "shape": {"texts": count, "rounds": rounds}, "rows": rows_of(passes)}
+    result = {**environment, "shape": {"texts": count, "rounds": rounds}, "rows": rows_of(passes)}
     print(json.dumps(result["rows"], indent=1))
     flags.out.parent.mkdir(parents=True, exist_ok=True)
     flags.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
-# Sentences in a text and how often: queries, single sentences, short paragraphs, paragraphs. With the sentences of
+# (sentences in a text, share of texts): queries, single sentences, short paragraphs, paragraphs. With the sentences of
 # ../shared/data this gives a mean of 39 MiniLM tokens (tests/benchmarks/test_texts.py holds it there).
 LENGTHS = ((1, 0.56), (2, 0.27), (3, 0.11), (6, 0.06))
 
@@ -23,7 +23,7 @@ _SEED = 20240131
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Texts with a known share of repeats."""
+    """A sequence of texts with a known share of repeats."""
 
     hot: tuple[str, ...]  # send each once before measuring, so that a cache holds them
     texts: tuple[str, ...]  # the measured sequence: texts of ``hot`` and texts never sent before
@@ -59,21 +59,21 @@ def _is_hit(index: int, hit_ratio: float) -> bool:
 
 def _sequence(data: Path) -> Iterator[str]:
     pools = sentences(data)
-    choice = random.Random(_SEED)
+    rng = random.Random(_SEED)
     counts, weights = [count for count, _ in LENGTHS], [weight for _, weight in LENGTHS]
     seen: set[str] = set()
     while True:
-        pool = choice.choice(pools)
-        text = " ".join(choice.choices(pool, k=choice.choices(counts, weights)[0]))
+        pool = rng.choice(pools)
+        text = " ".join(rng.choices(pool, k=rng.choices(counts, weights)[0]))
         while text in seen:
-            text = f"{text} {choice.choice(pool)}"
+            text = f"{text} {rng.choice(pool)}"
         seen.add(text)
         yield text
 
 
 @cache
 def sentences(data: Path = DATA) -> tuple[tuple[str, ...], ...]:
-    """The sentences of one language each: Spanish, then English; from ``data`` when it is there, else generated."""
+    """Spanish and English sentences, from ``data`` where it exists, else generated."""
     if not (data / "retr_xquad").is_dir():
         return tuple(_generated("es")), tuple(_generated("en"))
     spanish = [*_xquad(data, "es"), *_stsb(data, "es")]
@@ -145,8 +145,8 @@ _ENDINGS = {
 
 def _generated(language: str, count: int = 12_000) -> Iterator[str]:
     """Sentences of invoices, contracts and statements, for a machine without ../shared/data."""
-    choice = random.Random(f"{_SEED}-{language}")
+    rng = random.Random(f"{_SEED}-{language}")
     parts: Sequence[Sequence[str]] = (_SUBJECTS[language], _VERBS[language], _PARTIES[language], _ENDINGS[language])
     for _ in range(count):
-        sentence = " ".join(choice.choice(part) for part in parts)
-        yield sentence.format(amount=choice.randrange(100, 9_999), day=choice.randrange(1, 29))
+        sentence = " ".join(rng.choice(part) for part in parts)
+        yield sentence.format(amount=rng.randrange(100, 9_999), day=rng.randrange(1, 29))

@@ -1,11 +1,11 @@
-"""What each training option does: time of a step, memory, loss. The table that guides promise, measured.
+"""Effect of each training option on the time of a step, memory and loss.
 
     python -m benchmarks.training                    # on the CPU
-    python -m benchmarks.training --device cuda:0    # on a card, where fp16 joins
+    python -m benchmarks.training --device cuda:0    # on a GPU, also with fp16
 
-A BERT of MiniLM's size (fresh weights, fixed seed) learns to tell apart texts of made-up words, effective batches of 32
+A BERT of MiniLM's size (random weights, fixed seed) is trained to classify texts of made-up words, in batches of 32
 texts of up to 128 tokens. Every option runs the same batches; rounds are interleaved and the median step counts. Memory
-is the allocator's peak on a card, and that of a dry run on a CPU, which keeps no books.
+is the allocator's peak on a GPU, and the estimate of a dry run on a CPU.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OPTIONS: Mapping[str, TrainingConfig] = {
 
 @dataclass
 class Classes:
-    """Texts whose class is the range that most of their words come from; all of it made from one seed."""
+    """A task with generated texts, whose class is the range that most of their words come from."""
 
     config: TrainingConfig
     name: str = "text-classifier"
@@ -62,12 +62,14 @@ class Classes:
     model: nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make texts and model."""
+        """Generate texts and model from a fixed seed."""
         torch.manual_seed(7)
         for index in range(_TEXTS):
             words = torch.randint(5, _WORDS, (int(torch.randint(8, 129, ())),))
-            mine = torch.rand(len(words)) < 0.5
-            words[mine] = 5 + words[mine] % (_WORDS // _CLASSES - 5) + (index % _CLASSES) * (_WORDS // _CLASSES)
+            is_class_word = torch.rand(len(words)) < 0.5
+            words[is_class_word] = (
+                5 + words[is_class_word] % (_WORDS // _CLASSES - 5) + (index % _CLASSES) * (_WORDS // _CLASSES)
+            )
             self.texts.append(words)
         shape: Any = BertConfig(
             vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
@@ -79,17 +81,17 @@ class Classes:
 
     @property
     def lengths(self) -> Sequence[int]:
-        """Words of each text."""
+        """Number of words of each text."""
         return [len(text) for text in self.texts]
 
     def collate(self, indices: Sequence[int]) -> Batch:
-        """Padded ids, mask, class."""
+        """Padded ids, mask and class of each text."""
         ids = nn.utils.rnn.pad_sequence([self.texts[index] for index in indices], batch_first=True)
         labels = torch.tensor([index % _CLASSES for index in indices])
         return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
-        """Cross entropy, or what the configuration makes of it."""
+        """Cross entropy with the configured focal term and smoothing."""
         logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
         config = self.config
         return classification_loss(
@@ -97,42 +99,42 @@ class Classes:
         )
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Nothing: only steps are measured."""
+        """No evaluation: only steps are measured."""
         del model
         return {}
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """Nothing is kept."""
+        """Nothing is written."""
 
 
 @dataclass
-class Stopwatch:
-    """Notes when each step ended."""
+class StepTimer:
+    """Records end time and loss of each step."""
 
     ends: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
     def see(self, event: StepEvent) -> None:
-        """One step more."""
+        """Record a step event."""
         if event.kind == "step":
             self.ends.append(time.perf_counter())
             self.losses.append(event.values.get("loss", float("nan")))
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """No resources to release."""
 
 
 def main() -> None:
-    """Measure every option round after round, print a row each, and keep the result."""
+    """Measure every option round after round, print a row each, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     device = parser.parse_args().device
-    wanted = {name: config for name, config in OPTIONS.items() if device != "cpu" or "fp16" not in name}
-    steps_s: dict[str, list[float]] = {name: [] for name in wanted}
+    options = {name: config for name, config in OPTIONS.items() if device != "cpu" or "fp16" not in name}
+    steps_s: dict[str, list[float]] = {name: [] for name in options}
     losses: dict[str, float] = {}
-    memory = {name: _memory_bytes(config, device) for name, config in wanted.items()}
+    memory = {name: _memory_bytes(config, device) for name, config in options.items()}
     for _ in range(_ROUNDS):
-        for name, config in wanted.items():
+        for name, config in options.items():
             seconds, losses[name] = _run(replace(config, device=device))
             steps_s[name].append(seconds)
             print(f"{name:<26} {seconds:.3f} s a step, loss {losses[name]:.4f}", flush=True)
@@ -149,11 +151,11 @@ def main() -> None:
 
 
 def _run(config: TrainingConfig) -> tuple[float, float]:
-    """Median seconds of the steps after the first few, and the loss of the last."""
-    watch = Stopwatch()
-    train(Classes(config), config, output=None, observers=(watch,))
-    times = [after - before for before, after in zip(watch.ends[_WARM_UP:], watch.ends[_WARM_UP + 1 :], strict=False)]
-    return statistics.median(times), watch.losses[-1]
+    """Median seconds of the steps after warm-up, and the loss of the last."""
+    timer = StepTimer()
+    train(Classes(config), config, output=None, observers=(timer,))
+    times = [after - before for before, after in zip(timer.ends[_WARM_UP:], timer.ends[_WARM_UP + 1 :], strict=False)]
+    return statistics.median(times), timer.losses[-1]
 
 
 def _memory_bytes(config: TrainingConfig, device: str) -> int | None:
@@ -164,10 +166,16 @@ def _memory_bytes(config: TrainingConfig, device: str) -> int | None:
     task = Classes(config)
     longest = max(range(_TEXTS), key=lambda index: task.lengths[index])
     half, count = "bf16" if config.use_amp else None, config.micro_batch or config.batch_size
-    found = footprints(task.model, fed_by(task.model, task.collate, longest), [count], half=half)
-    one = next((each for each in found if each.checkpointing == config.gradient_checkpointing), None)
+    candidates = footprints(task.model, fed_by(task.model, task.collate, longest), [count], half=half)
+    footprint = next(
+        (candidate for candidate in candidates if candidate.checkpointing == config.gradient_checkpointing), None
+    )
     # weights, gradients and activations at their peak, and AdamW's two moments
-    return None if one is None else one.weights_bytes + one.peak_bytes(count) + 2 * one.trained_bytes
+    return (
+        None
+        if footprint is None
+        else footprint.weights_bytes + footprint.peak_bytes(count) + 2 * footprint.trained_bytes
+    )
 
 
 if __name__ == "__main__":

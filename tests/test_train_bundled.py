@@ -9,7 +9,7 @@ import pytest
 from backend.models.model_files import resolve
 from backend.training.tasks.ner import prepare
 from tests.tiny_models import tiny
-from tests.training.tagged import CASED, CONFIG, conll
+from tests.training.tasks.tagged_sentences import CASED, CONFIG, conll
 from tools import score_ner, train_bundled
 from tools.train_bundled import RUNS, Part, Run, cut
 
@@ -86,7 +86,7 @@ def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch
 
     assert 0 == train_bundled.main(command)
     assert ["", str(work / "one")] == bases
-    assert sorted(train_bundled._ADAPTER) == sorted(one.name for one in (place / "ner").iterdir())
+    assert sorted(train_bundled._ADAPTER) == sorted(file.name for file in (place / "ner").iterdir())
     card = (place / "ner" / "README.md").read_text(encoding="utf-8")
     assert "| ner_one/en_all_train | all | 1 | - |" in card
     assert "| one of 2, from the first on; of those without a name one of 3 | 1 | - |" in card

@@ -1,4 +1,4 @@
-"""Precision, recall and F1 of whole entities: a model that finds names, on CoNLL files.
+"""Precision, recall and F1 of whole entities: scores a NER model on CoNLL files.
 
 python -m tools.score_ner backend/models/bundled/ner FILE.conll …  --types PER,ORG,LOC --relabel PER_LEGAL=PER
 """
@@ -13,11 +13,11 @@ from pathlib import Path
 from transformers.utils import logging as transformers_logging
 
 from backend.errors import FinanciaError
-from backend.training.tasks.ner_scores import score_files
+from backend.training.tasks.ner_prediction import score_files
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table, a file a row; the exit code."""
+    """Print a table with a row per file; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.score_ner", description=__doc__)
     parser.add_argument("model", help="folder or hub id")
     parser.add_argument("files", type=Path, nargs="+")
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--relabel", default="", help="FROM=TO of the files' kinds, with commas between")
     options = parser.parse_args(arguments)
     types = tuple(filter(None, options.types.split(",")))
-    relabel = dict(one.split("=", 1) for one in options.relabel.split(",") if one)
+    relabel = dict(item.split("=", 1) for item in options.relabel.split(",") if item)
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     rows = ["| set | precision | recall | F1 | by kind |", "| --- | --- | --- | --- | --- |"]
     for name, report in reports.items():
-        scores = " | ".join(f"{report.scores.get(one, 0.0):.4f}" for one in ("precision", "recall", "f1"))
+        scores = " | ".join(f"{report.scores.get(metric, 0.0):.4f}" for metric in ("precision", "recall", "f1"))
         kinds = ", ".join(f"{row.label} {row.f1 or 0:.3f} ({row.support})" for row in report.per_class)
         rows.append(f"| {name} | {scores} | {kinds} |")
     sys.stdout.write("\n".join(rows) + "\n")

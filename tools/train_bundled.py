@@ -1,9 +1,9 @@
-"""Train the models that come with the service, from the sets of ``../shared/data``, and put them where it looks.
+"""Train the bundled NER model from the data sets of ``../shared/data``, and install it in the package.
 
     python -m tools.train_bundled ner --data ../shared/data --work build/bundled
 
-The sets are cut here, always in the same way, into files that ``python -m backend.training`` reads; the command that
-then runs stands in the model's card. An hour on two cores.
+The data sets are sampled here, always in the same way, into files that ``python -m backend.training`` reads; the
+command that then runs is in the model's card. An hour on two cores.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Block = tuple[str, ...]  # the lines of a sentence
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is taken of a file. Counts are of sentences, in the file's order."""
+    """How a file is sampled. Counts are of sentences, in the file's order."""
 
     folder: str
-    file: str  # without its ending
-    every: int = 1  # one sentence of so many
-    times: int = 1  # how often each is learnt from in an epoch: what is small must not drown
+    file: str  # without its suffix
+    every: int = 1  # take every n-th sentence
+    times: int = 1  # repetitions per epoch, to balance small data sets
     held_out: float = 0.0  # share at the end kept for evaluation: whole documents, not shuffled sentences
-    bare_every: int = 1  # of what is left without a name in it one sentence of so many
+    bare_every: int = 1  # of the sentences without an entity take every n-th
 
 
 # Left out, and why: re3d tags pronouns and common nouns; the projected ECHR files lack many names, and stand beside
@@ -99,7 +99,7 @@ _ALWAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One training; each goes on from the one before."""
+    """One training run; each continues from the previous one."""
 
     name: str
     parts: tuple[Part, ...]
@@ -122,41 +122,41 @@ RUNS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Cut, train, put in place; the exit code of the training."""
+    """Sample, train, install; returns the exit code of the training."""
     parser = argparse.ArgumentParser(prog="python -m tools.train_bundled", description=__doc__)
     parser.add_argument("model", choices=("ner",))
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--work", type=Path, default=Path("build/bundled"))
     options = parser.parse_args(arguments)
-    made: Path = options.work
-    before: tuple[str, ...] = ()
+    output: Path = options.work
+    base_flags: tuple[str, ...] = ()
     for run in RUNS:
         sets = cut(run.parts, options.data, options.work / "data" / run.name)
-        made = options.work / run.name
-        shutil.rmtree(made, ignore_errors=True)
+        output = options.work / run.name
+        shutil.rmtree(output, ignore_errors=True)
         data = ("--data", *map(str, sets))
-        if code := train(["ner", *data, *_ALWAYS, *run.settings, *before, "--output", str(made)]):
+        if code := train(["ner", *data, *_ALWAYS, *run.settings, *base_flags, "--output", str(output)]):
             return code
-        before = ("--base", str(made))
-    put(made, BUNDLED_ADAPTERS / options.model, RUNS)
+        base_flags = ("--base", str(output))
+    put(output, BUNDLED_ADAPTERS / options.model, RUNS)
     return 0
 
 
 def cut(parts: Sequence[Part], data: Path, work: Path) -> list[Path]:
-    """Write each part below ``work``, with the SOURCE.md of its set; the folders, in order."""
+    """Write each part below ``work``, with the SOURCE.md of its data set; returns the folders, in order."""
     shutil.rmtree(work, ignore_errors=True)
     for part in parts:
         folder = work / part.folder
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(data / part.folder / "SOURCE.md", folder / "SOURCE.md")
         blocks = list(_blocks(data / part.folder / f"{part.file}{_SUFFIX}"))
-        kept = len(blocks) - round(len(blocks) * part.held_out)
-        taken = blocks[: kept : part.every]
-        bare = [block for block in taken if not _is_named(block)]
-        left_out = set(bare) - set(bare[:: part.bare_every])
-        _write(folder / f"{part.file}{_SUFFIX}", [block for block in taken if block not in left_out] * part.times)
+        train_count = len(blocks) - round(len(blocks) * part.held_out)
+        selected = blocks[: train_count : part.every]
+        without_entities = [block for block in selected if not _is_named(block)]
+        dropped = set(without_entities) - set(without_entities[:: part.bare_every])
+        _write(folder / f"{part.file}{_SUFFIX}", [block for block in selected if block not in dropped] * part.times)
         if part.held_out:
-            _write(folder / f"{part.file.replace('_train', '_dev')}{_SUFFIX}", blocks[kept:])
+            _write(folder / f"{part.file.replace('_train', '_dev')}{_SUFFIX}", blocks[train_count:])
     return list(dict.fromkeys(work / part.folder for part in parts))
 
 
@@ -174,12 +174,12 @@ def _write(file: Path, blocks: Sequence[Block]) -> None:
     file.write_text("\n\n".join("\n".join(lines) for lines in blocks) + "\n", encoding="utf-8")
 
 
-def put(made: Path, place: Path, runs: Sequence[Run]) -> None:
-    """The adapter's files where the service looks for them; its card says how the sets of each run were cut, too."""
-    place.mkdir(parents=True, exist_ok=True)
+def put(adapter: Path, folder: Path, runs: Sequence[Run]) -> None:
+    """Copy the adapter to the package and append to its card how the data sets of each run were sampled."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name in _ADAPTER:
-        shutil.copyfile(made / name, place / name)
-    with (place / "README.md").open("a", encoding="utf-8") as card:
+        shutil.copyfile(adapter / name, folder / name)
+    with (folder / "README.md").open("a", encoding="utf-8") as card:
         card.write(f"\n## How the sets were cut\n\n{_NOTE}\n")
         for run in runs:
             settings = " ".join(run.settings)
@@ -189,10 +189,10 @@ def put(made: Path, place: Path, runs: Sequence[Run]) -> None:
 def _cuts(parts: Sequence[Part]) -> str:
     rows = ["| file | sentences taken | times an epoch | kept for evaluation |", "| --- | --- | --- | --- |"]
     for part in parts:
-        taken = "all" if part.every == 1 else f"one of {part.every}, from the first on"
-        taken += f"; of those without a name one of {part.bare_every}" if part.bare_every > 1 else ""
-        kept = f"the last {part.held_out:.0%}, as `{part.file.replace('_train', '_dev')}`" if part.held_out else "-"
-        rows.append(f"| {part.folder}/{part.file} | {taken} | {part.times} | {kept} |")
+        share = "all" if part.every == 1 else f"one of {part.every}, from the first on"
+        share += f"; of those without a name one of {part.bare_every}" if part.bare_every > 1 else ""
+        held_out = f"the last {part.held_out:.0%}, as `{part.file.replace('_train', '_dev')}`" if part.held_out else "-"
+        rows.append(f"| {part.folder}/{part.file} | {share} | {part.times} | {held_out} |")
     return "\n".join(rows)
 
 

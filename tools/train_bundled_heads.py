@@ -1,9 +1,9 @@
-"""Train the bundled classifier heads: data cut as their cards say, then the project's own training.
+"""Train the bundled classifier heads: prepare the data as their cards describe, then run ``backend.training``.
 
     python -m tools.train_bundled_heads --data ../shared/data [document-type topics banking-intents]
 
-Prepared data goes to build/heads/, heads to backend/models/bundled/. Minutes on one core; nothing of it is random, but
-vectors differ in the last digits from processor to processor.
+Prepared data goes to build/heads/, heads to backend/models/bundled/. Minutes on one core; nothing is random, but
+vectors differ in the last digits between processors.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ BUILD = Path("build/heads")
 OUTPUT = Path("backend/models/bundled")
 OWN = ROOT / "tools" / "own_documents.jsonl"
 KEPT = {"head.json", "head.safetensors", "README.md"}
-FOREIGN_EACH = 60  # texts of each set that teach the document type to give no answer
-# Texts that are no document of any class. Others of the same kind, and kinds not in this list, measure it.
+FOREIGN_EACH = 60  # texts per data set that train the document type head to give no answer
+# Texts of no document class. Others of these data sets, and of data sets not in this list, evaluate it.
 FOREIGN = {
     "cls_banking77": ("en_train.tsv", "text"),
     "cls_cfpb": ("en_train.tsv", "text"),
@@ -37,7 +37,7 @@ FOREIGN = {
     "retr_xquad": ("es_queries.jsonl", "text"),
     "retr_tatqa": ("en_queries.jsonl", "text"),
 }
-REMARKS = {  # Markdown for the card's limits; what is measured here, tests/models/test_bundled_heads.py keeps
+REMARKS = {  # Markdown for the card's limits; tests/models/test_bundled_heads.py checks its numbers
     "document-type": """
 - Each class of the licensed data comes from one or two sources and often one language, so the scores above are
   optimistic: a head can learn the source.
@@ -60,41 +60,41 @@ Row = Mapping[str, Any]
 
 
 def document_type(data: Path, folder: Path) -> list[str]:
-    """Twelve kinds of document, own papers in Spanish and English beside them, and texts of none."""
+    """Twelve document types, with our own documents in Spanish and English, and texts of none."""
     rows = [row for _, row in read_rows(data / "cls_doctype_text" / "train.jsonl")]
     sources = [_kind_of_source(row) for row in rows]
-    kept = frozenset(
+    held_out = frozenset(
         hold_out(
             [row["text"] for row in rows], share=0.2, seed=42, strata=list(zip(_labels(rows), sources, strict=True))
         )
     )
-    learn = [{"text": row["text"], "label": row["label"]} for index, row in enumerate(rows) if index not in kept]
-    judge = [{"text": row["text"], "label": row["label"]} for index, row in enumerate(rows) if index in kept]
-    learn += [dict(row) for _, row in read_rows(OWN)]
+    train = [{"text": row["text"], "label": row["label"]} for index, row in enumerate(rows) if index not in held_out]
+    evaluation = [{"text": row["text"], "label": row["label"]} for index, row in enumerate(rows) if index in held_out]
+    train += [dict(row) for _, row in read_rows(OWN)]
     for name, (file, field) in FOREIGN.items():
         texts = _spread(list(_texts(data / name / file, field)), 2 * FOREIGN_EACH)
-        learn += [{"text": text, "label": NONE} for text in texts[::2]]
-        judge += [{"text": text, "label": NONE} for text in texts[1::2]]
+        train += [{"text": text, "label": NONE} for text in texts[::2]]
+        evaluation += [{"text": text, "label": NONE} for text in texts[1::2]]
     for language in ("en", "es"):
         topics = list(_texts(data / "cls_sib200" / f"{language}_dev.tsv", "text"))
-        judge += [{"text": text, "label": NONE} for text in topics]
-    _write(folder / "train.jsonl", learn)
-    _write(folder / "dev.jsonl", judge)
+        evaluation += [{"text": text, "label": NONE} for text in topics]
+    _write(folder / "train.jsonl", train)
+    _write(folder / "dev.jsonl", evaluation)
     _source(folder, data, ["cls_doctype_text", *FOREIGN, "cls_sib200"], f"own papers: {OWN.name}, MIT")
     return []
 
 
 def topics(data: Path, folder: Path) -> list[str]:
     """Seven topics from the English and Spanish training sentences; translations of one sentence are a group."""
-    learn = [
+    rows = [
         {"text": row["text"], "label": row["label"], "group": str(row["id"])}
         for language in ("en", "es")
         for _, row in read_rows(data / "cls_sib200" / f"{language}_train.tsv")
     ]
-    _write(folder / "train.jsonl", learn)
+    _write(folder / "train.jsonl", rows)
     for language in ("en", "es"):
-        rows = (row for _, row in read_rows(data / "cls_sib200" / f"{language}_dev.tsv"))
-        _write(folder / f"{language}_dev.jsonl", ({"text": row["text"], "label": row["label"]} for row in rows))
+        dev_rows = (row for _, row in read_rows(data / "cls_sib200" / f"{language}_dev.tsv"))
+        _write(folder / f"{language}_dev.jsonl", ({"text": row["text"], "label": row["label"]} for row in dev_rows))
     _source(folder, data, ["cls_sib200"])
     return []
 
@@ -115,7 +115,7 @@ HEADS: Mapping[str, Callable[[Path, Path], list[str]]] = {
 
 
 def train(name: str, data: Path) -> None:
-    """Prepare, train, and keep what is served. Raises: SystemExit when training fails."""
+    """Prepare, train, and keep the files that are served. Raises: SystemExit when training fails."""
     folder, output = BUILD / name, OUTPUT / name
     shutil.rmtree(folder, ignore_errors=True)
     shutil.rmtree(output, ignore_errors=True)
@@ -127,9 +127,9 @@ def train(name: str, data: Path) -> None:
     card = output / "README.md"
     text = card.read_text(encoding="utf-8").replace("## Limits\n\n", f"## Limits\n{REMARKS[name]}")
     card.write_text(text, encoding="utf-8")
-    for one in output.iterdir():
-        if one.name not in KEPT:
-            shutil.rmtree(one) if one.is_dir() else one.unlink()
+    for path in output.iterdir():
+        if path.name not in KEPT:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
@@ -137,12 +137,12 @@ def _labels(rows: Sequence[Row]) -> list[str]:
 
 
 def _kind_of_source(row: Row) -> str:
-    """The collection a document comes from, without the file in it."""
+    """The collection of a document, without the file name."""
     return str(row["source"]).partition(":")[0]
 
 
 def _texts(file: Path, field: str) -> Iterator[str]:
-    """Rows' texts, or sentences of a .conll file in paragraphs of five."""
+    """The texts of rows, or sentences of a .conll file in paragraphs of five."""
     if file.suffix != ".conll":
         yield from (row[field] for _, row in read_rows(file))
         return
@@ -150,12 +150,12 @@ def _texts(file: Path, field: str) -> Iterator[str]:
         " ".join(line.split("\t")[0] for line in block.split("\n") if line and not line.startswith("#"))
         for block in file.read_text(encoding="utf-8").split("\n\n")
     ]
-    sentences = [one for one in sentences if one]
+    sentences = [sentence for sentence in sentences if sentence]
     yield from (" ".join(sentences[first : first + 5]) for first in range(0, len(sentences), 5))
 
 
 def _spread(texts: Sequence[str], count: int) -> list[str]:
-    """``count`` texts from all over a set, in its order."""
+    """``count`` texts evenly spaced over a data set, in its order."""
     return list(texts[:: max(1, len(texts) // count)][:count])
 
 
@@ -179,10 +179,10 @@ def _source(folder: Path, data: Path, sets: Sequence[str], *more: str) -> None:
 
 def main() -> None:
     """Train the named heads, or all."""
-    made = argparse.ArgumentParser(prog="python -m tools.train_bundled_heads", description=__doc__)
-    made.add_argument("names", nargs="*", choices=[[], *HEADS], help="heads; all unless said")
-    made.add_argument("--data", type=Path, required=True, help="folder of the licensed data sets")
-    options = made.parse_args()
+    parser = argparse.ArgumentParser(prog="python -m tools.train_bundled_heads", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *HEADS], help="heads; all unless said")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the licensed data sets")
+    options = parser.parse_args()
     data = options.data.resolve()
     os.chdir(ROOT)  # cards name the data and the output as they stand in the repository
     for name in options.names or HEADS:

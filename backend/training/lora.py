@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA) on any model with linear layers, through peft: put in, count, merge for publishing.
+"""Low-rank adapters (LoRA) on any model with linear layers, through peft: add, count, merge for publishing.
 
 Source: Hu et al. 2021, arXiv 2106.09685; all linear layers as in QLoRA, arXiv 2305.14314.
 """
@@ -21,23 +21,23 @@ ALL_LINEAR = "all-linear"
 
 @dataclass(frozen=True, slots=True)
 class TrainableReport:
-    """How much of a model learns."""
+    """How many parameters of a model are trained."""
 
     trainable: int  # parameters
     total: int
 
     @property
     def line(self) -> str:
-        """One sentence for people."""
+        """The counts as a sentence."""
         return (
             f"{self.trainable:,} of {self.total:,} parameters are trained ({self.trainable / max(1, self.total):.2%})"
         )
 
 
 def trainable_report(model: nn.Module) -> TrainableReport:
-    """Count the parameters that have gradients; shared ones count once."""
-    sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
-    return TrainableReport(sum(size for size, learns in sizes if learns), sum(size for size, _ in sizes))
+    """Count the parameters with gradients; shared ones count once."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return TrainableReport(sum(size for size, requires_grad in sizes if requires_grad), sum(size for size, _ in sizes))
 
 
 def add_lora(
@@ -50,35 +50,34 @@ def add_lora(
     heads: Sequence[str] | None = None,
     also: Sequence[str] = (),
 ) -> PeftModel:
-    """Freeze ``model`` and put adapters beside its linear layers; changes it in place and returns it wrapped.
+    """Freeze ``model`` and add adapters to its linear layers; changes it in place and returns it wrapped.
 
-    At first the adapters add nothing: the outputs are those of before.
+    New adapters add zero: the outputs do not change.
 
     Args:
         alpha: the adapters' scale is alpha / rank; None takes twice the rank.
         targets: "all-linear", or (ends of) the names of layers.
-        heads: names of direct children that are new and so are trained whole and kept out of the adapters; None finds
+        heads: names of direct children that are new, so trained in full and without adapters; None finds
             them: for a transformers model with a task, everything beside its encoder.
-        also: (ends of) the names of further modules that are trained whole.
+        also: (ends of) the names of further modules that are trained in full.
 
     Raises: TrainingError where no layer is left to adapt.
     """
-    whole = heads_of(model) if heads is None else list(heads)
-    layers = (
-        _linear_layers(model, whole) if targets == ALL_LINEAR else [targets] if isinstance(targets, str) else targets
-    )
-    if not layers:
+    head_names = heads_of(model) if heads is None else list(heads)
+    named = [targets] if isinstance(targets, str) else targets
+    target_layers = _linear_layers(model, head_names) if targets == ALL_LINEAR else named
+    if not target_layers:
         raise TrainingError(f"{type(model).__name__} has no linear layer for LoRA to adapt; train it in full")
     config = LoraConfig(
         r=rank,
-        lora_alpha=2 * rank if alpha is None else alpha,  # type: ignore[arg-type]  # a float works: it is divided
+        lora_alpha=2 * rank if alpha is None else alpha,  # type: ignore[arg-type]  # peft only divides by it
         lora_dropout=dropout,
-        target_modules=list(layers),
-        modules_to_save=[*whole, *also] or None,
+        target_modules=list(target_layers),
+        modules_to_save=[*head_names, *also] or None,
     )
     try:
         with warnings.catch_warnings():
-            # peft 0.21 asks transformers 5 by the old name; until peft asks by the new one
+            # peft 0.21 uses the old name of this transformers 5 property; until peft uses the new one
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             return get_peft_model(model, config)
     except ValueError as error:
@@ -86,37 +85,39 @@ def add_lora(
 
 
 def merged(model: PeftModel) -> nn.Module:
-    """A copy of the model with the adapters multiplied into its weights, of the class and the names it had before.
+    """A copy of the model with the adapters merged into its weights, of the original class and tensor names.
 
-    The copy is on the CPU; ``model`` can be trained on. Raises: TrainingError where an adapter is not finite.
+    The copy is on the CPU; ``model`` stays trainable. Raises: TrainingError where an adapter is not finite.
     """
-    copied = twin(model)
+    model_copy = cpu_copy(model)
     try:
-        plain: nn.Module = copied.merge_and_unload(safe_merge=True)
+        plain: nn.Module = model_copy.merge_and_unload(safe_merge=True)
     except ValueError as error:
         raise TrainingError(f"the adapters cannot be merged: {error}") from error
     return plain.requires_grad_(requires_grad=True)
 
 
-def twin(model: PeftModel) -> PeftModel:
-    """A copy on the CPU, made without a second one on the device: the device may be full of training."""
+def cpu_copy(model: PeftModel) -> PeftModel:
+    """Copy the model to the CPU without a second copy on the device, whose memory may be full."""
     tensors = (*model.parameters(), *model.buffers())
     with torch.no_grad():
-        copies = {id(one): one.detach().to("cpu", copy=True) for one in tensors}
-    learns = {id(one): one.requires_grad for one in model.parameters()}
+        copies = {id(tensor): tensor.detach().to("cpu", copy=True) for tensor in tensors}
+    requires_grad = {id(tensor): tensor.requires_grad for tensor in model.parameters()}
     memo: dict[int, object] = {
-        key: nn.Parameter(one, requires_grad=learns[key]) if key in learns else one for key, one in copies.items()
+        key: nn.Parameter(tensor, requires_grad=requires_grad[key]) if key in requires_grad else tensor
+        for key, tensor in copies.items()
     }
     return copy.deepcopy(model, memo)
 
 
 def heads_of(model: nn.Module) -> list[str]:
-    """The direct children that a task put beside a transformers model's encoder; empty for any other model."""
-    whole = model.get_base_model() if isinstance(model, PeftModel) else model
-    if not _has_task(whole):
+    """Names of the children beside a transformers model's encoder (its task head); empty for any other model."""
+    task_model = model.get_base_model() if isinstance(model, PeftModel) else model
+    if not _has_task(task_model):
         return []
-    body = str(whole.base_model_prefix)
-    return [name for name, child in whole.named_children() if name != body and any(True for _ in child.parameters())]
+    encoder_name = str(task_model.base_model_prefix)
+    children = task_model.named_children()
+    return [name for name, child in children if name != encoder_name and any(True for _ in child.parameters())]
 
 
 def _has_task(model: nn.Module) -> bool:
@@ -126,10 +127,10 @@ def _has_task(model: nn.Module) -> bool:
 
 
 def _linear_layers(model: nn.Module, heads: Sequence[str]) -> list[str]:
-    # A bare encoder's pooler is read by nobody: it would get no gradient, which DDP refuses.
-    left = {*heads} if _has_task(model) or not hasattr(model, "config") else {*heads, "pooler"}
+    # The output of a bare encoder's pooler is not used: it would get no gradient, which DDP refuses.
+    skipped = {*heads} if _has_task(model) or not hasattr(model, "config") else {*heads, "pooler"}
     return [
         name
         for name, layer in model.named_modules()
-        if isinstance(layer, nn.Linear) and name.partition(".")[0] not in left
+        if isinstance(layer, nn.Linear) and name.partition(".")[0] not in skipped
     ]

@@ -1,7 +1,7 @@
-"""What is wrong with an answer, as a sum and its weight: one loss for classes and one for labels that may go together.
+"""Cross entropy for one class and for multiple labels, returned as a sum and its weight.
 
 Focal modulation, label smoothing and class weights compose; with all of them off these are torch's cross entropies.
-Everything is computed in float32 whatever the logits are in. Sums over cuts of a batch add up to the whole's.
+Everything is computed in float32 whatever the logits' dtype. Sums over micro-batches add up to that of the batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional
 from backend.training.records import LossPart
 
 IGNORED = -100  # torch's and transformers' mark of a token that has no label of its own
-_EPSILON = 2.0**-23  # float32's; below it 1 - p is rounding, and a fractional power's slope there is infinite
+_EPSILON = 2.0**-23  # float32's; below it 1 - p is rounding error, and the gradient of a fractional power is infinite
 
 
 def classification_loss(
@@ -28,7 +28,7 @@ def classification_loss(
     ignore_index: int = IGNORED,
     weight: float | None = None,
 ) -> LossPart:
-    """Cross entropy of one class out of several, for batches of items or of tokens.
+    """Cross entropy of one class per item or token.
 
     Shapes: logits (…, labels); targets (…) int64, or (…, labels) float for shares of classes (mixup, distillation);
     class_weights (labels). With a target q, after smoothing, an item's loss is
@@ -37,21 +37,21 @@ def classification_loss(
     class is the same as that class.
 
     Args:
-        focal_gamma: how much less an item counts that is answered well already; 2 is usual, 0 turns it off.
-        label_smoothing: share of the target that is spread over all labels.
-        ignore_index: targets that count for nothing; for int64 targets alone.
-        weight: what ``target_weight`` gave for these targets while they were on the CPU; spares the device a wait.
+        focal_gamma: how strongly well classified items are down-weighted; 2 is usual, 0 turns it off.
+        label_smoothing: share of the target spread over all labels.
+        ignore_index: int64 targets to ignore.
+        weight: ``target_weight`` of these targets, computed while they were on the CPU; saves a device synchronization.
 
     Source: Lin et al. 2017 (focal loss), arXiv 1708.02002; torch's cross_entropy for the rest.
     """
     logits = logits.reshape(-1, logits.shape[-1])
-    soft = targets.is_floating_point()
-    targets = targets.reshape(-1, logits.shape[-1]) if soft else targets.reshape(-1)
+    is_soft = targets.is_floating_point()
+    targets = targets.reshape(-1, logits.shape[-1]) if is_soft else targets.reshape(-1)
     if class_weights is not None:
         class_weights = class_weights.to(logits.device, torch.float32)
     if weight is None:
         weight = target_weight(targets, class_weights=class_weights, ignore_index=ignore_index)
-    if not soft and not focal_gamma:
+    if not is_soft and not focal_gamma:
         total = functional.cross_entropy(
             logits.float(),
             targets,
@@ -61,22 +61,22 @@ def classification_loss(
             reduction="sum",
         )
         return LossPart(total, weight)
-    counted: Tensor | None = None
-    if not soft:
-        counted = targets != ignore_index
-        targets = functional.one_hot(targets.clamp_min(0).where(counted, 0), logits.shape[-1])
-    shares = _smoothed(targets.float(), label_smoothing, logits.shape[-1])
+    is_counted: Tensor | None = None
+    if not is_soft:
+        is_counted = targets != ignore_index
+        targets = functional.one_hot(targets.clamp_min(0).where(is_counted, 0), logits.shape[-1])
+    target_shares = _smoothed(targets.float(), label_smoothing, logits.shape[-1])
     losses = _focal(functional.log_softmax(logits.float(), dim=-1), focal_gamma)
     if class_weights is not None:
         losses = losses * class_weights
-    losses = (shares * losses).sum(dim=-1)
-    return LossPart((losses if counted is None else losses.masked_fill(~counted, 0.0)).sum(), weight)
+    losses = (target_shares * losses).sum(dim=-1)
+    return LossPart((losses if is_counted is None else losses.masked_fill(~is_counted, 0.0)).sum(), weight)
 
 
 def target_weight(targets: Tensor, *, class_weights: Tensor | None = None, ignore_index: int = IGNORED) -> float:
-    """What the loss of these targets stands for: how many count, each by the weight of its class.
+    """The weight of the loss of these targets: how many are not ignored, each times the weight of its class.
 
-    Shapes: targets (…) int64 or (…, labels) float. Costs a wait for the device unless they are on the CPU.
+    Shapes: targets (…) int64 or (…, labels) float. Synchronizes with the device unless they are on the CPU.
     """
     if targets.is_floating_point():
         if class_weights is None:
@@ -95,26 +95,26 @@ def multilabel_loss(
     positive_weights: Tensor | None = None,
     ignore_index: int = IGNORED,
 ) -> LossPart:
-    """Binary cross entropy of every label on its own, where none, one or several may be true.
+    """Binary cross entropy of each label, for multi-label targets.
 
-    Shapes: logits and targets (…, labels), targets 0 to 1 or ``ignore_index`` where nobody knows; positive_weights
-    (labels), of the true side. The weight counts the known answers, so that total / weight is the mean of
+    Shapes: logits and targets (…, labels), targets 0 to 1 or ``ignore_index`` where unknown; positive_weights
+    (labels), of positive targets. The weight counts the known targets, so that total / weight is the mean of
     ``F.binary_cross_entropy_with_logits``. Smoothing moves targets towards a half.
     """
     logits, targets = logits.float(), targets.float()
-    known = targets != ignore_index
-    targets = _smoothed(targets.where(known, 0.0), label_smoothing, 2)
-    true = targets * _focal(functional.logsigmoid(logits), focal_gamma)
+    is_known = targets != ignore_index
+    targets = _smoothed(targets.where(is_known, 0.0), label_smoothing, 2)
+    positive_losses = targets * _focal(functional.logsigmoid(logits), focal_gamma)
     if positive_weights is not None:
-        true = true * positive_weights.to(logits.device, torch.float32)
-    losses = true + (1 - targets) * _focal(functional.logsigmoid(-logits), focal_gamma)
-    return LossPart(losses.masked_fill(~known, 0.0).sum(), float(known.sum()))
+        positive_losses = positive_losses * positive_weights.to(logits.device, torch.float32)
+    losses = positive_losses + (1 - targets) * _focal(functional.logsigmoid(-logits), focal_gamma)
+    return LossPart(losses.masked_fill(~is_known, 0.0).sum(), float(is_known.sum()))
 
 
 def balanced_class_weights(counts: Sequence[int]) -> Tensor:
-    """Weights that make all classes count alike: items / (classes * items of the class), 1 on the mean of the items.
+    """Weights that balance the classes: items / (classes * items of the class); their mean over the items is 1.
 
-    A class without items gets 1 and is not counted: only smoothing will ever read it.
+    A class without items gets 1 and is not counted: only label smoothing uses it.
     Source: scikit-learn's class_weight="balanced".
     """
     present = [count for count in counts if count > 0]
@@ -122,12 +122,12 @@ def balanced_class_weights(counts: Sequence[int]) -> Tensor:
 
 
 def balanced_positive_weights(positives: Sequence[int], items: int) -> Tensor:
-    """For labels that may go together: how many items lack a label for one that has it; 1 where none or all have it."""
+    """For multi-label targets: items without a label per item with it; 1 where none or all have it."""
     return torch.tensor([(items - count) / count if 0 < count < items else 1.0 for count in positives])
 
 
 def _focal(log_p: Tensor, gamma: float) -> Tensor:
-    """-(1 - p)^gamma * log p, of every label; finite slopes where p rounds to 1."""
+    """-(1 - p)^gamma * log p, of every label; gradients stay finite where p rounds to 1."""
     if not gamma:
         return -log_p
     return -((-torch.expm1(log_p)).clamp_min(_EPSILON) ** gamma) * log_p

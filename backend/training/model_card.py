@@ -1,6 +1,6 @@
-"""The model card: what a model was made of, how, how well it does, and its limits; README.md beside the weights.
+"""Writes the model card, README.md beside the weights: data, training, scores and limits.
 
-Front matter is the Hugging Face hub's, so that its tools read base model, licence and scores.
+The front matter is that of the Hugging Face hub, whose tools read base model, licence and scores from it.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from backend.training.metrics import ClassScore, Report
 
 CARD = "README.md"
 _SOURCE = "SOURCE.md"
-_LEVELS_UP = 3  # how far above the data its SOURCE.md is looked for
+_LEVELS_UP = 3  # parent folders of the data in which SOURCE.md is searched
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "sentence-transformers", "kornia", "tokenizers", "numpy")
-_CONFUSED_MAX = 10  # pairs of classes shown; a table of 77 x 77 says nothing to people
+_CONFUSED_MAX = 10  # pairs of classes shown; a table of 77 x 77 is unreadable
 _KNOWN_LICENCES = frozenset({"apache-2.0", "mit", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0"})  # the hub's names
 
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """Data that a model saw or was measured on."""
+    """Data that a model was trained or evaluated on."""
 
-    name: str  # of the folder or file; never a path of the machine it lay on
+    name: str  # of the folder or file; never a path of the training machine
     role: str  # "training", "evaluation" or "training and evaluation"
     examples: int
-    licence: str = ""  # as its SOURCE.md says; "" where nobody says
-    source: str = ""  # where from, as its SOURCE.md says
+    licence: str = ""  # from its SOURCE.md; "" where not stated
+    source: str = ""  # where from, from its SOURCE.md
     notes: str = ""  # what was left out and why, how it was split, …
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """Everything a card says. What is empty is not written."""
+    """The content of a card. Empty fields are not written."""
 
     name: str
     task: str  # as Task.name
-    summary: str  # one or two sentences: what goes in, what comes out
-    base: str = ""  # hub id, folder name or "bundled"; "" when trained from nothing
+    summary: str  # one or two sentences on input and output
+    base: str = ""  # hub id, folder name or "bundled"; "" when trained from scratch
     base_revision: str = ""
     base_licence: str = ""
     pipeline_tag: str = ""  # the hub's: "text-classification", "token-classification", "image-classification", …
@@ -55,40 +55,49 @@ class Card:
     labels: Sequence[str] = ()
     data: Sequence[DataSource] = ()
     report: Report = field(default_factory=Report)
-    by_set: Mapping[str, Report] = field(default_factory=dict)  # the same measures of each evaluation set alone
+    by_set: Mapping[str, Report] = field(default_factory=dict)  # the same metrics for each evaluation set
     limits: Sequence[str] = ()  # one sentence each
-    notes: Mapping[str, Any] = field(default_factory=dict)  # as Task.publish gets it: "command", "config", steps, …
+    notes: Mapping[str, Any] = field(default_factory=dict)  # as passed to Task.publish: "command", "config", steps, …
     usage: str = ""  # Python, without fences
 
 
 def data_source(path: Path, *, role: str, examples: int, notes: str = "") -> DataSource:
-    """What is known of the data at ``path``: licence and origin from the SOURCE.md beside or above it."""
-    said = _source_file(path)
-    sections = _sections(said.read_text(encoding="utf-8", errors="replace")) if said else {}
+    """Describe the data at ``path``, with licence and source from the SOURCE.md in its folder or a parent."""
+    source_file = _source_file(path)
+    sections = _sections(source_file.read_text(encoding="utf-8", errors="replace")) if source_file else {}
     licence = next((sections[name] for name in ("licence", "license") if name in sections), "")
     name = path.resolve().name
     return DataSource(name, role, examples, licence, sections.get("source", ""), notes)
 
 
+def split_sources(origin: Sequence[Path], *, train: int, evaluation: int, unit: str) -> list[DataSource]:
+    """Describe the data of a task: one path for training and evaluation, or two paths with one use each."""
+    notes = f"{train} {unit} to learn from, {evaluation} to evaluate on"
+    if len(origin) == 1:
+        return [data_source(origin[0], role="training and evaluation", examples=train + evaluation, notes=notes)]
+    uses = zip(origin, ("training", "evaluation"), (train, evaluation), strict=True)
+    return [data_source(path, role=role, examples=examples, notes=notes) for path, role, examples in uses]
+
+
 def stated_licence(folder: Path) -> str:
-    """What a model's own card says in its front matter; "" where it has none or says nothing."""
+    """The licence in the front matter of a model's card; "" where there is none."""
     try:
         facts = ModelCard((folder / CARD).read_text(encoding="utf-8"), ignore_metadata_errors=True).data
-    except Exception:  # noqa: BLE001  # anybody's file in a YAML parser: it can raise anything, and no licence is lost
+    except Exception:  # noqa: BLE001  # a foreign file in a YAML parser can raise anything
         return ""
     return str(facts.get("license") or "")
 
 
 def write_card(folder: Path, card: Card) -> Path:
-    """Write the card beside the weights; returns the file."""
+    """Write the card to the folder of the weights; returns the file."""
     file = folder / CARD
-    file.write_text(text_of(card), encoding="utf-8")
+    file.write_text(render_card(card), encoding="utf-8")
     return file
 
 
-def text_of(card: Card) -> str:
+def render_card(card: Card) -> str:
     """The card as Markdown with the hub's front matter."""
-    parts = [
+    sections = [
         f"---\n{_front_matter(card)}\n---\n",
         f"# {card.name}\n\n{card.summary}",
         _section("Labels", ", ".join(f"`{label}`" for label in card.labels)),
@@ -97,29 +106,29 @@ def text_of(card: Card) -> str:
         _section("Training", _training(card)),
         _section("Scores", _scores(card.report)),
         _section("Scores of each set", _by_set(card.by_set) if len(card.by_set) > 1 else ""),
-        _section("Limits", "\n".join(f"- {limit}" for limit in (*card.limits, *_silent(card)))),
+        _section("Limits", "\n".join(f"- {limit}" for limit in (*card.limits, *_unstated(card)))),
         _section("Versions", _table(("package", "version"), versions().items())),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def versions() -> dict[str, str]:
-    """Of the installed packages that decide a training run's numbers."""
-    found = {}
+    """Installed versions of the packages that affect the results of a training run."""
+    installed = {}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _front_matter(card: Card) -> str:
-    stated = [one.licence for one in card.data] + ([card.base_licence] if card.base else [])
-    licences = {one.strip().lower() for one in stated}
-    alone = next(iter(licences)) if len(licences) == 1 and licences <= _KNOWN_LICENCES else None
+    stated_licences = [source.licence for source in card.data] + ([card.base_licence] if card.base else [])
+    licences = {licence.strip().lower() for licence in stated_licences}
+    common_licence = next(iter(licences)) if len(licences) == 1 and licences <= _KNOWN_LICENCES else None
     scores = card.report.scores
-    dataset = ", ".join(one.name for one in card.data) or "unnamed"
+    dataset = ", ".join(source.name for source in card.data) or "unnamed"
     results = [
         EvalResult(card.pipeline_tag or card.task, dataset, dataset, name, round(value, 6))
         for name, value in scores.items()
@@ -128,8 +137,8 @@ def _front_matter(card: Card) -> str:
         base_model=card.base or None,
         language=list(card.languages) or None,
         library_name=card.library,
-        license=alone or "other",
-        license_name=None if alone else "see-data-and-base",
+        license=common_licence or "other",
+        license_name=None if common_licence else "see-data-and-base",
         pipeline_tag=card.pipeline_tag or None,
         tags=["financia", card.task],
         model_name=card.name if results else None,
@@ -153,59 +162,59 @@ def _training(card: Card) -> str:
     command = shlex.join(command) if isinstance(command, (list, tuple)) else str(command)
     others = {key: value for key, value in card.notes.items() if key not in ("command", "config")}
     settings = card.notes.get("config") or {}
-    parts = [
+    blocks = [
         f"Base model: {base}." if base else "Trained from random weights.",
         f"```sh\n{command}\n```" if command else "",
         _table(("", ""), ((key, _plain(value)) for key, value in others.items())),
         _table(("setting", "value"), ((key, _plain(value)) for key, value in settings.items())),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(block for block in blocks if block)
 
 
 def _scores(report: Report) -> str:
-    parts = [
+    blocks = [
         _table(("measure", "value"), ((name, f"{value:.4f}") for name, value in report.scores.items())),
         _table(("class", "precision", "recall", "F1", "examples"), map(_class_row, report.per_class)),
         _table(("true", "taken for", "examples"), _most_confused(report)),
         "\n".join(f"- {name} is not defined: {why}." for name, why in report.undefined.items()),
     ]
-    return "\n\n".join(part for part in parts if part) or "Not measured: there were no evaluation examples."
+    return "\n\n".join(block for block in blocks if block) or "Not measured: there were no evaluation examples."
 
 
 def _by_set(reports: Mapping[str, Report]) -> str:
-    measures = list(dict.fromkeys(name for one in reports.values() for name in one.scores))
-    kinds = list(dict.fromkeys(row.label for one in reports.values() for row in one.per_class))
+    measures = list(dict.fromkeys(name for report in reports.values() for name in report.scores))
+    labels = list(dict.fromkeys(row.label for report in reports.values() for row in report.per_class))
     rows = []
-    for name, one in reports.items():
-        scores = [one.scores.get(measure) for measure in measures]
-        classes = {row.label: row for row in one.per_class}
-        scores += [classes[kind].f1 if kind in classes and classes[kind].support else None for kind in kinds]
+    for name, report in reports.items():
+        scores = [report.scores.get(measure) for measure in measures]
+        classes = {row.label: row for row in report.per_class}
+        scores += [classes[label].f1 if label in classes and classes[label].support else None for label in labels]
         rows.append((name, *("-" if value is None else f"{value:.4f}" for value in scores)))
-    return _table(("set", *measures, *(f"F1 {kind}" for kind in kinds)), rows)
+    return _table(("set", *measures, *(f"F1 {label}" for label in labels)), rows)
 
 
-def _class_row(one: ClassScore) -> tuple[str, ...]:
+def _class_row(score: ClassScore) -> tuple[str, ...]:
     return (
-        one.label,
-        *("-" if value is None else f"{value:.4f}" for value in (one.precision, one.recall, one.f1)),
-        str(one.support),
+        score.label,
+        *("-" if value is None else f"{value:.4f}" for value in (score.precision, score.recall, score.f1)),
+        str(score.support),
     )
 
 
 def _most_confused(report: Report) -> list[tuple[str, str, str]]:
     pairs = [
-        (count, true, said)
+        (count, true, predicted)
         for true, row in enumerate(report.confusion)
-        for said, count in enumerate(row)
-        if count and true != said
+        for predicted, count in enumerate(row)
+        if count and true != predicted
     ]
-    pairs.sort(key=lambda one: (-one[0], one[1], one[2]))
-    return [(report.labels[true], report.labels[said], str(count)) for count, true, said in pairs[:_CONFUSED_MAX]]
+    pairs = sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2]))[:_CONFUSED_MAX]
+    return [(report.labels[true], report.labels[predicted], str(count)) for count, true, predicted in pairs]
 
 
-def _silent(card: Card) -> list[str]:
-    """What a reader must know that nobody stated."""
-    unknown = [one.name for one in card.data if not one.licence]
+def _unstated(card: Card) -> list[str]:
+    """Limits that follow from missing facts: unknown licences, no evaluation."""
+    unknown = [source.name for source in card.data if not source.licence]
     unknown += [card.base] if card.base and not card.base_licence else []
     limits = (
         [f"The licence of {', '.join(unknown)} is not stated: ask before passing this model on."] if unknown else []
@@ -235,12 +244,12 @@ def _plain(value: Any) -> str:
 
 
 def _source_file(path: Path) -> Path | None:
-    here = path.resolve()
-    folders = [here, *here.parents][: _LEVELS_UP + 1]
+    resolved = path.resolve()
+    folders = [resolved, *resolved.parents][: _LEVELS_UP + 1]
     return next((folder / _SOURCE for folder in folders if (folder / _SOURCE).is_file()), None)
 
 
 def _sections(markdown: str) -> dict[str, str]:
-    """Heading in lower case -> its text, of level two."""
-    parts = re.split(r"^##\s+(.+?)\s*$", markdown, flags=re.MULTILINE)
-    return {head.lower(): body.strip() for head, body in zip(parts[1::2], parts[2::2], strict=True)}
+    """Level-two heading in lower case -> its text."""
+    pieces = re.split(r"^##\s+(.+?)\s*$", markdown, flags=re.MULTILINE)
+    return {head.lower(): body.strip() for head, body in zip(pieces[1::2], pieces[2::2], strict=True)}

@@ -64,7 +64,7 @@ def _only(data: Sequence[Path]) -> Path:
 
 def _few(options: argparse.Namespace, config: TrainingConfig, read: dict[str, Any]) -> bool:
     """Whether a head is enough, unless LoRA was asked for, which only a whole encoder has."""
-    few = len(text_classifier.read_data(_only(options.data), **read).learn) < _FEW_TEXTS
+    few = len(text_classifier.read_data(_only(options.data), **read).train) < _FEW_TEXTS
     return few and config.lora_rank is None
 
 

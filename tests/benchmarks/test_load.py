@@ -3,17 +3,15 @@
 import asyncio
 import contextlib
 import itertools
-import json
 import time
 
 import pytest
 
-from benchmarks.load import Shape, arrivals_s, bodies, measure, percentile, requests, run_apart
-from benchmarks.loops import ClosedLoop, OpenLoop, Tally
-from benchmarks.wire import LOST, request_bytes
+from benchmarks.http_connection import LOST, request_bytes
+from benchmarks.load import Shape, arrivals_s, measure, percentile, requests
+from benchmarks.load_loops import ClosedLoop, LoadRecorder, OpenLoop
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
 BUSY = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
 LAST = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
 HANG_UP = b""
@@ -21,7 +19,7 @@ REQUEST = request_bytes("/", b"{}")
 LONG_S = 60.0  # a window no test gets to the end of
 
 
-class Answering:
+class FakeServer:
     """A server that gives its answers in order, over and over; an empty one ends the connection instead."""
 
     def __init__(self, *answers):
@@ -51,7 +49,7 @@ class Answering:
         await asyncio.gather(*self._tasks)
 
 
-class Silent(Answering):
+class SilentServer(FakeServer):
     """A server that takes requests and never answers."""
 
     async def serve(self, reader, writer):
@@ -61,25 +59,14 @@ class Silent(Answering):
         writer.close()
 
 
-class CountingClock:
-    """A clock that moves on by a second each time it is read."""
-
-    def __init__(self):
-        self._now_s = 0.0
-
-    def __call__(self):
-        self._now_s += 1.0
-        return self._now_s
-
-
 def close_loop(server, *, clients, count, clock=time.monotonic):
     """The tally of ``count`` requests sent by ``clients`` clients."""
 
     async def scenario():
-        tally = Tally(0.0, clock() + LONG_S)
+        recorder = LoadRecorder(0.0, clock() + LONG_S)
         async with server.port() as port:
-            await ClosedLoop(port, iter([REQUEST] * count), tally, clock).run(clients)
-        return tally
+            await ClosedLoop(port, iter([REQUEST] * count), recorder, clock).run(clients)
+        return recorder
 
     return asyncio.run(scenario())
 
@@ -89,90 +76,59 @@ def open_loop(server, ages_s, *, connections=1):
 
     async def scenario():
         now_s = time.monotonic()
-        tally = Tally(0.0, now_s + LONG_S)
+        recorder = LoadRecorder(0.0, now_s + LONG_S)
         async with server.port() as port:
             loop = OpenLoop(port, itertools.repeat(REQUEST), time.monotonic)
             await loop.connect(connections)
-            await loop.run([now_s - age_s for age_s in ages_s], tally)
-        return tally
+            await loop.run([now_s - age_s for age_s in ages_s], recorder)
+        return recorder
 
     return asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("answer", [pytest.param(OK, id="length"), pytest.param(CHUNKED, id="chunked")])
-@pytest.mark.parametrize("clients", [1, 7])
-def test_closed_loop_counts_every_answer(answer, clients):
-    """Each request is sent once and its answer counted once, whatever the number of clients."""
-    server = Answering(answer)
-
-    tally = close_loop(server, clients=clients, count=100)
-
-    assert 100 == tally.finished == len(tally.latencies_s) == len(server.bodies)
-    assert {200: 100} == tally.statuses
-
-
 def test_closed_loop_counts_errors_by_status():
     """Refusals and lost connections are counted apart and give no latency; their clients go on."""
-    tally = close_loop(Answering(OK, BUSY, HANG_UP, LAST), clients=1, count=40)
+    recorder = close_loop(FakeServer(OK, BUSY, HANG_UP, LAST), clients=1, count=40)
 
-    assert {200: 20, 429: 10, LOST: 10} == tally.statuses
-    assert 20 == tally.finished == len(tally.latencies_s)
-
-
-def test_closed_loop_measures_each_request_from_its_sending():
-    """One client reads the clock at each answer, which is when it sends the next: one step each, after the start-up."""
-    tally = close_loop(Answering(OK), clients=1, count=10, clock=CountingClock())
-
-    assert [1.0] * 9 == tally.latencies_s[1:]
+    assert {200: 20, 429: 10, LOST: 10} == recorder.statuses
+    assert 20 == recorder.finished == len(recorder.latencies_s)
 
 
 def test_a_tally_counts_inside_its_window_only():
     """Warm-up and what comes after the end are no part of the numbers."""
-    tally = Tally(opens_s=10.0, closes_s=20.0)
+    recorder = LoadRecorder(opens_s=10.0, closes_s=20.0)
     for moment_s in (9.9, 10.0, 19.9, 20.0):
-        tally.answer(200, since_s=moment_s - 1.0, now_s=moment_s, moment_s=moment_s)
+        recorder.record(200, since_s=moment_s - 1.0, now_s=moment_s, moment_s=moment_s)
 
-    assert 2 == tally.finished == tally.statuses[200] == len(tally.latencies_s)
+    assert 2 == recorder.finished == recorder.statuses[200] == len(recorder.latencies_s)
 
 
 def test_a_rate_counts_whole_bunches():
     """Four answers every two seconds are two a second, wherever the window cuts."""
-    tally = Tally(opens_s=11.0, closes_s=18.9)
+    recorder = LoadRecorder(opens_s=11.0, closes_s=18.9)
     for moment_s in range(0, 30, 2):
         for _ in range(4):
-            tally.answer(200, since_s=0.0, now_s=float(moment_s), moment_s=float(moment_s))
+            recorder.record(200, since_s=0.0, now_s=float(moment_s), moment_s=float(moment_s))
 
-    assert 2.0 == tally.finished / tally.span_s
+    assert 2.0 == recorder.finished / recorder.span_s
 
 
 def test_open_loop_counts_latency_from_when_a_request_was_due():
     """A request that could not be sent in time carries its waiting in its latency."""
-    tally = open_loop(Answering(OK), ages_s=[1.5, 1.0, 0.5])
+    recorder = open_loop(FakeServer(OK), ages_s=[1.5, 1.0, 0.5])
 
-    assert 3 == tally.finished
-    assert all(latency_s >= age_s for latency_s, age_s in zip(sorted(tally.latencies_s), [0.5, 1.0, 1.5], strict=True))
-
-
-def test_open_loop_opens_connections_while_none_is_free():
-    """Fifty requests due at once through one connection all get their answer."""
-    tally = open_loop(Answering(OK), ages_s=[0.1] * 50)
-
-    assert {200: 50} == tally.statuses
-
-
-def test_open_loop_survives_a_server_that_hangs_up():
-    """Lost requests are counted and the next ones take a new connection."""
-    tally = open_loop(Answering(OK, HANG_UP), ages_s=[0.1] * 20)
-
-    assert {200: 10, LOST: 10} == tally.statuses
+    assert 3 == recorder.finished
+    assert all(
+        latency_s >= age_s for latency_s, age_s in zip(sorted(recorder.latencies_s), [0.5, 1.0, 1.5], strict=True)
+    )
 
 
 def test_open_loop_counts_what_was_never_answered():
     """A silent server does not look fast: requests without an answer count at the age they reached."""
-    tally = open_loop(Silent(), ages_s=[1.99, 1.98, 1.97], connections=2)
+    recorder = open_loop(SilentServer(), ages_s=[1.99, 1.98, 1.97], connections=2)
 
-    assert 3 == tally.unfinished
-    assert min(tally.latencies_s) >= 1.97
+    assert 3 == recorder.unfinished
+    assert min(recorder.latencies_s) >= 1.97
 
 
 @pytest.mark.parametrize(
@@ -205,13 +161,6 @@ def test_arrivals_are_a_poisson_process():
     assert deviation_s == pytest.approx(mean_s, rel=0.1)
 
 
-def test_bodies_carry_one_text_as_a_string_and_several_as_a_list():
-    """Both shapes of OpenAI's ``input``; a rest that does not fill a request is left out."""
-    assert ["a", "b"] == [json.loads(body)["input"] for body in bodies(["a", "b"], per_request=1)]
-    assert [["a", "b"]] == [json.loads(body)["input"] for body in bodies(["a", "b", "c"], per_request=2)]
-    assert [{"input": "a"}] == [json.loads(body) for body in bodies(["a"], per_request=1, encoding_format="")]
-
-
 @pytest.mark.parametrize(
     ("hit_ratio", "fills", "ends"),
     [
@@ -241,7 +190,7 @@ def test_measure(shape):
     """A report's rates and counts belong together."""
 
     async def scenario():
-        async with Answering(OK).port() as port:
+        async with FakeServer(OK).port() as port:
             return await measure(port, shape)
 
     report = asyncio.run(scenario())
@@ -250,15 +199,3 @@ def test_measure(shape):
     assert report.requests_per_s * report.span_s == pytest.approx(report.requests)
     assert report.texts_per_s == 2 * report.requests_per_s
     assert report.p50_s <= report.p95_s <= report.p99_s <= report.max_s
-
-
-def test_run_apart():
-    """A process of its own gives the same kind of report."""
-
-    async def scenario():
-        async with Answering(OK).port() as port:
-            return await asyncio.to_thread(run_apart, port, Shape(clients=2, warmup_s=0.0, duration_s=0.5))
-
-    report = asyncio.run(scenario())
-
-    assert {"200"} == set(report.statuses)

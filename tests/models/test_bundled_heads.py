@@ -22,7 +22,7 @@ UNSEEN = Path(__file__).with_name("unseen_documents.jsonl")  # written for this 
 BYTES_MAX = 512 * 1024  # each; they lie in the repository
 
 
-def vectors_of(texts: Sequence[str], dtype: str) -> Vectors:
+def frozen_vectors(texts: Sequence[str], dtype: str) -> Vectors:
     """As the service makes them: the first 256 tokens, mean-pooled, of length 1."""
     encoder = encoder_of("bundled", "onnx", dtype)
     ids = [tokens.ids for tokens in tokenizer_of("bundled").encode(texts)]
@@ -34,7 +34,7 @@ def vectors_of(texts: Sequence[str], dtype: str) -> Vectors:
 
 
 def answers(head: ClassifierHead, texts: Sequence[str], dtype: str) -> list[str | None]:
-    best = head.best(head.probabilities(vectors_of(texts, dtype), texts))
+    best = head.best(head.probabilities(frozen_vectors(texts, dtype), texts))
     return [None if place == NO_ANSWER else head.labels[place] for place in best]
 
 
@@ -93,7 +93,7 @@ def test_topics_of_the_dev_split(data_dir, language, least, dtype):
     head = read_head(BUNDLED_HEADS / "topics")
     texts = [text for _, _, text in rows]
 
-    places = head.probabilities(vectors_of(texts, dtype), texts).argmax(axis=1)
+    places = head.probabilities(frozen_vectors(texts, dtype), texts).argmax(axis=1)
 
     right = [head.labels[place] == label for place, (label, _, _) in zip(places, rows, strict=True)]
     assert np.mean(right) >= least

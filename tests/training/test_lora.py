@@ -1,4 +1,4 @@
-"""Adapters start as nothing, learn alone, and merge into a plain model that answers the same."""
+"""LoRA adapters: zero at first, trained alone, merged into a plain model with the same outputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def classifier(tiny, family: str) -> nn.Module:
 def train(model: nn.Module, steps: int = 3) -> None:
     """A few large steps on whatever learns."""
     model.train()
-    optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.05)
+    optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.05)
     for _ in range(steps):
         optimizer.zero_grad()
         model(**batch())[0].square().mean().backward()
@@ -54,7 +54,7 @@ def test_from_adapters_to_a_plain_model(tiny, family):
     assert names == list(plain.state_dict())
     assert not torch.allclose(plain(**batch()).logits, expected, atol=1e-3)
     torch.testing.assert_close(plain(**batch()).logits, wrapped(**batch()).logits, rtol=1e-4, atol=1e-5)
-    changed = {name for name, one in plain.state_dict().items() if not torch.equal(one, before[name])}
+    changed = {name for name, tensor in plain.state_dict().items() if not torch.equal(tensor, before[name])}
     assert {"classifier.weight", "classifier.bias"} <= changed
     assert all(name.endswith("weight") for name in changed - {"classifier.bias"})
     assert not any("embeddings" in name or "norm" in name.lower() for name in changed)
@@ -66,10 +66,10 @@ def test_every_adapter_gets_a_gradient(tiny):
     for model in (classifier(tiny, "bert"), transformers.AutoModel.from_pretrained(tiny.plain("bert"))):
         wrapped = add_lora(model, 4)
         wrapped(**batch())[0].square().mean().backward()
-        learning = {name: one for name, one in wrapped.named_parameters() if one.requires_grad}
+        learning = {name: parameter for name, parameter in wrapped.named_parameters() if parameter.requires_grad}
 
         assert learning
-        assert [name for name, one in learning.items() if one.grad is None] == []
+        assert [name for name, parameter in learning.items() if parameter.grad is None] == []
         assert not any("pooler" in name for name in learning)
 
 
@@ -81,11 +81,11 @@ def test_merging_leaves_the_model_to_train_on(tiny):
 
     plain = merged(wrapped)
 
-    assert all(torch.equal(one, before[name]) for name, one in wrapped.state_dict().items())
-    assert any("lora_A" in name for name, one in wrapped.named_parameters() if one.requires_grad)
-    owned = {one.data_ptr() for one in wrapped.parameters()}
-    assert owned.isdisjoint(one.data_ptr() for one in plain.parameters())
-    assert all(one.requires_grad for one in plain.parameters())
+    assert all(torch.equal(parameter, before[name]) for name, parameter in wrapped.state_dict().items())
+    assert any("lora_A" in name for name, parameter in wrapped.named_parameters() if parameter.requires_grad)
+    owned = {parameter.data_ptr() for parameter in wrapped.parameters()}
+    assert owned.isdisjoint(parameter.data_ptr() for parameter in plain.parameters())
+    assert all(parameter.requires_grad for parameter in plain.parameters())
 
 
 def test_a_merged_model_is_published_and_read(tiny, tmp_path):
@@ -99,10 +99,10 @@ def test_a_merged_model_is_published_and_read(tiny, tmp_path):
     torch.testing.assert_close(again(**batch()).logits, wrapped(**batch()).logits, rtol=1e-4, atol=1e-5)
 
 
-def test_what_learns_is_counted(tiny):
+def test_trainable_parameters_are_counted(tiny):
     """The report counts adapters and head, of everything."""
     model = classifier(tiny, "bert")
-    total = sum(one.numel() for one in model.parameters())
+    total = sum(parameter.numel() for parameter in model.parameters())
     assert trainable_report(model).trainable == trainable_report(model).total == total
 
     report = trainable_report(add_lora(model, 2))
@@ -121,13 +121,13 @@ def test_the_report_is_a_sentence():
 def test_scale_and_targets_can_be_chosen(tiny):
     """Names of layers narrow the adapters; the scale is alpha / rank, 2 unless told."""
     wrapped = add_lora(classifier(tiny, "bert"), 4, 4.0, 0.0, ["query", "value"])
-    adapted = {name for name, one in wrapped.named_modules() if hasattr(one, "lora_A")}
+    adapted = {name for name, module in wrapped.named_modules() if hasattr(module, "lora_A")}
 
     assert len(adapted) == 4
     assert all(name.endswith(("query", "value")) for name in adapted)
-    assert {one.scaling["default"] for one in wrapped.modules() if hasattr(one, "lora_A")} == {1.0}
+    assert {module.scaling["default"] for module in wrapped.modules() if hasattr(module, "lora_A")} == {1.0}
     doubled = add_lora(classifier(tiny, "bert"), 4)
-    assert {one.scaling["default"] for one in doubled.modules() if hasattr(one, "lora_A")} == {2.0}
+    assert {module.scaling["default"] for module in doubled.modules() if hasattr(module, "lora_A")} == {2.0}
 
 
 def test_a_users_own_module():
@@ -140,9 +140,9 @@ def test_a_users_own_module():
     wrapped = add_lora(model, 2, heads=["head"])
 
     torch.testing.assert_close(wrapped(torch.ones(1, 4)), expected)
-    learning = {name for name, one in wrapped.named_parameters() if one.requires_grad}
+    learning = {name for name, parameter in wrapped.named_parameters() if parameter.requires_grad}
     assert {"head" in name or "lora" in name for name in learning} == {True}
-    assert [nn.Linear, nn.ReLU, nn.Linear] == [type(one) for one in merged(wrapped).body]
+    assert [nn.Linear, nn.ReLU, nn.Linear] == [type(layer) for layer in merged(wrapped).body]
 
 
 def test_nothing_to_adapt():
@@ -153,11 +153,11 @@ def test_nothing_to_adapt():
         add_lora(nn.Sequential(nn.Linear(3, 3)), 4, targets="query")
 
 
-def test_adapters_that_broke_are_not_merged(tiny):
+def test_non_finite_adapters_are_not_merged(tiny):
     """A model with NaN is never published."""
     wrapped = add_lora(classifier(tiny, "bert"), 4)
     with torch.no_grad():
-        next(one for name, one in wrapped.named_parameters() if "lora_B" in name).fill_(float("nan"))
+        next(parameter for name, parameter in wrapped.named_parameters() if "lora_B" in name).fill_(float("nan"))
 
     with pytest.raises(TrainingError, match="cannot be merged"):
         merged(wrapped)

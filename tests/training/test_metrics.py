@@ -47,10 +47,10 @@ def test_classes_as_scikit_learn_measures_them():
     assert sklearn.f1_score(targets, predicted, average="macro") == pytest.approx(report.scores["macro_f1"])
     assert sklearn.log_loss(targets, softmax(logits)) == pytest.approx(report.scores["log_loss"])
     assert sklearn.confusion_matrix(targets, predicted).tolist() == [list(row) for row in report.confusion]
-    assert list(precision) == pytest.approx([one.precision for one in report.per_class])
-    assert list(recall) == pytest.approx([one.recall for one in report.per_class])
-    assert list(f1) == pytest.approx([one.f1 for one in report.per_class])
-    assert support.tolist() == [one.support for one in report.per_class]
+    assert list(precision) == pytest.approx([score.precision for score in report.per_class])
+    assert list(recall) == pytest.approx([score.recall for score in report.per_class])
+    assert list(f1) == pytest.approx([score.f1 for score in report.per_class])
+    assert support.tolist() == [score.support for score in report.per_class]
     assert {} == report.undefined
 
 
@@ -133,22 +133,22 @@ def test_several_labels_where_nobody_has_one():
 def test_entities_count_whole():
     """One of two entities right in type and both ends, one with a wrong end: half of both sides."""
     truth = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-PER"]]
-    said = [["B-PER", "O", "O", "B-LOC"], ["O", "B-PER"]]
+    predicted = [["B-PER", "O", "O", "B-LOC"], ["O", "B-PER"]]
 
-    report = entity_scores(truth, said)
+    report = entity_scores(truth, predicted)
 
     assert pytest.approx(2 / 3) == report.scores["f1"]
     assert pytest.approx(2 / 3) == report.scores["precision"]
     assert pytest.approx((1.0 + 0.5) / 2) == report.scores["macro_f1"]
-    assert [("LOC", 1), ("PER", 2)] == [(one.label, one.support) for one in report.per_class]
+    assert [("LOC", 1), ("PER", 2)] == [(score.label, score.support) for score in report.per_class]
 
 
 def test_a_scheme_is_lenient_or_strict():
     """conlleval takes an I- for an opening; IOB2 does not."""
-    truth, said = [["B-PER", "I-PER"]], [["I-PER", "I-PER"]]
+    truth, predicted = [["B-PER", "I-PER"]], [["I-PER", "I-PER"]]
 
-    assert 1.0 == entity_scores(truth, said).scores["f1"]
-    assert 0.0 == entity_scores(truth, said, scheme="IOB2").scores["f1"]
+    assert 1.0 == entity_scores(truth, predicted).scores["f1"]
+    assert 0.0 == entity_scores(truth, predicted, scheme="IOB2").scores["f1"]
 
 
 def test_a_type_only_predicted_is_named():
@@ -160,16 +160,16 @@ def test_a_type_only_predicted_is_named():
 
 
 @pytest.mark.parametrize(
-    ("truth", "said", "undefined"),
+    ("truth", "predicted", "undefined"),
     [
         pytest.param([["O", "O"]], [["O", "B-PER"]], "no entity in the evaluation data", id="no-entity"),
         pytest.param([], [], "no evaluation examples", id="no-sentence"),
         pytest.param([[]], [[]], "no evaluation examples", id="no-token"),
     ],
 )
-def test_entities_where_there_are_none(truth, said, undefined):
+def test_entities_where_there_are_none(truth, predicted, undefined):
     """F1 over no entities is not 0 and not 1."""
-    report = entity_scores(truth, said)
+    report = entity_scores(truth, predicted)
 
     assert {} == report.scores
     assert undefined == report.undefined["f1"]
@@ -195,16 +195,16 @@ def test_sentences_of_other_lengths_are_refused():
 def test_correlations_as_scipy_measures_them():
     """Spearman's and Pearson's equal scipy's, ties shared."""
     random = np.random.default_rng(2)
-    truth, said = random.integers(6, size=60), random.normal(size=60).round(1)
+    truth, predicted = random.integers(6, size=60), random.normal(size=60).round(1)
 
-    scores = correlation_scores(truth, said).scores
+    scores = correlation_scores(truth, predicted).scores
 
-    assert spearmanr(truth, said).statistic == pytest.approx(scores["spearman"])
-    assert pearsonr(truth, said)[0] == pytest.approx(scores["pearson"])
+    assert spearmanr(truth, predicted).statistic == pytest.approx(scores["spearman"])
+    assert pearsonr(truth, predicted)[0] == pytest.approx(scores["pearson"])
 
 
 @pytest.mark.parametrize(
-    ("truth", "said", "why"),
+    ("truth", "predicted", "why"),
     [
         pytest.param([1.0], [1.0], "1 evaluation examples; at least 2 are needed", id="alone"),
         pytest.param([1.0, 1.0], [1.0, 2.0], "all expected scores are equal", id="constant-truth"),
@@ -212,9 +212,9 @@ def test_correlations_as_scipy_measures_them():
         pytest.param([1.0, 2.0], [3.0, np.nan], "predicted scores are not finite", id="broken-model"),
     ],
 )
-def test_correlations_that_do_not_exist(truth, said, why):
+def test_correlations_that_do_not_exist(truth, predicted, why):
     """A collapsed model has no correlation; it is named, not NaN."""
-    report = correlation_scores(np.array(truth), np.array(said))
+    report = correlation_scores(np.array(truth), np.array(predicted))
 
     assert {} == report.scores
     assert why == report.undefined["spearman"]
@@ -265,11 +265,11 @@ def test_ranking_in_blocks():
     queries, documents = random.normal(size=(7, 4)), random.normal(size=(20, 4))
     documents[5] = documents[3]
 
-    found = rank(queries, documents, 20, block=2)
+    rankings = rank(queries, documents, 20, block=2)
 
-    assert rank(queries, documents, 20) == found
-    assert [np.argsort(-(query @ documents.T), kind="stable").tolist() for query in queries] == found
-    assert [one[:3] for one in found] == rank(queries, documents, 3)
+    assert rank(queries, documents, 20) == rankings
+    assert [np.argsort(-(query @ documents.T), kind="stable").tolist() for query in queries] == rankings
+    assert [ranking[:3] for ranking in rankings] == rank(queries, documents, 3)
 
 
 def test_calibration_error_by_hand():

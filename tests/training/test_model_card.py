@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from backend.training.metrics import ClassScore, Report
-from backend.training.model_card import Card, DataSource, data_source, stated_licence, text_of, versions, write_card
+from backend.training.model_card import Card, DataSource, data_source, render_card, stated_licence, versions, write_card
 from backend.training.records import TrainingConfig
 
 REPORT = Report(
@@ -39,7 +39,7 @@ def test_a_card_says_everything(tmp_path: Path):
     """Data with licence, command, settings, scores by class, confusions, limits, base and versions."""
     text = write_card(tmp_path, CARD).read_text(encoding="utf-8")
 
-    for said in (
+    for line in (
         "| scans | training | 40 | CC-BY-4.0 | an archive |",
         "python -m backend.training --data 'my scans'",
         "| epochs | 3 |",
@@ -53,18 +53,18 @@ def test_a_card_says_everything(tmp_path: Path):
         "- Never saw a photograph.",
         f"| torch | {versions()['torch']} |",
     ):
-        assert said in text
+        assert line in text
 
 
 def test_sets_stand_beside_one_another():
     """Each measure of each set, and each class it has; one set alone is the table above it already."""
     other = Report(scores={"accuracy": 0.5}, per_class=(ClassScore("form", 1.0, 1.0, 1.0, 2),))
-    text = text_of(replace(CARD, by_set={"en_dev": REPORT, "es_dev": other}))
+    text = render_card(replace(CARD, by_set={"en_dev": REPORT, "es_dev": other}))
 
     assert "| set | accuracy | macro_f1 | F1 invoice | F1 form |" in text
     assert "| en_dev | 0.8750 | 0.6667 | 0.6667 | - |" in text
     assert "| es_dev | 0.5000 | - | - | 1.0000 |" in text
-    assert "Scores of each set" not in text_of(replace(CARD, by_set={"en_dev": REPORT}))
+    assert "Scores of each set" not in render_card(replace(CARD, by_set={"en_dev": REPORT}))
 
 
 def test_the_hub_reads_the_front_matter(tmp_path: Path):
@@ -74,7 +74,7 @@ def test_the_hub_reads_the_front_matter(tmp_path: Path):
     assert ("some/base", "cc-by-4.0", "transformers") == (facts.base_model, facts.license, facts.library_name)
     assert "image-classification" == facts.pipeline_tag
     assert [("accuracy", 0.875), ("macro_f1", 0.666667)] == [
-        (one.metric_type, one.metric_value) for one in facts.eval_results
+        (result.metric_type, result.metric_value) for result in facts.eval_results
     ]
 
 
@@ -82,20 +82,20 @@ def test_licences_that_differ_are_not_made_one():
     """A model of two licences has neither; its card says where to look."""
     mixed = Card("m", "ner", "s", base="b", base_licence="MIT", data=[DataSource("d", "training", 1, "CC-BY-4.0")])
 
-    assert "license: other" in text_of(mixed)
+    assert "license: other" in render_card(mixed)
 
 
 def test_a_base_of_unknown_licence_is_not_given_the_data_s():
     """Free data do not free a base model."""
-    text = text_of(Card("m", "ner", "s", base="b", data=[DataSource("d", "training", 1, "CC-BY-4.0")]))
+    text = render_card(Card("m", "ner", "s", base="b", data=[DataSource("d", "training", 1, "CC-BY-4.0")]))
 
     assert "license: other" in text
     assert "The licence of b is not stated" in text
 
 
-def test_what_nobody_states_is_said():
+def test_missing_facts_are_listed_as_limits():
     """No licence, no base and no evaluation are facts a reader needs."""
-    text = text_of(Card("m", "ner", "s", data=[DataSource("secret", "training", 1)]))
+    text = render_card(Card("m", "ner", "s", data=[DataSource("secret", "training", 1)]))
 
     assert "The licence of secret is not stated" in text
     assert "Trained from random weights." in text
@@ -103,16 +103,16 @@ def test_what_nobody_states_is_said():
     assert "Nothing was measured" in text
 
 
-def test_cells_stay_cells():
+def test_table_cells_are_escaped():
     """Bars and line breaks of a label or a licence do not break the table."""
-    text = text_of(Card("m", "ner", "s", data=[DataSource("d", "training", 1, "one | two\nthree")]))
+    text = render_card(Card("m", "ner", "s", data=[DataSource("d", "training", 1, "one | two\nthree")]))
 
     assert "one \\| two three" in text
 
 
 def test_a_whole_configuration_is_written():
     """Every setting of a run, nested ones as JSON."""
-    text = text_of(Card("m", "ner", "s", notes={"config": TrainingConfig(learning_rate=3e-5).as_dict()}))
+    text = render_card(Card("m", "ner", "s", notes={"config": TrainingConfig(learning_rate=3e-5).as_dict()}))
 
     assert "| learning_rate | 3e-05 |" in text
     assert '"growth_interval": 2000' in text
@@ -121,7 +121,7 @@ def test_a_whole_configuration_is_written():
 
 def test_the_same_card_is_the_same_text():
     """No dates and no paths of a machine: publishing twice gives the same bytes."""
-    assert text_of(CARD) == text_of(CARD)
+    assert render_card(CARD) == render_card(CARD)
 
 
 SOURCE = "# A set\n\n## Source\n\nsome archive\n\n## Licence\n\nCC-BY-4.0\n\n## Notes\n\nnone\n"
@@ -161,7 +161,7 @@ def test_the_licence_of_a_base(tmp_path: Path, card: str | None, expected: str):
 
 
 def test_data_without_a_source(tmp_path: Path):
-    """Nothing is made up."""
+    """Unknown licence and source stay empty."""
     found = data_source(tmp_path / "gone.tsv", role="training", examples=0)
 
     assert ("gone.tsv", "", "") == (found.name, found.licence, found.source)

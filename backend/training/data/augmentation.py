@@ -1,7 +1,7 @@
-"""Changing training images without changing what they are: RandAugment, mixup and cutmix, drawn from a seed of our own.
+"""Augmentation of training images: RandAugment, a gentler policy for documents, mixup and cutmix, from a given seed.
 
-Every draw comes from (seed, epoch, example), never from torch's global generator: the same run sees the same images
-with any number of loader threads, any cut into micro-batches, and after a resume. The operations are kornia's.
+Every random number comes from (seed, epoch, example), never from torch's global generator: a run sees the same images
+with any number of loader threads, any micro-batch size, and after a resume. The operations are kornia's.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from backend.errors import BadSettings
 
 Policy = Literal["none", "document", "randaugment"]
 _MAGNITUDE_MAX = 30  # RandAugment's scale (Cubuk et al. 2020)
-_PAPER = 1.0  # what comes into view beside a page that was turned or moved
+_BACKGROUND = 1.0  # white: fills what a rotated or moved page leaves empty
 
 
 @dataclass(frozen=True, slots=True)
 class AugmentConfig:
-    """What may happen to a training image. Raises: BadSettings with every fault at once."""
+    """How training images are augmented. Raises: BadSettings with every fault at once."""
 
-    policy: Policy = "document"  # "randaugment" turns up to 30 degrees and solarizes: for photographs, not for pages
-    operations: int = 2  # different ones, an image
+    policy: Policy = "document"  # "randaugment" rotates up to 30 degrees and solarizes: for photographs, not for pages
+    operations: int = 2  # different operations per image
     magnitude: int = 9  # 1 to 30; the paper's own choice for small models
-    mixup_alpha: float = 0.0  # of Beta(alpha, alpha); 0 is off: two pages over one another are no document
-    cutmix_alpha: float = 0.0  # 0 is off: a patch of a letter in an invoice says more than its share of the area
-    mix_probability: float = 1.0  # share of images that are mixed, where an alpha says so
+    mixup_alpha: float = 0.0  # of Beta(alpha, alpha); 0, off: two overlaid pages are no real document
+    cutmix_alpha: float = 0.0  # 0, off: a letterhead in an invoice says more about the class than its area
+    mix_probability: float = 1.0  # share of images that are mixed, where an alpha is set
 
     def __post_init__(self) -> None:
-        """Every fault at once."""
-        known, most = self.policy in _POLICIES, len(_POLICIES.get(self.policy, ()))
+        """Check all fields before raising."""
+        is_known, operation_count = self.policy in _POLICIES, len(_POLICIES.get(self.policy, ()))
         checks = [
-            (f"policy={self.policy!r}: use none, document or randaugment", not known),
+            (f"policy={self.policy!r}: use none, document or randaugment", not is_known),
             (
-                f"operations={self.operations}: must be 1 to {most} for {self.policy}",
-                bool(most) and not 1 <= self.operations <= most,
+                f"operations={self.operations}: must be 1 to {operation_count} for {self.policy}",
+                bool(operation_count) and not 1 <= self.operations <= operation_count,
             ),
             (f"magnitude={self.magnitude}: must be 1 to {_MAGNITUDE_MAX}", not 1 <= self.magnitude <= _MAGNITUDE_MAX),
             (f"mixup_alpha={self.mixup_alpha:g}: must not be negative", not self.mixup_alpha >= 0),
@@ -56,47 +56,47 @@ class AugmentConfig:
 
     @property
     def mixes(self) -> bool:
-        """Whether targets become soft."""
+        """Whether images are mixed, and so targets are soft."""
         return self.mix_probability > 0 and (self.mixup_alpha > 0 or self.cutmix_alpha > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """How much of which other example goes into an image."""
+    """Which other example is mixed into an image, and how much of it."""
 
     partner: int  # index of the training example
-    share: float  # of the partner in the target, 0 to 1
+    share: float  # weight of the partner in the target, 0 to 1
     box: tuple[int, int, int, int] | None = None  # cutmix: top, left, bottom, right in px; None for mixup
 
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """One change, from nothing at amount 0 to ``most`` at magnitude 30."""
+    """An image operation: no change at amount 0, ``limit`` at magnitude 30."""
 
     apply: Callable[[Tensor, float], Tensor]  # (1, 3, height, width_px) in [0, 1], amount -> the same
-    most: float = 0.0
-    signed: bool = False  # either direction, by chance
+    limit: float = 0.0
+    signed: bool = False  # the sign of the amount is random
 
 
 def random_for(seed: int, epoch: int, index: int, *, stream: int = 0) -> np.random.Generator:
-    """The draws of one example in one epoch; another ``stream`` draws independently."""
+    """The random generator of one example in one epoch; streams are independent of one another."""
     return np.random.default_rng([abs(seed), epoch, index, stream])
 
 
 def augment(image: Tensor, config: AugmentConfig, random: np.random.Generator) -> Tensor:
-    """Some operations of the policy, each at the magnitude, in a drawn order.
+    """Apply ``config.operations`` random operations of the policy, in random order.
 
     Shapes: (3, height, width_px) float32 in [0, 1] -> the same. Amounts are symmetric around "no change", as in the
     paper; kornia's own RandAugment maps magnitude 9 to darker only.
     """
-    table = list(_POLICIES[config.policy].values())
-    if not table:
+    operations = list(_POLICIES[config.policy].values())
+    if not operations:
         return image
     page = image.unsqueeze(0)
-    for place in random.permutation(len(table))[: config.operations]:
-        one = table[place]
-        sign = -1.0 if one.signed and random.random() < 0.5 else 1.0
-        page = one.apply(page, sign * one.most * config.magnitude / _MAGNITUDE_MAX)
+    for index in random.permutation(len(operations))[: config.operations]:
+        operation = operations[index]
+        sign = -1.0 if operation.signed and random.random() < 0.5 else 1.0
+        page = operation.apply(page, sign * operation.limit * config.magnitude / _MAGNITUDE_MAX)
     if config.policy == "document":
         page = _with_grain(page, random, config.magnitude / _MAGNITUDE_MAX)
     return page.squeeze(0).clamp(0.0, 1.0)
@@ -105,16 +105,16 @@ def augment(image: Tensor, config: AugmentConfig, random: np.random.Generator) -
 def draw_mix(
     config: AugmentConfig, random: np.random.Generator, *, examples: int, height: int, width_px: int
 ) -> Mix | None:
-    """Whether and with what to mix an image; where both kinds are on, each has half the chance.
+    """Draw whether to mix an image and with which; mixup and cutmix are equally likely where both are on.
 
-    The partner is any training example and not a neighbour in the batch, so that a batch can be cut anywhere.
+    The partner is any training example, not one of the same batch, so that a batch can be split anywhere.
     """
     if not config.mixes or random.random() >= config.mix_probability:
         return None
-    cuts = config.cutmix_alpha > 0 and (config.mixup_alpha <= 0 or random.random() < 0.5)
-    alpha = config.cutmix_alpha if cuts else config.mixup_alpha
+    is_cutmix = config.cutmix_alpha > 0 and (config.mixup_alpha <= 0 or random.random() < 0.5)
+    alpha = config.cutmix_alpha if is_cutmix else config.mixup_alpha
     share, partner = float(random.beta(alpha, alpha)), int(random.integers(examples))
-    if not cuts:
+    if not is_cutmix:
         return Mix(partner, share)
     box = _box(random, share, height, width_px)
     area = (box[2] - box[0]) * (box[3] - box[1])
@@ -143,7 +143,7 @@ def soft_target(label: int, partner_label: int, share: float, labels: int) -> Te
 
 
 def _box(random: np.random.Generator, share: float, height: int, width_px: int) -> tuple[int, int, int, int]:
-    """A rectangle of about ``share`` of the area around any point; what lies outside of the image is cut off."""
+    """A rectangle of ``share`` of the area around a random point, clipped to the image."""
     half_height, half_width = math.sqrt(share) * height / 2, math.sqrt(share) * width_px / 2
     middle_y, middle_x = random.uniform(0, height), random.uniform(0, width_px)
     top, bottom = (min(height, max(0, round(middle_y + side))) for side in (-half_height, half_height))
@@ -152,13 +152,13 @@ def _box(random: np.random.Generator, share: float, height: int, width_px: int) 
 
 
 def _warp(page: Tensor, matrix: tuple[tuple[float, float], tuple[float, float]], move: tuple[float, float]) -> Tensor:
-    """Turn, shear or scale around the middle, then move by shares of width and height; paper comes into view."""
+    """Apply ``matrix`` around the centre, then move by shares of width and height; empty areas become white."""
     height, width_px = page.shape[-2:]
     middle = torch.tensor([(width_px - 1) / 2, (height - 1) / 2])
     linear = torch.tensor(matrix)
     shift = middle - linear @ middle + torch.tensor([move[0] * width_px, move[1] * height])
     forward = torch.cat([linear, shift.unsqueeze(1)], dim=1).unsqueeze(0)
-    return warp_affine(page, forward, (height, width_px), padding_mode="fill", fill_value=torch.full((3,), _PAPER))
+    return warp_affine(page, forward, (height, width_px), padding_mode="fill", fill_value=torch.full((3,), _BACKGROUND))
 
 
 def _rotate(page: Tensor, degrees: float) -> Tensor:
@@ -176,7 +176,7 @@ def _blur(page: Tensor, sigma_px: float) -> Tensor:
 
 
 def _with_grain(page: Tensor, random: np.random.Generator, share: float) -> Tensor:
-    """A scanner's noise: up to 5 % of the range, less in most images."""
+    """Add scanner noise of a random strength, at most 5 % of the value range."""
     sigma = 0.05 * share * random.random()
     return page + torch.from_numpy(random.standard_normal(page.shape, dtype=np.float32)) * sigma
 
@@ -185,7 +185,7 @@ _LINE = ((1.0, 0.0), (0.0, 1.0))
 _BRIGHTNESS, _CONTRAST = enhance.adjust_contrast, enhance.adjust_contrast_with_mean_subtraction  # Pillow's names
 _POLICIES: Mapping[str, Mapping[str, _Operation]] = {
     "none": {},
-    # Amounts that a scanner or a phone makes; no mirror, no inversion, nothing that moves text out of the page.
+    # Distortions of scanners and phones. No flips or inversion, nothing that moves text out of the page.
     "document": {
         "rotate": _Operation(_rotate, 10.0, signed=True),
         "shear_x": _Operation(

@@ -1,4 +1,4 @@
-"""Sentences with entity tags from CoNLL files, and their words laid out as text."""
+"""Reads sentences with entity tags from CoNLL files, and joins their words into text."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class Sentence:
 
     words: tuple[str, ...]
     tags: tuple[str, ...]  # "O", "B-PER", "I-PER"
-    place: str  # file:line of the first word, for messages
+    location: str  # file:line of the first word, for messages
 
     @property
     def types(self) -> frozenset[str]:
-        """The kinds of its entities: PER, ORG, …"""
+        """The types of its entities: PER, ORG, …"""
         return frozenset(tag[2:] for tag in self.tags if tag != OUTSIDE)
 
 
 def read_conll(file: Path) -> list[Sentence]:
-    """The sentences of a file: one token a line with its tag in the last column, a blank line between sentences.
+    """Read a file with one token per line, its tag in the last column, and a blank line between sentences.
 
-    Columns are separated by tabs, or by spaces where the line has no tab; columns between token and tag are left out.
+    Columns are separated by tabs, or by spaces where the line has no tab; columns between token and tag are ignored.
     Comments ("# …" without a tab) and -DOCSTART- lines are skipped. BIOES and BILOU become BIO, and an I- that
-    continues nothing begins an entity, as seqeval and conlleval read it.
+    continues no entity begins one, as in seqeval and conlleval.
 
-    Raises: BadData with file, line and the text of the first line that is none of this, and for a file without words.
+    Raises: BadData with file, line and text of the first malformed line, and for a file without words.
     """
     sentences = list(_sentences(file, read_text(file)))
     if not sentences:
@@ -48,7 +48,7 @@ def read_conll(file: Path) -> list[Sentence]:
 def read_text(file: Path) -> str:
     """A file's text. Raises: BadData when it is absent, unreadable or not UTF-8."""
     try:
-        return file.read_text(encoding="utf-8-sig")  # a byte order mark is no part of the first word
+        return file.read_text(encoding="utf-8-sig")  # drops a byte order mark
     except UnicodeDecodeError as error:
         raise BadData(f"{file} is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
     except OSError as error:
@@ -56,62 +56,62 @@ def read_text(file: Path) -> str:
 
 
 def keep_types(sentences: Sequence[Sentence], types: Collection[str]) -> list[Sentence]:
-    """The same sentences with every other kind of entity as O."""
-    wanted = frozenset(types)
+    """The same sentences with the tags of all other entity types set to O."""
+    kept_types = frozenset(types)
     return [
-        replace(one, tags=tuple(tag if tag[2:] in wanted else OUTSIDE for tag in one.tags))
-        if one.types - wanted
-        else one
-        for one in sentences
+        replace(sentence, tags=tuple(tag if tag[2:] in kept_types else OUTSIDE for tag in sentence.tags))
+        if sentence.types - kept_types
+        else sentence
+        for sentence in sentences
     ]
 
 
 def rename_types(sentences: Sequence[Sentence], names: Mapping[str, str]) -> list[Sentence]:
-    """The same sentences with some kinds of entities under other names: what two sets call differently is one kind."""
+    """The same sentences with entity types renamed by ``names``, so that several data sets share one label set."""
     return [
-        replace(one, tags=tuple(tag if tag == OUTSIDE else tag[:2] + names.get(tag[2:], tag[2:]) for tag in one.tags))
-        if not one.types.isdisjoint(names)
-        else one
-        for one in sentences
+        sentence
+        if sentence.types.isdisjoint(names)
+        else replace(sentence, tags=tuple(tag[:2] + names.get(tag[2:], tag[2:]) for tag in sentence.tags))
+        for sentence in sentences
     ]
 
 
 def bio_labels(sentences: Sequence[Sentence]) -> tuple[str, ...]:
-    """O, then B- and I- of every kind in alphabetical order. Raises: BadData when there is no entity at all."""
-    types = sorted(frozenset[str]().union(*(one.types for one in sentences)))
+    """O, then B- and I- of every type in alphabetical order. Raises: BadData when there is no entity at all."""
+    types = sorted(frozenset[str]().union(*(sentence.types for sentence in sentences)))
     if not types:
         raise BadData(f"no entity in {len(sentences)} sentences: every tag is O, so there is nothing to learn")
     return (OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI"))
 
 
 def check_types(sentences: Sequence[Sentence], known: Collection[str]) -> None:
-    """Refuse kinds of entities that the model was not taught. Raises: BadData naming the kind, file and line."""
-    taught = frozenset(label[2:] for label in known if label != OUTSIDE)
-    for one in sentences:
-        if strange := sorted(one.types - taught):
+    """Check that every entity type is in the labels ``known``. Raises: BadData naming the type, file and line."""
+    trained = frozenset(label[2:] for label in known if label != OUTSIDE)
+    for sentence in sentences:
+        if unknown := sorted(sentence.types - trained):
             raise BadData(
-                f"{one.place}: the evaluation data has the type {strange[0]!r}, which the training data lacks "
-                f"(it has {', '.join(sorted(taught))}); name the types to learn and to score, or leave the file out"
+                f"{sentence.location}: the evaluation data has the type {unknown[0]!r}, which the training data lacks "
+                f"(it has {', '.join(sorted(trained))}); name the types to learn and to score, or leave the file out"
             )
 
 
-def as_text(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-    """Words as a text people would write, and where each stands in it.
+def detokenize(words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
+    """Join words into natural text; also returns the (start, stop) characters of each word.
 
-    A space between words, but none before a full stop or after an opening bracket: served texts look like that, and
-    sub-word models cut "euros." and "euros ." differently.
+    No space before a full stop or after an opening bracket: texts look like that in production, and
+    sub-word tokenizers split "euros." and "euros ." differently.
     """
     pieces: list[str] = []
-    places: list[tuple[int, int]] = []
-    at = 0
+    spans: list[tuple[int, int]] = []
+    position = 0
     for index, word in enumerate(words):
         if index and word not in _NO_SPACE_BEFORE and words[index - 1] not in _NO_SPACE_AFTER:
             pieces.append(" ")
-            at += 1
+            position += 1
         pieces.append(word)
-        places.append((at, at + len(word)))
-        at += len(word)
-    return "".join(pieces), places
+        spans.append((position, position + len(word)))
+        position += len(word)
+    return "".join(pieces), spans
 
 
 def _sentences(file: Path, text: str) -> Iterator[Sentence]:
@@ -145,13 +145,13 @@ def _token(file: Path, number: int, line: str) -> tuple[str, str]:
 
 
 def _as_bio(tags: Sequence[str]) -> Iterator[str]:
-    before = ""  # the kind of the entity that is still open
+    open_type = ""  # of the entity that the previous tag belongs to
     for tag in tags:
         if tag == OUTSIDE:
-            before = ""
+            open_type = ""
             yield tag
             continue
-        mark, name = tag[0], tag[2:]
-        continues = mark in "IEL" and name == before
-        before = "" if mark in "ESLU" else name
-        yield f"{'I' if continues else 'B'}-{name}"
+        mark, entity_type = tag[0], tag[2:]
+        continues = mark in "IEL" and entity_type == open_type
+        open_type = "" if mark in "ESLU" else entity_type
+        yield f"{'I' if continues else 'B'}-{entity_type}"

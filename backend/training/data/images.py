@@ -1,7 +1,7 @@
-"""Document images as examples: which there are, decoding them safely with Pillow, and keeping decoded ones in memory.
+"""Finds labelled document images, decodes them safely with Pillow, and caches decoded ones in memory.
 
-Pillow and not OpenCV: it reads what the service reads (EXIF turns, 16 bits, CMYK, JPEG 2000) and resizes exactly as
-transformers' image processors do. Formats that run other programs (EPS) or that nobody scans to are not opened at all.
+Pillow and not OpenCV: it reads what the service reads (EXIF rotation, 16 bits, CMYK, JPEG 2000) and resizes exactly as
+transformers' image processors do. Formats that run other programs (EPS) or that no scanner writes are never opened.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from backend.training.data.texts import read_rows
 Pixels = NDArray[np.uint8]  # (height, width_px, 3), RGB
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF", "JPEG2000", "PPM", "AVIF")
 PIXELS_MAX = 89_478_485  # Pillow's own bound against decompression bombs: a quarter of a GiB as RGB
-CACHE_RATIO = 0.25  # of the memory this process may use (DESIGN §13)
-_LISTS = ("labels.tsv", "labels.jsonl", "metadata.jsonl")  # the last is what the datasets library calls it
+CACHE_RATIO = 0.25  # of the memory this process may use; the rest is for model, optimizer and batches
+_LISTS = ("labels.tsv", "labels.jsonl", "metadata.jsonl")  # the last is the datasets library's name
 _FILE_FIELDS = ("file", "file_name", "image", "path")
 _SPLITS = {"train": "train", "dev": "dev", "validation": "dev", "val": "dev", "eval": "dev", "test": "dev"}
 _THREADS_MAX = 8  # each may hold a page of PIXELS_MAX
@@ -33,30 +33,30 @@ _THREADS_MAX = 8  # each may hold a page of PIXELS_MAX
 
 @dataclass(frozen=True, slots=True)
 class ImageExample:
-    """One image file and what it is."""
+    """An image file and its class."""
 
     file: Path
     label: str
-    split: str = ""  # "train", "dev", or "" where the data does not say
+    split: str = ""  # "train", "dev", or "" where the data has no split
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
-    """An image that cannot be learnt from."""
+class SkippedImage:
+    """An image that cannot be read."""
 
     file: Path
     why: str  # one sentence
 
 
 def read_examples(data: Path) -> list[ImageExample]:
-    """Every example there is, in a fixed order, none opened yet.
+    """List all examples in a fixed order, without opening any image.
 
     Args:
         data: a ``.tsv`` with a header or a ``.jsonl``, with ``file`` (relative to it) and ``label`` and perhaps
             ``split`` (train or dev); a folder with such a list as labels.tsv, labels.jsonl or metadata.jsonl; or a
             folder with one folder a class, perhaps under ``train`` and ``dev`` (or validation, val, eval, test).
 
-    Raises: BadData where there is no example, or a line says nothing usable (file and line named).
+    Raises: BadData without examples, or with file and line of an unusable row.
     """
     if data.is_file():
         examples = _from_list(data)
@@ -71,7 +71,7 @@ def read_examples(data: Path) -> list[ImageExample]:
 
 
 def decode(file: Path, *, pixels_max: int = PIXELS_MAX) -> Image.Image:
-    """The first picture of a file as upright RGB on white.
+    """The first image of a file as upright RGB on white.
 
     Raises: BadData for what cannot be read, in one sentence without the path.
     """
@@ -88,17 +88,16 @@ def decode(file: Path, *, pixels_max: int = PIXELS_MAX) -> Image.Image:
     raise BadData(f"{size} pixels are more than {pixels_max}")
 
 
-def fit(image: Image.Image, height: int, width_px: int, *, resample: int = Image.Resampling.BILINEAR) -> Pixels:
-    """The whole page squeezed to one size, as ViT's image processor does: margins and letterheads stay in view."""
+def resize(image: Image.Image, height: int, width_px: int, *, resample: int = Image.Resampling.BILINEAR) -> Pixels:
+    """Resize the whole page without cropping, as ViT's image processor does: margins and letterheads stay visible."""
     return np.asarray(image.resize((width_px, height), Image.Resampling(resample)), dtype=np.uint8)
 
 
 class ImageCache:
-    """Decoded images that stay in memory up to a bound, shared by epochs and threads; augmentation comes after it.
+    """Keeps decoded images in memory up to a limit, for all epochs and threads; augmentation comes after it.
 
-    What came first stays, nothing is thrown out for another: an epoch asks for every image once in a new order, so
-    that a cache of a share of the images hits that share, while throwing out the least recently used hits about half
-    the square of it. A bound of 0 keeps nothing.
+    Nothing is evicted: an epoch reads every image once in a new order, so a cache that holds a share of the images
+    hits that share, where LRU eviction would hit about half its square. A limit of 0 turns the cache off.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -106,58 +105,58 @@ class ImageCache:
         self.held_bytes = 0
         self.hits = 0
         self.misses = 0
-        self._kept: dict[Path, Pixels] = {}
+        self._images: dict[Path, Pixels] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._images)
 
-    def get(self, file: Path, make: Callable[[], Pixels]) -> Pixels:
-        """The image of ``file``, made at most once while there is room. Callers must not write into it.
+    def get(self, file: Path, load: Callable[[], Pixels]) -> Pixels:
+        """The image of ``file``, loaded at most once while there is room. Callers must not write into it.
 
-        What ``make`` raises is not kept. Two threads may make the same image at once; one of them stays.
+        Errors of ``load`` are not cached. Two threads may load the same image at once; one result is kept.
         """
         with self._lock:
-            found = self._kept.get(file)
-            self.hits += found is not None
-            self.misses += found is None
-        if found is not None:
-            return found
-        made = make()
-        made.flags.writeable = False
+            image = self._images.get(file)
+            self.hits += image is not None
+            self.misses += image is None
+        if image is not None:
+            return image
+        image = load()
+        image.flags.writeable = False
         with self._lock:
-            if file not in self._kept and self.held_bytes + made.nbytes <= self.limit_bytes:
-                self._kept[file] = made
-                self.held_bytes += made.nbytes
-        return made
+            if file not in self._images and self.held_bytes + image.nbytes <= self.limit_bytes:
+                self._images[file] = image
+                self.held_bytes += image.nbytes
+        return image
 
 
-def cache_limit_bytes(memory_bytes: int, wanted_bytes: int | None = None, *, processes: int = 1) -> int:
-    """What the cache of one process may hold: a quarter of the memory, or less where wished; 0 turns it off.
+def cache_limit_bytes(memory_bytes: int, requested_bytes: int | None = None, *, processes: int = 1) -> int:
+    """Limit of the cache of one process: a quarter of the memory, or less where requested; 0 turns it off.
 
     Args:
-        processes: of this run on this machine; each has a cache of its own.
+        processes: of this run on this machine; each has its own cache.
     """
-    most = int(memory_bytes * CACHE_RATIO) // max(1, processes)
-    return most if wanted_bytes is None else min(most, wanted_bytes)
+    share_bytes = int(memory_bytes * CACHE_RATIO) // max(1, processes)
+    return share_bytes if requested_bytes is None else min(share_bytes, requested_bytes)
 
 
-def sift(
+def check_readable(
     files: Sequence[Path], load: Callable[[Path], object], *, threads: int
 ) -> tuple[list[int], list[tuple[int, str]]]:
-    """Load every file once: the positions of those that could be read, and of the others with the reason, in order.
+    """Load every file once: the indices of the readable ones, and (index, reason) of the others, in order.
 
-    ``load`` raises BadData for what cannot be read; its results are dropped, so what should stay it keeps itself.
+    ``load`` raises BadData for what cannot be read; its result is not used.
     """
-    with ThreadPoolExecutor(max(1, min(threads, _THREADS_MAX)), thread_name_prefix="sift") as pool:
-        reasons = list(pool.map(lambda file: _why_not(file, load), files))
-    readable = [index for index, why in enumerate(reasons) if not why]
-    return readable, [(index, why) for index, why in enumerate(reasons) if why]
+    with ThreadPoolExecutor(max(1, min(threads, _THREADS_MAX)), thread_name_prefix="check-readable") as pool:
+        reasons = list(pool.map(lambda file: _load_error(file, load), files))
+    readable = [index for index, reason in enumerate(reasons) if not reason]
+    return readable, [(index, reason) for index, reason in enumerate(reasons) if reason]
 
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    Image.init()  # registers every format of this build, which a look-up by name does not
+    Image.init()  # registers every format of this build; a look-up by name does not
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
@@ -169,7 +168,7 @@ def _reason(file: Path, error: Exception) -> str:
     return f"cannot be decoded ({type(error).__name__}: {error})"
 
 
-def _why_not(file: Path, load: Callable[[Path], object]) -> str:
+def _load_error(file: Path, load: Callable[[Path], object]) -> str:
     try:
         load(file)
     except BadData as error:
@@ -178,39 +177,40 @@ def _why_not(file: Path, load: Callable[[Path], object]) -> str:
 
 
 def _from_folders(data: Path) -> Iterator[ImageExample]:
-    parts = [folder for folder in _folders(data) if folder.name.lower() in _SPLITS and _folders(folder)]
-    if parts and len(parts) == len(_folders(data)):
-        for part in parts:
-            yield from _classes(part, _SPLITS[part.name.lower()])
+    splits = [folder for folder in _folders(data) if folder.name.lower() in _SPLITS and _folders(folder)]
+    if splits and len(splits) == len(_folders(data)):
+        for split_folder in splits:
+            yield from _classes(split_folder, _SPLITS[split_folder.name.lower()])
     else:
         yield from _classes(data, "")
 
 
 def _classes(folder: Path, split: str) -> Iterator[ImageExample]:
-    for one in _folders(folder):
-        files = (file for file in one.rglob("*") if file.is_file() and not _hidden(file.relative_to(one)))
-        yield from (ImageExample(file, one.name, split) for file in sorted(files))
+    for class_folder in _folders(folder):
+        files = (path for path in class_folder.rglob("*") if path.is_file() and not _hidden(path, class_folder))
+        yield from (ImageExample(file, class_folder.name, split) for file in sorted(files))
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts) or path.name.lower() in ("thumbs.db", "desktop.ini")
+def _hidden(path: Path, folder: Path) -> bool:
+    parts = path.relative_to(folder).parts
+    return any(part.startswith(".") for part in parts) or path.name.lower() in ("thumbs.db", "desktop.ini")
 
 
 def _from_list(file: Path) -> list[ImageExample]:
-    return [_example(place, file.parent, row) for place, row in read_rows(file)]
+    return [_example(location, file.parent, row) for location, row in read_rows(file)]
 
 
-def _example(place: str, folder: Path, row: Mapping[str, Any]) -> ImageExample:
+def _example(location: str, folder: Path, row: Mapping[str, Any]) -> ImageExample:
     name = next((str(row[field]) for field in _FILE_FIELDS if row.get(field)), "")
     label, split = str(row.get("label", "")).strip(), str(row.get("split") or "").strip().lower()
     if not name or not label:
-        raise BadData(f"{place}: no {'label' if name else 'file'}; the fields are {', '.join(row)}")
+        raise BadData(f"{location}: no {'label' if name else 'file'}; the fields are {', '.join(row)}")
     if split and split not in _SPLITS:
-        raise BadData(f"{place}: split {split!r} is none of {', '.join(_SPLITS)}")
+        raise BadData(f"{location}: split {split!r} is none of {', '.join(_SPLITS)}")
     return ImageExample(folder / name, label, _SPLITS.get(split, ""))
 
 
@@ -222,14 +222,14 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """On white, as paper is; 16 bits and floats brought down to 8 instead of cut off."""
+    """As RGB on white; 16-bit and float images are scaled to 8 bits instead of clipped."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
-        most = 255.0 if values.max(initial=0) <= 255 else max(65535.0, values.max())
-        most = 1.0 if image.mode == "F" and values.max(initial=0) <= 1 else most
-        image = Image.fromarray((np.clip(np.nan_to_num(values) / most, 0, 1) * 255).astype(np.uint8))
+        white = 255.0 if values.max(initial=0) <= 255 else max(65535.0, values.max())
+        white = 1.0 if image.mode == "F" and values.max(initial=0) <= 1 else white
+        image = Image.fromarray((np.clip(np.nan_to_num(values) / white, 0, 1) * 255).astype(np.uint8))
     if image.has_transparency_data:
         layer = image.convert("RGBA")
-        paper = Image.new("RGBA", layer.size, "white")
-        return Image.alpha_composite(paper, layer).convert("RGB")
+        background = Image.new("RGBA", layer.size, "white")
+        return Image.alpha_composite(background, layer).convert("RGB")
     return image.convert("RGB")

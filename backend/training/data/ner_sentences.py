@@ -1,4 +1,4 @@
-"""Tagged sentences of one set or of several, with one vocabulary of kinds, and which are for what."""
+"""Reads tagged sentences of one or several data sets with common entity types, split for training and evaluation."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ _LANGUAGE = re.compile(r"([a-z]{2})_")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What one path gave."""
+    """The sentences of one path."""
 
     path: Path
-    learn: Sequence[Sentence]
-    judge: Sequence[Sentence]
+    train: Sequence[Sentence]
+    evaluation: Sequence[Sentence]
+
+    @property
+    def sentences(self) -> Sequence[Sentence]:
+        """Training and evaluation sentences."""
+        return (*self.train, *self.evaluation)
 
     @property
     def role(self) -> str:
-        """As the model card says it."""
-        parts = (("training", self.learn), ("evaluation", self.judge))
-        return " and ".join(name for name, sentences in parts if sentences)
+        """What the path was used for, in the words of the model card."""
+        uses = (("training", self.train), ("evaluation", self.evaluation))
+        return " and ".join(name for name, sentences in uses if sentences)
 
 
 def read_sources(
@@ -37,50 +42,50 @@ def read_sources(
     relabel: Mapping[str, str],
     types: Collection[str],
 ) -> list[Source]:
-    """Each path's sentences; those of ``evaluation``, which stands in for all other evaluation, as a source of its own.
+    """Read the sentences of each path; ``evaluation`` replaces all other evaluation data and is a source of its own.
+
+    Where several paths are given, one may be a folder with evaluation files only.
 
     Args:
-        held_out: share of each path's training sentences kept back where nothing else is there to evaluate on.
-        relabel: kind in the data -> kind to learn.
-        types: the kinds to keep, after that; none for all.
-
-    Beside others, a folder may have files for evaluation alone.
+        held_out: share of each path's training sentences kept for evaluation where there is no evaluation file.
+        relabel: entity type in the data -> type to learn.
+        types: the types to keep, after relabelling; none for all.
 
     Raises: BadData.
     """
     sources: list[Source] = []
-    judge: list[Sentence] = []
+    evaluation_sentences: list[Sentence] = []
     for path in data:
         if len(data) > 1 and evaluation is None and not (files := files_of(path, _SUFFIXES, any_name=True))[0]:
-            sources.append(Source(path, (), [one for file in files[1] for one in read_conll(file)]))
+            sources.append(Source(path, (), [sentence for file in files[1] for sentence in read_conll(file)]))
             continue
-        learn, judge = read_split(
-            path, evaluation, read_conll, suffixes=_SUFFIXES, held_out=held_out, group=lambda one: one.words
+        train, evaluation_sentences = read_split(
+            path, evaluation, read_conll, suffixes=_SUFFIXES, held_out=held_out, group=lambda sentence: sentence.words
         )
-        sources.append(Source(path, learn, judge if evaluation is None else ()))
+        sources.append(Source(path, train, evaluation_sentences if evaluation is None else ()))
     if evaluation is not None:
-        sources.append(Source(evaluation, (), judge))
+        sources.append(Source(evaluation, (), evaluation_sentences))
 
-    def known(sentences: Sequence[Sentence]) -> Sequence[Sentence]:
+    def prepared(sentences: Sequence[Sentence]) -> Sequence[Sentence]:
         renamed = rename_types(sentences, relabel) if relabel else sentences
         return keep_types(renamed, types) if types else renamed
 
-    return [Source(one.path, known(one.learn), known(one.judge)) for one in sources]
+    return [Source(source.path, prepared(source.train), prepared(source.evaluation)) for source in sources]
 
 
 def by_file(sentences: Sequence[Sentence]) -> dict[str, list[int]]:
-    """Numbers of the sentences of each file, by its name without the ending."""
-    found: dict[str, list[int]] = {}
-    for number, one in enumerate(sentences):
-        found.setdefault(_stem(one.place), []).append(number)
-    return found
+    """File name without suffix -> indices of its sentences."""
+    by_name: dict[str, list[int]] = {}
+    for number, sentence in enumerate(sentences):
+        by_name.setdefault(_stem(sentence.location), []).append(number)
+    return by_name
 
 
-def languages(places: Iterable[str]) -> list[str]:
-    """ISO 639-1 of the files that say theirs, as "es_news.conll" does; ``places`` are file:line."""
-    stems = {_stem(place) for place in places}
-    return sorted({found[1] for stem in stems if (found := _LANGUAGE.match(stem))})
+def languages(locations: Iterable[str]) -> list[str]:
+    """ISO 639-1 codes in the file names, as in "es_news.conll"; ``locations`` are file:line."""
+    stems = {_stem(location) for location in locations}
+    return sorted({match[1] for stem in stems if (match := _LANGUAGE.match(stem))})
 
 
-def _stem(place: str) -> str:
-    return Path(place.rpartition(":")[0]).stem
+def _stem(location: str) -> str:
+    return Path(location.rpartition(":")[0]).stem

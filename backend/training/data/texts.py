@@ -1,4 +1,4 @@
-"""Labelled texts, pairs, scores and triplets from TSV and JSON-lines files, and which file is for what."""
+"""Reads labelled texts, pairs, scored pairs and triplets from TSV and JSON lines, split for training and evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.training.data.conll import read_text
 
 Example = TypeVar("Example")
 
-SPLIT_SEED = 42  # of what is held out: the run's own seed may change without changing what is measured
+SPLIT_SEED = 42  # of the held-out split: independent of the run's seed, so that runs stay comparable
 _EVALUATION = re.compile(r"(^|[_\-.])(dev|valid|validation|eval|test)($|[_\-.])", re.IGNORECASE)
 _SCORED = (("sentence1", "sentence2", "score"), ("text1", "text2", "score"))
 _TRIPLETS = (("anchor", "positive", "negative"), ("query", "positive", "negative"))
@@ -28,18 +28,18 @@ _PAIRS = (
     ("source", "translation"),
 )
 _QUERIES = "_queries.jsonl"
-_JUDGEMENTS = "qrels.tsv"
+_QRELS = "qrels.tsv"
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledText:
-    """A text and its classes: one, or any number where a text may have several."""
+    """A text and its classes: exactly one, or any number in multi-label data."""
 
     text: str
     labels: tuple[str, ...]
-    place: str  # file:line, for messages
-    multiple: bool = False  # whether the file says that a text may have several
-    group: str = ""  # texts of one group, such as translations, are learnt from together or not at all; "": alone
+    location: str  # file:line, for messages
+    multiple: bool = False  # whether the file is multi-label
+    group: str = ""  # texts of a group, such as translations, stay on one side of a split; "": alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class TextGroup:
 
     texts: tuple[str, ...]
     score: float | None  # as the file has it
-    place: str  # file:line, for messages
+    location: str  # file:line, for messages
 
 
 def files_of(data: Path, suffixes: Sequence[str], *, any_name: bool = False) -> tuple[list[Path], list[Path]]:
-    """The files to learn from and to evaluate on: a file itself, or a folder's by name.
+    """The training and the evaluation files of a folder, by name; a single file is for training.
 
-    In a folder, names with dev, valid, eval or test between marks are for evaluation and all others for training.
-    Raises: BadData when there is nothing to learn from, unless ``any_name`` takes files for evaluation alone too.
+    Names with dev, valid, eval or test as a separate word are for evaluation, all others for training.
+    Raises: BadData without training files, unless ``any_name`` allows evaluation files only.
     """
     if data.is_file():
         return [data], []
@@ -72,25 +72,26 @@ def files_of(data: Path, suffixes: Sequence[str], *, any_name: bool = False) -> 
 
 
 def hold_out(groups: Sequence[Hashable], *, share: float, seed: int, strata: Sequence[Hashable] = ()) -> list[int]:
-    """Numbers of the examples to keep back for evaluation, ascending.
+    """Indices of the examples to hold out for evaluation, ascending.
 
     Args:
-        groups: what must stay together, e.g. the text itself: a copy of a training example proves nothing.
+        groups: key of each example; equal keys stay on one side, e.g. the text itself, for copies would leak.
         share: of each stratum's groups; rounded, so small strata may give none.
-        strata: what must stay balanced, e.g. the class; unset: one stratum.
+        strata: key to balance by, e.g. the class; unset: one stratum.
     """
     members: dict[Hashable, list[int]] = {}
     for index, group in enumerate(groups):
         members.setdefault(group, []).append(index)
-    rows: dict[Hashable, list[list[int]]] = {}
-    for one in members.values():
-        rows.setdefault(strata[one[0]] if strata else None, []).append(one)
+    strata_groups: dict[Hashable, list[list[int]]] = {}
+    for indices in members.values():
+        strata_groups.setdefault(strata[indices[0]] if strata else None, []).append(indices)
     generator = random.Random(seed)  # noqa: S311  # a reproducible choice, no secret
-    kept: list[int] = []
-    for row in rows.values():
-        generator.shuffle(row)
-        kept += [index for one in row[: round(share * len(row))] for index in one]
-    return sorted(kept)
+    held_out: list[int] = []
+    for groups_of_stratum in strata_groups.values():
+        generator.shuffle(groups_of_stratum)
+        chosen = groups_of_stratum[: round(share * len(groups_of_stratum))]
+        held_out += [index for indices in chosen for index in indices]
+    return sorted(held_out)
 
 
 def read_split(
@@ -102,48 +103,49 @@ def read_split(
     held_out: float,
     group: Callable[[Example], Hashable],
     stratum: Callable[[Example], Hashable] | None = None,
-    whole: Callable[[Path], bool] = Path.is_file,
+    reads_whole: Callable[[Path], bool] = Path.is_file,
 ) -> tuple[list[Example], list[Example]]:
-    """Examples to learn from and to evaluate on: from files of their own where there are any, else held out.
+    """Training and evaluation examples; without evaluation files a share of the training examples is held out.
 
     Args:
-        evaluation: a file or folder instead of what ``data`` has for it.
-        held_out: share of the training examples to keep back where there is nothing else; 0 for none.
+        evaluation: a file or folder instead of the evaluation files in ``data``.
+        held_out: share of the training examples to hold out; 0 for none.
         group, stratum: as in ``hold_out``.
-        whole: whether ``read`` takes a path as it is, such as a folder of files that belong together.
+        reads_whole: whether ``read`` takes a path itself, such as a folder of files that belong together.
 
     Raises: BadData.
     """
-    training_files, evaluation_files = ([data], []) if whole(data) else files_of(data, suffixes)
+    training_files, evaluation_files = ([data], []) if reads_whole(data) else files_of(data, suffixes)
     if evaluation is not None:
-        parts = ([evaluation],) if whole(evaluation) else files_of(evaluation, suffixes, any_name=True)
-        evaluation_files = [file for part in parts for file in part]
-    learn = [one for file in training_files for one in read(file)]
-    judge = [one for file in evaluation_files for one in read(file)]
-    if not learn:
+        file_lists = ([evaluation],) if reads_whole(evaluation) else files_of(evaluation, suffixes, any_name=True)
+        evaluation_files = [file for files in file_lists for file in files]
+    train = [example for file in training_files for example in read(file)]
+    evaluation_examples = [example for file in evaluation_files for example in read(file)]
+    if not train:
         raise BadData(f"{data} has no examples")
-    if judge or not held_out:
-        return learn, judge
-    strata = [stratum(one) for one in learn] if stratum else []
-    kept = frozenset(hold_out([group(one) for one in learn], share=held_out, seed=SPLIT_SEED, strata=strata))
-    judge = [one for index, one in enumerate(learn) if index in kept]
-    return [one for index, one in enumerate(learn) if index not in kept], judge
+    if evaluation_examples or not held_out:
+        return train, evaluation_examples
+    strata = [stratum(example) for example in train] if stratum else []
+    groups = [group(example) for example in train]
+    held_out_indices = frozenset(hold_out(groups, share=held_out, seed=SPLIT_SEED, strata=strata))
+    evaluation_examples = [example for index, example in enumerate(train) if index in held_out_indices]
+    return [example for index, example in enumerate(train) if index not in held_out_indices], evaluation_examples
 
 
 def read_labelled(file: Path) -> list[LabelledText]:
-    """Texts with classes: fields ``text`` and ``label``, or ``labels`` where a text may have several; ``group`` too.
+    """Read texts with classes: fields ``text`` and ``label``, or ``labels`` in multi-label data; ``group`` is optional.
 
     ``labels`` is a list in JSON lines and joined by "|" in TSV; it may be empty.
     Raises: BadData with file and line.
     """
-    return [_labelled(place, row) for place, row in read_rows(file)]
+    return [_labelled(location, row) for location, row in read_rows(file)]
 
 
 def read_groups(data: Path) -> list[TextGroup]:
-    """Pairs, scored pairs or triplets, told apart by the fields' names; of a file, or of a folder with judgements.
+    """Read pairs, scored pairs or triplets, told apart by the field names; from a file, or a folder with qrels.tsv.
 
-    Known are anchor, positive and negative; query, question, document, answer, source, translation; sentence1,
-    sentence2 and score. Two fields of other names, such as the languages en and es, are a pair in their order.
+    Known fields are anchor, positive and negative; query, question, document, answer, source, translation; sentence1,
+    sentence2 and score. Two fields of other names, such as en and es, are a pair in their order.
     A folder with ``qrels.tsv`` gives the pairs (query, relevant text) of ``X_queries.jsonl`` and ``X_corpus.jsonl``.
     Raises: BadData with file and line.
     """
@@ -151,16 +153,16 @@ def read_groups(data: Path) -> list[TextGroup]:
         return list(_retrieval(data))
     groups: list[TextGroup] = []
     fields: tuple[str, ...] = ()
-    for place, row in read_rows(data):
-        fields = fields or _group_fields(place, row)
-        texts = tuple(_text(place, row, name) for name in fields if name != "score")
-        groups.append(TextGroup(texts, _score(place, row) if "score" in fields else None, place))
+    for location, row in read_rows(data):
+        fields = fields or _group_fields(location, row)
+        texts = tuple(_text(location, row, name) for name in fields if name != "score")
+        groups.append(TextGroup(texts, _score(location, row) if "score" in fields else None, location))
     return groups
 
 
 def is_retrieval(data: Path) -> bool:
-    """Whether a folder holds queries, texts and judgements."""
-    return (data / _JUDGEMENTS).is_file()
+    """Whether a folder is a retrieval set: queries, corpus and qrels."""
+    return (data / _QRELS).is_file()
 
 
 def read_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -199,60 +201,60 @@ def _json_rows(file: Path, lines: Sequence[str]) -> Iterator[tuple[str, Mapping[
         yield f"{file}:{number}", row
 
 
-def _labelled(place: str, row: Mapping[str, Any]) -> LabelledText:
-    text, group = _text(place, row, "text"), str(row.get("group") or "")
+def _labelled(location: str, row: Mapping[str, Any]) -> LabelledText:
+    text, group = _text(location, row, "text"), str(row.get("group") or "")
     if "labels" not in row:
         label = row.get("label")
         if not isinstance(label, str | int) or not str(label).strip():
-            raise BadData(f"{place}: expected a field 'label' (or 'labels') with a class, got {label!r}")
-        return LabelledText(text, (str(label).strip(),), place, group=group)
-    given = row["labels"]
-    names = given.split("|") if isinstance(given, str) else given
+            raise BadData(f"{location}: expected a field 'label' (or 'labels') with a class, got {label!r}")
+        return LabelledText(text, (str(label).strip(),), location, group=group)
+    raw = row["labels"]
+    names = raw.split("|") if isinstance(raw, str) else raw
     if not isinstance(names, list) or not all(isinstance(name, str | int) for name in names):
-        raise BadData(f"{place}: 'labels' must be a list of classes (in TSV joined by '|'), got {given!r}")
-    kept = tuple(dict.fromkeys(str(name).strip() for name in names if str(name).strip()))
-    return LabelledText(text, kept, place, True, group)
+        raise BadData(f"{location}: 'labels' must be a list of classes (in TSV joined by '|'), got {raw!r}")
+    labels = tuple(dict.fromkeys(str(name).strip() for name in names if str(name).strip()))
+    return LabelledText(text, labels, location, True, group)
 
 
-def _text(place: str, row: Mapping[str, Any], field: str) -> str:
+def _text(location: str, row: Mapping[str, Any], field: str) -> str:
     text = row.get(field)
     if not isinstance(text, str) or not text.strip():
-        raise BadData(f"{place}: expected a text in the field {field!r}, got {text!r} (fields: {', '.join(row)})")
+        raise BadData(f"{location}: expected a text in the field {field!r}, got {text!r} (fields: {', '.join(row)})")
     return text
 
 
-def _score(place: str, row: Mapping[str, Any]) -> float:
+def _score(location: str, row: Mapping[str, Any]) -> float:
     try:
         score = float(row["score"])
     except (TypeError, ValueError):
         score = float("nan")
     if score != score or abs(score) == float("inf"):  # noqa: PLR0124  # NaN alone differs from itself
-        raise BadData(f"{place}: expected a number in the field 'score', got {row['score']!r}")
+        raise BadData(f"{location}: expected a number in the field 'score', got {row['score']!r}")
     return score
 
 
-def _group_fields(place: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _group_fields(location: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     for known in (*_SCORED, *_TRIPLETS, *_PAIRS):
         if all(name in row for name in known):
             return known
     if len(row) == 2:
         return tuple(row)
     raise BadData(
-        f"{place}: the fields {', '.join(row)} are no pair; expected anchor and positive (and negative), "
+        f"{location}: the fields {', '.join(row)} are no pair; expected anchor and positive (and negative), "
         "sentence1, sentence2 and score, or two columns"
     )
 
 
 def _retrieval(folder: Path) -> Iterator[TextGroup]:
-    judgements = list(read_rows(folder / _JUDGEMENTS))
+    qrels = list(read_rows(folder / _QRELS))
     languages = sorted(file.name.removesuffix(_QUERIES) for file in folder.glob(f"*{_QUERIES}"))
     for language in languages:
         queries, corpus = (_by_id(folder / f"{language}_{part}.jsonl") for part in ("queries", "corpus"))
-        for place, row in judgements:
+        for location, row in qrels:
             query, document = row.get("query_id"), row.get("doc_id")
             if query in queries and document in corpus and str(row.get("rel", "1")) != "0":
-                yield TextGroup((queries[query], corpus[document]), None, place)
+                yield TextGroup((queries[query], corpus[document]), None, location)
 
 
 def _by_id(file: Path) -> dict[Any, str]:
-    return {row.get("id"): _text(place, row, "text") for place, row in read_rows(file)}
+    return {row.get("id"): _text(location, row, "text") for location, row in read_rows(file)}

@@ -1,1 +1,1 @@
-"""What can be learnt: one file a task."""
+"""The training tasks: data, model, loss, evaluation and publishing of each."""

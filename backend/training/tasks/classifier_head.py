@@ -1,6 +1,6 @@
-"""Classes of texts from few examples: a logistic head on the vectors of a frozen encoder, calibrated.
+"""Text classification from few examples: a calibrated logistic head on the vectors of a frozen encoder.
 
-The head is some kilobytes and runs on the vectors that the embedding lanes make anyway. Training takes seconds.
+The head is a few kilobytes and uses the vectors that the service computes for embeddings. Training takes seconds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from backend.models.spec import ModelSpec
 from backend.training.metrics import Report
 from backend.training.model_card import write_card
 from backend.training.records import Batch, LossPart, TrainingConfig, TrainingResult
-from backend.training.tasks.frozen import vectors_of
+from backend.training.tasks.sentence_encoder import frozen_vectors
 from backend.training.tasks.text_classifier import LabelledData, card_of, labelled_loss, read_data
 
-ENCODER = "encoder"  # the folder of a base that not every installation has
+ENCODER = "encoder"  # folder of the base inside the output, unless it is the bundled one
 _ENCODER_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "1_Pooling/config.json")
 
 
@@ -41,23 +41,24 @@ def prepare(
     held_out: float = 0.1,
     device: str = "cpu",
 ) -> ClassifierHeadTask:
-    """Read the data and let the frozen base make its vectors once, on ``device``.
+    """Read the data and compute its vectors once with the frozen base, on ``device``.
 
     Raises: BadData, BadSettings, ModelUnavailable.
     """
-    refuse_unsolvable(config)
-    read = read_data(data, evaluation=evaluation, held_out=held_out)
-    vectors, truncated = vectors_of(base, [one.text for one in (*read.learn, *read.judge)], device=device)
-    return ClassifierHeadTask(base, config, read, torch.from_numpy(vectors), truncated=truncated)
+    check_losses_supported(config)
+    labelled = read_data(data, evaluation=evaluation, held_out=held_out)
+    texts = [example.text for example in (*labelled.train, *labelled.evaluation)]
+    vectors, truncated = frozen_vectors(base, texts, device=device)
+    return ClassifierHeadTask(base, config, labelled, torch.from_numpy(vectors), truncated=truncated)
 
 
-def refuse_unsolvable(config: TrainingConfig) -> None:
-    """Losses that only steps can follow. Raises: BadSettings."""
-    wished = {"--focal-gamma": config.focal_gamma, "--label-smoothing": config.label_smoothing}
+def check_losses_supported(config: TrainingConfig) -> None:
+    """Refuse losses that the logistic solver does not have. Raises: BadSettings."""
+    losses = {"--focal-gamma": config.focal_gamma, "--label-smoothing": config.label_smoothing}
     faults = [
         f"{flag}={value:g}: a head on frozen vectors is solved for plain cross entropy, with its own penalty and "
         "calibration; leave it out, or train the encoder with --mode full"
-        for flag, value in wished.items()
+        for flag, value in losses.items()
         if value
     ]
     if faults:
@@ -65,7 +66,7 @@ def refuse_unsolvable(config: TrainingConfig) -> None:
 
 
 class ClassifierHeadTask:
-    """Task "text-classifier" on frozen vectors. ``fit`` solves it; the loop can train it like any other."""
+    """Task "text-classifier" on frozen vectors. ``fit`` solves it directly; the training loop can train it, too."""
 
     name = "text-classifier"
     splittable = True
@@ -73,87 +74,87 @@ class ClassifierHeadTask:
     def __init__(
         self, base: ModelSpec, config: TrainingConfig, data: LabelledData, vectors: Tensor, *, truncated: int = 0
     ) -> None:
-        """Shapes: vectors (texts to learn from, then texts to evaluate on; width)."""
+        """Shapes: vectors (training texts, then evaluation texts; width)."""
         self.data = data
         self.truncated = truncated
         self._base, self._config = base, config
-        self._size = vectors[: len(data.learn)].square().mean().sqrt().item() or 1.0
-        self._vectors = vectors / self._size  # of mean square 1, so that learning rates mean the same
-        self._targets = data.targets(data.learn)
+        self._scale = vectors[: len(data.train)].square().mean().sqrt().item() or 1.0
+        self._vectors = vectors / self._scale  # mean square 1, so that learning rates do not depend on the encoder
+        self._targets = data.targets(data.train)
         self._weights = data.weights(config)
-        self._solved: FittedHead | None = None
-        self.model: nn.Module = self._fresh(vectors.dtype)
+        self._fitted: FittedHead | None = None
+        self.model: nn.Module = self._untrained_head(vectors.dtype)
 
     @property
     def goal(self) -> str:
-        """What is compared between evaluations."""
+        """The metric that evaluations are compared by."""
         return self.data.goal
 
     @property
     def lengths(self) -> Sequence[int]:
-        """All equal."""
-        return [1] * len(self.data.learn)
+        """All equal: vectors cost the same."""
+        return [1] * len(self.data.train)
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """``vectors`` (batch, width) of mean square 1 and ``targets``."""
         return {"vectors": self._vectors[list(indices)], "targets": self._targets[list(indices)]}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
-        """As in fine-tuning."""
+        """The same loss as in fine-tuning."""
         return labelled_loss(model(batch["vectors"]), batch["targets"], self._config, self._weights)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """As in fine-tuning; of a solved head with one class a text, what its threshold does besides.
+        """The metrics of fine-tuning; for a fitted head with one class per text also those of its threshold.
 
-        ``answered`` is the share of texts of the classes that get one, ``answered_accuracy`` how often it is right, and
-        ``foreign_answered`` the share of texts of no class that get one nevertheless.
+        ``answered`` is the share of texts with a class that get an answer, ``answered_accuracy`` how many of these are
+        right, and ``foreign_answered`` the share of texts without a class that get an answer nevertheless.
         """
         return self.report(model).scores
 
     def report(self, model: nn.Module) -> Report:
-        """The same with every class, and what is not defined."""
-        logits = self._judged(model)
+        """The metrics with those of each class, and which are undefined."""
+        logits = self._evaluation_logits(model)
         report = self.data.report(logits)
-        if self._solved is None or self.data.multiple or not self.data.judge:
+        if self._fitted is None or self.data.multiple or not self.data.evaluation:
             return report
-        return replace(report, scores={**report.scores, **self._answers(logits.numpy())})
+        return replace(report, scores={**report.scores, **self._threshold_scores(logits.numpy())})
 
     def by_set(self, model: nn.Module) -> dict[str, Report]:
-        """The same of each file that evaluation texts come from, such as one a language."""
-        logits, found = self._judged(model), {}
-        files = [Path(one.place.rpartition(":")[0]).stem for one in self.data.judge]
+        """A report for each evaluation file, such as one per language."""
+        logits, reports = self._evaluation_logits(model), {}
+        files = [Path(example.location.rpartition(":")[0]).stem for example in self.data.evaluation]
         for name in dict.fromkeys(files):
-            some = [place for place, file in enumerate(files) if file == name]
-            part = replace(self.data, judge=[self.data.judge[place] for place in some])
-            found[name] = part.report(logits[some])
-        return found
+            indices = [index for index, file in enumerate(files) if file == name]
+            subset = replace(self.data, evaluation=[self.data.evaluation[index] for index in indices])
+            reports[name] = subset.report(logits[indices])
+        return reports
 
     def fit(self) -> TrainingResult:
-        """Solve the head; nothing of it looks at the evaluation texts, so their scores are honest."""
+        """Solve the head from the training texts alone, so that the evaluation scores are unbiased."""
         labels = list(self.data.labels)
-        solved = self._solved = fit_head(
-            self._vectors[: len(self.data.learn)].numpy(),
+        fitted = self._fitted = fit_head(
+            self._vectors[: len(self.data.train)].numpy(),
             self._targets.numpy(),
             labels=len(labels),
             class_weights=None if self._weights is None else self._weights.numpy(),
-            texts=[one.text for one in self.data.learn],
-            groups=[one.group or one.text for one in self.data.learn],
-            background=labels.index(NONE) if self._background else None,
+            texts=[example.text for example in self.data.train],
+            groups=[example.group or example.text for example in self.data.train],
+            background=labels.index(NONE) if self._has_background else None,
         )
-        state = {"weight": torch.from_numpy(solved.weight).float(), "bias": torch.from_numpy(solved.bias).float()}
+        state = {"weight": torch.from_numpy(fitted.weight).float(), "bias": torch.from_numpy(fitted.bias).float()}
         self.model.load_state_dict(state)
-        count, steps = len(self.data.learn), solved.iterations
-        return TrainingResult(steps, float(steps), solved.loss, self.evaluate(self.model), "fp32", count, "converged")
+        count, steps = len(self.data.train), fitted.iterations
+        return TrainingResult(steps, float(steps), fitted.loss, self.evaluate(self.model), "fp32", count, "converged")
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """``head.json`` and ``head.safetensors``, a card, and the encoder where it is not the bundled one."""
+        """Write ``head.json``, ``head.safetensors``, a card, and the encoder unless it is the bundled one."""
         output.mkdir(parents=True, exist_ok=True)
         bundled = self._base.source == BUNDLED
         if not bundled:
             _copy_encoder(self._base.folder, output / ENCODER)
         head = self._head(model, output.name)
         write_head(output, head, encoder=BUNDLED if bundled else ENCODER)
-        temperature = self._solved.temperature if self._solved else Temperature(1.0, "not fitted")
+        temperature = self._fitted.temperature if self._fitted else Temperature(1.0, "not fitted")
         card = card_of(self.data, self._base, output.name, notes, report=self.report(model), temperature=temperature)
         kind = (
             "A head on frozen vectors and character n-grams" if head.reads_text else "A linear head on frozen vectors"
@@ -165,84 +166,86 @@ class ClassifierHeadTask:
         write_card(output, replace(card, limits=[*limits, *card.limits]))
 
     @property
-    def _background(self) -> bool:
+    def _has_background(self) -> bool:
         return NONE in self.data.labels and not self.data.multiple
 
     def _head(self, model: nn.Module, name: str) -> ClassifierHead:
-        """The model as it is served: rows in the labels' order, the background last."""
+        """The head in its serving form: rows in the labels' order, the background class last."""
         assert isinstance(model, nn.Linear)
         weight, bias = (value.detach().cpu().float().numpy() for value in (model.weight, model.bias))
-        names = [label for label in self.data.labels if not (self._background and label == NONE)]
-        order = [self.data.labels.index(label) for label in (*names, *([NONE] if self._background else []))]
+        names = [label for label in self.data.labels if not (self._has_background and label == NONE)]
+        order = [self.data.labels.index(label) for label in (*names, *([NONE] if self._has_background else []))]
         threshold = MULTI_LABEL_THRESHOLD if self.data.multiple else 0.0
-        wide = self._wider(self._size)
+        wide = self._wider(self._scale)
         return ClassifierHead(
             labels=tuple(names),
             multiple=self.data.multiple,
-            weight=(weight[order] / self._size).astype(np.float32),
+            weight=(weight[order] / self._scale).astype(np.float32),
             bias=bias[order],
             encoder=self._base.source,
             encoder_sha256=self._base.sha256,
             name=name,
-            threshold=self._solved.threshold if self._solved else threshold,
+            threshold=self._fitted.threshold if self._fitted else threshold,
             info=self._info(),
             wide=None if wide is None else wide.rows(order),
         )
 
     def _info(self) -> dict[str, Any]:
-        info: dict[str, Any] = {"examples": len(self.data.learn)}
-        if self._solved is not None:
+        info: dict[str, Any] = {"examples": len(self.data.train)}
+        if self._fitted is not None:
             info |= {
-                "penalty": self._solved.penalty,
-                "temperature": round(self._solved.temperature.value, 4),
-                "temperature_why": self._solved.temperature.why,
-                "accuracy_on_folds": self._solved.accuracy,
+                "penalty": self._fitted.penalty,
+                "temperature": round(self._fitted.temperature.value, 4),
+                "temperature_why": self._fitted.temperature.why,
+                "accuracy_on_folds": self._fitted.accuracy,
             }
         return info
 
-    def _fresh(self, dtype: torch.dtype) -> nn.Linear:
-        """A head that knows nothing: every class equally likely."""
+    def _untrained_head(self, dtype: torch.dtype) -> nn.Linear:
+        """A head of zeros: every class equally likely."""
         head = nn.Linear(self._vectors.shape[1], len(self.data.labels), dtype=dtype)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         return head
 
     @torch.no_grad()
-    def _judged(self, model: nn.Module) -> Tensor:
+    def _evaluation_logits(self, model: nn.Module) -> Tensor:
         """Logits of the evaluation texts, on the CPU."""
-        device, vectors = next(model.parameters()).device, self._vectors[len(self.data.learn) :]
+        device, vectors = next(model.parameters()).device, self._vectors[len(self.data.train) :]
         logits: Tensor = model(vectors.to(device)).float().cpu()
         wide = self._wider(1.0)
         if wide is None:
             return logits
-        more = wide.logits(vectors.numpy(), [one.text for one in self.data.judge])
-        return logits + torch.from_numpy(more).float()
+        extra_logits = wide.logits(vectors.numpy(), [example.text for example in self.data.evaluation])
+        return logits + torch.from_numpy(extra_logits).float()
 
-    def _wider(self, size: float) -> WideWeights | None:
-        """What the solver took beside the vectors, for vectors ``size`` times as long as its own."""
-        one = self._solved
-        if one is None or one.gate is None or one.gated is None or one.table is None:
+    def _wider(self, scale: float) -> WideWeights | None:
+        """The fitted weights of gated vectors and n-grams, rescaled for vectors ``scale`` times as long."""
+        fit_head = self._fitted
+        if fit_head is None or fit_head.gate is None or fit_head.gated is None or fit_head.table is None:
             return None
-        return WideWeights(one.gate.of_unit(size), (one.gated / size).astype(np.float32), one.table.astype(np.float32))
+        return WideWeights(
+            fit_head.gate.of_unit(scale), (fit_head.gated / scale).astype(np.float32), fit_head.table.astype(np.float32)
+        )
 
-    def _answers(self, logits: NDArray[np.float32]) -> dict[str, float]:
-        """What the threshold lets through. Shapes: (items, labels)."""
-        assert self._solved is not None
-        scores, truth = softmax(logits), self.data.targets(self.data.judge).numpy()
-        own = np.ones(len(truth), dtype=bool)
-        if self._background:
-            place = self.data.labels.index(NONE)
-            scores[:, place], own = -1.0, truth != place
-        given = scores.max(axis=1) >= self._solved.threshold
-        right = scores.argmax(axis=1) == truth
-        found: dict[str, float] = {}
-        if own.any():
-            found["answered"] = float(given[own].mean())
-        if (given & own).any():
-            found["answered_accuracy"] = float(right[given & own].mean())
-        if not own.all():
-            found["foreign_answered"] = float(given[~own].mean())
-        return found
+    def _threshold_scores(self, logits: NDArray[np.float32]) -> dict[str, float]:
+        """Metrics of the answers above the threshold. Shapes: logits (items, labels)."""
+        assert self._fitted is not None
+        scores, truth = softmax(logits), self.data.targets(self.data.evaluation).numpy()
+        has_class = np.ones(len(truth), dtype=bool)
+        if self._has_background:
+            none_index = self.data.labels.index(NONE)
+            scores[:, none_index], has_class = -1.0, truth != none_index
+        is_answered = scores.max(axis=1) >= self._fitted.threshold
+        is_correct = scores.argmax(axis=1) == truth
+        shares: dict[str, float] = {}
+        if has_class.any():
+            shares["answered"] = float(is_answered[has_class].mean())
+        if (is_answered & has_class).any():
+            shares["answered_accuracy"] = float(is_correct[is_answered & has_class].mean())
+        if not has_class.all():
+            shares["foreign_answered"] = float(is_answered[~has_class].mean())
+        return shares
 
 
 _USAGE = """

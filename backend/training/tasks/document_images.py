@@ -1,4 +1,4 @@
-"""Kinds of documents from pictures of their pages, by any image classifier of transformers, convolutional or ViT."""
+"""Task "document-images": classifies page images with any transformers image classifier, convolutional or ViT."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from backend.models.calibration import Temperature, fit_temperature
 from backend.telemetry import log_event
 from backend.training.data.augmentation import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
 from backend.training.data.document_pages import PageData, PageStore, read_pages
-from backend.training.data.images import ImageCache, ImageExample, Pixels, Skipped, cache_limit_bytes
-from backend.training.data.loaders import collation_epoch
+from backend.training.data.images import ImageCache, ImageExample, Pixels, SkippedImage, cache_limit_bytes
+from backend.training.data.micro_batch_loader import collation_epoch
 from backend.training.lora import add_lora
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, classification_scores
-from backend.training.model_card import Card, data_source, write_card
+from backend.training.model_card import Card, split_sources, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
 from backend.training.tasks.image_models import ImageBase, load_image_model, read_base
 from backend.training.tasks.pretrained import divide_last_layer, plain_copy
 
 _log = logging.getLogger(__name__)
-_EVALUATION_IMAGES = 64  # in a batch without gradients; halved where they do not fit
-_NAMED = 5  # files in one sentence of the card
+_EVALUATION_IMAGES = 64  # in a batch without gradients; halved when out of memory
+_FILES_IN_CARD = 5  # files in one sentence of the card
 _USAGE = """
 from transformers import pipeline
 
@@ -54,37 +54,37 @@ def prepare(
     freeze_batch_norm: bool | None = None,
     processes: int = 1,
 ) -> DocumentImagesTask:
-    """Read the pages and set a fresh head on the base; LoRA where ``config.lora_rank`` asks for it.
+    """Read the pages and load the base with a new head; with LoRA where ``config.lora_rank`` is set.
 
     Args:
-        data, evaluation: as ``images.read_examples`` reads them; ``held_out`` as in ``pages.read_pages``.
+        data, evaluation: as in ``images.read_examples``; ``held_out`` as in ``document_pages.read_pages``.
         base: as in ``image_models.read_base``.
         image_size: height and width in px; None takes the base's own.
-        cache_bytes: of decoded pages in memory; None takes a quarter of it, 0 turns the cache off.
-        freeze_batch_norm: keep batch norm's statistics as they are. None freezes them in pretrained models, where the
-            few pages of a micro-batch would spoil them and a smaller cut would change the result.
-        processes: of this run on this machine; they share the cache's bound.
+        cache_bytes: limit of the cache of decoded pages; None takes a quarter of the memory, 0 turns it off.
+        freeze_batch_norm: keep the running statistics. None freezes them in pretrained models only, where the
+            few pages of a micro-batch would degrade them and its size would change the result.
+        processes: of this run on this machine; they share the cache limit.
 
     Raises: BadData, BadSettings, ModelUnavailable; TrainingError where LoRA has nothing to adapt.
     """
-    origin = read_base(base, image_size=image_size)
+    image_base = read_base(base, image_size=image_size)
     cache = ImageCache(cache_limit_bytes(memory_limit_bytes(), cache_bytes, processes=processes))
-    store = PageStore(origin.preparation, cache)
+    store = PageStore(image_base.preprocessing, cache)
     pages = read_pages(data, store, evaluation=evaluation, held_out=held_out, threads=usable_cores())
-    model: nn.Module = load_image_model(origin, pages.labels, seed=config.seed)
-    freezes = origin.pretrained if freeze_batch_norm is None else freeze_batch_norm
-    frozen = [one for one in model.modules() if isinstance(one, _BatchNorm)] if freezes else []
+    model: nn.Module = load_image_model(image_base, pages.labels, seed=config.seed)
+    freezes_batch_norm = image_base.pretrained if freeze_batch_norm is None else freeze_batch_norm
+    frozen = [module for module in model.modules() if isinstance(module, _BatchNorm)] if freezes_batch_norm else []
     if config.lora_rank is not None:
         model = add_lora(model, config.lora_rank, config.lora_alpha, config.lora_dropout)
-    changes = augmentation or AugmentConfig()
-    return DocumentImagesTask(model, origin, config, pages=pages, store=store, augmentation=changes, frozen=frozen)
+    policy = augmentation or AugmentConfig()
+    return DocumentImagesTask(model, image_base, config, pages=pages, store=store, augmentation=policy, frozen=frozen)
 
 
 class DocumentImagesTask:
-    """Task "document-images". The goal is macro F1: rare kinds of documents count as much as common ones.
+    """Task "document-images". The goal is macro F1: rare classes count as much as common ones.
 
-    Splittable: what is drawn for a page depends on the page and the epoch, not on its neighbours. Where batch norm is
-    trained (models from nothing), its statistics are those of a micro-batch, as in every training that accumulates.
+    Splittable: a page's augmentation depends on the page and the epoch, not on its batch. Where batch norm is
+    trained (models from scratch), its statistics are per micro-batch, as always with gradient accumulation.
     """
 
     name = "document-images"
@@ -107,26 +107,26 @@ class DocumentImagesTask:
         self._base, self._config, self._store = base, config, store
         self._augmentation = augmentation
         self._frozen = tuple(frozen)
-        self._targets = [pages.target(one) for one in pages.learn]
+        self._targets = [pages.target(page) for page in pages.train]
         balanced = config.class_weights == "balanced"
         self._class_weights = balanced_class_weights(pages.counts) if balanced else None
-        self._lost: dict[Path, str] = {}  # became unreadable after the sifting
+        self._unreadable: dict[Path, str] = {}  # became unreadable since the data was checked
 
     @property
     def lengths(self) -> Sequence[int]:
         """All pages cost the same."""
-        return [1] * len(self.pages.learn)
+        return [1] * len(self.pages.train)
 
     @property
-    def skipped(self) -> tuple[Skipped, ...]:
+    def skipped(self) -> tuple[SkippedImage, ...]:
         """Images that could not be read, before the run or in it."""
-        return (*self.pages.skipped, *(Skipped(file, why) for file, why in self._lost.items()))
+        return (*self.pages.skipped, *(SkippedImage(file, why) for file, why in self._unreadable.items()))
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """``pixels`` (batch, 3, height, width_px) uint8, ``targets``, and the ``weight`` of the loss.
 
-        Targets are (batch,) int64, or (batch, labels) float32 where pages are mixed. A page that has become unreadable
-        is blank and counts for nothing.
+        Targets are (batch,) int64, or (batch, labels) float32 where pages are mixed. A page that became unreadable
+        is blank and has weight 0.
         """
         epoch = collation_epoch()
         rows = [self._row(index, epoch) for index in indices]
@@ -137,15 +137,15 @@ class DocumentImagesTask:
         return {"pixels": torch.stack([page for page, _ in rows]), "targets": targets, "weight": weight}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
-        """Cross entropy of the kind of document, with the settings' focal term, smoothing and class weights."""
+        """Cross entropy of the document class, with focal term, label smoothing and class weights as configured."""
         if model.training:
             for layer in self._frozen:
                 layer.eval()  # model.train() switched them back
-        logits = model(pixel_values=self._base.preparation.normalised(batch["pixels"])).logits
+        logits = model(pixel_values=self._base.preprocessing.normalize(batch["pixels"])).logits
         targets = batch["targets"]
-        if targets.is_floating_point() and self._lost:
-            counts = targets.sum(dim=-1) > 0  # smoothing would fill the zeros of blank pages
-            logits, targets = logits[counts], targets[counts]
+        if targets.is_floating_point() and self._unreadable:
+            is_readable = targets.sum(dim=-1) > 0  # label smoothing would fill the zero targets of blank pages
+            logits, targets = logits[is_readable], targets[is_readable]
         return classification_loss(
             logits,
             targets,
@@ -160,7 +160,7 @@ class DocumentImagesTask:
         return self.report(model).scores
 
     def report(self, model: nn.Module) -> Report:
-        """The same with every class, its confusions, and what is not defined."""
+        """The metrics with those of each class, the confusion matrix, and which are undefined."""
         logits, targets = self.logits(model)
         return classification_scores(logits.numpy(), targets.numpy(), self.pages.labels)
 
@@ -168,26 +168,28 @@ class DocumentImagesTask:
     def logits(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         """(items, labels) float32 and (items,) int64 of the evaluation pages that can be read, on the CPU."""
         device = next(model.parameters()).device
-        found: list[Tensor] = []
+        rows_of_logits: list[Tensor] = []
         targets: list[int] = []
         with ThreadPoolExecutor(usable_cores(), thread_name_prefix="evaluate") as pool:
-            for first in range(0, len(self.pages.judge), _EVALUATION_IMAGES):
-                group = self.pages.judge[first : first + _EVALUATION_IMAGES]
+            for first in range(0, len(self.pages.evaluation), _EVALUATION_IMAGES):
+                group = self.pages.evaluation[first : first + _EVALUATION_IMAGES]
                 rows = [
                     (pixels, self.pages.target(example))
                     for example, pixels in zip(group, pool.map(self._pixels, group), strict=True)
                     if pixels is not None
                 ]
-                found += split_on_oom([pixels for pixels, _ in rows], lambda part: self._answers(model, part, device))
+                rows_of_logits += split_on_oom(
+                    [pixels for pixels, _ in rows], lambda batch: self._batch_logits(model, batch, device)
+                )
                 targets += [target for _, target in rows]
-        answers = torch.stack(found) if found else torch.zeros(0, len(self.pages.labels))
+        answers = torch.stack(rows_of_logits) if rows_of_logits else torch.zeros(0, len(self.pages.labels))
         return answers, torch.tensor(targets, dtype=torch.int64)
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """A plain transformers folder for AutoModelForImageClassification, its image processor, and a card.
+        """Write a transformers folder for AutoModelForImageClassification, its image processor, and a card.
 
-        Its confidence is calibrated on the evaluation pages by a temperature that is divided into the last layer:
-        whoever loads the folder gets calibrated probabilities and the same classes.
+        Confidence is calibrated on the evaluation pages; the temperature is divided into the last layer, so that
+        every loader of the folder gets calibrated probabilities and the same classes.
         """
         logits, targets = self.logits(model)
         temperature = fit_temperature(logits.numpy(), targets.numpy())
@@ -196,21 +198,21 @@ class DocumentImagesTask:
         divide_last_layer(plain, temperature.value)
         output.mkdir(parents=True, exist_ok=True)
         plain.save_pretrained(output)
-        self._base.preparation.save(output)
+        self._base.preprocessing.save(output)
         write_card(output, self._card(output.name, notes, report, temperature))
 
     def _row(self, index: int, epoch: int) -> tuple[Tensor, Tensor]:
-        """One page as uint8 and its target."""
+        """One page (3, height, width_px) uint8 and its target, augmented and perhaps mixed."""
         config, labels = self._augmentation, len(self.pages.labels)
         page = self._augmented(index, epoch)
         if page is None:
-            size = self._base.preparation
+            size = self._base.preprocessing
             blank = torch.full((3, size.height, size.width_px), 255, dtype=torch.uint8)
             return blank, torch.zeros(labels) if config.mixes else torch.tensor(IGNORED)
         target = self._targets[index]
         if not config.mixes:
             return page, torch.tensor(target)
-        random = random_for(self._config.seed, epoch, index, stream=1)  # the partner must not decide the page's own
+        random = random_for(self._config.seed, epoch, index, stream=1)  # independent of the page's augmentation
         height, width_px = page.shape[-2:]
         mix = draw_mix(config, random, examples=len(self._targets), height=height, width_px=width_px)
         partner = self._augmented(mix.partner, epoch) if mix is not None else None
@@ -220,7 +222,7 @@ class DocumentImagesTask:
         return mixed, soft_target(target, self._targets[mix.partner], mix.share, labels)
 
     def _augmented(self, index: int, epoch: int) -> Tensor | None:
-        pixels = self._pixels(self.pages.learn[index])
+        pixels = self._pixels(self.pages.train[index])
         if pixels is None:
             return None
         page = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
@@ -230,27 +232,24 @@ class DocumentImagesTask:
         return (changed * 255).round().to(torch.uint8)
 
     def _pixels(self, example: ImageExample) -> Pixels | None:
-        """None for a page that was readable once: noted, told once, and left out."""
+        """The page's pixels; None for a page that became unreadable, which is logged once and left out."""
         try:
             return self._store.pixels(example.file)
         except BadData as error:
-            if example.file not in self._lost:
-                self._lost[example.file] = str(error)
+            if example.file not in self._unreadable:
+                self._unreadable[example.file] = str(error)
                 log_event(
                     _log, logging.WARNING, "an image can no longer be read", file=example.file.name, reason=str(error)
                 )
             return None
 
-    def _answers(self, model: nn.Module, part: Sequence[Pixels], device: torch.device) -> list[Tensor]:
-        pixels = torch.from_numpy(np.stack(part)).permute(0, 3, 1, 2).to(device)
-        logits: Tensor = model(pixel_values=self._base.preparation.normalised(pixels)).logits
+    def _batch_logits(self, model: nn.Module, pages: Sequence[Pixels], device: torch.device) -> list[Tensor]:
+        pixels = torch.from_numpy(np.stack(pages)).permute(0, 3, 1, 2).to(device)
+        logits: Tensor = model(pixel_values=self._base.preprocessing.normalize(pixels)).logits
         return list(logits.float().cpu())
 
     def _card(self, name: str, notes: Mapping[str, Any], report: Report, temperature: Temperature) -> Card:
-        pages, size = self.pages, self._base.preparation
-        counts = {"training": len(pages.learn), "evaluation": len(pages.judge)}
-        split = f"{counts['training']} pages to learn from, {counts['evaluation']} to evaluate on"
-        roles = ("training", "evaluation") if len(pages.origin) > 1 else ("training and evaluation",)
+        pages, size = self.pages, self._base.preprocessing
         return Card(
             name=name,
             task=self.name,
@@ -259,10 +258,7 @@ class DocumentImagesTask:
             base_revision=self._base.revision,
             pipeline_tag="image-classification",
             labels=pages.labels,
-            data=[
-                data_source(path, role=role, examples=counts.get(role, sum(counts.values())), notes=split)
-                for path, role in zip(pages.origin, roles, strict=True)
-            ],
+            data=split_sources(pages.origin, train=len(pages.train), evaluation=len(pages.evaluation), unit="pages"),
             report=report,
             limits=[
                 f"Sees the whole page squeezed to {size.height} x {size.width_px} px: layout, not fine print.",
@@ -282,5 +278,6 @@ class DocumentImagesTask:
         skipped = self.skipped
         if not skipped:
             return []
-        named = "; ".join(f"{one.file.name} ({one.why})" for one in skipped[:_NAMED])
-        return [f"Images of its data that could not be read and were left out: {len(skipped)}, the first: {named}."]
+        first_names = "; ".join(f"{image.file.name} ({image.why})" for image in skipped[:_FILES_IN_CARD])
+        left_out = f"Images of its data that could not be read and were left out: {len(skipped)}"
+        return [f"{left_out}, the first: {first_names}."]

@@ -1,7 +1,7 @@
-"""Image models of transformers with a fresh head: from a folder, from the hub, or small ones from nothing.
+"""Loads transformers image models with a new head: from a folder, from the hub, or small ones from scratch.
 
-Pages are prepared as ``ViTImageProcessor`` prepares them, without its module: transformers' fast processors need
-torchvision, and what is written here loads with either kind.
+Pages are preprocessed as by ``ViTImageProcessor``, without its module: transformers' fast processors need
+torchvision, and the configuration written here loads with either kind.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from transformers.image_processing_base import ImageProcessingMixin
 
 from backend.errors import BadSettings, ModelUnavailable
 
-PREPARATION = "preprocessor_config.json"
-_SIDE_PX = 224  # where nobody says; ImageNet's
+PROCESSOR_CONFIG = "preprocessor_config.json"
+_SIDE_PX = 224  # default; ImageNet's
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_FOREIGN = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)  # what transformers raises on bad folders
+_LOAD_ERRORS = (OSError, ValueError, KeyError, RuntimeError, SafetensorError)  # what transformers raises on bad folders
 
-# To train from nothing: the sizes of ResNet-18 (11 M), timm's ConvNeXt-Pico (9 M) and DeiT-Tiny (6 M parameters).
+# To train from scratch: the sizes of ResNet-18 (11 M), timm's ConvNeXt-Pico (9 M) and DeiT-Tiny (6 M parameters).
 BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "resnet": lambda: ResNetConfig(
         embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic"
@@ -37,8 +37,8 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Preparation:
-    """How a page becomes a model's input."""
+class Preprocessing:
+    """Size and normalization of a page as model input."""
 
     height: int  # px
     width_px: int
@@ -46,11 +46,11 @@ class Preparation:
     std: tuple[float, ...] = _IMAGENET_STD
     resample: int = Image.Resampling.BILINEAR
 
-    def normalised(self, pixels: Tensor) -> Tensor:
-        """Shapes: (batch, 3, height, width_px) uint8 on any device -> the same float32, memory format kept."""
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Shapes: (batch, 3, height, width_px) uint8 on any device -> same shape float32, memory format kept."""
         values = pixels.float() / 255
         for channel, (mean, std) in enumerate(zip(self.mean, self.std, strict=True)):
-            values[:, channel].sub_(mean).div_(std)  # numbers: small tensors would make the host wait for their copy
+            values[:, channel].sub_(mean).div_(std)  # Python numbers: copying small tensors would block the host
         return values
 
     def save(self, folder: Path) -> None:
@@ -67,23 +67,23 @@ class Preparation:
             "image_mean": list(self.mean),
             "image_std": list(self.std),
         }
-        (folder / PREPARATION).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
+        (folder / PROCESSOR_CONFIG).write_text(json.dumps(fields, indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageBase:
-    """What a model starts from, read before any weights are."""
+    """The base of a model, read without its weights."""
 
     name: str
-    source: str  # folder or hub id; "" for what is built in
+    source: str  # folder or hub id; "" for built-in models
     revision: str
-    config: Any  # transformers' own, a copy of ours
-    preparation: Preparation
+    config: Any  # a transformers configuration, may be changed
+    preprocessing: Preprocessing
     pretrained: bool  # whether there are weights
 
 
 def read_base(base: str | Path, *, image_size: tuple[int, int] | None = None) -> ImageBase:
-    """What ``base`` is: "resnet", "convnext" or "vit" from nothing; a folder, with or without weights; or a hub id.
+    """Read a base: "resnet", "convnext" or "vit" from scratch; a folder, with or without weights; or a hub id.
 
     Args:
         image_size: height and width in px; None takes the base's own, 224 x 224 where it does not say.
@@ -93,15 +93,15 @@ def read_base(base: str | Path, *, image_size: tuple[int, int] | None = None) ->
     if str(base) in BUILT_IN:
         config = BUILT_IN[str(base)]()
         height, width_px = image_size or (_SIDE_PX, _SIDE_PX)
-        return ImageBase(str(base), "", "", _sized(config, height, width_px), Preparation(height, width_px), False)
+        return ImageBase(str(base), "", "", _sized(config, height, width_px), Preprocessing(height, width_px), False)
     source, _, revision = str(base).partition("@")
     folder = Path(source).expanduser()
     if not folder.is_dir() and source.startswith((".", "/", "~")):
         raise ModelUnavailable(f"model folder {source} does not exist; built in are {', '.join(BUILT_IN)}")
-    place = str(folder) if folder.is_dir() else source
+    path_or_id = str(folder) if folder.is_dir() else source
     try:
-        config = AutoConfig.from_pretrained(place, revision=revision or None, trust_remote_code=False)
-    except _FOREIGN as error:
+        config = AutoConfig.from_pretrained(path_or_id, revision=revision or None, trust_remote_code=False)
+    except _LOAD_ERRORS as error:
         raise ModelUnavailable(f"{base} has no configuration that transformers reads: {error}") from error
     channels = getattr(config, "num_channels", 3)
     if channels != 3:
@@ -109,24 +109,24 @@ def read_base(base: str | Path, *, image_size: tuple[int, int] | None = None) ->
     pretrained = not folder.is_dir() or any(folder.glob("*.safetensors"))
     if not pretrained and any(folder.glob("*.bin")):
         raise ModelUnavailable(f"{base} has weights as pickles alone; only safetensors are loaded")
-    preparation = _preparation(place, revision, config, image_size)
+    preprocessing = _preprocessing(path_or_id, revision, config, image_size)
     if not pretrained:
-        config = _sized(config, preparation.height, preparation.width_px)
+        config = _sized(config, preprocessing.height, preprocessing.width_px)
     name = folder.resolve().name if folder.is_dir() else source
-    return ImageBase(name, place, revision, config, preparation, pretrained)
+    return ImageBase(name, path_or_id, revision, config, preprocessing, pretrained)
 
 
 def load_image_model(base: ImageBase, labels: Sequence[str], *, seed: int) -> Any:
-    """A float32 model on the CPU with one output a label; new weights are drawn from ``seed`` alone.
+    """A float32 model on the CPU with an output per label; new weights depend on ``seed`` only.
 
-    Raises: ModelUnavailable, also where weights of the body are absent; BadSettings for an image size it cannot take.
+    Raises: ModelUnavailable, also where encoder weights are absent; BadSettings for an unsupported image size.
     """
-    names = {"id2label": dict(enumerate(labels)), "label2id": {label: place for place, label in enumerate(labels)}}
+    names = {"id2label": dict(enumerate(labels)), "label2id": {label: index for index, label in enumerate(labels)}}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
             model = _pretrained(base, names) if base.pretrained else _fresh(base, names)
-        except _FOREIGN as error:
+        except _LOAD_ERRORS as error:
             raise ModelUnavailable(f"{base.name} cannot be loaded as an image classifier: {error}") from error
     _check_size(model, base)
     return model
@@ -152,9 +152,9 @@ def _pretrained(base: ImageBase, names: Mapping[str, Any]) -> Any:
         ignore_mismatched_sizes=True,  # a head for other labels
         output_loading_info=True,
     )
-    body = f"{model.base_model_prefix}."
-    strange = [*report["missing_keys"], *(row[0] for row in report.get("mismatched_keys", ()))]
-    absent = sorted(name for name in strange if name.startswith(body) and "pooler" not in name)
+    encoder_prefix = f"{model.base_model_prefix}."
+    absent_or_mismatched = [*report["missing_keys"], *(row[0] for row in report.get("mismatched_keys", ()))]
+    absent = sorted(name for name in absent_or_mismatched if name.startswith(encoder_prefix) and "pooler" not in name)
     if absent:
         raise ValueError(f"it lacks the tensors {', '.join(absent[:5])}")
     return model
@@ -162,7 +162,7 @@ def _pretrained(base: ImageBase, names: Mapping[str, Any]) -> Any:
 
 @torch.no_grad()
 def _check_size(model: Any, base: ImageBase) -> None:
-    size = base.preparation.height, base.preparation.width_px
+    size = base.preprocessing.height, base.preprocessing.width_px
     training = model.training
     try:
         model.eval()(pixel_values=torch.zeros(1, 3, *size))
@@ -171,26 +171,28 @@ def _check_size(model: Any, base: ImageBase) -> None:
     model.train(training)
 
 
-def _preparation(place: str, revision: str, config: Any, image_size: tuple[int, int] | None) -> Preparation:
-    """As the base was trained, but always the whole page: a crop of its middle would lose the letterhead."""
+def _preprocessing(path_or_id: str, revision: str, config: Any, image_size: tuple[int, int] | None) -> Preprocessing:
+    """As the base was trained, but without cropping: a centre crop would lose the letterhead."""
     try:
-        given, _ = ImageProcessingMixin.get_image_processor_dict(place, revision=revision or None)
-    except _FOREIGN:
-        given = {}  # a configuration alone, or a folder that says nothing of it
-    height, width_px = image_size or _size(given, config)
-    if not given.get("do_normalize", True):
-        return Preparation(height, width_px, (0.0,) * 3, (1.0,) * 3, given.get("resample", Image.Resampling.BILINEAR))
-    return Preparation(
+        processor_config, _ = ImageProcessingMixin.get_image_processor_dict(path_or_id, revision=revision or None)
+    except _LOAD_ERRORS:
+        processor_config = {}  # the base has a model configuration only
+    height, width_px = image_size or _size(processor_config, config)
+    if not processor_config.get("do_normalize", True):
+        return Preprocessing(
+            height, width_px, (0.0,) * 3, (1.0,) * 3, processor_config.get("resample", Image.Resampling.BILINEAR)
+        )
+    return Preprocessing(
         height,
         width_px,
-        tuple(given.get("image_mean", _IMAGENET_MEAN)),
-        tuple(given.get("image_std", _IMAGENET_STD)),
-        given.get("resample", Image.Resampling.BILINEAR),
+        tuple(processor_config.get("image_mean", _IMAGENET_MEAN)),
+        tuple(processor_config.get("image_std", _IMAGENET_STD)),
+        processor_config.get("resample", Image.Resampling.BILINEAR),
     )
 
 
-def _size(given: Mapping[str, Any], config: Any) -> tuple[int, int]:
-    for size in (given.get("crop_size"), given.get("size"), getattr(config, "image_size", None)):
+def _size(processor_config: Mapping[str, Any], config: Any) -> tuple[int, int]:
+    for size in (processor_config.get("crop_size"), processor_config.get("size"), getattr(config, "image_size", None)):
         if isinstance(size, Mapping) and {"height", "width"} <= size.keys():
             return int(size["height"]), int(size["width"])
         side = size.get("shortest_edge") if isinstance(size, Mapping) else size
@@ -202,7 +204,7 @@ def _size(given: Mapping[str, Any], config: Any) -> tuple[int, int]:
 
 
 def _sized(config: Any, height: int, width_px: int) -> Any:
-    """A configuration for this size, where it has one."""
+    """Set the image size in a configuration that has one."""
     if hasattr(config, "image_size"):
         config.image_size = height if height == width_px else (height, width_px)
     return config

@@ -1,7 +1,8 @@
-"""Named entities from CoNLL files: tags on the first sub-word of each word, long sentences in overlapping windows."""
+"""Task "ner": token classification from CoNLL files, with tags on first sub-words and windows for long sentences."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,29 +14,24 @@ from peft import PeftModel
 from torch import nn
 from transformers import AutoModelForTokenClassification
 
-from backend.errors import BadData, BadSettings
-from backend.models.spec import ModelSpec
+from backend.errors import BadData, BadSettings, ModelUnavailable
+from backend.models.spec import TYPES_FIELD, ModelSpec, TokenTypes
+from backend.models.spelling import KINDS
 from backend.models.tokenizer import tokenizer_of
-from backend.training.adapters import base_of, go_on_from, save_adapter, stored_twin
+from backend.training.adapters import base_of, load_adapter_weights, published_copy, save_adapter
 from backend.training.data.conll import bio_labels, check_types
-from backend.training.data.loaders import collation_epoch
+from backend.training.data.micro_batch_loader import collation_epoch
 from backend.training.data.ner_sentences import Source, by_file, languages, read_sources
 from backend.training.data.text_batches import pad
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, entity_scores
 from backend.training.model_card import Card, data_source, stated_licence, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
-from backend.training.tasks.ner_rows import Row, sentence_rows
-from backend.training.tasks.ner_scores import predict, row_inputs
-from backend.training.tasks.pretrained import (
-    adapted,
-    load_model,
-    padding_id,
-    plain_copy,
-    save_model,
-)
-from backend.training.tasks.spelling import TABLE, Wish, grow_types, learns_spelling
+from backend.training.tasks.ner_prediction import Row, predict, row_inputs, sentence_rows
+from backend.training.tasks.pretrained import adapted, load_model, padding_id, plain_copy, save_model
 
+SpellingMode = Literal["auto", "on", "off"]
+_TYPE_TABLE = "token_type_embeddings"  # the layer's name in BERT and models derived from it
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _SEED_RANGE = 2**64
 _USAGE = """from transformers import pipeline
@@ -48,7 +44,7 @@ base = AutoModelForTokenClassification.from_pretrained(
     BASE, config=AutoConfig.from_pretrained(FOLDER), ignore_mismatched_sizes=True
 )
 PeftModel.from_pretrained(base, FOLDER)"""
-_SPELT = (
+_SPELLING_LIMIT = (
     "token_type_ids say how each word is written (backend/models/spelling.py); tools that leave them at 0, such as "
     "transformers' pipeline, have it read every text as if it were in small letters."
 )
@@ -56,17 +52,17 @@ _SPELT = (
 
 @dataclass(frozen=True, slots=True)
 class NerOptions:
-    """What this task alone is told."""
+    """Options that only this task has."""
 
-    types: Collection[str] = ()  # the kinds of entities to learn and to score; unset: all of the training data
-    relabel: Mapping[str, str] = field(default_factory=dict)  # kind in the data -> kind to learn, before ``types``
-    spelling: Wish = "auto"  # whether token types say how words are written (tasks/spelling.py)
-    recased: float = 0.0  # share of sentences seen all small or all in capitals, anew in each epoch; needs spelling
+    types: Collection[str] = ()  # entity types to train and score; unset: all of the training data
+    relabel: Mapping[str, str] = field(default_factory=dict)  # type in the data -> type to train, before ``types``
+    spelling: SpellingMode = "auto"  # whether token types say how words are written (models/spelling.py)
+    recased: float = 0.0  # share of sentences in lower or upper case, drawn in each epoch; needs spelling
     publish_as: Literal["merged", "adapter"] = "merged"
-    halfway: bool = False  # publish the mean of the adapter that the run went on from and of what it learnt
+    halfway: bool = False  # publish the mean of the trained adapter and the one that the run started from
 
     def __post_init__(self) -> None:
-        """Raises: BadSettings."""
+        """Check the options. Raises: BadSettings."""
         if not 0 <= self.recased <= 1:
             raise BadSettings([f"--recased={self.recased:g}: a share of the sentences, 0 to 1"])
 
@@ -80,26 +76,27 @@ def prepare(
     held_out: float = 0.1,
     options: NerOptions | None = None,
 ) -> NerTask:
-    """Read the data and set a fresh head on the base.
+    """Read the data and load the base with a new head.
 
     Args:
         data: a ``.conll`` file, or a folder of them (names with dev or test are for evaluation); or several of either.
-        base: an encoder, or an adapter to go on from: of the same labels, rank and scale.
+        base: an encoder, or an adapter to continue from, with the same labels, rank and alpha.
         evaluation: a file or folder to evaluate on instead.
-        held_out: share of the training sentences kept back where nothing else is there to evaluate on.
+        held_out: share of the training sentences held out where there is no evaluation data.
 
     Raises: BadData, BadSettings, ModelUnavailable.
     """
     chosen = options or NerOptions()
     if chosen.publish_as == "adapter" and config.lora_rank is None:
         raise BadSettings(["--publish-as adapter: say --lora-rank too; a model trained whole has no adapter"])
-    origin = [data] if isinstance(data, Path) else list(data)
-    sources = read_sources(origin, evaluation=evaluation, held_out=held_out, relabel=chosen.relabel, types=chosen.types)
-    begun, base = (base, base_of(base)) if base.adapter else (None, base)
-    if chosen.halfway and (begun is None or chosen.publish_as != "adapter"):
+    paths = [data] if isinstance(data, Path) else list(data)
+    relabel, types = chosen.relabel, chosen.types
+    sources = read_sources(paths, evaluation=evaluation, held_out=held_out, relabel=relabel, types=types)
+    start_adapter, base = (base, base_of(base)) if base.adapter else (None, base)
+    if chosen.halfway and (start_adapter is None or chosen.publish_as != "adapter"):
         raise BadSettings(["--halfway: for a run that goes on from an adapter and is published as one"])
-    labels = bio_labels([one for source in sources for one in source.learn])
-    check_types([one for source in sources for one in source.judge], labels)
+    labels = bio_labels([sentence for source in sources for sentence in source.train])
+    check_types([sentence for source in sources for sentence in source.evaluation], labels)
     model = load_model(
         AutoModelForTokenClassification,
         base,
@@ -108,20 +105,20 @@ def prepare(
         id2label=dict(enumerate(labels)),
         label2id={label: number for number, label in enumerate(labels)},
     )
-    spelt = learns_spelling(model, base, chosen.spelling)
-    if spelt:
-        grow_types(model)
-    learner = adapted(model, config, also=(TABLE,) if spelt else ())
-    if begun is not None:
-        _go_on(learner, begun, labels)
+    with_spelling = uses_spelling(model, base, chosen.spelling)
+    if with_spelling:
+        extend_token_types(model)
+    trained_model = adapted(model, config, also=(_TYPE_TABLE,) if with_spelling else ())
+    if start_adapter is not None:
+        _load_adapter(trained_model, start_adapter, labels)
     return NerTask(
-        learner,
+        trained_model,
         base,
         config,
         labels=labels,
         sources=sources,
-        options=replace(chosen, spelling="on" if spelt else "off"),
-        begun=begun,
+        options=replace(chosen, spelling="on" if with_spelling else "off"),
+        start_adapter=start_adapter,
     )
 
 
@@ -141,23 +138,22 @@ class NerTask:
         labels: Sequence[str],
         sources: Sequence[Source],
         options: NerOptions,
-        begun: ModelSpec | None = None,
+        start_adapter: ModelSpec | None = None,
     ) -> None:
-        """Tokenise. Raises: BadData when no sentence has a labelled token."""
+        """Tokenize. Raises: BadData when no sentence has a labelled token."""
         self.model = model
         self.labels = tuple(labels)
         self._base, self._config, self._sources, self._options = base, config, tuple(sources), options
-        self._spelt, self._begun = options.spelling == "on", begun
-        learn = [one for source in sources for one in source.learn]
-        self._filling = padding_id(base, model)
+        self._uses_spelling, self._start_adapter = options.spelling == "on", start_adapter
+        train_sentences = [sentence for source in sources for sentence in source.train]
+        self._pad_id = padding_id(base, model)
         tokenizer = tokenizer_of(base)
-        rows = sentence_rows(learn, tokenizer, self.labels)
+        rows = sentence_rows(train_sentences, tokenizer, self.labels)
         self._rows = [row for row in rows if any(label != IGNORED for label in row.labels)]
-        self.windowed = sum(count > 1 for count in Counter(row.sentence for row in rows).values())
-        self._judge = [one for source in sources for one in source.judge]
-        self._judge_rows = sentence_rows(self._judge, tokenizer, self.labels)
+        self._evaluation = [sentence for source in sources for sentence in source.evaluation]
+        self._evaluation_rows = sentence_rows(self._evaluation, tokenizer, self.labels)
         if not self._rows:
-            raise BadData(f"none of {len(learn)} sentences has a token that this tokenizer knows")
+            raise BadData(f"none of {len(train_sentences)} sentences has a token that this tokenizer knows")
         counts = Counter(label for row in self._rows for label in row.labels)
         balanced = config.class_weights == "balanced"
         self._weights = balanced_class_weights([counts[number] for number in range(len(labels))]) if balanced else None
@@ -170,10 +166,10 @@ class NerTask:
     def collate(self, indices: Sequence[int]) -> Batch:
         """The model's inputs and ``labels``, each (batch, longest), and the labels' ``weight``."""
         rows = [self._rows[index] for index in indices]
-        types = [self._types(self._rows[index], index) for index in indices] if self._spelt else None
+        types = [self._types(self._rows[index], index) for index in indices] if self._uses_spelling else None
         labels = pad([row.labels for row in rows], IGNORED)
         weight = target_weight(labels, class_weights=self._weights)
-        return {**row_inputs(rows, self._filling, types), "labels": labels, "weight": weight}
+        return {**row_inputs(rows, self._pad_id, types), "labels": labels, "weight": weight}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
         """Cross entropy over labelled tokens."""
@@ -192,77 +188,129 @@ class NerTask:
         return self.report(model).scores
 
     def report(self, model: nn.Module) -> Report:
-        """The same with every kind of entity, and what is not defined."""
-        return self._scores(self.predict(model), range(len(self._judge)))
+        """The metrics with those of each entity type, and which are undefined."""
+        return self._scores(self.predict(model), range(len(self._evaluation)))
 
     def predict(self, model: nn.Module) -> list[list[str]]:
-        """A tag for each word of the evaluation sentences; O for words that the tokenizer has no token for."""
-        return predict(model, self._judge_rows, self._judge, self.labels, filling=self._filling, spelt=self._spelt)
+        """A tag for each word of the evaluation sentences; O for words without a token."""
+        rows, sentences, spelling = self._evaluation_rows, self._evaluation, self._uses_spelling
+        return predict(model, rows, sentences, self.labels, pad_id=self._pad_id, uses_spelling=spelling)
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """A folder of transformers' AutoModelForTokenClassification, or of peft's; its card has the scores of it."""
+        """Write a folder for AutoModelForTokenClassification or for peft; its card has the scores of that folder."""
         if self._options.publish_as == "adapter" and isinstance(model, PeftModel):
-            published = stored_twin(model, self._begun if self._options.halfway else None)
+            published = published_copy(model, self._start_adapter if self._options.halfway else None)
             save_adapter(published, self._base, output)
         else:
             published = plain_copy(model)
             save_model(published, self._base, output)
         tags = self.predict(published.eval())
-        report = self._scores(tags, range(len(self._judge)))
-        by_set = {name: self._scores(tags, places) for name, places in by_file(self._judge).items()}
+        report = self._scores(tags, range(len(self._evaluation)))
+        by_set = {name: self._scores(tags, indices) for name, indices in by_file(self._evaluation).items()}
         write_card(output, self._card(report, by_set, notes, output.name))
 
     def _types(self, row: Row, index: int) -> Sequence[int]:
-        """How its words are written, or for some sentences of an epoch as if all were small, or all capitals."""
+        """The spelling types of a row; for a share of the sentences as if all lower case, or all upper case."""
         if not self._options.recased:
             return row.types
         drawn = np.random.default_rng([self._config.seed % _SEED_RANGE, collation_epoch(), index]).random()
         if drawn >= self._options.recased:
             return row.types
-        return row.shouted if drawn < self._options.recased / 2 else [0] * len(row.types)
+        return row.uppercase_types if drawn < self._options.recased / 2 else [0] * len(row.types)
 
-    def _scores(self, tags: Sequence[Sequence[str]], places: Sequence[int]) -> Report:
-        return entity_scores([self._judge[place].tags for place in places], [list(tags[place]) for place in places])
+    def _scores(self, tags: Sequence[Sequence[str]], indices: Sequence[int]) -> Report:
+        expected = [self._evaluation[index].tags for index in indices]
+        return entity_scores(expected, [list(tags[index]) for index in indices])
 
     def _card(self, report: Report, by_set: Mapping[str, Report], notes: Mapping[str, Any], name: str) -> Card:
-        kinds = [label[2:] for label in self.labels if label.startswith("B-")]
+        entity_types = [label[2:] for label in self.labels if label.startswith("B-")]
         return Card(
             name=name,
             task=self.name,
             library="peft" if self._options.publish_as == "adapter" else "transformers",
-            summary=f"Finds names in text: {', '.join(kinds)}. One BIO tag on the first sub-word of each word.",
+            summary=f"Finds names in text: {', '.join(entity_types)}. One BIO tag on the first sub-word of each word.",
             base=self._base.name,
             base_revision=self._base.revision,
             base_licence=stated_licence(self._base.folder),
             pipeline_tag="token-classification",
-            languages=languages([one.place for source in self._sources for one in (*source.learn, *source.judge)]),
+            languages=languages([sentence.location for source in self._sources for sentence in source.sentences]),
             labels=self.labels,
             data=[
                 data_source(
-                    one.path,
-                    role=one.role,
-                    examples=len(one.learn) + len(one.judge),
-                    notes=f"{len(one.learn)} sentences to learn from, {len(one.judge)} to evaluate on",
+                    source.path,
+                    role=source.role,
+                    examples=len(source.sentences),
+                    notes=f"{len(source.train)} sentences to learn from, {len(source.evaluation)} to evaluate on",
                 )
-                for one in self._sources
+                for source in self._sources
             ],
             report=report,
             by_set=by_set,
             limits=[
                 f"Reads {self._base.max_tokens} tokens at once; longer texts need overlapping windows.",
                 "A word's tag is that of its first sub-word: aggregation_strategy='first' reads it so.",
-                *([_SPELT] if self._spelt else []),
+                *([_SPELLING_LIMIT] if self._uses_spelling else []),
             ],
             notes=notes,
             usage=_ADAPTER_USAGE if self._options.publish_as == "adapter" else _USAGE,
         )
 
 
-def _go_on(model: nn.Module, adapter: ModelSpec, labels: Sequence[str]) -> None:
-    """Raises: BadSettings where the adapter is for other labels or another way of training; ModelUnavailable."""
+def _load_adapter(model: nn.Module, adapter: ModelSpec, labels: Sequence[str]) -> None:
+    """Continue from an adapter. Raises: BadSettings for other labels or without LoRA; ModelUnavailable."""
     if not isinstance(model, PeftModel):
         raise BadSettings([f"{adapter.name} is an adapter: say --lora-rank, or start from a merged model"])
-    taught = [adapter.config["id2label"][str(number)] for number in range(len(adapter.config["id2label"]))]
-    if taught != list(labels):
-        raise BadSettings([f"{adapter.name} was taught {', '.join(taught)}, and the data has {', '.join(labels)}"])
-    go_on_from(model, adapter)
+    trained = [adapter.config["id2label"][str(number)] for number in range(len(adapter.config["id2label"]))]
+    if trained != list(labels):
+        raise BadSettings([f"{adapter.name} was taught {', '.join(trained)}, and the data has {', '.join(labels)}"])
+    load_adapter_weights(model, adapter)
+
+
+def uses_spelling(model: nn.Module, base: ModelSpec, mode: SpellingMode) -> bool:
+    """Whether token types encode spelling; "auto": where the tokenizer lowercases.
+
+    Raises: BadSettings for "on" with a model that has no table of token types; ModelUnavailable.
+    """
+    table = token_type_table(model)
+    if mode == "on" and table is None:
+        raise BadSettings([f"--spelling on: {base.name} ({base.shape.family}) has no table of token types"])
+    if base.token_types is TokenTypes.SPELLING and mode == "off":
+        raise BadSettings([f"--spelling off: {base.name} was taught with it and reads it"])
+    return table is not None and (mode == "on" or (mode == "auto" and lowercases(base)))
+
+
+def token_type_table(model: nn.Module) -> nn.Embedding | None:
+    """The token type embeddings; None without any, and where there is a single row, which carries no information.
+
+    RoBERTa-like models have a table of one row that is never used.
+    """
+    tables = [module for name, module in model.named_modules() if name.rpartition(".")[2] == _TYPE_TABLE]
+    table = tables[0] if tables else None
+    return table if isinstance(table, nn.Embedding) and table.num_embeddings > 1 else None
+
+
+def extend_token_types(model: Any) -> None:
+    """Resize the table to a row per spelling type, each a copy of row 0, so that outputs do not change at first."""
+    table = token_type_table(model)
+    if table is None:
+        raise BadSettings(["this model has no table of token types to grow"])
+    if table.num_embeddings != KINDS or getattr(model.config, TYPES_FIELD, None) != TokenTypes.SPELLING.value:
+        rows = table.weight.detach()[:1].repeat(KINDS, 1)
+        table.weight = nn.Parameter(rows)
+        table.num_embeddings = KINDS
+    model.config.type_vocab_size = KINDS
+    setattr(model.config, TYPES_FIELD, TokenTypes.SPELLING.value)
+
+
+def lowercases(base: ModelSpec) -> bool:
+    """Whether the tokenizer lowercases. Raises: ModelUnavailable."""
+    file = base.folder / "tokenizer.json"
+    try:
+        normalizer = json.loads(file.read_text(encoding="utf-8")).get("normalizer") or {}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelUnavailable(f"{file} cannot be read: {error}") from error
+    steps = normalizer.get("normalizers", [normalizer])
+    return any(
+        step.get("type") == "Lowercase" or (step.get("type") == "BertNormalizer" and step.get("lowercase"))
+        for step in steps
+    )

@@ -1,4 +1,4 @@
-"""An encoder and its pooling as one module, and the folder that sentence-transformers and the service load."""
+"""Sentence encoders: the module to train, its sentence-transformers folder, and vectors of frozen encoders."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AutoModel
 
+from backend.models.encoder import Encoder, Vectors
+from backend.models.onnx_encoder import OnnxEncoder
 from backend.models.spec import ModelSpec, Pooling
-from backend.training.data.text_batches import model_inputs, on_device_of, within_budget
+from backend.models.tokenizer import tokenizer_of
+from backend.models.torch_encoder import TorchEncoder
+from backend.models.vectors import normalized
+from backend.models.weights import FAMILIES
+from backend.training.data.text_batches import batches_within_budget, model_inputs, to_model_device
 from backend.training.records import TrainingConfig
 from backend.training.tasks.pretrained import adapted, load_model, plain_copy, save_model
 
@@ -22,10 +28,10 @@ _MODULES = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Norm
 
 
 class SentenceEncoder(nn.Module):
-    """Token ids to one vector a text, as ``backend.models`` serves them."""
+    """Maps token ids to one vector per text, as ``backend.models`` serves it."""
 
     def __init__(self, encoder: Any, pooling: Pooling, *, normalize: bool) -> None:
-        """Take the pooler off the transformers encoder: nobody reads it, and DDP wants a gradient for every weight."""
+        """Remove the encoder's pooler: its output is not used, and DDP needs a gradient for every weight."""
         super().__init__()
         if getattr(encoder, "pooler", None) is not None:
             encoder.pooler = None
@@ -55,34 +61,34 @@ def pool(hidden: Tensor, mask: Tensor, pooling: Pooling) -> Tensor:
 
 
 def load_sentence_encoder(spec: ModelSpec, config: TrainingConfig) -> SentenceEncoder:
-    """The base, with LoRA where the settings ask for it. Raises: ModelUnavailable."""
+    """Load the base, with LoRA where ``config.lora_rank`` is set. Raises: ModelUnavailable."""
     model = SentenceEncoder(load_model(AutoModel, spec, seed=config.seed), spec.pooling, normalize=spec.normalize)
     model.encoder = adapted(model.encoder, config)
     return model
 
 
 @torch.no_grad()
-def encode(model: nn.Module, ids: Sequence[NDArray[np.int64]], filling: int) -> NDArray[np.float32]:
-    """Vectors of length 1 in the order of the texts, (texts, width), whatever the model itself does."""
+def encode(model: nn.Module, ids: Sequence[NDArray[np.int64]], pad_id: int) -> NDArray[np.float32]:
+    """Normalized vectors in the order of the texts, (texts, width), even where the model does not normalize."""
     rows: list[tuple[list[int], Tensor]] = []
-    for group in within_budget([len(one) for one in ids]):
-        vectors = model(**on_device_of(model, model_inputs([ids[index] for index in group], filling)))
+    for group in batches_within_budget([len(text_ids) for text_ids in ids]):
+        vectors = model(**to_model_device(model, model_inputs([ids[index] for index in group], pad_id)))
         rows.append((group, nn.functional.normalize(vectors.float(), dim=1).cpu()))
-    found = torch.empty(len(ids), rows[0][1].shape[1] if rows else 0)
+    ordered = torch.empty(len(ids), rows[0][1].shape[1] if rows else 0)
     for group, vectors in rows:
-        found[group] = vectors
-    return found.numpy()
+        ordered[group] = vectors
+    return ordered.numpy()
 
 
 def save_sentence_encoder(model: SentenceEncoder, spec: ModelSpec, output: Path) -> None:
-    """A sentence-transformers folder: LoRA multiplied in, pooling, normalisation, length and prompts of the base."""
+    """Save a sentence-transformers folder: LoRA merged; pooling, normalization, length and prompts of the base."""
     save_model(plain_copy(model.encoder), spec, output)
     modules = _MODULES if spec.normalize else _MODULES[:2]
     _write(
         output / "modules.json",
         [
-            {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-            for place, (path, kind) in enumerate(modules)
+            {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for index, (path, kind) in enumerate(modules)
         ],
     )
     _write(output / "sentence_bert_config.json", {"max_seq_length": spec.max_tokens, "do_lower_case": False})
@@ -105,3 +111,28 @@ def save_sentence_encoder(model: SentenceEncoder, spec: ModelSpec, output: Path)
 
 def _write(file: Path, content: Any) -> None:
     file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def frozen_vectors(spec: ModelSpec, texts: Sequence[str], *, device: str = "cpu") -> tuple[Vectors, int]:
+    """The float32 vectors that the service computes, and how many texts were truncated.
+
+    Shapes: -> (texts, width), normalized where the model is. On a CPU the ONNX graph runs, 2.5 times as fast as
+    torch there (docs/engine.md).
+    Raises: ModelUnavailable.
+    """
+    tokenizer = tokenizer_of(spec)
+    prompt = spec.prompts.get(spec.default_prompt or "", "")
+    tokens = tokenizer.encode(texts, prompt=prompt)
+    encoder = _encoder(spec, device)
+    vectors = np.empty((len(texts), spec.width), np.float32)
+    for group in batches_within_budget([len(text_tokens.ids) for text_tokens in tokens]):
+        batch = encoder.prepare([tokens[index].ids for index in group])
+        vectors[group] = encoder.pooled(encoder.forward(batch), batch, spec.pooling)
+    return normalized(vectors) if spec.normalize else vectors, sum(text_tokens.truncated for text_tokens in tokens)
+
+
+def _encoder(spec: ModelSpec, device: str) -> Encoder:
+    threads = torch.get_num_threads()
+    if device == "cpu" and spec.shape.family in FAMILIES:
+        return OnnxEncoder(spec, dtype="fp32", threads=threads)
+    return TorchEncoder(spec, dtype="fp32", device=device, threads=threads)

@@ -1,4 +1,4 @@
-"""Classes of texts: fine-tuning of a whole encoder, or with LoRA, through transformers' sequence classification."""
+"""Task "text-classifier": fine-tunes an encoder in full or with LoRA, by transformers' sequence classification."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import tokenizer_of
-from backend.training.data.text_batches import model_inputs, on_device_of, within_budget
+from backend.training.data.text_batches import batches_within_budget, model_inputs, to_model_device
 from backend.training.data.texts import LabelledText, read_labelled, read_split
 from backend.training.losses import (
     balanced_class_weights,
@@ -27,7 +27,7 @@ from backend.training.losses import (
     multilabel_loss,
 )
 from backend.training.metrics import Report, classification_scores, multi_label_scores
-from backend.training.model_card import Card, data_source, write_card
+from backend.training.model_card import Card, split_sources, write_card
 from backend.training.records import Batch, LossPart, TrainingConfig
 from backend.training.tasks.pretrained import (
     adapted,
@@ -43,72 +43,73 @@ SUFFIXES = (".tsv", ".jsonl")
 
 @dataclass(frozen=True, slots=True)
 class LabelledData:
-    """What both modes learn from."""
+    """Labelled texts, split for training and evaluation; used by fine-tuning and by classifier heads."""
 
     labels: tuple[str, ...]  # in alphabetical order
-    multiple: bool  # whether a text may have several
-    learn: Sequence[LabelledText]
-    judge: Sequence[LabelledText]
-    origin: tuple[Path, ...]  # training data, and evaluation data of its own
+    multiple: bool  # whether the data is multi-label
+    train: Sequence[LabelledText]
+    evaluation: Sequence[LabelledText]
+    origin: tuple[Path, ...]  # training data, and separate evaluation data if given
 
     def targets(self, examples: Sequence[LabelledText]) -> Tensor:
-        """(items,) int64 classes, or (items, labels) float32 zeros and ones where a text may have several."""
-        numbers = {label: number for number, label in enumerate(self.labels)}
+        """(items,) int64 class indices, or (items, labels) float32 zeros and ones for multi-label data."""
+        label_ids = {label: label_id for label_id, label in enumerate(self.labels)}
         if not self.multiple:
-            return torch.tensor([numbers[one.labels[0]] for one in examples], dtype=torch.int64)
+            return torch.tensor([label_ids[example.labels[0]] for example in examples], dtype=torch.int64)
         rows = torch.zeros(len(examples), len(self.labels))
-        for row, one in zip(rows, examples, strict=True):
-            row[[numbers[label] for label in one.labels]] = 1.0
+        for row, example in zip(rows, examples, strict=True):
+            row[[label_ids[label] for label in example.labels]] = 1.0
         return rows
 
     def weights(self, config: TrainingConfig) -> Tensor | None:
-        """Of the classes, (labels), where the settings ask for balance; of their true side where several may hold."""
+        """Balancing class weights (labels) where configured; weights of positive targets for multi-label data."""
         if config.class_weights == "none":
             return None
-        counts = Counter(label for one in self.learn for label in one.labels)
-        row = [counts[label] for label in self.labels]
-        return balanced_positive_weights(row, len(self.learn)) if self.multiple else balanced_class_weights(row)
+        counts = Counter(label for example in self.train for label in example.labels)
+        label_counts = [counts[label] for label in self.labels]
+        items = len(self.train)
+        return balanced_positive_weights(label_counts, items) if self.multiple else balanced_class_weights(label_counts)
 
     def report(self, logits: Tensor) -> Report:
-        """The measures of the evaluation texts. Shapes: logits (items, labels)."""
-        targets = self.targets(self.judge).numpy()
+        """Metrics of the evaluation texts. Shapes: logits (items, labels)."""
+        targets = self.targets(self.evaluation).numpy()
         if self.multiple:
             return multi_label_scores(torch.sigmoid(logits.float()).numpy(), targets, self.labels)
         return classification_scores(logits.float().numpy(), targets, self.labels)
 
     @property
     def goal(self) -> str:
-        """What is compared between evaluations."""
+        """The metric that evaluations are compared by."""
         return "micro_f1" if self.multiple else "macro_f1"
 
 
 def read_data(data: Path, *, evaluation: Path | None = None, held_out: float = 0.1) -> LabelledData:
-    """Texts and classes from ``.tsv`` or ``.jsonl``; the classes are those of the training texts.
+    """Read texts and classes from ``.tsv`` or ``.jsonl``; the classes are those of the training texts.
 
-    Raises: BadData for no examples, one class only, or a class at evaluation that training does not have.
+    Raises: BadData without examples, for a single class, or an evaluation class that training does not have.
     """
-    learn, judge = read_split(
+    train, evaluation_examples = read_split(
         data,
         evaluation,
         read_labelled,
         suffixes=SUFFIXES,
         held_out=held_out,
-        group=lambda one: one.group or one.text,
-        stratum=lambda one: one.labels,
+        group=lambda example: example.group or example.text,
+        stratum=lambda example: example.labels,
     )
-    multiple = any(one.multiple for one in learn)
-    labels = tuple(sorted({label for one in learn for label in one.labels}))
+    multiple = any(example.multiple for example in train)
+    labels = tuple(sorted({label for example in train for label in example.labels}))
     if len(labels) < (1 if multiple else 2):
         raise BadData(
             f"{data} has {len(labels)} class ({', '.join(labels)}); a classifier needs at least two to tell apart"
         )
-    for one in judge:
-        if strange := sorted(set(one.labels) - set(labels)):
+    for example in evaluation_examples:
+        if unknown := sorted(set(example.labels) - set(labels)):
             raise BadData(
-                f"{one.place}: the evaluation data has the class {strange[0]!r}, which the training data lacks "
+                f"{example.location}: the evaluation data has the class {unknown[0]!r}, which the training data lacks "
                 f"(it has {', '.join(labels[:20])}{', …' if len(labels) > 20 else ''})"
             )
-    return LabelledData(labels, multiple, learn, judge, (data, evaluation) if evaluation else (data,))
+    return LabelledData(labels, multiple, train, evaluation_examples, (data, evaluation) if evaluation else (data,))
 
 
 def prepare(
@@ -119,48 +120,48 @@ def prepare(
     evaluation: Path | None = None,
     held_out: float = 0.1,
 ) -> TextClassifierTask:
-    """Read the data and set a fresh head on the base; LoRA where ``config.lora_rank`` asks for it.
+    """Read the data and load the base with a new head; with LoRA where ``config.lora_rank`` is set.
 
-    Few examples are better served by ``classifier_head.prepare``.
+    For few examples ``classifier_head.prepare`` is more accurate.
     Raises: BadData, ModelUnavailable.
     """
-    read = read_data(data, evaluation=evaluation, held_out=held_out)
+    labelled = read_data(data, evaluation=evaluation, held_out=held_out)
     model = load_model(
         AutoModelForSequenceClassification,
         base,
         seed=config.seed,
-        num_labels=len(read.labels),
-        id2label=dict(enumerate(read.labels)),
-        label2id={label: number for number, label in enumerate(read.labels)},
-        problem_type="multi_label_classification" if read.multiple else "single_label_classification",
+        num_labels=len(labelled.labels),
+        id2label=dict(enumerate(labelled.labels)),
+        label2id={label: number for number, label in enumerate(labelled.labels)},
+        problem_type="multi_label_classification" if labelled.multiple else "single_label_classification",
     )
-    return TextClassifierTask(adapted(model, config), base, config, read)
+    return TextClassifierTask(adapted(model, config), base, config, labelled)
 
 
 class TextClassifierTask:
-    """Task "text-classifier". Splittable; the goal is macro F1, or micro F1 where a text may have several classes."""
+    """Task "text-classifier". Splittable; the goal is macro F1, or micro F1 for multi-label data."""
 
     name = "text-classifier"
     splittable = True
 
     def __init__(self, model: nn.Module, base: ModelSpec, config: TrainingConfig, data: LabelledData) -> None:
-        """Tokenise; texts over the model's length lose their end and are counted in ``truncated``."""
+        """Tokenize; texts longer than the model's maximum are truncated and counted in ``truncated``."""
         self.model = model
         self.data = data
         self._base, self._config = base, config
-        self._filling = padding_id(base, model)
+        self._pad_id = padding_id(base, model)
         tokenizer = tokenizer_of(base)
-        tokens = tokenizer.encode([one.text for one in data.learn])
-        judged = tokenizer.encode([one.text for one in data.judge])
-        self.truncated = sum(one.truncated for one in (*tokens, *judged))
-        self._ids: list[NDArray[np.int64]] = [one.ids for one in tokens]
-        self._judge_ids: list[NDArray[np.int64]] = [one.ids for one in judged]
-        self._targets = data.targets(data.learn)
+        tokens = tokenizer.encode([example.text for example in data.train])
+        evaluation_tokens = tokenizer.encode([example.text for example in data.evaluation])
+        self.truncated = sum(text_tokens.truncated for text_tokens in (*tokens, *evaluation_tokens))
+        self._ids: list[NDArray[np.int64]] = [text_tokens.ids for text_tokens in tokens]
+        self._evaluation_ids: list[NDArray[np.int64]] = [text_tokens.ids for text_tokens in evaluation_tokens]
+        self._targets = data.targets(data.train)
         self._weights = data.weights(config)
 
     @property
     def goal(self) -> str:
-        """What is compared between evaluations."""
+        """The metric that evaluations are compared by."""
         return self.data.goal
 
     @property
@@ -170,36 +171,36 @@ class TextClassifierTask:
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """``input_ids`` and ``attention_mask`` (batch, longest), ``targets`` (batch) or (batch, labels)."""
-        inputs = model_inputs([self._ids[index] for index in indices], self._filling)
+        inputs = model_inputs([self._ids[index] for index in indices], self._pad_id)
         return {**inputs, "targets": self._targets[list(indices)]}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
-        """Cross entropy of the classes, or of each class where a text may have several."""
+        """Cross entropy, or binary cross entropy of each class for multi-label data."""
         logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
         return labelled_loss(logits, batch["targets"], self._config, self._weights)
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Accuracy, macro F1, log loss and calibration; or micro F1, macro F1 and exact matches."""
+        """Accuracy, macro F1, log loss and calibration error; multi-label: micro F1, macro F1 and exact match."""
         return self.report(model).scores
 
     def report(self, model: nn.Module) -> Report:
-        """The same with every class, and what is not defined."""
+        """The metrics with those of each class, and which are undefined."""
         return self.data.report(self.logits(model))
 
     @torch.no_grad()
     def logits(self, model: nn.Module) -> Tensor:
         """(items, labels) float32 of the evaluation texts, on the CPU."""
-        found = torch.zeros(len(self._judge_ids), len(self.data.labels))
-        for group in within_budget([len(ids) for ids in self._judge_ids]):
-            inputs = model_inputs([self._judge_ids[index] for index in group], self._filling)
-            found[group] = model(**on_device_of(model, inputs)).logits.float().cpu()
-        return found
+        logits = torch.zeros(len(self._evaluation_ids), len(self.data.labels))
+        for group in batches_within_budget([len(ids) for ids in self._evaluation_ids]):
+            inputs = model_inputs([self._evaluation_ids[index] for index in group], self._pad_id)
+            logits[group] = model(**to_model_device(model, inputs)).logits.float().cpu()
+        return logits
 
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
-        """A plain transformers folder for AutoModelForSequenceClassification, with a card whose scores are of it.
+        """Write a transformers folder for AutoModelForSequenceClassification, with a card whose scores are of it.
 
-        Its confidence is calibrated on the evaluation texts by a temperature, which is divided into the last layer:
-        whoever loads the folder gets calibrated probabilities and the same classes.
+        Confidence is calibrated on the evaluation texts; the temperature is divided into the last layer, so that
+        every loader of the folder gets calibrated probabilities and the same classes.
         """
         plain = plain_copy(model)
         temperature = calibrate(self.logits(plain), self.data)
@@ -214,7 +215,7 @@ class TextClassifierTask:
 
 
 def labelled_loss(logits: Tensor, targets: Tensor, config: TrainingConfig, weights: Tensor | None) -> LossPart:
-    """The loss of one class a text (targets (batch,)) or of several (targets (batch, labels))."""
+    """The loss for one class per text (targets (batch,)) or several (targets (batch, labels))."""
     focal, smoothing = config.focal_gamma, config.label_smoothing
     if targets.is_floating_point():
         return multilabel_loss(logits, targets, focal_gamma=focal, label_smoothing=smoothing, positive_weights=weights)
@@ -222,10 +223,10 @@ def labelled_loss(logits: Tensor, targets: Tensor, config: TrainingConfig, weigh
 
 
 def calibrate(logits: Tensor, data: LabelledData) -> Temperature:
-    """From evaluation texts, which the weights have not seen; 1 where a text may have several classes."""
+    """Fit a temperature on the evaluation texts, which were not trained on; 1 for multi-label data."""
     if data.multiple:
         return Temperature(1.0, "not fitted where a text may have several classes")
-    return fit_temperature(logits.numpy(), data.targets(data.judge).numpy())
+    return fit_temperature(logits.numpy(), data.targets(data.evaluation).numpy())
 
 
 def card_of(
@@ -237,10 +238,7 @@ def card_of(
     report: Report,
     temperature: Temperature,
 ) -> Card:
-    """What both modes say of themselves."""
-    split = f"{len(data.learn)} texts to learn from, {len(data.judge)} to evaluate on"
-    counts = {"training": len(data.learn), "evaluation": len(data.judge)}
-    roles = ("training", "evaluation") if len(data.origin) > 1 else ("training and evaluation",)
+    """The card of a fine-tuned classifier or of a head."""
     kind = "any number of" if data.multiple else "one of"
     return Card(
         name=name,
@@ -250,10 +248,7 @@ def card_of(
         base_revision=base.revision,
         pipeline_tag="text-classification",
         labels=data.labels,
-        data=[
-            data_source(path, role=role, examples=counts.get(role, sum(counts.values())), notes=split)
-            for path, role in zip(data.origin, roles, strict=True)
-        ],
+        data=split_sources(data.origin, train=len(data.train), evaluation=len(data.evaluation), unit="texts"),
         report=report,
         limits=[f"Confidence: temperature {temperature.value:.3f}, {temperature.why}."],
         notes=notes,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from backend.training.data.loaders import MicroBatchLoader
-from backend.training.data.sampling import EffectiveBatches, micro_batches, share
+from backend.training.data.micro_batch_loader import MicroBatchLoader
+from backend.training.data.sampling import EffectiveBatchSampler, micro_batches, share
 from backend.training.records import Batch
 
 
@@ -18,7 +18,7 @@ class Feed:
     """
 
     def __init__(
-        self, batches: EffectiveBatches, loader: MicroBatchLoader, *, rank: int, ranks: int, splittable: bool
+        self, batches: EffectiveBatchSampler, loader: MicroBatchLoader, *, rank: int, ranks: int, splittable: bool
     ) -> None:
         self._batches, self._loader = batches, loader
         self._rank, self._ranks, self._splittable = rank, ranks, splittable

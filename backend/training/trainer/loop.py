@@ -12,7 +12,7 @@ from backend.device.default_device import placement
 from backend.device.faults import Fault
 from backend.device.memory.release import release
 from backend.errors import FinanciaError, TrainingFailed
-from backend.training.data.loaders import MicroBatchLoader
+from backend.training.data.micro_batch_loader import MicroBatchLoader
 from backend.training.records import Observer, Task, TrainingConfig, TrainingResult
 from backend.training.trainer.batch_retry import Attempts, Context
 from backend.training.trainer.callbacks import Telling

@@ -9,8 +9,8 @@ from pathlib import Path
 from torch.optim import Optimizer
 
 from backend.device.plan.placement import LoaderSettings, Placement
-from backend.training.data.loaders import MicroBatchLoader
-from backend.training.data.sampling import EffectiveBatches
+from backend.training.data.micro_batch_loader import MicroBatchLoader
+from backend.training.data.sampling import EffectiveBatchSampler
 from backend.training.records import Task, TrainingConfig
 from backend.training.trainer.batch_iterator import Feed
 from backend.training.trainer.checkpoint_manager import Shelf
@@ -34,7 +34,7 @@ class Parts:
 
     ready: ReadyModel
     optimizer: Optimizer
-    batches: EffectiveBatches
+    batches: EffectiveBatchSampler
     feed: Feed
     stepper: Stepper
     schedule: LearningRate
@@ -65,7 +65,7 @@ def assemble(
     rungs, why = rungs_for(config, where.type, native, tf32=has_tf32(ranks.device))
     numerics = Numerics(ranks.device, config.mixed_precision, rungs[0])
     optimizer = make_optimizer(task.model, config, ranks.device)
-    batches = EffectiveBatches(
+    batches = EffectiveBatchSampler(
         task.lengths, config.batch_size, seed=config.seed, group_by_length=config.group_by_length
     )
     planned = min(config.epochs * batches.steps_per_epoch, config.max_steps or _ENDLESS_STEPS)

@@ -1,4 +1,4 @@
-"""Augmentation: drawn from the seed alone, gentle on documents, and mixed as the papers say."""
+"""Augmentation: reproducible from the seed, gentle on documents, with mixup and cutmix as in their papers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def as_tensor(image: Image.Image) -> Tensor:
 
 @pytest.mark.parametrize("policy", ["document", "randaugment"])
 def test_draws_come_from_the_seed_alone(policy: str):
-    """The same seed, epoch and example give the same picture, in any thread and whatever torch drew meanwhile."""
+    """Seed, epoch and example determine the image, in any thread and whatever the state of torch's generator."""
     config, page = AugmentConfig(policy=policy, operations=4), letter()
 
     def changed(number: int) -> Tensor:
@@ -59,11 +59,11 @@ def test_draws_come_from_the_seed_alone(policy: str):
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(changed, range(12)))
 
-    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+    assert all(torch.equal(image, other) for image, other in zip(alone, together, strict=True))
     assert not any(torch.equal(alone[0], other) for other in alone[1:])
 
 
-def test_an_epoch_a_picture_and_a_stream_of_their_own():
+def test_each_epoch_example_and_stream_has_its_own_random_numbers():
     """Another epoch, example, seed or stream draws something else."""
     seen = {tuple(random_for(*key, stream=s).random(3)) for key in ((1, 0, 0), (0, 1, 0), (0, 0, 1)) for s in (0, 1)}
 
@@ -71,7 +71,7 @@ def test_an_epoch_a_picture_and_a_stream_of_their_own():
 
 
 def test_the_global_generator_is_left_alone():
-    """Augmenting in a loader thread must not move what dropout draws from."""
+    """Augmenting in a loader thread must not change the random numbers of dropout."""
     torch.manual_seed(3)
     before = torch.get_rng_state()
 
@@ -83,10 +83,10 @@ def test_the_global_generator_is_left_alone():
 @pytest.mark.parametrize(("policy", "name"), NAMES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_every_operation_keeps_the_shape_and_changes_the_picture(policy: str, name: str, sign: int):
-    """Finite, of the same shape, in range after the clamp, and not the same picture but where it says so."""
+    """Finite, of the same shape, in range after the clamp, and different except for identity-like operations."""
     operation, page = _POLICIES[policy][name], letter()
 
-    changed = operation.apply(page[None], (sign if operation.signed else 1) * operation.most * 0.3)
+    changed = operation.apply(page[None], (sign if operation.signed else 1) * operation.limit * 0.3)
 
     assert page[None].shape == changed.shape
     assert torch.isfinite(changed).all()
@@ -95,7 +95,7 @@ def test_every_operation_keeps_the_shape_and_changes_the_picture(policy: str, na
 
 
 @pytest.mark.parametrize(
-    ("policy", "name"), [one for one in NAMES if _POLICIES[one[0]][one[1]].most and one[1] != "solarize"]
+    ("policy", "name"), [one for one in NAMES if _POLICIES[one[0]][one[1]].limit and one[1] != "solarize"]
 )
 def test_nothing_at_amount_zero(policy: str, name: str):
     """Each operation grows from no change; only solarize turns paper black at once, and is not for documents."""
@@ -124,8 +124,8 @@ def test_the_magnitude_is_the_amount(monkeypatch: pytest.MonkeyPatch, signed: bo
     assert not signed or 60 < seen.count(20.0) < 140
 
 
-def test_what_has_two_directions():
-    """Turning, moving and light go both ways; blur, posterize and solarize have but one."""
+def test_operations_with_a_single_direction():
+    """Rotation, translation and brightness are signed; blur, posterize and solarize are not."""
     one_way = {"identity", "auto_contrast", "equalize", "solarize", "posterize", "blur"}
 
     assert one_way == {name for policy, name in NAMES if not _POLICIES[policy][name].signed} - {"color"}
@@ -170,7 +170,7 @@ def ink(page: Tensor) -> float:
     return float((grey < grey.quantile(0.9) - 0.2).float().mean())
 
 
-def test_pages_stay_pages():
+def test_the_document_policy_keeps_the_ink_on_the_page():
     """In a hundred draws of the document policy the amount of ink on the page stays about the same."""
     page = letter()
 
@@ -192,7 +192,7 @@ def test_documents_are_never_mirrored_or_inverted():
 
 
 def test_no_policy_is_no_change():
-    """ "none" gives the very picture back."""
+    """Policy "none" returns the same tensor."""
     page = letter()
 
     assert augment(page, AugmentConfig(policy="none"), random_for(0, 0, 0)) is page
@@ -207,8 +207,8 @@ def test_no_policy_is_no_change():
         pytest.param({"cutmix_alpha": float("nan")}, ["cutmix_alpha=nan"], id="nan"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, object], faults: Sequence[str]):
-    """Every fault at once."""
+def test_invalid_settings(settings: dict[str, object], faults: Sequence[str]):
+    """All faults are reported at once."""
     with pytest.raises(BadSettings) as caught:
         AugmentConfig(**settings)
 
@@ -228,21 +228,21 @@ def mixes(config: AugmentConfig, count: int = 400) -> list[Mix | None]:
 
 def test_mixup_draws_from_beta():
     """Shares of Beta(alpha, alpha): a mean of a half, its variance, partners from everywhere."""
-    drawn = [one for one in mixes(AugmentConfig(mixup_alpha=0.4)) if one is not None]
+    drawn = [mix for mix in mixes(AugmentConfig(mixup_alpha=0.4)) if mix is not None]
 
-    shares = np.array([one.share for one in drawn])
+    shares = np.array([mix.share for mix in drawn])
     assert 400 == len(drawn)
-    assert {None} == {one.box for one in drawn}
+    assert {None} == {mix.box for mix in drawn}
     assert abs(shares.mean() - 0.5) < 0.06
     assert abs(shares.var() - 1 / (4 * (2 * 0.4 + 1))) < 0.03
-    assert len({one.partner for one in drawn}) > 45
+    assert len({mix.partner for mix in drawn}) > 45
 
 
 def test_both_kinds_and_neither():
     """With both on each has half; the probability leaves the rest unmixed."""
     drawn = mixes(AugmentConfig(mixup_alpha=1.0, cutmix_alpha=1.0, mix_probability=0.5))
 
-    kinds = [None if one is None else one.box is not None for one in drawn]
+    kinds = [None if mix is None else mix.box is not None for mix in drawn]
     assert 160 < kinds.count(None) < 240
     assert 70 < kinds.count(True) < 130
     assert {None} == set(mixes(AugmentConfig(mixup_alpha=1.0, mix_probability=0.0)))
@@ -250,13 +250,13 @@ def test_both_kinds_and_neither():
 
 def test_the_share_of_cutmix_is_its_area():
     """A box that is cut off at the edge counts for what is left of it."""
-    for one in mixes(AugmentConfig(cutmix_alpha=1.0)):
-        assert one is not None
-        assert one.box is not None
-        top, left, bottom, right = one.box
+    for mix in mixes(AugmentConfig(cutmix_alpha=1.0)):
+        assert mix is not None
+        assert mix.box is not None
+        top, left, bottom, right = mix.box
         assert 0 <= top <= bottom <= 30
         assert 0 <= left <= right <= 20
-        assert (bottom - top) * (right - left) / 600 == one.share
+        assert (bottom - top) * (right - left) / 600 == mix.share
 
 
 def test_blending_as_kornia_does():
@@ -273,7 +273,7 @@ def test_blending_as_kornia_does():
 
 
 def test_blending_leaves_its_inputs_alone():
-    """They may be the cache's."""
+    """The inputs may be cached images."""
     page, other = torch.zeros(3, 4, 4), torch.ones(3, 4, 4)
 
     blend(page, other, Mix(0, 0.25, (0, 0, 2, 2)))

@@ -1,11 +1,19 @@
-"""Sentences and tags from CoNLL files: what is read, what is repaired, and what is refused with file and line."""
+"""CoNLL files: sentences and tags, converted schemes, and errors with file and line."""
 
 from __future__ import annotations
 
 import pytest
 
 from backend.errors import BadData
-from backend.training.data.conll import Sentence, as_text, bio_labels, check_types, keep_types, read_conll, rename_types
+from backend.training.data.conll import (
+    Sentence,
+    bio_labels,
+    check_types,
+    detokenize,
+    keep_types,
+    read_conll,
+    rename_types,
+)
 
 TWO = "La\tO\nSra.\tB-PER\nVega\tI-PER\n\nBilbao\tB-LOC\n"
 
@@ -17,9 +25,9 @@ def write(folder, text: str, name: str = "some.conll"):
     return file
 
 
-def tags(folder, *given: str) -> tuple[str, ...]:
+def tags(folder, *scheme_tags: str) -> tuple[str, ...]:
     """One sentence's tags as they are read."""
-    return read_conll(write(folder, "".join(f"w{place}\t{tag}\n" for place, tag in enumerate(given))))[0].tags
+    return read_conll(write(folder, "".join(f"w{place}\t{tag}\n" for place, tag in enumerate(scheme_tags))))[0].tags
 
 
 def test_sentences_and_their_places(tmp_path):
@@ -45,23 +53,23 @@ def test_sentences_and_their_places(tmp_path):
         pytest.param(TWO.replace("\t", " NN B-NP "), id="four-columns-with-spaces"),
     ],
 )
-def test_the_same_sentences_in_other_clothes(tmp_path, text):
-    """What differs between tools does not matter."""
-    found = read_conll(write(tmp_path, text))
+def test_variants_of_the_format_give_the_same_sentences(tmp_path, text):
+    """Line ends, byte order marks, blank lines, comments and column separators do not matter."""
+    sentences = read_conll(write(tmp_path, text))
 
-    assert [("La", "Sra.", "Vega"), ("Bilbao",)] == [one.words for one in found]
-    assert [("O", "B-PER", "I-PER"), ("B-LOC",)] == [one.tags for one in found]
+    assert [("La", "Sra.", "Vega"), ("Bilbao",)] == [sentence.words for sentence in sentences]
+    assert [("O", "B-PER", "I-PER"), ("B-LOC",)] == [sentence.tags for sentence in sentences]
 
 
 def test_tokens_with_spaces_and_hashes(tmp_path):
     """Where a line has a tab, only tabs separate: "10 000" and "#" are tokens."""
-    found = read_conll(write(tmp_path, "#\tO\n10 000\tB-MONEY\n# 4\tO\n"))
+    sentences = read_conll(write(tmp_path, "#\tO\n10 000\tB-MONEY\n# 4\tO\n"))
 
-    assert [("#", "10 000", "# 4")] == [one.words for one in found]
+    assert [("#", "10 000", "# 4")] == [sentence.words for sentence in sentences]
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("scheme_tags", "expected"),
     [
         pytest.param(("I-PER", "I-PER", "O"), ("B-PER", "I-PER", "O"), id="IOB1"),
         pytest.param(("B-PER", "I-ORG"), ("B-PER", "B-ORG"), id="I-of-another-kind"),
@@ -71,9 +79,9 @@ def test_tokens_with_spaces_and_hashes(tmp_path):
         pytest.param(("B-A-1", "I-A-1"), ("B-A-1", "I-A-1"), id="a-kind-with-a-dash"),
     ],
 )
-def test_other_schemes_become_bio(tmp_path, given, expected):
+def test_other_schemes_become_bio(tmp_path, scheme_tags, expected):
     """Every entity starts with B-, whatever the file's scheme."""
-    assert expected == tags(tmp_path, *given)
+    assert expected == tags(tmp_path, *scheme_tags)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,7 @@ def test_a_malformed_line(tmp_path, line, words):
 
 @pytest.mark.parametrize("text", ["", "\n\n \n", "# only a comment\n", "-DOCSTART- O\n"])
 def test_a_file_without_words(tmp_path, text):
-    """Nothing to learn from is said, not trained on."""
+    """A file without sentences is an error."""
     with pytest.raises(BadData, match=r"some\.conll has no sentences"):
         read_conll(write(tmp_path, text))
 
@@ -123,21 +131,21 @@ def test_labels_and_kinds(tmp_path):
     sentences = read_conll(write(tmp_path, "a\tB-PER\nb\tB-DATE\nc\tI-DATE\n\nd\tB-LOC\n"))
 
     assert ("O", "B-DATE", "I-DATE", "B-LOC", "I-LOC", "B-PER", "I-PER") == bio_labels(sentences)
-    assert [("B-PER", "O", "O"), ("O",)] == [one.tags for one in keep_types(sentences, ["PER"])]
+    assert [("B-PER", "O", "O"), ("O",)] == [sentence.tags for sentence in keep_types(sentences, ["PER"])]
     with pytest.raises(BadData, match="no entity in 2 sentences"):
         bio_labels(keep_types(sentences, ["MISC"]))
 
 
-def test_kinds_of_other_names(tmp_path):
+def test_renamed_types(tmp_path):
     """What two sets call differently becomes one; the rest stays."""
     sentences = read_conll(write(tmp_path, "a\tB-GROUP\nb\tI-GROUP\nc\tO\n\nd\tB-LOC\n"))
 
     renamed = rename_types(sentences, {"GROUP": "ORG", "NONE": "LOC"})
-    assert [("B-ORG", "I-ORG", "O"), ("B-LOC",)] == [one.tags for one in renamed]
+    assert [("B-ORG", "I-ORG", "O"), ("B-LOC",)] == [sentence.tags for sentence in renamed]
 
 
 def test_an_unknown_kind_at_evaluation(tmp_path):
-    """Named with its place, and what the model was taught."""
+    """The error names the type, its location and the types of the training data."""
     sentences = read_conll(write(tmp_path, "a\tB-PER\n\nb\tO\nc\tB-LAW\n"))
 
     check_types(sentences, ["O", "B-PER", "I-PER", "B-LAW", "I-LAW"])
@@ -149,10 +157,10 @@ def test_words_as_text():
     """Every word stands where its place says; full stops and brackets stand as people write them."""
     words = ["¿", "Pagó", "(", "hoy", ")", "1.284,50", "€", ",", '"', "Iberia", '"', "?"]
 
-    text, places = as_text(words)
+    text, spans = detokenize(words)
 
     assert '¿Pagó (hoy) 1.284,50 €, " Iberia "?' == text
-    assert words == [text[start:stop] for start, stop in places]
+    assert words == [text[start:stop] for start, stop in spans]
 
 
 def test_the_shared_sets(data_dir):

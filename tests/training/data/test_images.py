@@ -1,4 +1,4 @@
-"""Document images: found in every layout, decoded safely, sifted by name, kept in memory up to a bound."""
+"""Document images: found in every folder layout, decoded safely, checked, cached up to a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from backend.errors import BadData
-from backend.training.data.images import ImageCache, cache_limit_bytes, decode, fit, read_examples, sift
+from backend.training.data.images import ImageCache, cache_limit_bytes, check_readable, decode, read_examples, resize
 from tests.conftest import DATA_DIR
 
 NASTY = DATA_DIR / "nasty_images"
@@ -28,9 +28,9 @@ def page(file: Path, colour: object = "white", size: tuple[int, int] = (8, 6), m
     return file
 
 
-def found(data: Path) -> list[tuple[str, str, str]]:
+def labels_and_names(data: Path) -> list[tuple[str, str, str]]:
     """Label, split and name of every example."""
-    return [(one.label, one.split, one.file.name) for one in read_examples(data)]
+    return [(example.label, example.split, example.file.name) for example in read_examples(data)]
 
 
 def test_a_folder_a_class(tmp_path: Path):
@@ -41,7 +41,7 @@ def test_a_folder_a_class(tmp_path: Path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
 
-    assert [("invoice", "", "c.png"), ("letter", "", "a.png"), ("letter", "", "b.png")] == found(tmp_path)
+    assert [("invoice", "", "c.png"), ("letter", "", "a.png"), ("letter", "", "b.png")] == labels_and_names(tmp_path)
 
 
 def test_folders_of_splits(tmp_path: Path):
@@ -49,7 +49,7 @@ def test_folders_of_splits(tmp_path: Path):
     page(tmp_path / "train/letter/a.png")
     page(tmp_path / "validation/letter/b.png")
 
-    assert [("letter", "train", "a.png"), ("letter", "dev", "b.png")] == found(tmp_path)
+    assert [("letter", "train", "a.png"), ("letter", "dev", "b.png")] == labels_and_names(tmp_path)
 
 
 def test_a_class_may_be_called_test(tmp_path: Path):
@@ -57,7 +57,7 @@ def test_a_class_may_be_called_test(tmp_path: Path):
     page(tmp_path / "test/a.png")
     page(tmp_path / "letter/b.png")
 
-    assert [("letter", "", "b.png"), ("test", "", "a.png")] == found(tmp_path)
+    assert [("letter", "", "b.png"), ("test", "", "a.png")] == labels_and_names(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["labels.tsv", "labels.jsonl", "metadata.jsonl"])
@@ -76,7 +76,7 @@ def test_a_list(tmp_path: Path, name: str, given: str):
     examples = read_examples(tmp_path if given == "folder" else tmp_path / name)
 
     assert [(tmp_path / "scans/a.png", "letter", "train"), (tmp_path / "b.pdf", "form", "dev")] == [
-        (one.file, one.label, one.split) for one in examples
+        (example.file, example.label, example.split) for example in examples
     ]
 
 
@@ -227,7 +227,7 @@ def test_the_whole_page_is_squeezed():
     for corner, colour in (((0, 0), RED), ((300, 75), (0, 0, 255))):
         image.paste(colour, (*corner, corner[0] + 100, corner[1] + 25))
 
-    small = fit(image, 20, 10)
+    small = resize(image, 20, 10)
 
     assert ((20, 10, 3), np.uint8) == (small.shape, small.dtype)
     assert [list(RED), list(WHITE), [0, 0, 255]] == [small[y, x].tolist() for y, x in ((0, 0), (0, 9), (19, 9))]
@@ -247,8 +247,8 @@ class Maker:
         return make
 
 
-def test_the_cache_makes_once():
-    """The second epoch decodes nothing that has room."""
+def test_the_cache_loads_an_image_once():
+    """The second request does not decode again."""
     cache, maker = ImageCache(1000), Maker()
 
     first = cache.get(Path("a"), maker("a"))
@@ -274,7 +274,7 @@ def test_the_cache_keeps_its_bound_and_what_came_first():
 
 
 def test_a_cache_that_is_off():
-    """A bound of 0 makes every time."""
+    """A limit of 0 loads every time."""
     cache, maker = ImageCache(0), Maker()
 
     for _ in range(3):
@@ -296,7 +296,7 @@ def test_a_failure_is_not_kept():
     assert 1 == cache.get(Path("a"), maker("a"))[0]
 
 
-def test_nobody_writes_into_what_others_read():
+def test_cached_images_are_read_only():
     """Augmentation works on copies; writing into the cache's own is an error."""
     kept = ImageCache(1000).get(Path("a"), Maker()("a"))
 
@@ -305,7 +305,7 @@ def test_nobody_writes_into_what_others_read():
 
 
 def test_threads_share_the_cache():
-    """Many threads at once: never over the bound, every answer whole, the books right."""
+    """Many threads at once: the limit holds, every image is complete, the counters are correct."""
     cache = ImageCache(1000)
 
     def ask(number: int) -> bool:
@@ -335,13 +335,13 @@ def test_the_bound_of_the_cache(wanted: int | None, processes: int, expected: in
     assert expected == cache_limit_bytes(8000, wanted, processes=processes)
 
 
-def test_sifting_names_the_broken_ones(tmp_path: Path):
+def test_check_readable_reports_unreadable_files(tmp_path: Path):
     """Two broken files among two hundred: the others stay, in order, and the two have their reasons."""
     files = [page(tmp_path / f"{number:03}.png") for number in range(200)]
     files[20].write_bytes(b"nothing")
     files[150].unlink()
 
-    readable, bad = sift(files, decode, threads=4)
+    readable, bad = check_readable(files, decode, threads=4)
 
     assert [number for number in range(200) if number not in (20, 150)] == readable
     assert [(20, "not an image"), (150, "no such file")] == [(index, why[:12]) for index, why in bad]

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import BadCheckpoint, BadData
-from backend.training.data.sampling import EffectiveBatches, micro_batches, share
+from backend.training.data.sampling import EffectiveBatchSampler, micro_batches, share
 
 LENGTHS = [int(length) for length in np.random.default_rng(5).integers(4, 200, 103)]
 
 
-def epochs(sampler: EffectiveBatches, count: int) -> list[list[list[int]]]:
+def epochs(sampler: EffectiveBatchSampler, count: int) -> list[list[list[int]]]:
     """The batches of the next ``count`` epochs, walked through."""
     found = []
     for _ in range(count):
@@ -34,7 +34,7 @@ def epochs(sampler: EffectiveBatches, count: int) -> list[list[list[int]]]:
 )
 def test_every_example_comes_once_an_epoch(lengths, batch_size, grouped, seed):
     """No example is dropped or repeated, no batch is too large or empty, whatever the sizes."""
-    for batches in epochs(EffectiveBatches(lengths, batch_size, seed=seed, group_by_length=grouped), 2):
+    for batches in epochs(EffectiveBatchSampler(lengths, batch_size, seed=seed, group_by_length=grouped), 2):
         assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
         assert all(0 < len(batch) <= batch_size for batch in batches)
         assert len(batches) == -(-len(lengths) // batch_size)
@@ -47,24 +47,24 @@ def test_every_example_comes_once_an_epoch(lengths, batch_size, grouped, seed):
 
 def test_epochs_differ_and_seeds_decide():
     """Another epoch or seed gives another order; the same seed the same one."""
-    first, second = epochs(EffectiveBatches(LENGTHS, 8, seed=1), 2)
+    first, second = epochs(EffectiveBatchSampler(LENGTHS, 8, seed=1), 2)
 
     assert first != second
-    assert first == EffectiveBatches(LENGTHS, 8, seed=1).remaining()
-    assert first != EffectiveBatches(LENGTHS, 8, seed=2).remaining()
+    assert first == EffectiveBatchSampler(LENGTHS, 8, seed=1).remaining()
+    assert first != EffectiveBatchSampler(LENGTHS, 8, seed=2).remaining()
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_batches_have_other_members_each_epoch(grouped):
-    """Grouping by length must not freeze who meets whom, small data included."""
-    first, second = epochs(EffectiveBatches(LENGTHS, 8, seed=1, group_by_length=grouped), 2)
+    """Grouping by length must not fix the composition of batches, even for small data."""
+    first, second = epochs(EffectiveBatchSampler(LENGTHS, 8, seed=1, group_by_length=grouped), 2)
 
     assert {frozenset(batch) for batch in first}.isdisjoint(frozenset(batch) for batch in second)
 
 
 def test_equal_lengths_are_shuffled():
     """Where length does not matter the order within and between batches is random."""
-    batches = EffectiveBatches([1] * 60, 10, seed=3).remaining()
+    batches = EffectiveBatchSampler([1] * 60, 10, seed=3).remaining()
 
     assert all(batch != sorted(batch) for batch in batches)
 
@@ -73,7 +73,7 @@ def test_grouping_pads_less():
     """Padded cells are a good part fewer than with random batches."""
 
     def padded(grouped: bool) -> int:
-        batches = EffectiveBatches(LENGTHS, 8, seed=1, group_by_length=grouped).remaining()
+        batches = EffectiveBatchSampler(LENGTHS, 8, seed=1, group_by_length=grouped).remaining()
         return sum(len(batch) * LENGTHS[batch[0]] for batch in batches)
 
     assert padded(True) < 0.85 * padded(False)
@@ -82,12 +82,12 @@ def test_grouping_pads_less():
 @pytest.mark.parametrize("stop", [0, 1, 7, 12, 13, 20])
 def test_resuming_goes_on_where_it_was(stop):
     """After any number of batches a saved state, also through JSON, brings the same batches."""
-    whole = EffectiveBatches(LENGTHS, 8, seed=9)
+    whole = EffectiveBatchSampler(LENGTHS, 8, seed=9)
     for _ in range(stop):
         whole.advance()
     state = json.loads(json.dumps(whole.state()))
 
-    again = EffectiveBatches(LENGTHS, 8, seed=9)
+    again = EffectiveBatchSampler(LENGTHS, 8, seed=9)
     again.load(state)
 
     assert (again.epoch, again.position) == divmod(stop, 13)
@@ -107,16 +107,16 @@ def test_resuming_goes_on_where_it_was(stop):
 )
 def test_another_plan_is_refused(change, named):
     """Positions in other batches mean nothing: what differs is said."""
-    state = EffectiveBatches(LENGTHS, 8, seed=9).state()
-    other = EffectiveBatches(**{"lengths": LENGTHS, "batch_size": 8, "seed": 9} | change)
+    state = EffectiveBatchSampler(LENGTHS, 8, seed=9).state()
+    other = EffectiveBatchSampler(**{"lengths": LENGTHS, "batch_size": 8, "seed": 9} | change)
 
     with pytest.raises(BadCheckpoint, match=named):
         other.load(state)
 
 
-def test_examples_left_out_move_nobody():
+def test_leaving_out_examples_keeps_the_other_batches():
     """The others stay in their batches; a batch that is empty then keeps its place; resuming remembers."""
-    sampler = EffectiveBatches(LENGTHS, 8, seed=9)
+    sampler = EffectiveBatchSampler(LENGTHS, 8, seed=9)
     before = sampler.remaining()
     bad = [*before[1], before[4][2]]
     sampler.leave_out(bad)
@@ -126,7 +126,7 @@ def test_examples_left_out_move_nobody():
     assert after[1] == []
     assert after[4] == [index for index in before[4] if index != before[4][2]]
     assert [after[place] for place in (0, 2, 3)] == [before[place] for place in (0, 2, 3)]
-    again = EffectiveBatches(LENGTHS, 8, seed=9)
+    again = EffectiveBatchSampler(LENGTHS, 8, seed=9)
     again.load(sampler.state())
     assert again.left_out == tuple(sorted(bad))
     assert again.remaining() == after
@@ -134,13 +134,13 @@ def test_examples_left_out_move_nobody():
 
 def test_ranks_share_a_batch():
     """All ranks together run exactly the batch, counts differ by one at most, and each gets long and short ones."""
-    batch = EffectiveBatches(LENGTHS, 32, seed=2).remaining()[0]
+    batch = EffectiveBatchSampler(LENGTHS, 32, seed=2).remaining()[0]
     shares = [share(batch, rank, 3) for rank in range(3)]
 
-    assert sorted(batch) == sorted(index for one in shares for index in one)
-    assert [11, 11, 10] == [len(one) for one in shares]
+    assert sorted(batch) == sorted(index for rank_share in shares for index in rank_share)
+    assert [11, 11, 10] == [len(rank_share) for rank_share in shares]
     longest = sorted(LENGTHS[index] for index in batch)[-3:]
-    assert sorted(LENGTHS[one[0]] for one in shares) == longest
+    assert sorted(LENGTHS[rank_share[0]] for rank_share in shares) == longest
     assert share([4], 1, 2) == []
 
 
@@ -151,6 +151,6 @@ def test_cuts():
 
 
 def test_no_examples():
-    """Nothing to learn from is said at once."""
+    """An empty data set is an error."""
     with pytest.raises(BadData, match="no example"):
-        EffectiveBatches([], 8)
+        EffectiveBatchSampler([], 8)

@@ -1,4 +1,4 @@
-"""Labelled texts and groups of texts from files: what is read, what is held out, and what is refused with its line."""
+"""Labelled texts and groups of texts from files: parsing, splits, and errors with file and line."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_labelled_json_lines(tmp_path):
         {"text": "d", "labels": "x|z"},
     )
 
-    found = read_labelled(file)
-    assert [("3",), ("x", "y"), (), ("x", "z")] == [one.labels for one in found]
-    assert [False, True, True, True] == [one.multiple for one in found]
+    rows = read_labelled(file)
+    assert [("3",), ("x", "y"), (), ("x", "z")] == [row.labels for row in rows]
+    assert [False, True, True, True] == [row.multiple for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_groups(tmp_path, lines, expected):
     ],
 )
 def test_malformed_groups(tmp_path, lines, words):
-    """As for labelled texts."""
+    """The errors name file, line and field."""
     with pytest.raises(BadData, match=words):
         read_groups(tsv(tmp_path, *lines))
 
@@ -127,7 +127,7 @@ def test_queries_and_judgements(tmp_path):
 
     expected = [("en query", "en d1"), ("en query", "en d3"), ("es query", "es d1"), ("es query", "es d3")]
     assert is_retrieval(tmp_path)
-    assert expected == [one.texts for one in read_groups(tmp_path)]
+    assert expected == [row.texts for row in read_groups(tmp_path)]
 
 
 def test_files_of_a_folder(tmp_path):
@@ -176,10 +176,10 @@ def test_evaluation_comes_from_its_own_file_first(tmp_path):
     other = tsv(tmp_path / "other", "label\ttext", "x\tother", name="dev.tsv")
 
     def split(data, evaluation=None, held_out=0.1):
-        found = read_split(
-            data, evaluation, read_labelled, suffixes=(".tsv",), held_out=held_out, group=lambda one: one.text
+        rows = read_split(
+            data, evaluation, read_labelled, suffixes=(".tsv",), held_out=held_out, group=lambda row: row.text
         )
-        return [len(part) for part in found]
+        return [len(part) for part in rows]
 
     assert [18, 2] == split(train)
     assert [20, 0] == split(train, held_out=0)
@@ -190,7 +190,7 @@ def test_evaluation_comes_from_its_own_file_first(tmp_path):
 
 
 def test_no_examples(tmp_path):
-    """A header alone is nothing to learn from."""
+    """A file with a header only is an error."""
     with pytest.raises(BadData, match="has no examples"):
         read_split(
             tsv(tmp_path, "label\ttext"),
@@ -198,7 +198,7 @@ def test_no_examples(tmp_path):
             read_labelled,
             suffixes=(".tsv",),
             held_out=0.1,
-            group=lambda one: one.text,
+            group=lambda row: row.text,
         )
 
 

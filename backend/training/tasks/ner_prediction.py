@@ -1,0 +1,192 @@
+"""Turns tagged sentences into token classifier inputs, predicts tags, and scores published models on files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForTokenClassification
+
+from backend.errors import ModelUnavailable
+from backend.models.model_files import resolve
+from backend.models.spec import ModelSpec, TokenTypes
+from backend.models.spelling import Ids, word_spellings
+from backend.models.tokenizer import TextTokenizer, TokenPiece, tokenizer_of
+from backend.models.words import word_of_pieces, word_places
+from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
+from backend.training.data.text_batches import batches_within_budget, model_inputs, pad, to_model_device, windows
+from backend.training.losses import IGNORED
+from backend.training.metrics import Report, entity_scores
+from backend.training.tasks.pretrained import padding_id, special_ids
+
+_SENTENCES_PER_CALL = 1024  # of the tokenizer; bounds the memory of the pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A sentence, or a window of one, as model input. All sequences have the same length."""
+
+    ids: Sequence[int]
+    words: Sequence[int]  # at each position: the index of the word it is the first piece of, or -100
+    labels: Sequence[int]  # at each position: the label id of that word, or -100
+    types: Sequence[int]  # at each position: how its word is written (models/spelling.py)
+    uppercase_types: Sequence[int]  # the same for the text in upper case
+    sentence: int  # index
+
+
+def sentence_rows(sentences: Sequence[Sentence], tokenizer: TextTokenizer, labels: Sequence[str]) -> list[Row]:
+    """Each sentence as one row, or as several windows where it is too long for the model."""
+    label_ids = {label: number for number, label in enumerate(labels)}
+    before, after = special_ids(tokenizer)
+    max_pieces = tokenizer.max_tokens - len(before) - len(after)
+
+    def with_special_tokens(values: Sequence[int], pad_id: int) -> list[int]:
+        return [*([pad_id] * len(before)), *values, *([pad_id] * len(after))]
+
+    rows: list[Row] = []
+    for first in range(0, len(sentences), _SENTENCES_PER_CALL):
+        chunk = sentences[first : first + _SENTENCES_PER_CALL]
+        laid_out = [detokenize(sentence.words) for sentence in chunk]
+        pieces = tokenizer.pieces([text for text, _ in laid_out], add_special_tokens=False)
+        for index, (sentence, (text, spans), row) in enumerate(zip(chunk, laid_out, pieces, strict=True)):
+            words, (types, uppercase_types) = first_pieces(row, text, spans), _spellings(row, text)
+            for window in windows(len(row), max_pieces):
+                window_slice = slice(window.start, window.stop)
+                own_words = with_special_tokens(
+                    [
+                        word if window.own_start <= position < window.own_stop else IGNORED
+                        for position, word in enumerate(words[window_slice], start=window.start)
+                    ],
+                    IGNORED,
+                )
+                ids = [*before, *(piece.id for piece in row[window_slice]), *after]
+                tags = [IGNORED if word == IGNORED else label_ids[sentence.tags[word]] for word in own_words]
+                spelling = with_special_tokens(types[window_slice], 0)
+                uppercase = with_special_tokens(uppercase_types[window_slice], 0)
+                rows.append(Row(ids, own_words, tags, spelling, uppercase, sentence=first + index))
+    return rows
+
+
+def first_pieces(pieces: Sequence[TokenPiece], text: str, spans: Sequence[tuple[int, int]]) -> list[int]:
+    """For each piece the index of the word that it is the first piece of, or -100.
+
+    A piece belongs to the word of its first character that is not a space. A word that shares its only piece with
+    the previous word has none.
+    """
+    word_at = [IGNORED] * len(text)
+    for number, (start, stop) in enumerate(spans):
+        word_at[start:stop] = [number] * (stop - start)
+    owners, last = [], -1
+    for piece in pieces:
+        start, stop = piece.start or 0, piece.stop or 0
+        word = next((word_at[position] for position in range(start, stop) if word_at[position] != IGNORED), IGNORED)
+        is_first = word > last
+        owners.append(word if is_first else IGNORED)
+        last = word if is_first else last
+    return owners
+
+
+def _spellings(pieces: Sequence[TokenPiece], text: str) -> tuple[list[int], list[int]]:
+    """The spelling type of each piece's word, as is and in upper case; words are split as in serving."""
+    words = word_places(text)
+    spans = np.array([(piece.start or 0, piece.stop or 0) for piece in pieces], np.int64).reshape(-1, 2)
+    numbers = word_of_pieces(spans, words, len(text))
+
+    def of_pieces(spellings: Ids) -> list[int]:
+        of_each_piece: list[int] = np.append(spellings, 0)[numbers].tolist()  # -1, no word, takes the last
+        return of_each_piece
+
+    return of_pieces(word_spellings(text, words)), of_pieces(word_spellings(_uppercase(text), words))
+
+
+def _uppercase(text: str) -> str:
+    """Upper case of the same length: "ß", which would become two characters, stays."""
+    return "".join(upper if len(upper := character.upper()) == 1 else character for character in text)
+
+
+def score_files(
+    source: str, files: Sequence[Path], *, types: Collection[str] = (), relabel: Mapping[str, str] | None = None
+) -> dict[str, Report]:
+    """Metrics of a published model or adapter on each ``.conll`` file, by file name without suffix.
+
+    Args:
+        source: a folder or hub id, as in the ``MODEL`` settings.
+        types: the entity types to score; unset: all of the file and of the model.
+        relabel: type in the files -> type of the model.
+
+    Raises: BadData, ModelUnavailable.
+    """
+    spec = resolve(source)
+    model, labels = _tagger(spec)
+    tokenizer, pad_id = tokenizer_of(spec), padding_id(spec, model)
+    uses_spelling = spec.token_types is TokenTypes.SPELLING
+    reports = {}
+    for file in files:
+        sentences: Sequence[Sentence] = rename_types(read_conll(file), relabel or {})
+        rows = sentence_rows([_without_tags(sentence) for sentence in sentences], tokenizer, (OUTSIDE,))
+        predicted = predict(model, rows, sentences, labels, pad_id=pad_id, uses_spelling=uses_spelling)
+        expected = keep_types(sentences, types) if types else sentences
+        tags = [tuple(tag if not types or tag[2:] in types else OUTSIDE for tag in row) for row in predicted]
+        reports[file.stem] = entity_scores([sentence.tags for sentence in expected], tags)
+    return reports
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    rows: Sequence[Row],
+    sentences: Sequence[Sentence],
+    labels: Sequence[str],
+    *,
+    pad_id: int,
+    uses_spelling: bool,
+) -> list[list[str]]:
+    """A tag for each word of the sentences; O for words without a token."""
+    tags = [[OUTSIDE] * len(sentence.words) for sentence in sentences]
+    for group in batches_within_budget([len(row.ids) for row in rows]):
+        batch_rows = [rows[index] for index in group]
+        types = [row.types for row in batch_rows] if uses_spelling else None
+        inputs = to_model_device(model, row_inputs(batch_rows, pad_id, types))
+        predicted_ids: Tensor = model(**inputs).logits.argmax(-1).cpu()
+        for row, label_ids in zip(batch_rows, predicted_ids.tolist(), strict=True):
+            for word, label_id in zip(row.words, label_ids, strict=False):  # label_ids include padding
+                if word != IGNORED:
+                    tags[row.sentence][word] = labels[label_id]
+    return tags
+
+
+def row_inputs(rows: Sequence[Row], pad_id: int, types: Sequence[Sequence[int]] | None) -> dict[str, Tensor]:
+    """Model inputs, each (batch, longest); with ``token_type_ids`` where ``types`` are given."""
+    inputs = model_inputs([row.ids for row in rows], pad_id)
+    return inputs if types is None else {**inputs, "token_type_ids": pad(types, 0)}
+
+
+def _without_tags(sentence: Sentence) -> Sentence:
+    """Drop the tags, which the model may not know."""
+    return Sentence(sentence.words, (OUTSIDE,) * len(sentence.words), sentence.location)
+
+
+def _tagger(spec: ModelSpec) -> tuple[nn.Module, list[str]]:
+    """The model on the CPU, in evaluation mode, and its labels by number. Raises: ModelUnavailable."""
+    auto_class: Any = AutoModelForTokenClassification
+    try:
+        if spec.adapter is None:
+            model = auto_class.from_pretrained(spec.folder, dtype=torch.float32, local_files_only=True)
+        else:
+            config = AutoConfig.from_pretrained(spec.adapter)
+            options = {"config": config, "dtype": torch.float32, "ignore_mismatched_sizes": True}
+            base = auto_class.from_pretrained(spec.folder, **options)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", r"Unexpected keyword arguments \['base_sha256'\]")
+                warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # as in lora.py
+                model = PeftModel.from_pretrained(base, str(spec.adapter))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelUnavailable(f"{spec.name} cannot be loaded as a token classifier: {error}") from error
+    return model.eval(), [model.config.id2label[number] for number in range(model.config.num_labels)]

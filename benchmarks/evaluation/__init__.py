@@ -1,0 +1,1 @@
+"""Evaluations of the quality benchmark: the service's results on labelled data sets."""
