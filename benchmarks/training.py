@@ -25,7 +25,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig
 
 from backend.training.lora import add_lora
 from backend.training.losses import classification_loss
-from backend.training.memory.footprint import fed_by, footprints
+from backend.training.memory.footprint import estimate_footprints, longest_example_inputs
 from backend.training.records import Batch, LossPart, MixedPrecisionConfig, StepEvent, TrainingConfig
 from backend.training.trainer.loop import train
 from benchmarks.machine import facts
@@ -114,7 +114,7 @@ class StepTimer:
     ends: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
 
-    def see(self, event: StepEvent) -> None:
+    def on_event(self, event: StepEvent) -> None:
         """Record a step event."""
         if event.kind == "step":
             self.ends.append(time.perf_counter())
@@ -166,7 +166,9 @@ def _memory_bytes(config: TrainingConfig, device: str) -> int | None:
     task = Classes(config)
     longest = max(range(_TEXTS), key=lambda index: task.lengths[index])
     half, count = "bf16" if config.use_amp else None, config.micro_batch or config.batch_size
-    candidates = footprints(task.model, fed_by(task.model, task.collate, longest), [count], half=half)
+    candidates = estimate_footprints(
+        task.model, longest_example_inputs(task.model, task.collate, longest), [count], half=half
+    )
     footprint = next(
         (candidate for candidate in candidates if candidate.checkpointing == config.gradient_checkpointing), None
     )

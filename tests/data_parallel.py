@@ -1,6 +1,6 @@
-"""Runs of the toy task that torchrun starts in several processes: ``python -m torch.distributed.run … FOLDER``.
+"""Runs of the toy task in several processes that torchrun starts: ``python -m torch.distributed.run … FOLDER``.
 
-Every scenario also runs alone, in the test itself. Rank 0 writes the weights and what the run said to FOLDER.
+Every scenario also runs alone, in the test itself. Rank 0 writes the weights and what the run reported to FOLDER.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ import torch
 from torch import nn
 
 from backend.training.records import TrainingConfig
-from backend.training.trainer.distributed import join
+from backend.training.trainer.distributed import init_process_group
 from backend.training.trainer.loop import train
-from tests.toy_training import Faults, Notes, ToyTask, plain_config, weights_of
+from tests.toy_training import Faults, RecordingObserver, ToyTask, plain_config, weights_of
 
 
 class OnRank(Faults):
     """Breaks one rank alone; the others do not know."""
 
-    rank = 0
-    mine = True
+    is_faulty = True
 
     def before(self, step: int, indices: Sequence[int]) -> None:
-        if self.mine:
+        if self.is_faulty:
             super().before(step, indices)
 
 
@@ -44,7 +43,7 @@ class Scenario:
 
 def _short_on(rank: int, wanted: int) -> Faults:
     faults = OnRank(fits=2, fits_until=4)
-    faults.mine = rank == wanted
+    faults.is_faulty = rank == wanted
     return faults
 
 
@@ -60,10 +59,10 @@ SCENARIOS = {
 
 
 def main(folder: Path) -> None:
-    ranks = join("cpu")
-    rank = ranks.rank
+    group = init_process_group("cpu")
+    rank = group.rank
     for name, scenario in SCENARIOS.items():
-        task, notes = scenario.task(), Notes()
+        task, notes = scenario.task(), RecordingObserver()
         output = folder / f"{name}-output"
         if scenario.resumes:
             stop = _stop_after(task, 7, rank)
@@ -88,7 +87,7 @@ def main(folder: Path) -> None:
         }
         (folder / f"{name}-{rank}.json").write_text(json.dumps(facts))
         torch.save(weights_of(task.model), folder / f"{name}-{rank}.pt")
-    ranks.leave()
+    group.shutdown()
     # Everything is written. On a busy machine one interpreter in hundreds aborts at its end, in gloo's threads
     # ("terminate called without an active exception"), which torchrun would report as a failed rank.
     os._exit(0)

@@ -1,27 +1,17 @@
-"""A task small enough to train in a fraction of a second, and faults to break its training with."""
+"""A task that trains in a fraction of a second, and faults to inject into its training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from backend.training.records import Batch, LossPart, Observer, StepEvent, Task, TrainingConfig
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """For modules that import it: a team of threads on a busy machine waits for its slowest, thirty times longer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def plain_config(**settings: Any) -> TrainingConfig:
@@ -93,22 +83,22 @@ _: type[Task] = ToyTask  # it speaks the protocol
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
     """A copy of all parameters and buffers."""
-    return {name: one.detach().clone() for name, one in model.state_dict().items()}
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
-def same_bits(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+def same_bits(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     """Whether all tensors are equal to the last bit."""
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return first.keys() == other.keys() and all(torch.equal(first[name], other[name]) for name in first)
 
 
-def difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+def difference(first: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
     """The largest difference between two sets of weights."""
-    return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+    return max(float((first[name].double() - other[name].double()).abs().max()) for name in first)
 
 
 @dataclass
 class Faults:
-    """Each field is one way to break a run."""
+    """A FaultSource; each field is one way to break a run."""
 
     fits: int | None = None  # items of a micro-batch; more run out of memory
     fits_until: int | None = None  # step from which on ``fits`` counts
@@ -129,17 +119,17 @@ class Faults:
         return LossPart(part.total * float("nan"), part.weight) if self.broken(step, indices) else part
 
     def retries(self, step: int) -> int:
-        return sum(1 for one in self.thrashing if one <= step)
+        return sum(1 for thrashing in self.thrashing if thrashing <= step)
 
 
-class Notes:
-    """An observer that keeps what it saw."""
+class RecordingObserver:
+    """An observer that keeps every event."""
 
     def __init__(self) -> None:
         self.events: list[StepEvent] = []
         self.closed = 0
 
-    def see(self, event: StepEvent) -> None:
+    def on_event(self, event: StepEvent) -> None:
         self.events.append(event)
 
     def close(self) -> None:
@@ -149,4 +139,4 @@ class Notes:
         return [event for event in self.events if event.kind == kind]
 
 
-__: type[Observer] = Notes
+__: type[Observer] = RecordingObserver

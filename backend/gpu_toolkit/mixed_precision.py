@@ -1,9 +1,8 @@
-"""Mixed precision for a loop of one's own, by the names that guides use, over the scaler and the ladder of our loop."""
+"""``MixedPrecisionTrainer``: mixed precision for a training loop of one's own, on the precision code of our loop."""
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakSet
@@ -17,29 +16,29 @@ from backend.device.memory import trial_run
 from backend.device.transfer import move_to_device
 from backend.telemetry import log_event
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
-from backend.training.trainer.optimizers import parameters_of
-from backend.training.trainer.precision import Numerics, bearable, has_tf32, rungs_for
-from backend.training.trainer.precision_fallback import Health, Ladder, Trouble
+from backend.training.trainer.model_setup import move_in_float32, supported_dtypes
+from backend.training.trainer.precision import MixedPrecision, has_tf32, precisions_for
+from backend.training.trainer.precision_fallback import NumericFailure, PrecisionFallback
 
 _log = logging.getLogger(__name__)
 Criterion = Callable[[Any, Any], Tensor]
 
 
 class MixedPrecisionTrainer:
-    """The four acts of a training step, in the precision that the device bears.
+    """The four calls of a training step, in the precision that the device supports.
 
         predictions = trainer.forward_pass(model, data)
         loss = trainer.compute_loss(criterion, predictions, targets)
         trainer.backward_pass(loss, optimizer)
         trainer.optimizer_step(optimizer)
 
-    A step whose numbers break changes no weight. When that lasts, the precision falls by one rung (float16, bfloat16,
-    TF32, float32); in float32 it is an error. Gradients add up over backward passes until the optimizer's step, which
-    drops them. Use it from one thread.
+    A step whose loss or gradients are not finite changes no weight. When that lasts, the trainer falls back to the next
+    precision (float16, bfloat16, TF32, float32); in float32 it is an error. Gradients add up over backward passes until
+    the optimizer's step, which drops them. Use it from one thread.
 
     Args:
-        config: half precision and scaler; by default what the device bears.
-        device: "auto", "cuda:1", "mps", "cpu" or torch's. Models and data are brought there.
+        config: half precision and scaler; by default what the device supports.
+        device: "auto", "cuda:1", "mps", "cpu" or torch's. Models and data are moved there.
         max_grad_norm: gradients are clipped to this length; None leaves them.
 
     Raises: BadSettings for float16 on a CPU, DeviceUnavailable.
@@ -56,38 +55,37 @@ class MixedPrecisionTrainer:
         self.device = default_device.torch_device(device)
         self.max_grad_norm = max_grad_norm
         self.steps = 0  # that changed the weights
-        self.skipped = 0  # that did not, for their numbers were broken
-        self.events: list[str] = []  # falls of the precision, a sentence each
+        self.skipped = 0  # that did not, for a loss or gradient was not finite
+        self.events: list[str] = []  # precision fallbacks, a sentence each
         self._placement = default_device.placement(str(self.device))
-        self._seen = WeakSet[nn.Module]()
-        self._health = Health()
-        self._loss_is_finite: Tensor | None = None  # of all parts since the last step; asked once a step
-        self._climb(self._placement.dtypes)
+        self._adopted = WeakSet[nn.Module]()
+        self._loss_is_finite: Tensor | None = None  # of all parts since the last step; read from the device once a step
+        self._choose_precision(self._placement.dtypes)
 
     @property
     def precision(self) -> str:
-        """In force now: "fp16", "bf16", "tf32" or "fp32"."""
-        return self._ladder.rung
+        """In use now: "fp16", "bf16", "tf32" or "fp32"."""
+        return self._fallback.precision
 
     @property
     def scale(self) -> float | None:
         """Of the loss; None without a scaler."""
-        scaler = self._numerics.scaler
+        scaler = self._precision.scaler
         return float(scaler.get_scale()) if scaler else None
 
     def forward_pass(self, model: nn.Module, data: Any) -> Any:
         """The model's output for ``data``: a tensor, a tuple of arguments, or a mapping of named ones."""
         self.adopt(model)
-        with self._numerics.context():
+        with self._precision.autocast():
             return trial_run.call(model, move_to_device(data, self.device))
 
     def compute_loss(self, criterion: Criterion, predictions: Any, targets: Any) -> Tensor:
         """The criterion in float32: half precision is for matrix products, not for sums over a batch."""
-        wide = _float32(predictions)
+        predictions = _to_float32(predictions)
         with torch.autocast(self.device.type, enabled=False):
-            return criterion(wide, move_to_device(targets, self.device))
+            return criterion(predictions, move_to_device(targets, self.device))
 
-    def backward_pass(self, loss: Tensor, optimizer: Optimizer | None = None, *, parts: float = 1.0) -> None:  # noqa: ARG002  # guides hand it over
+    def backward_pass(self, loss: Tensor, optimizer: Optimizer | None = None, *, parts: float = 1.0) -> None:  # noqa: ARG002  # guides pass it
         """Add the gradients of ``loss``, scaled where float16 needs it.
 
         Args:
@@ -95,77 +93,62 @@ class MixedPrecisionTrainer:
         """
         finite = torch.isfinite(loss.detach()).all()
         self._loss_is_finite = finite if self._loss_is_finite is None else self._loss_is_finite & finite
-        share = loss / parts if parts != 1 else loss
-        scaler = self._numerics.scaler
-        (scaler.scale(share) if scaler else share).backward()  # type: ignore[no-untyped-call]  # torch's own
+        self._precision.backward(loss / parts if parts != 1 else loss)
 
     def optimizer_step(self, optimizer: Optimizer) -> bool:
-        """Change the weights and drop the gradients. False when the numbers were broken: then no weight was changed.
+        """Change the weights and drop the gradients. False when they or the loss were not finite: no weight changed.
 
-        Raises: TrainingFailed when they break in full precision too.
+        Raises: TrainingFailed when that happens in full precision too.
         """
-        scaler = self._numerics.scaler
-        if scaler:
-            scaler.unscale_(optimizer)
-        norm = nn.utils.clip_grad_norm_(parameters_of(optimizer), self.max_grad_norm or math.inf)  # inf: only measured
-        sound_loss = self._loss_is_finite is None or self._everywhere(self._loss_is_finite)
-        sound = sound_loss and bool(torch.isfinite(norm))
-        if scaler and sound_loss:
-            scaler.step(optimizer)  # skips by itself, and remembers for ``update``
-            scaler.update()
-        elif scaler:
-            scaler.forget_step()
-        elif sound:
-            optimizer.step()
+        norm = self._precision.clip_gradients(optimizer, self.max_grad_norm)
+        finite_loss = self._loss_is_finite is None or self._on_all_ranks(self._loss_is_finite)
+        finite = finite_loss and bool(torch.isfinite(norm))
+        if finite_loss:  # else the scale is not at fault
+            self._precision.step(optimizer, finite=finite)
         self.drop(optimizer)
-        self.steps, self.skipped = self.steps + sound, self.skipped + (not sound)
-        if trouble := self._trouble(sound=sound, sound_loss=sound_loss):
-            self._fall(trouble)
-        return sound
+        self.steps, self.skipped = self.steps + finite, self.skipped + (not finite)
+        if failure := self._failure(finite=finite, finite_loss=finite_loss):
+            self._fall_back(failure)
+        return finite
 
     def drop(self, optimizer: Optimizer) -> None:
-        """Forget the gradients since the last step, as if its backward passes had not been."""
-        optimizer.zero_grad(set_to_none=True)
+        """Drop the gradients since the last step, as if its backward passes had not been."""
+        self._precision.discard(optimizer)
         self._loss_is_finite = None
-        if self._numerics.scaler:
-            self._numerics.scaler.forget_step()
 
     def adopt(self, model: nn.Module) -> None:
-        """Bring a model to the device with float32 weights, once: half ones lose small updates. Every pass does it."""
-        if model in self._seen:
+        """Move a model to the device with float32 weights, once: half ones lose small updates. Every pass does it."""
+        if model in self._adopted:
             return
-        if not getattr(model, "is_quantized", False):
-            if any(one.dtype in (torch.float16, torch.bfloat16) for one in model.parameters()):
-                model.float()
-            model.to(self.device)
-        if not self._seen and not self.steps:
-            self._climb(bearable(self._placement, model))
-        self._seen.add(model)
+        move_in_float32(model, self.device)
+        if not self._adopted and not self.steps:
+            self._choose_precision(supported_dtypes(self._placement, model))
+        self._adopted.add(model)
 
-    def _climb(self, native: Iterable[str]) -> None:
-        """To the best rung there is."""
-        wishes = TrainingConfig(use_amp=self.config.enabled, mixed_precision=self.config)
-        rungs, self.why = rungs_for(wishes, self._placement.type, tuple(native), tf32=has_tf32(self.device))
-        self._ladder = Ladder(rungs)
-        self._numerics = Numerics(self.device, self.config, rungs[0])
+    def _choose_precision(self, dtypes: Iterable[str]) -> None:
+        """Start in the best precision of these."""
+        config = TrainingConfig(use_amp=self.config.enabled, mixed_precision=self.config)
+        names, self.why = precisions_for(config, self._placement.type, tuple(dtypes), tf32=has_tf32(self.device))
+        self._fallback = PrecisionFallback(names)
+        self._precision = MixedPrecision(self.device, self.config, names[0])
 
-    def _trouble(self, *, sound: bool, sound_loss: bool) -> Trouble | None:
-        scaler = self._numerics.scaler
-        if not sound_loss:
-            return Trouble("the loss was not finite")
+    def _failure(self, *, finite: bool, finite_loss: bool) -> NumericFailure | None:
+        scaler = self._precision.scaler
+        if not finite_loss:
+            return NumericFailure("the loss was not finite")
         if scaler:  # a skipped step now and then is how it finds its scale
-            return self._health.step(skipped=not sound, at_floor=scaler.at_floor)
-        return None if sound else Trouble("a gradient was not finite")
+            return self._fallback.after_scaled_step(skipped=not finite, at_min_scale=scaler.at_min_scale)
+        return None if finite else NumericFailure("a gradient was not finite")
 
-    def _fall(self, trouble: Trouble) -> None:
+    def _fall_back(self, failure: NumericFailure) -> None:
         before = self.precision
-        rung = self._ladder.fall(trouble).rung
-        self._numerics.use(rung)
-        self._health.reset()
-        self.events.append(f"step {self.steps}: {trouble.what}; from {before} to {rung}, no weight was changed")
+        precision = self._fallback.fall_back(failure).precision
+        self._precision.switch_to(precision)
+        self._fallback.reset_skipped()
+        self.events.append(f"step {self.steps}: {failure.reason}; from {before} to {precision}, no weight was changed")
         log_event(_log, logging.WARNING, "precision", note=self.events[-1])
 
-    def _everywhere(self, flag: Tensor) -> bool:
+    def _on_all_ranks(self, flag: Tensor) -> bool:
         """Whether it holds in every process that trains together."""
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             shared = flag.to(self.device, torch.int32)
@@ -174,14 +157,14 @@ class MixedPrecisionTrainer:
         return bool(flag)
 
 
-def _float32(predictions: Any) -> Any:
+def _to_float32(predictions: Any) -> Any:
     """Half-precision tensors as float32, however nested; their gradients flow."""
     if isinstance(predictions, Tensor):
         return predictions.float() if predictions.dtype in (torch.float16, torch.bfloat16) else predictions
     if isinstance(predictions, dict):  # a model output of transformers keeps its attributes
         for name, value in predictions.items():
-            predictions[name] = _float32(value)
+            predictions[name] = _to_float32(value)
         return predictions
     if isinstance(predictions, list | tuple) and not hasattr(predictions, "_fields"):
-        return type(predictions)(_float32(one) for one in predictions)
+        return type(predictions)(_to_float32(value) for value in predictions)
     return predictions

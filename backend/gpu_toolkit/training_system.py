@@ -1,8 +1,9 @@
-"""Training of one's own model with one's own loader, criterion and optimizer, by the name that guides use."""
+"""``IntegratedGPUTrainingSystem``: trains any model with any loader, criterion and optimizer, over our loop's parts."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from backend.device.memory.trial_run import tensors_in
 from backend.device.watch.monitor import GPUPerformanceMonitor
 from backend.errors import DoesNotFit
-from backend.gpu_toolkit.batch_parts import cut, items_in, pair_of, weight_of
 from backend.gpu_toolkit.gpu_config import GPUConfig
 from backend.gpu_toolkit.manager import GPUManager
 from backend.gpu_toolkit.memory_optimizer import GPUMemoryOptimizer
@@ -24,7 +25,7 @@ from backend.gpu_toolkit.mixed_precision import Criterion, MixedPrecisionTrainer
 from backend.telemetry import log_event
 from backend.training.lora import trainable_report
 from backend.training.records import MixedPrecisionConfig
-from backend.training.trainer.oom_retry import MicroBatches, Miss, until_miss
+from backend.training.trainer.oom_retry import FailedAttempt, MicroBatchSize, OomRetry, run_micro_batches
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +33,12 @@ _log = logging.getLogger(__name__)
 class IntegratedGPUTrainingSystem:
     """Device, memory, mixed precision and monitoring around a training loop.
 
-    Batches that do not fit run in parts, with the gradient of the whole: the part of each loss is weighed by its items,
-    for criteria that average over items (torch's default) or sum. Batch norm sees the parts.
+    Batches that do not fit run in parts, with the gradient of the whole: the loss of each part is weighted by its
+    items, for criteria that average over items (torch's default) or sum. Batch norm sees the parts.
 
     Args:
         gpu_config: device, memory, checkpointing, loader.
-        mixed_precision_config: half precision and scaler; ``enable_mixed_precision=False`` overrules it.
+        mixed_precision_config: half precision and scaler; ``enable_mixed_precision=False`` turns it off.
 
     Raises: BadSettings for wrong combinations (float16 on a CPU), DeviceUnavailable.
     """
@@ -65,7 +66,7 @@ class IntegratedGPUTrainingSystem:
     def setup_training(
         self, model: nn.Module, input_shape: Sequence[int], *, target_memory_gb: float | None = None
     ) -> dict[str, Any]:
-        """Make the model ready and say what was found.
+        """Prepare the model, and find the batch size that fits.
 
         Args:
             input_shape: the batch first, then one item: (32, 784). Its number of items does not matter.
@@ -107,7 +108,7 @@ class IntegratedGPUTrainingSystem:
 
         Args:
             scheduler: torch's; stepped after each change of the weights, not after a skipped step.
-            on_epoch: told the number of an epoch, from 0, and its numbers; for evaluation, or to print.
+            on_epoch: called with the number of each epoch, from 0, and its numbers; for evaluation, or to print.
 
         Returns: ``epochs``, for each ``loss`` (mean over items), ``steps``, ``duration_s``, ``step_s`` and
         ``items_per_s``; and in all ``final_loss``, ``steps``, ``skipped_steps``, ``precision``, ``scale``,
@@ -119,10 +120,10 @@ class IntegratedGPUTrainingSystem:
         epochs: list[dict[str, Any]] = []
         with self.monitor:
             for epoch in range(num_epochs):
-                began, steps_before = self._clock(), run.steps
+                start, steps_before = self._clock(), run.steps
                 model.train()
                 loss = run.epoch(train_loader)
-                duration = self._clock() - began
+                duration = self._clock() - start
                 steps = run.steps - steps_before
                 epochs.append(_row(loss, run.items_of_epoch, steps, duration))
                 log_event(_log, logging.INFO, "epoch trained", epoch=epoch, **epochs[-1])
@@ -136,14 +137,14 @@ class IntegratedGPUTrainingSystem:
             "skipped_steps": run.skipped,
             "precision": self.trainer.precision,
             "scale": self.trainer.scale,
-            "micro_batch": run.micro.limit if run.micro else None,
-            "out_of_memory": run.micro.misses if run.micro else 0,
+            "micro_batch": run.micro_batch.limit if run.micro_batch.retries else None,
+            "out_of_memory": run.micro_batch.retries,
             "events": tuple(self.trainer.events),
             "device_metrics": self.monitor.get_latest_metrics(),
         }
 
     def cleanup(self) -> int:
-        """Stop watching and give torch's unused memory back; the bytes that it gave. What you still hold stays."""
+        """Stop the monitor and free torch's unused memory; the bytes that were freed. What is referenced stays."""
         self.monitor.stop_monitoring()
         self._prepared.clear()
         return self.gpu_manager.clear_memory()
@@ -162,15 +163,22 @@ class _Run:
     ) -> None:
         self._trainer, self._model, self._criterion = trainer, model, criterion
         self._optimizer, self._scheduler = optimizer, scheduler
-        self.micro: MicroBatches | None = None  # until a batch did not fit
+        self.micro_batch = MicroBatchSize(sys.maxsize)  # until a batch does not fit
+        self._retry = OomRetry(
+            self.micro_batch,
+            str(trainer.device),
+            discard=lambda: trainer.drop(optimizer),
+            on_shrink=self._on_shrink,
+            does_not_fit=self._does_not_fit,
+        )
         self.steps = self.skipped = self.items_of_epoch = 0
 
     def epoch(self, loader: Iterable[Any]) -> float:
         """One pass over the data; the mean loss of an item."""
         total, self.items_of_epoch = torch.zeros((), dtype=torch.float64), 0
         for batch in loader:
-            data, targets = pair_of(batch)
-            count = items_in(data)
+            data, targets = split_pair(batch)
+            count = count_items(data)
             total += self._step(data, targets, count).double().cpu() * count
             self.items_of_epoch += count
         if not self.items_of_epoch:
@@ -178,59 +186,53 @@ class _Run:
         return float(total) / self.items_of_epoch
 
     def _step(self, data: Any, targets: Any, count: int) -> Tensor:
-        """One batch, again in smaller parts as long as it does not fit, and once more where the precision fell."""
+        """One batch, in parts that fit into memory, and once more where the precision fell back."""
         while True:
-            falls = len(self._trainer.events)
-            loss = self._backward(data, targets, count)
-            if loss is None:
-                continue
+            fallbacks = len(self._trainer.events)
+            loss = self._retry.run(lambda limit: self._backward(data, targets, count, limit))
             if self._trainer.optimizer_step(self._optimizer):
                 self.steps += 1
                 if self._scheduler is not None:
                     self._scheduler.step()
                 return loss
-            if len(self._trainer.events) == falls:  # the scaler looks for its scale: torch goes on with the next batch
+            if len(self._trainer.events) == fallbacks:  # the scaler looks for its scale: torch takes the next batch
                 self.skipped += 1
                 return loss
 
-    def _backward(self, data: Any, targets: Any, count: int) -> Tensor | None:
-        """The gradients of a batch and its loss; None when memory ran out, and the next parts will be smaller."""
-        size = min(self.micro.limit, count) if self.micro else count
-        cuts = [range(first, min(count, first + size)) for first in range(0, count, size)]
-        whole = weight_of(self._criterion, targets, count)
+    def _backward(self, data: Any, targets: Any, count: int, limit: int) -> Tensor | FailedAttempt:
+        """The gradients of a batch in parts of at most ``limit`` items, and its loss."""
+        size = min(limit, count)
+        parts = [range(first, min(count, first + size)) for first in range(0, count, size)]
+        total_weight = weight_of(self._criterion, targets, count)
         losses: list[Tensor] = []
 
         def run(items: Sequence[int]) -> None:
             part = slice(items[0], items[-1] + 1)
-            own = cut(targets, part, count)
-            share = weight_of(self._criterion, own, len(items)) / whole if len(cuts) > 1 and whole else 1.0
+            part_targets = take_part(targets, part, count)
+            share = 1.0
+            if len(parts) > 1 and total_weight:
+                share = weight_of(self._criterion, part_targets, len(items)) / total_weight
             if not share:  # nothing in it counts, and a mean over nothing is not a number
                 return
-            predictions = self._trainer.forward_pass(self._model, cut(data, part, count))
-            loss = self._trainer.compute_loss(self._criterion, predictions, own) * share
+            predictions = self._trainer.forward_pass(self._model, take_part(data, part, count))
+            loss = self._trainer.compute_loss(self._criterion, predictions, part_targets) * share
             self._trainer.backward_pass(loss, self._optimizer)
             losses.append(loss.detach())
 
         if isinstance(self._model, DistributedDataParallel):  # the others would wait for this process for ever
             run(range(count))
             return losses[0]
-        miss = until_miss(cuts, run)
-        if miss is None:
-            if self.micro:
-                self.micro.passed()
-            return torch.stack(losses).sum()
-        self._shrink(miss)
-        return None
+        failed = run_micro_batches(parts, run)
+        return torch.stack(losses).sum() if failed is None else FailedAttempt([failed.items], failed.fault.message)
 
-    def _shrink(self, miss: Miss) -> None:
-        self._trainer.drop(self._optimizer)
-        self.micro = self.micro or MicroBatches(miss.items)
-        if not self.micro.missed([miss.items]):
-            raise DoesNotFit(
-                f"one item alone needs more memory than {self._trainer.device} has ({miss.fault.message}); checkpoint "
-                "activations (enable_gradient_checkpointing=True), shorten the item or use a smaller model"
-            )
-        note = f"{miss.items} items did not fit: parts of {self.micro.limit} from here on, with the same gradients"
+    def _does_not_fit(self, message: str) -> DoesNotFit:
+        return DoesNotFit(
+            f"one item alone needs more memory than {self._trainer.device} has ({message}); checkpoint "
+            "activations (enable_gradient_checkpointing=True), shorten the item or use a smaller model"
+        )
+
+    def _on_shrink(self, failed: int, _before: int, _message: str) -> None:
+        note = f"{failed} items did not fit: parts of {self.micro_batch.limit} from here on, with the same gradients"
         log_event(_log, logging.WARNING, "out of memory", note=note)
 
 
@@ -238,3 +240,45 @@ def _row(loss: float, items: int, steps: int, duration_s: float) -> dict[str, An
     rate = items / duration_s if duration_s > 0 else None
     step_s = duration_s / steps if steps else None
     return {"loss": loss, "steps": steps, "duration_s": duration_s, "step_s": step_s, "items_per_s": rate}
+
+
+def split_pair(batch: Any) -> tuple[Any, Any]:
+    """Data and targets. Raises: ValueError for anything but a pair."""
+    if isinstance(batch, list | tuple) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise ValueError(f"a batch of {type(batch).__name__}: pairs (data, targets) are needed")
+
+
+def count_items(data: Any) -> int:
+    """The number of items: the first dimension of the first tensor. Raises: ValueError without one."""
+    first = next(tensors_in(data), None)
+    if first is None or first.ndim == 0:
+        raise ValueError("a batch without a tensor of items: they are counted along the first dimension")
+    return len(first)
+
+
+def take_part(data: Any, part: slice, count: int) -> Any:
+    """Those items of every tensor that has ``count`` of them; other tensors and values stay whole."""
+    if isinstance(data, Tensor):
+        return data[part] if data.ndim and len(data) == count else data
+    if isinstance(data, Mapping):
+        return {name: take_part(value, part, count) for name, value in data.items()}
+    if isinstance(data, list | tuple) and not hasattr(data, "_fields"):
+        return type(data)(take_part(value, part, count) for value in data)
+    return data
+
+
+def weight_of(criterion: Any, targets: Any, count: int) -> float:
+    """What the criterion's mean is taken over: items, or for cross entropy the weights of the classes that count.
+
+    0 for a criterion that sums: its parts add up as they are.
+    """
+    if getattr(criterion, "reduction", "mean") == "sum":
+        return 0.0
+    classes = isinstance(criterion, nn.CrossEntropyLoss | nn.NLLLoss) and isinstance(targets, Tensor)
+    if not classes or targets.is_floating_point():
+        return float(count)
+    counted = targets[targets != criterion.ignore_index]
+    if criterion.weight is None:
+        return float(counted.numel())
+    return float(criterion.weight[counted.to(criterion.weight.device)].sum())

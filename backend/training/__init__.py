@@ -1,7 +1,7 @@
-"""One mixed-precision loop, its tasks and its doors. Nothing that serves imports this.
+"""Fine-tuning: one mixed-precision training loop, its tasks and its command line. Serving never imports this.
 
 The names that training guides use: ``from backend.training import MixedPrecisionTrainer, IntegratedGPUTrainingSystem``.
-Each is imported when it is first asked for, so that asking for a record does not load accelerate.
+Each is imported at its first use, so that importing a record does not load accelerate.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backend.training.records import TrainingConfig as TrainingConfig
     from backend.training.records import TrainingResult as TrainingResult
     from backend.training.trainer.loop import train as train
-    from backend.training.trainer.schedules import make_schedule as make_schedule
+    from backend.training.trainer.optimization import make_schedule as make_schedule
 
 _MODULES = {  # exported name -> the module that defines it
     "IntegratedGPUTrainingSystem": "backend.gpu_toolkit.training_system",
@@ -31,7 +31,7 @@ _MODULES = {  # exported name -> the module that defines it
     "TrainingResult": "backend.training.records",
     "add_lora": "backend.training.lora",
     "classification_loss": "backend.training.losses",
-    "make_schedule": "backend.training.trainer.schedules",
+    "make_schedule": "backend.training.trainer.optimization",
     "train": "backend.training.trainer.loop",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605  # the table is the list

@@ -1,4 +1,4 @@
-"""PURE: how to train a model on this machine, with a reason and an off switch for each choice, and what would fit.
+"""PURE: the training plan for a machine: each setting with its reason and the flag that overrules it, and what fits.
 
 What changes no result is chosen by itself: micro-batch, activation checkpointing, precision, layout, compilation. What
 does change it (LoRA, an 8-bit optimizer, a smaller effective batch) is shown and left to the user.
@@ -17,19 +17,25 @@ from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import GPUInfo, MachineFacts
 from backend.errors import DoesNotFit
 from backend.training.memory.footprint import Footprint
-from backend.training.memory.memory_plan import Way, refusal, way_of, ways_of
+from backend.training.memory.memory_plan import (
+    MemoryPlan,
+    does_not_fit_message,
+    find_plan,
+    format_table,
+    memory_plans,
+)
 from backend.training.records import TrainingConfig
-from backend.training.trainer.precision import rungs_for
+from backend.training.trainer.precision import precisions_for
 
-_SMALL_BYTES = 4 * 2**30  # "little memory" in document 003
-_SMALL_MICRO_BATCH = 8  # its batch for such a card: below this, computing activations again pays for itself
-# Compiling takes from half a minute to some minutes and wins 10 to 30 % by document 003: steps of 0.1 s repay it late.
+_SMALL_BYTES = 4 * 2**30  # training guides call a card below it one with little memory
+_SMALL_MICRO_BATCH = 8  # their batch for such a card: below it, computing activations again pays for itself
+# Compiling takes from half a minute to some minutes and wins 10 to 30 %: steps of 0.1 s repay it late.
 _COMPILE_STEPS = 5000
 _TRITON = (7, 0)  # the oldest card that torch.compile writes kernels for
 
 
 class Hardware(StrEnum):
-    """The classes that document 003 gives settings for, and Apple's."""
+    """The classes that training guides give settings for, and Apple's."""
 
     CPU = "CPU"
     APPLE = "Apple GPU"
@@ -38,15 +44,15 @@ class Hardware(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """What the plan is about, as far as choices depend on it."""
+class Workload:
+    """The model and the run to plan for, as far as choices depend on them."""
 
-    images: bool = False  # two-dimensional convolutions are in it
-    model_type: str = ""  # as config.json has it: some overflow fp16
+    images: bool = False  # the model has two-dimensional convolutions
+    model_type: str = ""  # of config.json: some kinds overflow fp16
     steps: int | None = None  # optimizer steps of the whole run; None where it is not known
     ranks: int = 1  # processes that share an effective batch
     eight_bit: bool = False  # whether an 8-bit optimizer is installed and runs on this device
-    splittable: bool = True  # whether an effective batch may be cut anywhere
+    splittable: bool = True  # whether an effective batch may be split anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,68 +67,68 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to train here. ``config`` has every automatic choice made."""
+    """How to train on this machine. ``config`` has every automatic choice made."""
 
     device: str
-    hardware: str  # of ``Hardware``, with what was found
-    room_bytes: int  # that this process may take on the device
+    hardware: str  # ``Hardware`` and the name of the processor or card
+    capacity_bytes: int  # that this process may take on the device
     config: TrainingConfig
     choices: tuple[Choice, ...]
-    ways: tuple[Way, ...] = ()  # what would fit; empty where nothing could be foreseen
+    memory_plans: tuple[MemoryPlan, ...] = ()  # empty where memory could not be estimated
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """What every choice looks at."""
+class _Inputs:
+    """What every choice depends on."""
 
     facts: MachineFacts
     placement: Placement
     config: TrainingConfig
-    subject: Subject
-    told: Collection[str]
+    workload: Workload
+    user_set: Collection[str]
     gpu: GPUInfo | None
     hardware: Hardware
 
     @property
     def share(self) -> int:
         """Items of an effective batch that one process has."""
-        return max(1, -(-self.config.batch_size // self.subject.ranks))
+        return max(1, -(-self.config.batch_size // self.workload.ranks))
 
 
-def plan(
+def make_plan(
     facts: MachineFacts,
     placement: Placement,
     config: TrainingConfig,
-    subject: Subject = Subject(),
+    workload: Workload = Workload(),
     *,
-    told: Collection[str] = (),
+    user_set: Collection[str] = (),
     footprints: Sequence[Footprint] = (),
 ) -> Plan:
-    """The settings for this machine. Precision stays as it was asked for: the loop decides it by the same rule.
+    """The settings for this machine. The precision setting stays: the loop chooses by the same rule.
 
     Args:
-        told: fields of ``config`` that the user set; they stay, whatever the machine would advise.
-        footprints: of the model in the precision that ``half_for`` says; none where it could not be foreseen.
+        user_set: fields of ``config`` that the user set; they stay, whatever the machine would advise.
+        footprints: of the model in the precision of ``half_precision_for``; none where they could not be estimated.
 
     Raises: BadSettings for what this device cannot do; DoesNotFit, with what would fit, when one item alone is too
     large.
     """
     gpu = card_of(facts, placement)
-    case = _Case(facts, placement, config, subject, told, gpu, hardware_of(gpu))
-    ways = ways_of(footprints, placement.memory_bytes, most=case.share, eight_bit=subject.eight_bit)
-    compiled, layout = _compile(case), _layout(case)
-    again, micro, memory = _memory(case, ways)
+    inputs = _Inputs(facts, placement, config, workload, user_set, gpu, hardware_of(gpu))
+    plans = memory_plans(footprints, placement.memory_bytes, limit=inputs.share, eight_bit=workload.eight_bit)
+    compiled, layout = _compile(inputs), _layout(inputs)
+    recompute, micro_batch, memory = _memory(inputs, plans)
     workers = placement.loader.num_workers if config.num_workers is None else config.num_workers
     settled = replace(
         config,
         compile=compiled.value == "on",
         channels_last=layout.value == "channels last",
-        gradient_checkpointing=again,
-        micro_batch=micro,
+        gradient_checkpointing=recompute,
+        micro_batch=micro_batch,
         num_workers=workers,
     )
-    choices = (_precision(case), compiled, layout, *memory, _loader(case), *_unchosen(config))
-    return Plan(placement.device, _described(case), placement.memory_bytes, settled, choices, ways)
+    choices = (_precision(inputs), compiled, layout, *memory, _loader(inputs), *_left_to_user(config))
+    return Plan(placement.device, _describe(inputs), placement.memory_bytes, settled, choices, plans)
 
 
 def hardware_of(gpu: GPUInfo | None) -> Hardware:
@@ -135,118 +141,130 @@ def hardware_of(gpu: GPUInfo | None) -> Hardware:
     return Hardware.TENSOR_CORES if cores else Hardware.OLD_CARD
 
 
-def half_for(facts: MachineFacts, placement: Placement, config: TrainingConfig, model_type: str = "") -> str | None:
+def half_precision_for(
+    facts: MachineFacts, placement: Placement, config: TrainingConfig, model_type: str = ""
+) -> str | None:
     """The half precision that a run begins with, "bf16" or "fp16"; None for float32. Raises: BadSettings."""
-    start = _rungs(facts, placement, config, model_type)[0][0]
+    start = _precisions(facts, placement, config, model_type)[0][0]
     return start if start in ("bf16", "fp16") else None
 
 
-def _rungs(
+def _precisions(
     facts: MachineFacts, placement: Placement, config: TrainingConfig, model_type: str
 ) -> tuple[tuple[str, ...], str]:
     gpu = card_of(facts, placement)
-    bearable = for_model(DtypeChoice(placement.dtypes, ""), model_type, None).dtypes
-    return rungs_for(config, placement.type, bearable, tf32=bool(gpu and architecture(gpu.capability).tf32))
+    dtypes = for_model(DtypeChoice(placement.dtypes, ""), model_type, None).dtypes
+    return precisions_for(config, placement.type, dtypes, tf32=bool(gpu and architecture(gpu.capability).tf32))
 
 
-def _precision(case: _Case) -> Choice:
-    rungs, why = _rungs(case.facts, case.placement, case.config, case.subject.model_type)
-    half = rungs[0] in ("bf16", "fp16")
-    if half and rungs[0] not in case.placement.dtypes:
-        why += f"; {case.placement.device} only emulates it, slowly"
-    if rungs[0] == "fp16":
+def _precision(inputs: _Inputs) -> Choice:
+    precisions, why = _precisions(inputs.facts, inputs.placement, inputs.config, inputs.workload.model_type)
+    half = precisions[0] in ("bf16", "fp16")
+    if half and precisions[0] not in inputs.placement.dtypes:
+        why += f"; {inputs.placement.device} only emulates it, slowly"
+    if precisions[0] == "fp16":
         why += "; with a gradient scaler, for small gradients vanish"
-    below = f"; should numbers break: {', then '.join(rungs[1:])}" if rungs[1:] else ""
-    return Choice("precision", rungs[0], why.partition(": ")[2] + below, "--no-amp" if half else "--use-amp")
+    below = f"; should numbers break: {', then '.join(precisions[1:])}" if precisions[1:] else ""
+    return Choice("precision", precisions[0], why.partition(": ")[2] + below, "--no-amp" if half else "--use-amp")
 
 
-def _compile(case: _Case) -> Choice:
-    config, gpu, steps = case.config, case.gpu, case.subject.steps
-    if "compile" in case.told or config.compile:
+def _compile(inputs: _Inputs) -> Choice:
+    config, gpu, steps = inputs.config, inputs.gpu, inputs.workload.steps
+    if "compile" in inputs.user_set or config.compile:
         return _switch("compile", "as asked", on=config.compile)
-    if gpu is None or case.hardware is Hardware.APPLE or gpu.capability < _TRITON:
+    if gpu is None or inputs.hardware is Hardware.APPLE or gpu.capability < _TRITON:
         return _switch("compile", "pays on CUDA cards from compute capability 7.0 on", on=False)
-    if case.facts.platform.system != "Linux":
-        return _switch("compile", f"its compiler is not at home on {case.facts.platform.label}", on=False)
+    if inputs.facts.platform.system != "Linux":
+        return _switch("compile", f"its compiler is not at home on {inputs.facts.platform.label}", on=False)
     if steps is None or steps < _COMPILE_STEPS:
         known = "of unknown length" if steps is None else f"of {steps} steps"
         return _switch("compile", f"a run {known} may not repay minutes of compiling", on=False)
     return _switch("compile", f"{steps} steps repay the compiling", on=True)
 
 
-def _layout(case: _Case) -> Choice:
-    if case.config.channels_last is not None:
-        on, why = case.config.channels_last, "as asked"
-    elif not case.subject.images:
+def _layout(inputs: _Inputs) -> Choice:
+    if inputs.config.channels_last is not None:
+        on, why = inputs.config.channels_last, "as asked"
+    elif not inputs.workload.images:
         on, why = False, "the model has no two-dimensional convolutions"
     else:
-        on = case.hardware is Hardware.TENSOR_CORES
+        on = inputs.hardware is Hardware.TENSOR_CORES
         why = "tensor cores convolve in this order" if on else "gains little without tensor cores"
     flag = "--no-channels-last" if on else "--use-channels-last"
     return Choice("layout", "channels last" if on else "as it is", why, flag)
 
 
-def _memory(case: _Case, ways: Sequence[Way]) -> tuple[bool, int | None, tuple[Choice, Choice]]:
-    """Whether activations are computed again, how many items run at once, and why."""
-    config, told, whole = case.config, case.told, case.share
+def _memory(inputs: _Inputs, plans: Sequence[MemoryPlan]) -> tuple[bool, int | None, tuple[Choice, Choice]]:
+    """Whether to checkpoint activations, how many items run at once, and why."""
+    config, share = inputs.config, inputs.share
+    set_by_user = "gradient_checkpointing" in inputs.user_set
     lora, eight_bit = config.lora_rank is not None, config.eight_bit_optimizer
-    plain = way_of(ways, checkpointing=False, lora=lora, eight_bit=eight_bit)
-    lean = way_of(ways, checkpointing=True, lora=lora, eight_bit=eight_bit)
-    again, why = config.gradient_checkpointing, "as asked" if "gradient_checkpointing" in told else "memory suffices"
-    if "gradient_checkpointing" not in told and not again and plain and lean and lean.fits > plain.fits:
+    plain = find_plan(plans, checkpointing=False, lora=lora, eight_bit=eight_bit)
+    lean = find_plan(plans, checkpointing=True, lora=lora, eight_bit=eight_bit)
+    recompute, why = config.gradient_checkpointing, "as asked" if set_by_user else "memory suffices"
+    if not set_by_user and not recompute and plain and lean and lean.max_micro_batch > plain.max_micro_batch:
         # A CPU loses nothing by small micro-batches.
-        enough = 1 if case.hardware is Hardware.CPU else min(_SMALL_MICRO_BATCH, whole)
-        again = plain.fits < (enough if case.subject.splittable else whole)
-        fit = f"without it {plain.fits} of {whole} items fit at once, with it {lean.fits}; same gradients"
-        why = fit if again else why
-    asked = lean if again else plain
-    if asked and not asked.fits and config.micro_batch is None:
-        raise DoesNotFit(refusal(asked, ways, case.placement.device, case.placement.memory_bytes))
-    micro, micro_why = _micro_batch(case, asked.fits if asked else None)
-    return again, micro, (_switch("gradient-checkpointing", why, on=again), micro_why)
+        enough = 1 if inputs.hardware is Hardware.CPU else min(_SMALL_MICRO_BATCH, share)
+        recompute = plain.max_micro_batch < (enough if inputs.workload.splittable else share)
+        gain = f"without it {plain.max_micro_batch} of {share} items fit at once, with it {lean.max_micro_batch}"
+        why = f"{gain}; same gradients" if recompute else why
+    chosen = lean if recompute else plain
+    if chosen and not chosen.max_micro_batch and config.micro_batch is None:
+        placement = inputs.placement
+        raise DoesNotFit(does_not_fit_message(chosen, plans, placement.device, placement.memory_bytes))
+    micro_batch, choice = _micro_batch(inputs, chosen.max_micro_batch if chosen else None)
+    return recompute, micro_batch, (_switch("gradient-checkpointing", why, on=recompute), choice)
 
 
-def _micro_batch(case: _Case, fits: int | None) -> tuple[int | None, Choice]:
-    whole = case.share
-    if case.config.micro_batch is not None:
-        micro, why = case.config.micro_batch, "as asked"
-        why += f", though {fits} would fit" if fits is not None and fits < micro else ""
-    elif fits is None:
+def _micro_batch(inputs: _Inputs, largest: int | None) -> tuple[int | None, Choice]:
+    share = inputs.share
+    if inputs.config.micro_batch is not None:
+        micro, why = inputs.config.micro_batch, "as asked"
+        why += f", though {largest} would fit" if largest is not None and largest < micro else ""
+    elif largest is None:
         return None, Choice("micro-batch", "all", "not foreseen; halved when memory runs out", "--micro-batch N")
-    elif not case.subject.splittable:
-        micro, why = min(fits, whole), "the loss looks at the whole batch; parts of it are remembered, not cut"
+    elif not inputs.workload.splittable:
+        micro, why = min(largest, share), "the loss looks at the whole batch; parts of it are remembered, not cut"
     else:
-        parts = -(-whole // min(fits, whole))
-        micro = -(-whole // parts)  # parts of like size
-        why = "the whole batch fits" if parts == 1 else f"{fits} of {whole} items fit at once: {parts} parts a step"
+        parts = -(-share // min(largest, share))
+        micro = -(-share // parts)  # parts of about equal size
+        why = "the whole batch fits" if parts == 1 else f"{largest} of {share} items fit at once: {parts} parts a step"
     why += "; halved when memory runs out, with the same result"
     return micro, Choice("micro-batch", str(micro), why, "--micro-batch N")
 
 
-def _loader(case: _Case) -> Choice:
-    placement, config = case.placement, case.config
+def _loader(inputs: _Inputs) -> Choice:
+    placement, config = inputs.placement, inputs.config
     chosen = next((why for why in placement.why if why.startswith("training loads")), "from cores and /dev/shm")
-    told = config.num_workers is not None
-    value = config.num_workers if told else placement.loader.num_workers
-    return Choice("num-workers", str(value), "as asked" if told else chosen, "--num-workers N")
+    set_by_user = config.num_workers is not None
+    value = config.num_workers if set_by_user else placement.loader.num_workers
+    return Choice("num-workers", str(value), "as asked" if set_by_user else chosen, "--num-workers N")
 
 
-def _unchosen(config: TrainingConfig) -> tuple[Choice, ...]:
-    """What would change the result and is therefore never chosen here."""
+def _left_to_user(config: TrainingConfig) -> tuple[Choice, ...]:
+    """What would change the result and is therefore never chosen by the planner."""
     lora = Choice("lora", f"rank {config.lora_rank}", "as asked", "--lora-rank 0")
     if config.lora_rank is None:
         lora = Choice("lora", "off", "trains few weights and gives another result: yours to choose", "--lora-rank N")
-    told = "as asked" if config.eight_bit_optimizer else "rounds the optimizer's memory: yours to choose"
-    return lora, _switch("8-bit-optimizer", told, on=config.eight_bit_optimizer)
+    why = "as asked" if config.eight_bit_optimizer else "rounds the optimizer's memory: yours to choose"
+    return lora, _switch("8-bit-optimizer", why, on=config.eight_bit_optimizer)
 
 
 def _switch(name: str, why: str, *, on: bool) -> Choice:
     return Choice(name, "on" if on else "off", why, f"--no-{name}" if on else f"--use-{name}")
 
 
-def _described(case: _Case) -> str:
-    gpu, hardware, facts = case.gpu, case.hardware, case.facts
+def _describe(inputs: _Inputs) -> str:
+    gpu, hardware, facts = inputs.gpu, inputs.hardware, inputs.facts
     if gpu is None:
         return f"{hardware}: {facts.cpu_name}, {facts.cores} cores"
     small = ", little memory" if gpu.total_bytes < _SMALL_BYTES else ""
     return f"{hardware}{small}: {gpu.name}, {gib(gpu.total_bytes)}"
+
+
+def format_plan(plan: Plan) -> str:
+    """The plan for people: the hardware, each choice with its reason and flag, and what would fit."""
+    width = max(len(choice.name) for choice in plan.choices)
+    rows = [f"  {choice.name:<{width}}  {choice.value}: {choice.why} ({choice.flag})" for choice in plan.choices]
+    lines = [f"{plan.device}: {plan.hardware}", *rows]
+    return "\n".join([*lines, format_table(plan.memory_plans, plan.capacity_bytes)] if plan.memory_plans else lines)

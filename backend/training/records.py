@@ -1,6 +1,6 @@
-"""What a training run is made of: its settings, its task, its steps and its result. Decides nothing but what is wrong.
+"""Records of a training run: its settings (validated), its task, its events and its result.
 
-Source of the names MixedPrecisionConfig and TrainingConfig: the guides this project covers (DESIGN §9).
+MixedPrecisionConfig and TrainingConfig have the names and fields that training guides use (docs/training.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from backend.errors import BadSettings
 
 Schedule = Literal["one_cycle", "linear", "cosine", "polynomial", "constant"]
-Precision = Literal["auto", "bf16", "fp16", "tf32", "fp32"]
 _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
-_HYSTERESIS_MAX = 50  # more bad steps than any run survives (research/gpu_training.md E2)
+_HYSTERESIS_MAX = 50  # more bad steps in a row than any run survives (measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class MixedPrecisionConfig:
     max_scale: float = 2.0**24
 
     def __post_init__(self) -> None:
-        """Every fault at once."""
         faults = [fault for fault, wrong in self._checks() if wrong]
         if faults:
             raise BadSettings(faults)
@@ -108,12 +106,11 @@ class TrainingConfig:
     patience: int | None = None  # evaluations without improvement before the run ends; None: never
     checkpoint_every: int | None = None  # steps; None: each epoch
     keep_checkpoints: int = 2
-    snapshot_every: int = 50  # steps between two snapshots in memory that the precision ladder can return to
+    snapshot_every: int = 50  # steps between two snapshots in memory that a precision fallback can return to
     seed: int = 42
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """Every fault at once."""
         faults = [fault for fault, wrong in self._checks() if wrong]
         if faults:
             raise BadSettings(faults)
@@ -148,24 +145,24 @@ class TrainingConfig:
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON; for checkpoints, logs and the model card."""
-        record = {one.name: getattr(self, one.name) for one in fields(self)}
-        precision = {one.name: getattr(self.mixed_precision, one.name) for one in fields(self.mixed_precision)}
+        record = {each.name: getattr(self, each.name) for each in fields(self)}
+        precision = {each.name: getattr(self.mixed_precision, each.name) for each in fields(self.mixed_precision)}
         return {**record, "mixed_precision": precision, "betas": list(self.betas)}
 
 
 @dataclass(frozen=True, slots=True)
 class LossPart:
-    """The loss of a micro-batch as a sum, so that any cut of an effective batch gives the same loss and gradient."""
+    """The loss of a micro-batch as a sum, so that any split of an effective batch gives the same loss and gradient."""
 
     total: Tensor  # scalar float32, with its graph: the sum of the items' losses
     weight: float  # what the sum stands for: items, labelled tokens, class weights
 
 
-Batch = Mapping[str, Any]  # tensors and whatever else the task's own loss reads
+Batch = Mapping[str, Any]  # tensors and whatever else the task's loss reads
 
 
 class Task(Protocol):
-    """What is learnt: examples, how they become tensors, what is wrong with an answer, and what to write in the end."""
+    """What to train: the model, its examples as batches, the loss, the evaluation, and how the model is published."""
 
     @property
     def name(self) -> str:
@@ -173,11 +170,11 @@ class Task(Protocol):
 
     @property
     def model(self) -> nn.Module:
-        """What is trained; on the CPU when handed over."""
+        """The model to train; on the CPU when a run begins."""
 
     @property
     def splittable(self) -> bool:
-        """Whether micro-batches may be cut anywhere; False where items of a batch look at one another."""
+        """Whether batches may be split anywhere; False where the loss compares items of a batch with one another."""
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -202,28 +199,28 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """One thing that happened: a step, an evaluation, or an intervention. What progress bars and logs are fed with."""
+    """An event for progress bars and logs: a step, an evaluation, or an intervention."""
 
     kind: Literal["start", "step", "evaluation", "checkpoint", "out_of_memory", "thrash", "precision", "stop", "end"]
     step: int  # optimizer steps done
     epoch: float
     values: Mapping[str, Any] = field(default_factory=dict)  # loss, learning_rate, grad_norm, scale, micro_batch, …
-    message: str = ""  # one sentence for people, where something was decided
+    message: str = ""  # one sentence for people, for a decision
 
 
 class Observer(Protocol):
-    """Told of everything, on the training thread of rank 0; must not fail and must not wait."""
+    """Receives every event of a run, on the training thread of rank 0; must not raise and must not block."""
 
-    def see(self, event: StepEvent) -> None:
-        """Take note."""
+    def on_event(self, event: StepEvent) -> None:
+        """Called for each event, in order."""
 
     def close(self) -> None:
-        """The run is over, well or not."""
+        """Called once at the end of the run, however it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """How a run ended."""
+    """The outcome of a run."""
 
     steps: int
     epochs: float

@@ -1,4 +1,4 @@
-"""The four acts of a step: the same weights as torch by hand, and no broken number ever reaches one."""
+"""MixedPrecisionTrainer: the weights of torch by hand, and no step with numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFF = MixedPrecisionConfig(enabled=False)
 
 
 class Named(nn.Module):
-    """Takes names, answers with a mapping, as models of transformers do."""
+    """Takes named arguments and returns a mapping, as models of transformers do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Named(nn.Module):
 
 
 def model() -> nn.Module:
-    """Small, with fixed weights."""
+    """A small model with fixed weights."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 
@@ -41,12 +41,12 @@ def batch(count: int = 12) -> tuple[Tensor, Tensor]:
 
 
 def weights(one: nn.Module) -> Tensor:
-    """All of them in a row."""
+    """All weights of a model as one vector."""
     return nn.utils.parameters_to_vector(one.parameters()).detach().clone()
 
 
 def one_step(trainer: MixedPrecisionTrainer, net: nn.Module, optimizer: torch.optim.Optimizer, data: Any) -> bool:
-    """As guides write it."""
+    """One step as guides write it."""
     x, y = data
     predictions = trainer.forward_pass(net, x)
     loss = trainer.compute_loss(nn.CrossEntropyLoss(), predictions, y)
@@ -55,8 +55,8 @@ def one_step(trainer: MixedPrecisionTrainer, net: nn.Module, optimizer: torch.op
 
 
 def scaled(monkeypatch: pytest.MonkeyPatch, **config: Any) -> MixedPrecisionTrainer:
-    """A trainer with a scaler on the CPU, which is refused to everybody else."""
-    monkeypatch.setattr(mixed_precision, "rungs_for", lambda *args, **rest: (("fp16", "fp32"), "fp16: for a test"))
+    """A trainer with a scaler on the CPU, which only tests may have."""
+    monkeypatch.setattr(mixed_precision, "precisions_for", lambda *args, **rest: (("fp16", "fp32"), "fp16: for a test"))
     return MixedPrecisionTrainer(MixedPrecisionConfig(**config), "cpu")
 
 
@@ -116,7 +116,7 @@ def test_binary_cross_entropy():
 
 
 def test_mappings():
-    """Named arguments in, a mapping out; half-precision answers reach the criterion in float32."""
+    """Named arguments in, a mapping out; half-precision outputs reach the criterion in float32."""
     net, seen = Named(), []
     trainer = MixedPrecisionTrainer(MixedPrecisionConfig(dtype="bfloat16"), "cpu")
     predictions = trainer.forward_pass(net, {"x": torch.ones(2, 4), "scale": torch.ones(1, dtype=torch.bfloat16)})
@@ -141,7 +141,7 @@ def test_mappings():
     ],
 )
 def test_wrong_combinations(config: dict[str, Any], message: str):
-    """Refused with the reason, when they are said."""
+    """Refused with the reason when the config is made."""
     with pytest.raises(BadSettings, match=message):
         MixedPrecisionTrainer(MixedPrecisionConfig(**config), "cpu")
 
@@ -153,7 +153,7 @@ def test_float16_on_a_cpu():
 
 
 def test_a_broken_loss_changes_nothing():
-    """The step is skipped, the precision falls, and in float32 it is an error that says what to do."""
+    """The step is skipped and the precision falls back; in float32 it is an error with advice."""
     net = model()
     trainer = MixedPrecisionTrainer(MixedPrecisionConfig(dtype="bfloat16"), "cpu")
     optimizer = torch.optim.Adam(net.parameters())
@@ -227,8 +227,8 @@ def test_a_scale_at_its_floor(monkeypatch: pytest.MonkeyPatch):
     assert "smallest loss scale" in trainer.events[0]
 
 
-def test_dropping():
-    """A step may be given up midway."""
+def test_drop():
+    """A step may be abandoned midway."""
     net = model()
     trainer = MixedPrecisionTrainer(OFF, "cpu")
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -238,7 +238,7 @@ def test_dropping():
     assert one_step(trainer, net, optimizer, batch())
 
 
-def test_half_weights():
+def test_half_precision_weights():
     """Become float32: a small update is lost in half precision."""
     net = copy.deepcopy(model()).bfloat16()
     MixedPrecisionTrainer(OFF, "cpu").forward_pass(net, batch()[0])

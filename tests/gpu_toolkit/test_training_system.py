@@ -1,4 +1,4 @@
-"""The training system of the guides: any model, loader, criterion and optimizer; memory and numbers looked after."""
+"""IntegratedGPUTrainingSystem: any model, loader, criterion and optimizer; recovery from exhausted memory and NaN."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from backend.device import GPUConfig
 from backend.errors import BadSettings, DoesNotFit, TrainingFailed
 from backend.gpu_toolkit import manager as manager_module
+from backend.gpu_toolkit.training_system import count_items, split_pair, take_part, weight_of
 from backend.training import IntegratedGPUTrainingSystem, MixedPrecisionConfig
 
 OFF = MixedPrecisionConfig(enabled=False)
 
 
 class Limited(nn.Module):
-    """Runs out of memory over so many items, in torch's words."""
+    """Runs out of memory above so many items, with torch's error."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -46,8 +47,8 @@ def system(device: str) -> Iterator[Callable[..., IntegratedGPUTrainingSystem]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.cleanup()
+    for each in made:
+        each.cleanup()
 
 
 def dataset(count: int = 50) -> TensorDataset:
@@ -58,7 +59,7 @@ def dataset(count: int = 50) -> TensorDataset:
 
 
 def vector(model: nn.Module) -> Tensor:
-    """All weights in a row, on the CPU."""
+    """All weights as one vector on the CPU."""
     return nn.utils.parameters_to_vector(model.parameters()).detach().cpu()
 
 
@@ -71,19 +72,19 @@ def trained(made: IntegratedGPUTrainingSystem, most: int, criterion: nn.Module, 
 
 
 def test_as_the_guide_calls_it(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """Set up, train, clean up; the loss falls and everything is told."""
+    """Set up, train, clean up: the loss falls and every statistic is there."""
     made = system(memory_fraction=0.9, enable_gradient_checkpointing=True)
     model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 4))
     info = made.setup_training(model, (32, 6))
     loader = DataLoader(dataset(64), batch_size=min(16, info["optimal_batch_size"]), **info["loader"])
-    told: list[int] = []
+    epochs: list[int] = []
     stats = made.training_loop(
         model=model,
         train_loader=loader,
         criterion=nn.CrossEntropyLoss(),
         optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
         num_epochs=5,
-        on_epoch=lambda epoch, row: told.append(epoch),
+        on_epoch=lambda epoch, row: epochs.append(epoch),
     )
 
     assert 1 <= info["optimal_batch_size"] <= 1024
@@ -92,7 +93,7 @@ def test_as_the_guide_calls_it(system: Callable[..., IntegratedGPUTrainingSystem
     assert any("precision" in why or "bear" in why or "half" in why for why in info["why"])
     assert stats["final_loss"] == stats["epochs"][-1]["loss"] < stats["epochs"][0]["loss"]
     assert (20, 0, 0, None) == tuple(stats[name] for name in ("steps", "skipped_steps", "out_of_memory", "micro_batch"))
-    assert [0, 1, 2, 3, 4] == told
+    assert [0, 1, 2, 3, 4] == epochs
     assert {"loss", "steps", "duration_s", "step_s", "items_per_s"} == set(stats["epochs"][0])
     assert stats["device_metrics"]["device"] == str(made.device)
 
@@ -121,7 +122,7 @@ def test_a_small_memory_changes_nothing(system: Callable[..., IntegratedGPUTrain
 
 
 def test_one_item_does_not_fit(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """An end with advice, not an endless halving."""
+    """The run ends with advice instead of halving for ever."""
     with pytest.raises(DoesNotFit, match=r"one item alone needs more memory .* checkpoint activations"):
         trained(system(OFF), 0, nn.CrossEntropyLoss())
 
@@ -137,8 +138,8 @@ def test_other_errors_are_raised(system: Callable[..., IntegratedGPUTrainingSyst
         )
 
 
-def test_numbers_that_break(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """The batch is run again one rung lower; when that does not help either, the run ends and says so."""
+def test_loss_that_is_not_finite(system: Callable[..., IntegratedGPUTrainingSystem]):
+    """The batch runs again in the next precision; when that does not help either, the run ends with an error."""
     model = nn.Linear(6, 4)
     before = vector(model)
     x, y = torch.full((4, 6), float("inf")), torch.zeros(4, dtype=torch.long)
@@ -151,7 +152,7 @@ def test_numbers_that_break(system: Callable[..., IntegratedGPUTrainingSystem]):
 
 
 def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """Stepped once a change of the weights."""
+    """The schedule is stepped after each change of the weights."""
     model = nn.Linear(6, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
@@ -163,7 +164,7 @@ def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
 
 
 def test_mixed_precision_off(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """The device's config overrules."""
+    """GPUConfig overrules MixedPrecisionConfig."""
     assert "fp32" == system(MixedPrecisionConfig(), enable_mixed_precision=False).trainer.precision
 
 
@@ -174,13 +175,13 @@ def test_float16_on_a_cpu():
 
 
 def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
-    """No thread goes on, and a second time does no harm; the shared manager is not touched."""
+    """No thread stays, a second call does no harm, and the shared manager is not touched."""
     made = system(OFF)
     made.monitor.start_monitoring(0.05)
     made.cleanup()
 
     assert made.cleanup() >= 0
-    assert not [one for one in threading.enumerate() if one.name == "gpu-performance-monitor"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "gpu-performance-monitor"]
     assert manager_module._manager is None or manager_module._manager is not made.gpu_manager
 
 
@@ -189,8 +190,59 @@ def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
     [([], "the loader gave no batch"), ([torch.zeros(2, 6)], "pairs"), ([("a", "b")], "without a tensor")],
 )
 def test_loaders_that_are_wrong(system: Callable[..., IntegratedGPUTrainingSystem], loader: list[Any], message: str):
-    """Said, instead of a loss of nothing."""
+    """An error, instead of a loss over nothing."""
     model = nn.Linear(6, 4)
 
     with pytest.raises(ValueError, match=message):
         system(OFF).training_loop(model, loader, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+ITEMS = torch.arange(6)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(ITEMS, ITEMS[2:4], id="tensor"),
+        pytest.param(
+            {"a": ITEMS, "b": torch.ones(3)}, {"a": ITEMS[2:4], "b": torch.ones(3)}, id="what-has-no-items-stays"
+        ),
+        pytest.param((ITEMS, [ITEMS, "text"]), (ITEMS[2:4], [ITEMS[2:4], "text"]), id="nested"),
+        pytest.param(torch.tensor(1.0), torch.tensor(1.0), id="a-number"),
+    ],
+)
+def test_take_part(data: Any, expected: Any):
+    """Tensors of as many items are cut, other values stay."""
+    assert str(expected) == str(take_part(data, slice(2, 4), 6))
+
+
+def test_items():
+    """Items are counted along the first dimension of the first tensor, however deep."""
+    assert [6, 6, 6] == [count_items(data) for data in (ITEMS, {"n": 1, "x": ITEMS}, [("a", ITEMS)])]
+    for wrong in (torch.tensor(1.0), "text", {}):
+        with pytest.raises(ValueError, match="without a tensor of items"):
+            count_items(wrong)
+
+
+def test_pairs():
+    """A batch that is no pair is refused."""
+    assert (1, 2) == split_pair([1, 2]) == split_pair((1, 2))
+    with pytest.raises(ValueError, match="a batch of dict"):
+        split_pair({"x": 1, "y": 2})
+
+
+@pytest.mark.parametrize(
+    ("criterion", "targets", "expected"),
+    [
+        pytest.param(nn.MSELoss(), torch.ones(3), 3.0, id="items"),
+        pytest.param(nn.MSELoss(reduction="sum"), torch.ones(3), 0.0, id="sum"),
+        pytest.param(nn.CrossEntropyLoss(), torch.tensor([0, 1, -100]), 2.0, id="ignored"),
+        pytest.param(nn.CrossEntropyLoss(torch.tensor([1.0, 4.0])), torch.tensor([0, 1, 1]), 9.0, id="class-weights"),
+        pytest.param(nn.CrossEntropyLoss(), torch.ones(3, 2), 3.0, id="soft-targets"),
+        pytest.param(nn.NLLLoss(), torch.zeros(3, 5, dtype=torch.long), 15.0, id="tokens"),
+        pytest.param(lambda answer, target: answer, torch.ones(3), 3.0, id="a-function"),
+    ],
+)
+def test_weight(criterion: Any, targets: torch.Tensor, expected: float):
+    """The weight is what torch divides by."""
+    assert expected == weight_of(criterion, targets, len(targets))

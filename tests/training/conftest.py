@@ -1,4 +1,4 @@
-"""Tiny models train on one thread: with more, a busy machine made one run take thirty times as long."""
+"""Tests train tiny models on one thread: with more, a busy machine made one run take thirty times as long."""
 
 from __future__ import annotations
 

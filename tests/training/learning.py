@@ -1,4 +1,4 @@
-"""A bare loop and tiny data for the tests of tasks: what is tested is what a task gives to any loop."""
+"""A minimal training loop and a check of losses, for the tests of tasks without our loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.training.records import Task
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Two threads are slower at this size, and on a machine with other work a hundred times so."""
+    """Two threads are slower at this size, on a busy machine a hundred times."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -23,7 +23,9 @@ def one_thread() -> Iterator[None]:
 def learn(task: Task, *, steps: int = 60, learning_rate: float = 3e-3, batch_size: int = 16) -> float:
     """AdamW over random batches; the last mean loss."""
     torch.manual_seed(7)
-    optimizer = torch.optim.AdamW([one for one in task.model.parameters() if one.requires_grad], lr=learning_rate)
+    optimizer = torch.optim.AdamW(
+        [weight for weight in task.model.parameters() if weight.requires_grad], lr=learning_rate
+    )
     task.model.train()
     count, loss = len(task.lengths), 0.0
     for _ in range(steps):
@@ -36,23 +38,23 @@ def learn(task: Task, *, steps: int = 60, learning_rate: float = 3e-3, batch_siz
     return loss
 
 
-def mean_and_gradient(task: Task, cuts: Sequence[Sequence[int]]) -> tuple[float, Tensor]:
-    """The loss and gradient of an effective batch that is cut so: sums of totals over sums of weights."""
+def mean_and_gradient(task: Task, splits: Sequence[Sequence[int]]) -> tuple[float, Tensor]:
+    """The loss and gradient of an effective batch in these micro-batches: sums of totals over sums of weights."""
     task.model.eval()  # without dropout
     task.model.zero_grad()
-    parts = [task.loss(task.model, task.collate(cut)) for cut in cuts]
+    parts = [task.loss(task.model, task.collate(indices)) for indices in splits]
     weight = sum(part.weight for part in parts)
     loss = sum(part.total for part in parts) / weight
     loss.backward()
-    gradient = torch.cat([one.grad.flatten() for one in task.model.parameters() if one.grad is not None])
+    gradient = torch.cat([weight.grad.flatten() for weight in task.model.parameters() if weight.grad is not None])
     task.model.zero_grad()
     return loss.item(), gradient
 
 
-def assert_cuts_agree(task: Task, count: int) -> None:
-    """Any cut of the first examples gives the same loss and gradient."""
+def assert_splits_agree(task: Task, count: int) -> None:
+    """Any split of the first examples gives the same loss and gradient."""
     whole, expected = mean_and_gradient(task, [range(count)])
-    for cuts in ([[index] for index in range(count)], [range(1), range(1, count)]):
-        loss, gradient = mean_and_gradient(task, cuts)
+    for splits in ([[index] for index in range(count)], [range(1), range(1, count)]):
+        loss, gradient = mean_and_gradient(task, splits)
         assert abs(loss - whole) <= 1e-5 * max(1.0, abs(whole))
         torch.testing.assert_close(gradient, expected, atol=1e-4 * expected.abs().max().item(), rtol=1e-3)

@@ -1,4 +1,4 @@
-"""The command: plans, trains, publishes; goes on after an interruption; says what is wrong, with an exit code."""
+"""The command line: plan, train, publish, resume, and errors with their exit codes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from PIL import Image
 from transformers import AutoModelForTokenClassification, ResNetConfig
 from transformers.utils import logging as transformers_logging
 
-from backend.errors import BadCheckpoint, DoesNotFit, TrainingFailed
+from backend.errors import BadCheckpoint, BadSettings, DoesNotFit, TrainingFailed
 from backend.training import cli
-from backend.training.cli import DONE, FAILED, INTERRUPTED, WRONG, main
-from backend.training.records import TrainingResult
+from backend.training.cli import DONE, FAILED, INTERRUPTED, WRONG, main, make_parser, parse_config
+from backend.training.records import MixedPrecisionConfig, TrainingConfig, TrainingResult
 from tests.tiny_models import tiny
 
 __all__ = ["tiny"]
@@ -29,12 +29,10 @@ SMALL = ["--epochs", "1", "--batch-size", "4", "--device", "cpu", "--no-amp"]
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """pytest's own log handlers stay, and how much transformers says; one thread is enough for tiny models."""
+    """Keep pytest's log handlers and restore the verbosity of transformers."""
     monkeypatch.setattr(cli, "configure_logging", lambda level: None)
-    threads, verbosity = torch.get_num_threads(), transformers_logging.get_verbosity()
-    torch.set_num_threads(1)
+    verbosity = transformers_logging.get_verbosity()
     yield
-    torch.set_num_threads(threads)
     transformers_logging.set_verbosity(verbosity)
 
 
@@ -55,21 +53,21 @@ def ner(entities: Path, tiny: Any, output: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def command(entities: Path, tiny: Any, tmp_path: Path) -> list[str]:
-    """The same, into a folder of the test's own."""
+    """A command line that trains into the test's own folder."""
     return ner(entities, tiny, tmp_path / "out")
 
 
 def test_train_and_publish(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The plan is printed, the model lies in the folder with its card and its log, and transformers loads it."""
+    """The plan is printed, the folder has the model with its card and its log, and transformers loads it."""
     output = tmp_path / "out"
     code = main(ner(entities, tiny, output))
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
 
     assert DONE == code
-    assert "precision" in said
-    assert "micro-batch" in said
-    assert "memory of a step by micro-batch" in said
-    assert f"model: {output}" in said
+    assert "precision" in out
+    assert "micro-batch" in out
+    assert "memory of a step by micro-batch" in out
+    assert f"model: {output}" in out
     card = (output / "README.md").read_text(encoding="utf-8")
     assert "python -m backend.training ner --data" in card
     assert ["O", "B-ORG", "I-ORG"] == list(
@@ -80,14 +78,14 @@ def test_train_and_publish(entities: Path, tiny: Any, tmp_path: Path, capsys: py
 
 
 def test_lora(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """The adapters are in the model already: the plan foresees them as they are, and the folder is a plain model."""
+    """The adapters are in the model already: the plan estimates it as it is, and the folder is a plain model."""
     code = main([*command, "--lora-rank", "2", "--max-steps", "2"])
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
 
     assert DONE == code
-    assert "lora                    rank 2: as asked" in said
-    assert "\nLoRA " in said
-    assert "\nfull " not in said
+    assert "lora                    rank 2: as asked" in out
+    assert "\nLoRA " in out
+    assert "\nfull " not in out
     assert AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
 
 
@@ -96,22 +94,22 @@ def test_interrupted_and_resumed(entities: Path, tiny: Any, tmp_path: Path, caps
     output, whole, stop = tmp_path / "out", tmp_path / "whole", threading.Event()
     stop.set()
     interrupted = main(ner(entities, tiny, output), stop=stop)
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     again = main(ner(entities, tiny, output))
     refused = capsys.readouterr().err
     resumed = main(ner(entities, tiny, output, "--resume"))
 
     assert [INTERRUPTED, WRONG, DONE] == [interrupted, again, resumed]
-    assert "the same command with --resume goes on" in told
+    assert "the same command with --resume goes on" in error
     assert "--resume" in refused
     assert DONE == main(ner(entities, tiny, whole))
     assert (whole / "model.safetensors").read_bytes() == (output / "model.safetensors").read_bytes()
 
 
 def test_signals():
-    """The first asks to end, the second ends; afterwards they are as before."""
+    """The first requests the end, the second ends the run; afterwards the handlers are restored."""
     stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
-    with cli._signals(stop):
+    with cli._stop_on_signals(stop):
         signal.raise_signal(signal.SIGTERM)
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt):
@@ -121,22 +119,22 @@ def test_signals():
 
 
 def test_plan(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """For another machine, all ways, nothing written."""
+    """For another machine, with every way to train, and nothing written."""
     before = sorted(tmp_path.iterdir())
     arguments = ["plan", "--task", "ner", "--data", str(entities), "--base", str(tiny.folder("bert")), "--as", "t4"]
     code = main(arguments)
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
 
     assert DONE == code
-    assert "cuda:0: GPU with tensor cores: Tesla T4" in said
-    assert "fp16" in said
+    assert "cuda:0: GPU with tensor cores: Tesla T4" in out
+    assert "fp16" in out
     for way in ("full", "checkpointing", "8-bit optimizer", "LoRA", "LoRA, 8-bit optimizer, checkpointing"):
-        assert f"\n{way} " in said
+        assert f"\n{way} " in out
     assert before == sorted(tmp_path.iterdir())
 
 
-def test_several_sets(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """ner learns from all of them, with its own settings, and publishes an adapter; other tasks take one."""
+def test_several_data_sets(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """ner trains on all of them, with its own settings, and publishes an adapter; other tasks take one."""
     base, output = str(tiny.folder("bert")), tmp_path / "out"
     both = ["--data", str(entities), str(entities), "--base", base, "--output", str(output), *SMALL]
     adapter = ["--lora-rank", "2", "--head-learning-rate", "1e-2", "--recased", "0.5", "--publish-as", "adapter"]
@@ -151,7 +149,7 @@ def test_several_sets(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.
 
 
 def test_few_texts(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """A head on frozen vectors by itself; a whole encoder when it is asked for."""
+    """A head on frozen vectors by default; a whole encoder with --mode full."""
     data = tmp_path / "texts.tsv"
     rows = [f"{'invoice total' if n % 2 else 'the factura'} {n}\t{'a' if n % 2 else 'b'}" for n in range(30)]
     data.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
@@ -181,7 +179,7 @@ def test_embeddings(tiny: Any, tmp_path: Path):
 
 
 def test_document_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """A folder a class; the planner foresees images, and channels last has its line."""
+    """A folder a class; the plan knows that they are images, and has a line for channels last."""
     for name, colour in (("letter", "white"), ("form", "gray")):
         (tmp_path / "data" / name).mkdir(parents=True)
         for number in range(8):
@@ -192,11 +190,11 @@ def test_document_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     more = ["--image-size", "32", "32", "--augment", "none", "--no-image-cache"]
     where = ["--data", str(tmp_path / "data"), "--base", str(base), "--output", str(output)]
     code = main(["document-images", *where, *SMALL, *more])
-    said = capsys.readouterr().out
+    out = capsys.readouterr().out
 
     assert DONE == code
-    assert "micro-batch             4: the whole batch fits" in said
-    assert "gains little without tensor cores" in said
+    assert "micro-batch             4: the whole batch fits" in out
+    assert "gains little without tensor cores" in out
     assert (output / "model.safetensors").is_file()
 
 
@@ -212,7 +210,7 @@ def test_document_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         pytest.param(["ner", "--data", "bad.conll", "--output", "out", "--base", "./no"], "./no", id="no-model"),
     ],
 )
-def test_what_is_wrong(
+def test_wrong_data_and_settings(
     arguments: list[str],
     message: str,
     tmp_path: Path,
@@ -223,11 +221,11 @@ def test_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.conll").write_text("the\tO\ninvoice\n", encoding="utf-8")
     code = main(arguments)
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
 
     assert WRONG == code
-    assert message in told
-    assert "Traceback" not in told
+    assert message in error
+    assert "Traceback" not in error
     assert not (tmp_path / "out").exists()
 
 
@@ -241,7 +239,7 @@ def test_what_is_wrong(
         pytest.param(KeyboardInterrupt(), INTERRUPTED, id="at-once"),
     ],
 )
-def test_how_a_run_fails(
+def test_failures(
     error: BaseException,
     expected: int,
     command: list[str],
@@ -255,22 +253,22 @@ def test_how_a_run_fails(
 
     monkeypatch.setattr(cli, "train", fail)
     code = main(command)
-    told = capsys.readouterr()
+    printed = capsys.readouterr()
 
     assert expected == code
-    assert str(error).split(":")[0] in told.err
-    assert "model:" not in told.out
+    assert str(error).split(":")[0] in printed.err
+    assert "model:" not in printed.out
 
 
-def test_a_model_that_cannot_be_foreseen(
+def test_a_model_without_an_estimate(
     entities: Path, tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    """The run goes on without a forecast: the plan helps, it must not stand in the way."""
+    """The run goes on without an estimate of its memory."""
 
     def fail(*args: Any, **rest: Any) -> tuple[()]:
         raise RuntimeError("a foreign layer")
 
-    monkeypatch.setattr(cli, "footprints", fail)
+    monkeypatch.setattr(cli, "estimate_footprints", fail)
 
     assert DONE == main(ner(entities, tiny, tmp_path / "out"))
     assert "not foreseen" in capsys.readouterr().out
@@ -302,3 +300,109 @@ def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
     assert 0 == caught.value.code
     assert "--use-gradient-checkpointing" in capsys.readouterr().out
+
+
+BASE = ["ner", "--data", "x", "--output", "y"]
+
+
+def parsed(*flags: str) -> tuple[TrainingConfig, frozenset[str]]:
+    """The settings of a command line with these flags, and the fields that they set."""
+    return parse_config(make_parser().parse_args([*BASE, *flags]))
+
+
+def test_no_flags():
+    """The defaults, and no field that the user set."""
+    assert (TrainingConfig(), frozenset()) == parsed()
+
+
+def test_every_field_has_a_flag():
+    """Nothing can be set in Python alone."""
+    known = {action.dest for action in make_parser()._actions}
+
+    assert {"mixed_precision"} == {field.name for field in fields(TrainingConfig)} - known
+    assert {"enabled"} == {field.name for field in fields(MixedPrecisionConfig)} - known
+
+
+@pytest.mark.parametrize(
+    ("flags", "field", "expected"),
+    [
+        ("--no-amp", "use_amp", False),
+        ("--use-amp", "use_amp", True),
+        ("--use-compile", "compile", True),
+        ("--no-channels-last", "channels_last", False),
+        ("--use-gradient-checkpointing", "gradient_checkpointing", True),
+        ("--use-8-bit-optimizer", "eight_bit_optimizer", True),
+        ("--no-length-groups", "group_by_length", False),
+        ("--focal-loss", "focal_gamma", 2.0),
+        ("--focal-loss 1.5", "focal_gamma", 1.5),
+        ("--label-smoothing 0.1", "label_smoothing", 0.1),
+        ("--num-workers 0", "num_workers", 0),
+        ("--max-grad-norm 0", "max_grad_norm", None),
+        ("--betas 0.8 0.9", "betas", (0.8, 0.9)),
+        ("--lora-rank 0", "lora_rank", None),
+        ("--schedule cosine", "schedule", "cosine"),
+    ],
+)
+def test_flags(flags: str, field: str, expected: object):
+    """Each sets its field, and the field counts as set by the user."""
+    config, user_set = parsed(*flags.split())
+
+    assert expected == getattr(config, field)
+    assert {field} == user_set
+
+
+def test_precision_flags():
+    """The scaler's parameters are in their own record."""
+    config, user_set = parsed(
+        *["--amp-dtype", "float16", "--initial-scale", "1024", "--hysteresis", "3", "--no-loss-scaling"]
+    )
+
+    assert MixedPrecisionConfig(dtype="float16", initial_scale=1024.0, hysteresis=3, loss_scaling=False) == (
+        config.mixed_precision
+    )
+    assert {"dtype", "initial_scale", "hysteresis", "loss_scaling"} == user_set
+
+
+def test_accumulation():
+    """As the guides count it: two batches of 8 make one step."""
+    config, user_set = parsed("--batch-size", "8", "--grad-accum", "2")
+
+    assert (16, 8) == (config.batch_size, config.micro_batch)
+    assert {"batch_size", "micro_batch"} == user_set
+    assert (96, 32) == (parsed("--grad-accum", "3")[0].batch_size, parsed("--grad-accum", "3")[0].micro_batch)
+    for wrong in (["--grad-accum", "0"], ["--grad-accum", "2", "--micro-batch", "4"]):
+        with pytest.raises(BadSettings, match="--grad-accum"):
+            parsed(*wrong)
+
+
+def test_learning_rate_of_adapters():
+    """Higher by default than that of whole models."""
+    assert 2e-4 == parsed("--lora-rank", "8")[0].learning_rate
+    assert 1e-5 == parsed("--lora-rank", "8", "--learning-rate", "1e-5")[0].learning_rate
+
+
+def test_every_fault_of_the_settings_at_once():
+    """Of both records."""
+    with pytest.raises(BadSettings) as caught:
+        parsed("--epochs", "0", "--label-smoothing", "2", "--growth-factor", "0.5", "--hysteresis", "2000")
+
+    assert 4 == len(caught.value.faults)
+
+
+@pytest.mark.parametrize("flags", [["--use-amp", "--no-amp"], ["--epoch", "3"], ["--schedule", "step"]])
+def test_wrong_flags(flags: list[str], capsys: pytest.CaptureFixture[str]):
+    """Contradictions, shortened names and unknown values end with 2."""
+    with pytest.raises(SystemExit, match="2"):
+        parsed(*flags)
+
+    assert "error" in capsys.readouterr().err
+
+
+def test_relabel():
+    """Pairs with commas between; anything else is wrong usage."""
+    options = make_parser().parse_args([*BASE, "--relabel", "PER_LEGAL=PER,GROUP=ORG"])
+
+    assert {"PER_LEGAL": "PER", "GROUP": "ORG"} == options.relabel
+    for wrong in ("PER", "A=B=C", "=PER"):
+        with pytest.raises(SystemExit, match="2"):
+            make_parser().parse_args([*BASE, "--relabel", wrong])

@@ -13,7 +13,7 @@ import torch
 
 from backend.training.trainer.loop import train
 from tests.data_parallel import SCENARIOS
-from tests.toy_training import Faults, difference, one_thread, same_bits, weights_of  # noqa: F401  # a fixture
+from tests.toy_training import Faults, difference, same_bits, weights_of
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow  # two processes that import torch and wait for each other: half a minute
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.slow  # two processes that import torch and wait for ea
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What both ranks wrote; one start for all scenarios, for a start costs seconds."""
+    """The folder that both ranks wrote to; one start for all scenarios, because a start takes seconds."""
     folder = tmp_path_factory.mktemp("ranks")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "-m", "tests.data_parallel", str(folder)],
         cwd=ROOT,
         env=environment,
@@ -35,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
 
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert process.returncode == 0, process.stderr[-3000:]
     return folder
 
 
@@ -48,8 +48,8 @@ def test_two_processes_equal_one(runs: Path, name: str) -> None:
     """Losses within 1e-6, weights within 1e-5 (sums in another order, and Adam divides by their roots)."""
     scenario = SCENARIOS[name]
     alone = scenario.task()
-    leaves_out = scenario.faults(0) is not None and name == "a-bad-example"
-    faults = Faults(broken=lambda step, indices: 17 in indices) if leaves_out else None
+    excludes = scenario.faults(0) is not None and name == "a-bad-example"
+    faults = Faults(broken=lambda step, indices: 17 in indices) if excludes else None
     expected = train(alone, scenario.config, output=None, faults=faults)
     first, second = (facts_of(runs, name, rank) for rank in range(2))
     weights = [torch.load(runs / f"{name}-{rank}.pt") for rank in range(2)]
@@ -62,21 +62,21 @@ def test_two_processes_equal_one(runs: Path, name: str) -> None:
 
 
 def test_memory_that_runs_out_on_one_rank(runs: Path) -> None:
-    """Both shrink, both run the effective batch again, neither waits for the other for ever."""
+    """Both shrink and run the effective batch again; neither waits for ever."""
     facts = facts_of(runs, "memory-on-rank-1", 0)
 
     assert (2, ["out_of_memory"]) == (facts["micro_batch"], facts["events"])
 
 
 def test_an_example_that_breaks_one_rank(runs: Path) -> None:
-    """Both know its number, go back together and leave it out."""
+    """Both know its number, go back together and exclude it."""
     facts = facts_of(runs, "a-bad-example", 0)
 
     assert ([17], ["precision", "precision"]) == (facts["skipped"], facts["events"])
 
 
-def test_rank_0_alone_tells_and_writes(runs: Path) -> None:
-    """Observers of other ranks see nothing; the checkpoints are there once."""
+def test_only_rank_0_notifies_and_writes(runs: Path) -> None:
+    """Observers of other ranks get no event; checkpoints are written once."""
     plain = [facts_of(runs, "plain", rank)["observed"] for rank in range(2)]
 
     assert plain[0] > 12

@@ -1,4 +1,4 @@
-"""The page about training tells the truth: its examples run, its flags and names exist, its table misses nothing."""
+"""docs/training.md: its examples run, its flags and names exist, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import backend.training
 from backend.device import default_device
 from backend.device.facts.machine import probe
 from backend.training import _MODULES, IntegratedGPUTrainingSystem, MixedPrecisionTrainer
-from backend.training.flags import TASKS, parser
+from backend.training.cli import TASKS, make_parser
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
@@ -30,7 +29,7 @@ EXAMPLES = [
 FEATURES = re.findall(r"^\| (\d{3}) \| (.+?) \| (.+?) \|$", SECTIONS["Where the guides' features are"], re.MULTILINE)
 FLAGS = set(re.findall(r"`(--[a-z0-9][a-z0-9-]*)", PAGE))
 OTHERS = {"--nproc-per-node"}  # torchrun's
-OF_DOCUMENT_003 = {
+FLAGS_OF_GUIDES = {
     *("--epochs", "--batch-size", "--no-amp", "--use-amp", "--no-compile", "--use-compile", "--num-workers"),
     *("--no-channels-last", "--use-gradient-checkpointing", "--grad-accum", "--focal-loss", "--label-smoothing"),
 }
@@ -43,19 +42,16 @@ CALLS = {
 
 
 def known_flags() -> set[str]:
-    """What the command line takes, the parser's own help left out."""
-    return {name for action in parser()._actions for name in action.option_strings} - {"-h", "--help"}
+    """The flags of the command line, but for the parser's own help."""
+    return {name for action in make_parser()._actions for name in action.option_strings} - {"-h", "--help"}
 
 
 @pytest.fixture(autouse=True)
 def _fresh(device: str) -> Iterator[None]:
-    """This machine, without its cards unless one was asked for; one thread, for tiny models."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """This machine, without its cards unless the tests run on one."""
     default_device.configure(probe(look_for_gpu=device != "cpu"))
     yield
     default_device.reset()
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
@@ -67,8 +63,8 @@ def test_examples(code: str):
     assert len(names) > 2
 
 
-def test_the_examples_that_were_promised():
-    """A text encoder, a CNN on images and a diffusion U-Net; the doors; the planner."""
+def test_sections_with_examples():
+    """A text encoder, a CNN on images, a diffusion U-Net, the classes of the guides and the planner."""
     with_code = {title for title, part in SECTIONS.items() if BLOCK.search(part)}
 
     assert {"A text encoder", "A CNN on images", "A small diffusion U-Net", "Train any model"} <= with_code
@@ -80,21 +76,21 @@ def test_flags_exist():
     assert set() == FLAGS - known_flags() - OTHERS
 
 
-def test_flags_are_told():
-    """Every flag that the command line takes is on the page; and those of document 003 by the same names."""
+def test_flags_are_documented():
+    """Every flag that the command line takes is on the page; and those of the guides have the same names."""
     assert set() == known_flags() - set(re.findall(r"--[a-z0-9][a-z0-9-]*", PAGE))
-    assert set() == OF_DOCUMENT_003 - known_flags()
+    assert set() == FLAGS_OF_GUIDES - known_flags()
 
 
-def test_settings_are_told():
+def test_settings_are_documented():
     """Every field of the two records is in the table of settings."""
-    told = set(re.findall(r"`([a-z][a-z0-9_]+)`", SECTIONS["Every setting"]))
-    known = {one.name for record in (TrainingConfig, MixedPrecisionConfig) for one in fields(record)}
+    documented = set(re.findall(r"`([a-z][a-z0-9_]+)`", SECTIONS["Every setting"]))
+    known = {field.name for record in (TrainingConfig, MixedPrecisionConfig) for field in fields(record)}
 
-    assert {"enabled", "mixed_precision"} == known - told
+    assert {"enabled", "mixed_precision"} == known - documented
 
 
-def test_tasks_are_told():
+def test_tasks_are_documented():
     """The table of tasks has them all."""
     assert {*TASKS, "plan"} == set(re.findall(r"^\| `([a-z-]+)` \|", SECTIONS["Train a task"], re.MULTILINE))
 
@@ -109,18 +105,18 @@ def test_features_of_every_document():
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_calls_of_the_doors(name: str):
+def test_methods_of_the_guides(name: str):
     """On the page, and a method that is there."""
     owner, _, method = name.partition(".")
 
     assert f"`{name}`" in PAGE
     assert callable(
-        getattr({one.__name__: one for one in (MixedPrecisionTrainer, IntegratedGPUTrainingSystem)}[owner], method)
+        getattr({each.__name__: each for each in (MixedPrecisionTrainer, IntegratedGPUTrainingSystem)}[owner], method)
     )
 
 
 @pytest.mark.parametrize("name", sorted(_MODULES))
-def test_names_of_the_package(name: str):
+def test_exported_names(name: str):
     """Each can be imported from backend.training and is the one of its module."""
     found = getattr(backend.training, name)
 

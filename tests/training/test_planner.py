@@ -11,9 +11,9 @@ from backend.device.facts.simulated import MACHINES, facts
 from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
 from backend.errors import BadSettings, DoesNotFit
-from backend.training.flags import parser
+from backend.training.cli import make_parser
 from backend.training.memory.footprint import Footprint
-from backend.training.planner import Hardware, Plan, Subject, half_for, hardware_of, plan
+from backend.training.planner import Hardware, Plan, Workload, half_precision_for, hardware_of, make_plan
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 
 GIB, MIB = 2**30, 2**20
@@ -32,25 +32,23 @@ def with_card(gpu: GPUInfo) -> MachineFacts:
     return replace(CPU, gpus=(gpu,), gpu_type=kind, why_no_gpu="", platform=Platform(shm_bytes=8 * GIB))
 
 
-def planned(machine: MachineFacts, config: TrainingConfig | None = None, **rest: object) -> Plan:
+def plan_for(machine: MachineFacts, config: TrainingConfig | None = None, **rest: object) -> Plan:
     """On the device that the machine would choose."""
-    subject = rest.pop("subject", Subject())
-    assert isinstance(subject, Subject)
-    return plan(machine, place(machine, DeviceRequest()), config or TrainingConfig(), subject, **rest)  # type: ignore[arg-type]
+    workload = rest.pop("workload", Workload())
+    assert isinstance(workload, Workload)
+    return make_plan(machine, place(machine, DeviceRequest()), config or TrainingConfig(), workload, **rest)  # type: ignore[arg-type]
 
 
-def value(made: Plan, name: str) -> str:
-    """Of one choice."""
-    return next(one.value for one in made.choices if one.name == name)
+def value(chosen: Plan, name: str) -> str:
+    return next(choice.value for choice in chosen.choices if choice.name == name)
 
 
-def why(made: Plan, name: str) -> str:
-    """Of one choice."""
-    return next(one.why for one in made.choices if one.name == name)
+def why(chosen: Plan, name: str) -> str:
+    return next(choice.why for choice in chosen.choices if choice.name == name)
 
 
 def step(item_mib: int, lean_mib: int, *, weights_mib: int = 100) -> list[Footprint]:
-    """A model whose items take so much, in full and with checkpointing; foreseen at 1 and 32."""
+    """Footprints of a model whose items take so much, in full and with checkpointing; estimated at 1 and 32."""
     return [
         Footprint(again, False, weights_mib * MIB, 10, weights_mib * MIB, {1: each * MIB, 32: 32 * each * MIB})
         for again, each in ((False, item_mib), (True, lean_mib))
@@ -87,27 +85,27 @@ def test_hardware(gpu: GPUInfo | None, expected: Hardware):
 )
 def test_precision(machine: MachineFacts, expected: str):
     """The best that the hardware computes itself, and what the loop will begin with."""
-    made = planned(machine)
+    chosen = plan_for(machine)
     half = expected if expected in ("bf16", "fp16") else None
 
-    assert expected == value(made, "precision").replace("tf32", "fp32")
-    assert half == half_for(machine, place(machine, DeviceRequest()), TrainingConfig())
-    assert made.config.mixed_precision == TrainingConfig().mixed_precision
+    assert expected == value(chosen, "precision").replace("tf32", "fp32")
+    assert half == half_precision_for(machine, place(machine, DeviceRequest()), TrainingConfig())
+    assert chosen.config.mixed_precision == TrainingConfig().mixed_precision
 
 
 def test_precision_as_asked():
-    """Off is off; a wish for an emulated half is granted with a word; a model that overflows fp16 is kept from it."""
+    """Off is off; an emulated half precision is granted with a warning; T5 is kept from fp16, which it overflows."""
     asked = TrainingConfig(mixed_precision=MixedPrecisionConfig(dtype="bfloat16"))
 
-    assert "fp32" == value(planned(with_card(A100), TrainingConfig(use_amp=False)), "precision")
-    assert "emulates" in why(planned(with_card(T4), asked), "precision")
-    assert "fp32" == value(planned(with_card(T4), subject=Subject(model_type="t5")), "precision")
+    assert "fp32" == value(plan_for(with_card(A100), TrainingConfig(use_amp=False)), "precision")
+    assert "emulates" in why(plan_for(with_card(T4), asked), "precision")
+    assert "fp32" == value(plan_for(with_card(T4), workload=Workload(model_type="t5")), "precision")
 
 
 def test_fp16_on_a_cpu_is_refused():
-    """With the reason."""
+    """The error gives the reason."""
     with pytest.raises(BadSettings, match="float16 on a CPU"):
-        planned(CPU, TrainingConfig(mixed_precision=MixedPrecisionConfig(dtype="float16")))
+        plan_for(CPU, TrainingConfig(mixed_precision=MixedPrecisionConfig(dtype="float16")))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +122,10 @@ def test_fp16_on_a_cpu_is_refused():
 )
 def test_compile(machine: MachineFacts, steps: int | None, expected: str):
     """Where it can pay, and not for short runs."""
-    made = planned(machine, subject=Subject(steps=steps))
+    chosen = plan_for(machine, workload=Workload(steps=steps))
 
-    assert expected == value(made, "compile")
-    assert (expected == "on") is made.config.compile
+    assert expected == value(chosen, "compile")
+    assert (expected == "on") is chosen.config.compile
 
 
 @pytest.mark.parametrize(
@@ -136,113 +134,117 @@ def test_compile(machine: MachineFacts, steps: int | None, expected: str):
 )
 def test_layout(gpu: GPUInfo | None, images: bool, expected: bool):
     """Channels last for convolutions on tensor cores."""
-    made = planned(with_card(gpu) if gpu else CPU, subject=Subject(images=images))
+    chosen = plan_for(with_card(gpu) if gpu else CPU, workload=Workload(images=images))
 
-    assert expected is made.config.channels_last
+    assert expected is chosen.config.channels_last
 
 
 def test_everything_fits():
     """The whole batch at once, nothing computed twice."""
-    made = planned(with_card(A100), footprints=step(10, 3))
+    chosen = plan_for(with_card(A100), footprints=step(10, 3))
 
-    assert (32, False) == (made.config.micro_batch, made.config.gradient_checkpointing)
-    assert 2 == len(made.ways)
+    assert (32, False) == (chosen.config.micro_batch, chosen.config.gradient_checkpointing)
+    assert 2 == len(chosen.memory_plans)
 
 
-def test_in_parts():
+def test_the_batch_runs_in_parts():
     """Parts of like size: 20 fit, so two of 16 and not 20 and 12."""
-    room = place(with_card(SMALL), DeviceRequest()).memory_bytes
-    each = (room // MIB - 300) / 1.3 / 20.5
-    made = planned(with_card(SMALL), footprints=step(int(each), 1))
+    capacity = place(with_card(SMALL), DeviceRequest()).memory_bytes
+    each = (capacity // MIB - 300) / 1.3 / 20.5
+    chosen = plan_for(with_card(SMALL), footprints=step(int(each), 1))
 
-    assert 16 == made.config.micro_batch
-    assert made.config.gradient_checkpointing is False
-    assert "20 of 32 items fit at once: 2 parts a step" in why(made, "micro-batch")
+    assert 16 == chosen.config.micro_batch
+    assert chosen.config.gradient_checkpointing is False
+    assert "20 of 32 items fit at once: 2 parts a step" in why(chosen, "micro-batch")
 
 
 def test_little_memory():
-    """Fewer than eight at once: activations are computed again, as document 003 advises, with the same batch."""
-    made = planned(with_card(SMALL), footprints=step(500, 60))
+    """Fewer than eight at once: activations are computed again, as training guides advise, with the same batch."""
+    chosen = plan_for(with_card(SMALL), footprints=step(500, 60))
 
-    assert made.config.gradient_checkpointing
-    assert 32 == made.config.batch_size
-    assert 16 == made.config.micro_batch
-    assert "little memory" in made.hardware
-    assert "same gradients" in why(made, "gradient-checkpointing")
+    assert chosen.config.gradient_checkpointing
+    assert 32 == chosen.config.batch_size
+    assert 16 == chosen.config.micro_batch
+    assert "little memory" in chosen.hardware
+    assert "same gradients" in why(chosen, "gradient-checkpointing")
 
 
 def test_a_cpu_does_not_compute_twice_for_nothing():
     """Small micro-batches cost a processor nothing; only what does not fit at all is checkpointed."""
     tight = replace(CPU, free_memory_bytes=2 * GIB)
 
-    assert not planned(tight, footprints=step(600, 60)).config.gradient_checkpointing
-    assert planned(tight, footprints=step(6000, 60)).config.gradient_checkpointing
+    assert not plan_for(tight, footprints=step(600, 60)).config.gradient_checkpointing
+    assert plan_for(tight, footprints=step(6000, 60)).config.gradient_checkpointing
 
 
-def test_what_was_said_stays():
-    """A wish is never overruled, whatever would be better."""
+def test_what_the_user_set_stays():
+    """No setting of the user is overruled, whatever would be better."""
     config = TrainingConfig(micro_batch=30, num_workers=3, compile=False, channels_last=True)
-    told = {"micro_batch", "num_workers", "compile", "gradient_checkpointing", "channels_last"}
-    made = planned(with_card(SMALL), config, subject=Subject(steps=10**6), told=told, footprints=step(500, 60))
+    user_set = {"micro_batch", "num_workers", "compile", "gradient_checkpointing", "channels_last"}
+    chosen = plan_for(
+        with_card(SMALL), config, workload=Workload(steps=10**6), user_set=user_set, footprints=step(500, 60)
+    )
 
-    assert config == made.config
-    assert "though 3 would fit" in why(made, "micro-batch")
-    assert all("as asked" in why(made, name) for name in ("compile", "gradient-checkpointing", "num-workers", "layout"))
+    assert config == chosen.config
+    assert "though 3 would fit" in why(chosen, "micro-batch")
+    assert all(
+        "as asked" in why(chosen, name) for name in ("compile", "gradient-checkpointing", "num-workers", "layout")
+    )
 
 
-def test_not_one_fits():
+def test_not_even_one_item_fits():
     """Stopped before the start, with what would fit."""
     lora = Footprint(False, True, 100 * MIB, 10, MIB, {1: 20 * MIB, 32: 640 * MIB})
-    config, told = TrainingConfig(), {"gradient_checkpointing"}
+    config, user_set = TrainingConfig(), {"gradient_checkpointing"}
 
     with pytest.raises(
         DoesNotFit, match=r"these would fit: checkpointing \(--use-gradient-checkpointing\) 29 at once; LoRA"
     ):
-        planned(with_card(SMALL), config, told=told, footprints=[*step(5000, 60), lora])
+        plan_for(with_card(SMALL), config, user_set=user_set, footprints=[*step(5000, 60), lora])
 
 
 def test_a_loss_that_looks_at_the_whole_batch():
     """Is not cut into equal parts: the task bounds its own memory by the micro-batch."""
-    made = planned(with_card(SMALL), subject=Subject(splittable=False), footprints=step(60, 59))
+    chosen = plan_for(with_card(SMALL), workload=Workload(splittable=False), footprints=step(60, 59))
 
-    assert 32 > (made.config.micro_batch or 0) > 16
-    assert "the loss looks at the whole batch" in why(made, "micro-batch")
+    assert 32 > (chosen.config.micro_batch or 0) > 16
+    assert "the loss looks at the whole batch" in why(chosen, "micro-batch")
 
 
-def test_nothing_foreseen():
-    """Then the loop finds out by itself."""
-    made = planned(with_card(A100))
+def test_without_an_estimate():
+    """Then the training loop finds the micro-batch by itself."""
+    chosen = plan_for(with_card(A100))
 
-    assert None is made.config.micro_batch
-    assert () == made.ways
-    assert "not foreseen" in why(made, "micro-batch")
+    assert None is chosen.config.micro_batch
+    assert () == chosen.memory_plans
+    assert "not foreseen" in why(chosen, "micro-batch")
 
 
 def test_several_processes():
     """Each has its share of the batch."""
-    made = planned(with_card(A100), subject=Subject(ranks=4), footprints=step(10, 3))
+    chosen = plan_for(with_card(A100), workload=Workload(ranks=4), footprints=step(10, 3))
 
-    assert 8 == made.config.micro_batch
+    assert 8 == chosen.config.micro_batch
 
 
-def test_what_changes_the_result_is_not_chosen():
-    """LoRA and the 8-bit optimizer are shown, not taken."""
-    made = planned(with_card(SMALL), subject=Subject(eight_bit=True), footprints=step(500, 60))
+def test_what_changes_the_result_is_left_to_the_user():
+    """LoRA and the 8-bit optimizer are shown, not chosen."""
+    chosen = plan_for(with_card(SMALL), workload=Workload(eight_bit=True), footprints=step(500, 60))
 
-    assert (None, False) == (made.config.lora_rank, made.config.eight_bit_optimizer)
-    assert ["off", "off"] == [value(made, "lora"), value(made, "8-bit-optimizer")]
-    assert 4 == len(made.ways)
+    assert (None, False) == (chosen.config.lora_rank, chosen.config.eight_bit_optimizer)
+    assert ["off", "off"] == [value(chosen, "lora"), value(chosen, "8-bit-optimizer")]
+    assert 4 == len(chosen.memory_plans)
 
 
 def test_every_choice_has_its_switch():
     """Each flag is one that the command line knows, whichever way the choice went."""
-    flags = parser().format_help()
+    flags = make_parser().format_help()
     for machine in (CPU, with_card(A100), with_card(APPLE), with_card(GTX1080)):
         for images in (True, False):
-            made = planned(machine, subject=Subject(images=images, steps=10**6), footprints=step(10, 3))
+            chosen = plan_for(machine, workload=Workload(images=images, steps=10**6), footprints=step(10, 3))
 
-            assert [] == [one.flag for one in made.choices if one.flag.split()[0] not in flags]
-            assert all(one.why for one in made.choices)
+            assert [] == [choice.flag for choice in chosen.choices if choice.flag.split()[0] not in flags]
+            assert all(choice.why for choice in chosen.choices)
 
 
 @pytest.mark.parametrize("name", sorted(MACHINES))
@@ -251,7 +253,7 @@ def test_real_machines(name: str):
     machine = facts(name)
     placement: Placement = place(machine, DeviceRequest())
 
-    made = plan(machine, placement, TrainingConfig(), footprints=step(1, 1, weights_mib=1))
+    chosen = make_plan(machine, placement, TrainingConfig(), footprints=step(1, 1, weights_mib=1))
 
-    assert placement.device == made.device
-    assert 32 == made.config.micro_batch
+    assert placement.device == chosen.device
+    assert 32 == chosen.config.micro_batch

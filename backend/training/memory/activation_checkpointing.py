@@ -1,4 +1,4 @@
-"""Activation checkpointing: blocks of a model computed again in the backward pass instead of kept. Same gradients."""
+"""Activation checkpointing: recomputes blocks of a model in the backward pass instead of keeping their activations."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm  # noqa: SLF001  # torch's only nam
 
 
 def checkpoint_activations(model: nn.Module) -> str:
-    """Keep only the inputs of the model's repeated blocks for the backward pass; says what was done.
+    """Keep only the inputs of the model's repeated blocks for the backward pass; returns what was done, as a sentence.
 
-    The model's own way where it has one (transformers), else the members of the outermost list or sequence that holds
-    at least two blocks of one kind. Random numbers (dropout) and the statistics of batch norm are as without it.
-    Works in training only: evaluation and inference run as before. Doing it twice changes nothing.
+    Uses the model's own method where it has one (transformers), else the members of the outermost list or sequence that
+    holds at least two blocks of one kind. Gradients, random numbers (dropout) and the statistics of batch norm are as
+    without it. Works in training only: evaluation and inference run as before. Calling it twice changes nothing.
     """
-    if getattr(model, "supports_gradient_checkpointing", False) and _own_way(model):
+    if getattr(model, "supports_gradient_checkpointing", False) and _enable_own(model):
         return "activation checkpointing, the model's own"
-    blocks = [one for one in _blocks(model) if "forward" not in vars(one)]  # those have a hook, or ours already
+    blocks = [block for block in _blocks(model) if "forward" not in vars(block)]  # those have a hook, or ours already
     for block in blocks:
-        block.forward = partial(_recomputed, block)
+        block.forward = partial(_recomputing_forward, block)
     return f"activation checkpointing of {len(blocks)} blocks" if blocks else "no blocks to checkpoint"
 
 
-def _own_way(model: nn.Module) -> bool:
-    """Through transformers, whose method has another name since version 5."""
+def _enable_own(model: nn.Module) -> bool:
+    """Call transformers' method, which has another name since version 5."""
     for name in ("activation", "gradient"):
         if enable := getattr(model, f"{name}_checkpointing_enable", None):
             enable(**{f"{name}_checkpointing_kwargs": {"use_reentrant": False}})
@@ -50,7 +50,7 @@ def _blocks(module: nn.Module) -> Iterator[nn.Module]:
         yield from _blocks(child)
 
 
-def _recomputed(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+def _recomputing_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
     run = partial(type(block).forward, block)
     if not (block.training and torch.is_grad_enabled()):
         return run(*args, **kwargs)
@@ -59,19 +59,19 @@ def _recomputed(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Around the forward pass, and around its repetition."""
+    """Around the forward pass, and around its recomputation."""
     return nullcontext(), _frozen_statistics(block)
 
 
 @contextmanager
 def _frozen_statistics(block: nn.Module) -> Iterator[None]:
-    """A batch is counted once in the running statistics, however often it is computed: the repetition gets copies."""
-    norms = [one for one in block.modules() if isinstance(one, _BatchNorm)]
-    kept = [(one, name, buffer) for one in norms for name, buffer in one.named_buffers(recurse=False)]
-    for one, name, buffer in kept:
-        setattr(one, name, buffer.clone())
+    """Give the recomputation copies of the running statistics, so that a batch is counted in them once."""
+    norms = [module for module in block.modules() if isinstance(module, _BatchNorm)]
+    originals = [(norm, name, buffer) for norm in norms for name, buffer in norm.named_buffers(recurse=False)]
+    for norm, name, buffer in originals:
+        setattr(norm, name, buffer.clone())
     try:
         yield
     finally:
-        for one, name, buffer in kept:
-            setattr(one, name, buffer)
+        for norm, name, buffer in originals:
+            setattr(norm, name, buffer)

@@ -1,4 +1,4 @@
-"""PURE: what of a model fits into how much memory, trained in full, with checkpointing, 8-bit optimizer or LoRA."""
+"""PURE: which micro-batch of a model fits into memory, trained in full, with checkpointing, 8-bit optimizer or LoRA."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _EIGHT_BIT_BYTES = 1 + 4 / 256  # of a weight and moment: a byte, and a float32 
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to train a model, and what it takes."""
+class MemoryPlan:
+    """One way to train a model, and the memory it needs."""
 
     checkpointing: bool
     eight_bit: bool
     lora: bool
-    trained: int  # weights that learn
+    trained: int  # trainable weights
     fixed_bytes: int  # weights and the optimizer's state
     needs: Mapping[int, int]  # micro-batch -> bytes in all
-    fits: int  # the largest micro-batch within the memory; 0 when one item alone is too large
+    max_micro_batch: int  # the largest that fits; 0 when one item alone is too large
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class Way:
 
     @property
     def flags(self) -> str:
-        """How to ask for it."""
+        """The command line flags that choose it."""
         parts = [
             ("--lora-rank 8", self.lora),
             ("--use-8-bit-optimizer", self.eight_bit),
@@ -42,35 +42,37 @@ class Way:
         return " ".join(flag for flag, on in parts if on)
 
 
-def ways_of(footprints: Sequence[Footprint], room_bytes: int, *, most: int, eight_bit: bool = False) -> tuple[Way, ...]:
-    """Every way that was foreseen, and each with an 8-bit optimizer where there is one.
+def memory_plans(
+    footprints: Sequence[Footprint], capacity_bytes: int, *, limit: int, eight_bit: bool = False
+) -> tuple[MemoryPlan, ...]:
+    """A plan for each footprint, and each with an 8-bit optimizer where there is one.
 
     Args:
-        room_bytes: that the process may take on the device, weights included.
-        most: items of the largest micro-batch that makes sense.
+        capacity_bytes: that the process may take on the device, weights included.
+        limit: items of the largest micro-batch that makes sense.
     """
     kinds = (False, True) if eight_bit else (False,)
-    return tuple(_way(one, room_bytes, most, eight_bit=kind) for one in footprints for kind in kinds)
+    return tuple(_plan(footprint, capacity_bytes, limit, eight_bit=kind) for footprint in footprints for kind in kinds)
 
 
-def way_of(ways: Sequence[Way], *, checkpointing: bool, lora: bool, eight_bit: bool) -> Way | None:
-    """This one; None where it was not foreseen."""
+def find_plan(plans: Sequence[MemoryPlan], *, checkpointing: bool, lora: bool, eight_bit: bool) -> MemoryPlan | None:
+    """The plan for this way to train; None where it was not estimated."""
     wanted = (checkpointing, lora, eight_bit)
-    return next((one for one in ways if (one.checkpointing, one.lora, one.eight_bit) == wanted), None)
+    return next((plan for plan in plans if (plan.checkpointing, plan.lora, plan.eight_bit) == wanted), None)
 
 
-def table(ways: Sequence[Way], room_bytes: int) -> str:
-    """The ways as lines of text: GiB for each micro-batch, "-" where it does not fit, and the largest that does."""
-    counts = sorted({count for way in ways for count in way.needs})
+def format_table(plans: Sequence[MemoryPlan], capacity_bytes: int) -> str:
+    """The plans as lines of text: GiB for each micro-batch, "-" where it does not fit, and the largest that does."""
+    counts = sorted({count for plan in plans for count in plan.needs})
     head = ["way", "weights that learn", *(str(count) for count in counts), "largest"]
     rows = [
         [
-            way.name,
-            f"{way.trained:,}",
-            *(_cell(way.needs.get(count), room_bytes) for count in counts),
-            str(way.fits) if way.fits else "none",
+            plan.name,
+            f"{plan.trained:,}",
+            *(_cell(plan.needs.get(count), capacity_bytes) for count in counts),
+            str(plan.max_micro_batch) if plan.max_micro_batch else "none",
         ]
-        for way in ways
+        for plan in plans
     ]
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     lines = [
@@ -79,40 +81,47 @@ def table(ways: Sequence[Way], room_bytes: int) -> str:
         )
         for row in [head, *rows]
     ]
-    title = f"memory of a step by micro-batch (of {gib(room_bytes)}; foreseen, with a margin; - does not fit)"
+    title = f"memory of a step by micro-batch (of {gib(capacity_bytes)}; foreseen, with a margin; - does not fit)"
     return "\n".join([title, *lines])
 
 
-def refusal(asked: Way, ways: Sequence[Way], device: str, room_bytes: int) -> str:
-    """Why not one item can be trained on in the way that was asked for, and what would fit."""
-    would = [f"{way.name} ({way.flags}) {way.fits} at once" for way in ways if way.fits]
-    other = f"these would fit: {'; '.join(would)}" if would else "no other way would fit; take a smaller model"
-    least = gib(asked.needs[min(asked.needs)])
+def does_not_fit_message(chosen: MemoryPlan, plans: Sequence[MemoryPlan], device: str, capacity_bytes: int) -> str:
+    """Why not even one item fits in the chosen way to train, and which ways would fit."""
+    fitting = [f"{plan.name} ({plan.flags}) {plan.max_micro_batch} at once" for plan in plans if plan.max_micro_batch]
+    other = f"these would fit: {'; '.join(fitting)}" if fitting else "no other way would fit; take a smaller model"
+    least = gib(chosen.needs[min(chosen.needs)])
     return (
-        f"one item alone needs {least} ({asked.name}) on {device}, where {gib(room_bytes)} may be taken; {other}. "
+        f"one item alone needs {least} ({chosen.name}) on {device}, where {gib(capacity_bytes)} may be taken; {other}. "
         "Shorter or smaller items help as well"
     )
 
 
-def _way(one: Footprint, room_bytes: int, most: int, *, eight_bit: bool) -> Way:
-    moment = int(one.trained * _EIGHT_BIT_BYTES) if eight_bit else one.trained_bytes
-    fixed = one.weights_bytes + _MOMENTS * moment
-    needs = {count: fixed + int(PREDICTION_SAFETY * peak) for count, peak in sorted(one.peaks.items())}
-    return Way(one.checkpointing, eight_bit, one.lora, one.trained, fixed, needs, _fits(one, fixed, room_bytes, most))
+def _plan(footprint: Footprint, capacity_bytes: int, limit: int, *, eight_bit: bool) -> MemoryPlan:
+    moment = int(footprint.trained * _EIGHT_BIT_BYTES) if eight_bit else footprint.trained_bytes
+    fixed = footprint.weights_bytes + _MOMENTS * moment
+    return MemoryPlan(
+        checkpointing=footprint.checkpointing,
+        eight_bit=eight_bit,
+        lora=footprint.lora,
+        trained=footprint.trained,
+        fixed_bytes=fixed,
+        needs={count: fixed + int(PREDICTION_SAFETY * peak) for count, peak in sorted(footprint.peaks.items())},
+        max_micro_batch=_largest_that_fits(footprint, fixed, capacity_bytes, limit),
+    )
 
 
-def _fits(one: Footprint, fixed: int, room_bytes: int, most: int) -> int:
-    low, high = 0, min(most, max(one.peaks))
+def _largest_that_fits(footprint: Footprint, fixed: int, capacity_bytes: int, limit: int) -> int:
+    low, high = 0, min(limit, max(footprint.peaks))
     while low < high:  # more items never need less
         middle = (low + high + 1) // 2
-        if fixed + int(PREDICTION_SAFETY * one.peak_bytes(middle)) <= room_bytes:
+        if fixed + int(PREDICTION_SAFETY * footprint.peak_bytes(middle)) <= capacity_bytes:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def _cell(needed: int | None, room_bytes: int) -> str:
-    if needed is None or needed > room_bytes:
+def _cell(needed: int | None, capacity_bytes: int) -> str:
+    if needed is None or needed > capacity_bytes:
         return "-"
     return f"{needed / 2**30:.2f}"

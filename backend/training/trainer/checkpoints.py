@@ -1,4 +1,4 @@
-"""Checkpoints on disk: tensors in safetensors, the rest in JSON, published whole or not at all.
+"""Checkpoints on disk: tensors in safetensors, the rest in JSON (no pickle), each written completely or not at all.
 
     output/checkpoints/latest                    the name of the newest
     output/checkpoints/best                      the name of the one with the highest score
@@ -12,6 +12,8 @@ a disk that is full, leaves those before it as they were. Old ones are renamed a
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -20,14 +22,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from backend.durable_files import flush
 from backend.errors import BadCheckpoint, TrainingError
-from backend.training.trainer.durable import digest, is_full, point, pointed, write_json
-from backend.training.trainer.state_codec import Packer, unpack
 
 FOLDER = "checkpoints"
 _KIND, _VERSION = "financia-training-checkpoint", 1
@@ -35,18 +37,20 @@ _PARTS = ("weights", "optimizer", "rest")
 _STATE, _MANIFEST = "state.json", "manifest.json"
 _PENDING, _RETIRED = ".writing-", ".deleting-"
 _DIFFERENCES_SHOWN = 3
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_TENSOR, _ARRAY, _TUPLE, _ITEMS = "$tensor", "$array", "$tuple", "$items"  # marks in state.json
 _ADVICE = "Delete this folder to go on from the checkpoint before it"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A run at one moment. Trees may hold tensors anywhere; they are read back on the CPU."""
+    """A run at one moment. Nested values may hold tensors anywhere; they are read back on the CPU."""
 
     step: int  # optimizer steps done
     task: str  # Task.name
     weights: Mapping[str, Tensor]  # model.state_dict()
     optimizer: Mapping[str, Any]  # optimizer.state_dict()
-    rest: Mapping[str, Any] = field(default_factory=dict)  # schedule, scaler, sampler, generators, …: the loop's own
+    rest: Mapping[str, Any] = field(default_factory=dict)  # TrainerState.state_dict()
     config: Mapping[str, Any] = field(default_factory=dict)  # TrainingConfig.as_dict(), for people
     score: float | None = None  # of Task.goal at this step, higher is better; None where it was not evaluated
 
@@ -63,7 +67,7 @@ class CheckpointFolder:
         self._keep = keep
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write, publish, point ``latest`` and ``best`` at it where due, and delete what is too many.
+        """Write it, point ``latest`` and ``best`` at it where due, and delete what is too many.
 
         Returns: its folder.
 
@@ -76,54 +80,54 @@ class CheckpointFolder:
             pending.mkdir()
             _write(pending, checkpoint, sequence=self._next_sequence())
             flush(pending)
-            made = self._free_name(checkpoint.step)
-            pending.rename(made)
+            folder = self._free_name(checkpoint.step)
+            pending.rename(folder)
             flush(self._folder)
-            self._point("latest", made)
+            self._point("latest", folder)
             self._prune()
-        return made
+        return folder
 
     def _next_sequence(self) -> int:
         entries = _entries(self._folder)
         return entries[-1].sequence + 1 if entries else 1
 
     def _point(self, name: str, target: Path) -> None:
-        point(self._folder / name, target.name, self._folder / f"{_PENDING}{name}")
+        write_pointer(self._folder / name, target.name, self._folder / f"{_PENDING}{name}")
 
     def _free_name(self, step: int) -> Path:
-        """A step comes again after the precision ladder went back; its folders get numbers then."""
+        """A step comes again after a precision fallback; its folders get numbers then."""
         names = (f"step-{step:08d}" + (f"-{again}" if again > 1 else "") for again in range(1, 10**6))
         return next(folder for name in names if not (folder := self._folder / name).exists())
 
     def _prune(self) -> None:
         entries = _entries(self._folder)
-        scored = [one for one in entries if one.score is not None and one.score == one.score]  # NaN is no score
-        best = max(scored, key=lambda one: (one.score or 0.0, -one.sequence), default=None)
+        scored = [entry for entry in entries if entry.score is not None and entry.score == entry.score]  # not NaN
+        best = max(scored, key=lambda entry: (entry.score or 0.0, -entry.sequence), default=None)
         if best is not None:
             self._point("best", best.folder)
-        for one in entries[: -self._keep]:
-            if best is None or one.folder != best.folder:
-                one.folder.rename(self._folder / f"{_RETIRED}{one.folder.name}")
+        for entry in entries[: -self._keep]:
+            if best is None or entry.folder != best.folder:
+                entry.folder.rename(self._folder / f"{_RETIRED}{entry.folder.name}")
         self._sweep()
 
     def _sweep(self) -> None:
         """Delete what a killed run left half written, and what was retired."""
-        for left in (*self._folder.glob(f"{_PENDING}*"), *self._folder.glob(f"{_RETIRED}*")):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+        for path in (*self._folder.glob(f"{_PENDING}*"), *self._folder.glob(f"{_RETIRED}*")):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
     @contextmanager
     def _writing(self, step: int) -> Iterator[None]:
         try:
             yield
         except (OSError, SafetensorError) as error:
-            self._sweep()  # gives the room back that the half-written one took
+            self._sweep()  # frees the disk space of the half-written one
             raise TrainingError(self._refusal(step, error)) from error
 
     def _refusal(self, step: int, error: Exception) -> str:
         latest = find_latest(self._folder.parent)
-        kept = f"the one before it is intact: {latest}" if latest else "there is none before it"
-        message = f"the checkpoint of step {step} could not be written to {self._folder} ({error}); {kept}"
-        if not is_full(error):
+        previous = f"the one before it is intact: {latest}" if latest else "there is none before it"
+        message = f"the checkpoint of step {step} could not be written to {self._folder} ({error}); {previous}"
+        if not is_disk_full(error):
             return message
         free = shutil.disk_usage(self._folder).free if self._folder.exists() else 0
         return f"{message}. The disk is full, {free / 2**20:.0f} MiB are left: make room, then go on with --resume"
@@ -137,16 +141,16 @@ class _Entry:
 
 
 def find_latest(output: Path) -> Path | None:
-    """The folder of the newest whole checkpoint of the run that wrote to ``output``; None without any.
+    """The folder of the newest complete checkpoint of the run that wrote to ``output``; None without any.
 
-    Where the pointer is lost or points at nothing, the one written last counts.
+    Without a pointer, or with one that names no folder, the one written last counts.
     """
-    return pointed(output / FOLDER / "latest") or _newest(output / FOLDER)
+    return read_pointer(output / FOLDER / "latest") or _newest(output / FOLDER)
 
 
 def find_best(output: Path) -> Path | None:
     """The folder of the checkpoint with the highest score; None where none was evaluated."""
-    return pointed(output / FOLDER / "best")
+    return read_pointer(output / FOLDER / "best")
 
 
 def require_fresh(output: Path) -> None:
@@ -174,7 +178,7 @@ def load_checkpoint(folder: Path, *, task: str | None = None, model: nn.Module |
         _check_file(folder / name, facts)
     try:
         state = json.loads((folder / _STATE).read_text(encoding="utf-8"))
-        parts = {part: unpack(state[part], load_file(folder / f"{part}.safetensors")) for part in _PARTS}
+        parts = {part: unpack_state(state[part], load_file(folder / f"{part}.safetensors")) for part in _PARTS}
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, BadCheckpoint) as error:
         raise BadCheckpoint(f"{folder} cannot be read: {error}") from error
     if model is not None:
@@ -185,7 +189,7 @@ def load_checkpoint(folder: Path, *, task: str | None = None, model: nn.Module |
 def _write(folder: Path, checkpoint: Checkpoint, *, sequence: int) -> None:
     state = {}
     for part in _PARTS:
-        packer = Packer()
+        packer = StatePacker()
         state[part] = packer.pack(getattr(checkpoint, part))
         save_file(packer.tensors, folder / f"{part}.safetensors")
     write_json(folder / _STATE, state)
@@ -218,23 +222,25 @@ def _check_file(file: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _check_model(folder: Path, weights: Mapping[str, Any], model: nn.Module) -> None:
-    saved, wanted = _shapes(weights), _shapes(model.state_dict())
-    names = [*wanted, *(name for name in saved if name not in wanted)]
-    found = [
-        f"{name} is {saved.get(name, 'absent')} there and {wanted.get(name, 'absent')} here"
+    saved, expected = _shapes(weights), _shapes(model.state_dict())
+    names = [*expected, *(name for name in saved if name not in expected)]
+    differences = [
+        f"{name} is {saved.get(name, 'absent')} there and {expected.get(name, 'absent')} here"
         for name in names
-        if saved.get(name) != wanted.get(name)
+        if saved.get(name) != expected.get(name)
     ]
-    if found:
-        more = len(found) - _DIFFERENCES_SHOWN
-        shown = "; ".join(found[:_DIFFERENCES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    if differences:
+        more = len(differences) - _DIFFERENCES_SHOWN
+        shown = "; ".join(differences[:_DIFFERENCES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
         raise BadCheckpoint(f"{folder} is of another model: {shown}")
 
 
 def _shapes(weights: Mapping[str, Any]) -> dict[str, str]:
     return {
-        name: f"{tuple(one.shape)} {str(one.dtype).removeprefix('torch.')}" if isinstance(one, Tensor) else "no tensor"
-        for name, one in weights.items()
+        name: f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+        if isinstance(value, Tensor)
+        else "no tensor"
+        for name, value in weights.items()
     }
 
 
@@ -261,15 +267,134 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _entries(folder: Path) -> list[_Entry]:
-    """The whole checkpoints of a run, oldest first; a folder that cannot be understood is nobody's to delete."""
-    found = []
-    for one in folder.glob("step-*"):
+    """The complete checkpoints of a run, oldest first; a folder that is none of ours is left alone."""
+    entries = []
+    for path in folder.glob("step-*"):
         with suppress(BadCheckpoint):
-            manifest = _manifest(one)
-            found.append(_Entry(one, manifest["sequence"], manifest["score"]))
-    return sorted(found, key=lambda entry: entry.sequence)
+            manifest = _manifest(path)
+            entries.append(_Entry(path, manifest["sequence"], manifest["score"]))
+    return sorted(entries, key=lambda entry: entry.sequence)
 
 
 def _newest(folder: Path) -> Path | None:
     entries = _entries(folder)
     return entries[-1].folder if entries else None
+
+
+class StatePacker:
+    """Turns nested Python state into JSON and tensors; ``tensors`` collects the latter, on the CPU, by dotted name.
+
+    Strings, numbers, None, lists, tuples, mappings with any plain keys, tensors and numpy arrays come back equal and of
+    the same type. Tensors that are one and the same (tied weights) are written once and come back as one.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._names: dict[tuple[object, ...], str] = {}
+
+    def pack(self, tree: object, name: str = "") -> Any:
+        """What JSON can hold of ``tree``, with references to ``tensors``. Raises: TypeError for anything else."""
+        if isinstance(tree, np.generic):
+            tree = tree.item()
+        if tree is None or isinstance(tree, bool | int | float | str):
+            return tree
+        if isinstance(tree, Tensor):
+            return {_TENSOR: self._add(tree, name)}
+        if isinstance(tree, np.ndarray):
+            raw = torch.frombuffer(bytearray(tree.tobytes()), dtype=torch.uint8) if tree.size else torch.empty(0)
+            return {_ARRAY: self._add(raw, name), "dtype": tree.dtype.str, "shape": list(tree.shape)}
+        if isinstance(tree, list | tuple):
+            items = [self.pack(item, _join(name, index)) for index, item in enumerate(tree)]
+            return items if isinstance(tree, list) else {_TUPLE: items}
+        if isinstance(tree, Mapping):
+            return self._mapping(tree, name)
+        raise TypeError(f"{name or 'the state'}: a checkpoint has no place for {type(tree).__name__}")
+
+    def _mapping(self, tree: Mapping[Any, Any], name: str) -> dict[str, Any]:
+        if all(isinstance(key, str) and not key.startswith("$") for key in tree):
+            return {key: self.pack(value, _join(name, key)) for key, value in tree.items()}
+        return {_ITEMS: [[self.pack(key, name), self.pack(value, _join(name, key))] for key, value in tree.items()]}
+
+    def _add(self, tensor: Tensor, name: str) -> str:
+        if type(tensor) not in (Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise TypeError(f"{name}: a checkpoint has no place for {type(tensor).__name__}, a kind of tensor")
+        identity = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if tensor.numel() and identity in self._names:
+            return self._names[identity]
+        unique = name or "tensor"
+        while unique in self.tensors:
+            unique += "'"
+        owns_storage = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+        plain = tensor.detach().to("cpu").contiguous()
+        self.tensors[unique] = plain if owns_storage else plain.clone()  # safetensors refuses parts of one storage
+        self._names[identity] = unique
+        return unique
+
+
+def unpack_state(layout: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The state that ``StatePacker`` packed. Raises: BadCheckpoint for a tensor that is not there."""
+    if isinstance(layout, list):
+        return [unpack_state(item, tensors) for item in layout]
+    if not isinstance(layout, dict):
+        return layout
+    if _TENSOR in layout:
+        return _take(tensors, layout[_TENSOR])
+    if _ARRAY in layout:
+        raw = _take(tensors, layout[_ARRAY]).numpy().tobytes()
+        return np.frombuffer(raw, dtype=np.dtype(layout["dtype"])).reshape(layout["shape"]).copy()
+    if _TUPLE in layout:
+        return tuple(unpack_state(item, tensors) for item in layout[_TUPLE])
+    if _ITEMS in layout:
+        return {unpack_state(key, tensors): unpack_state(value, tensors) for key, value in layout[_ITEMS]}
+    return {key: unpack_state(value, tensors) for key, value in layout.items()}
+
+
+def _take(tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in tensors:
+        raise BadCheckpoint(f"the tensor {name} is missing")
+    return tensors[name]
+
+
+def _join(name: str, key: object) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write a new file; not flushed."""
+    with file.open("w", encoding="utf-8") as stream:
+        json.dump(content, stream, indent=1)
+
+
+def digest(file: Path) -> str:
+    """BLAKE2b of the content, 128 bits in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def write_pointer(pointer: Path, target: str, pending: Path) -> None:
+    """Make the file ``pointer`` hold the name ``target``, atomically: a reader sees the old name or the new one.
+
+    Args:
+        pending: name of the file that is written first, in the same folder.
+    """
+    pending.write_text(target + "\n", encoding="utf-8")
+    flush(pending)
+    pending.replace(pointer)
+    flush(pointer.parent)
+
+
+def read_pointer(pointer: Path) -> Path | None:
+    """The folder beside ``pointer`` that it names; None where there is no pointer or no such folder."""
+    try:
+        name = pointer.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    target = pointer.parent / name
+    is_plain = name == target.name and name not in ("", "..")
+    return target if is_plain and target.is_dir() else None
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether a write failed for lack of disk space or quota; safetensors says so in its message alone."""
+    number = getattr(error, "errno", None)
+    return number in _DISK_FULL or any(f"os error {code}" in str(error) for code in _DISK_FULL)

@@ -1,30 +1,35 @@
-"""The loop: epochs of effective batches, with evaluations, checkpoints, and every fault handed to who knows a way."""
+"""The training loop: epochs of effective batches, evaluations, checkpoints, and the recovery from every fault."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+
 from backend.device.default_device import placement
+from backend.device.facts.torch_source import Torch
 from backend.device.faults import Fault
 from backend.device.memory.release import release
-from backend.errors import FinanciaError, TrainingFailed
+from backend.errors import DoesNotFit, FinanciaError, TrainingFailed
 from backend.training.data.micro_batch_loader import MicroBatchLoader
 from backend.training.records import Observer, Task, TrainingConfig, TrainingResult
-from backend.training.trainer.batch_retry import Attempts, Context
-from backend.training.trainer.callbacks import Telling
-from backend.training.trainer.checkpoint_manager import Shelf
-from backend.training.trainer.distributed import join
-from backend.training.trainer.evaluation import measured
-from backend.training.trainer.oom_retry import does_not_fit
+from backend.training.trainer.checkpoint_manager import CheckpointManager, non_finite_tensors
+from backend.training.trainer.distributed import init_process_group
+from backend.training.trainer.oom_retry import (
+    ChunkedLoss,
+    FailedAttempt,
+    OomRetry,
+    catch_out_of_memory,
+    does_not_fit,
+)
 from backend.training.trainer.precision import torch_settings
-from backend.training.trainer.precision_fallback import Trouble, named
-from backend.training.trainer.setup import assemble, loader_settings, shelf_of
-from backend.training.trainer.snapshot import broken_tensors
-from backend.training.trainer.train_step import FaultSource, NoFaults, Update
+from backend.training.trainer.precision_fallback import NumericFailure, list_examples
+from backend.training.trainer.train_step import Accumulated, FaultSource, StepResult, seed_step
+from backend.training.trainer.trainer_state import TrainerState, loader_settings
 
 __all__ = ["FaultSource", "train"]
 
@@ -47,9 +52,9 @@ def train(
     Args:
         output: folder for checkpoints (``output/checkpoints``); None keeps nothing on disk.
         resume: go on from the latest checkpoint in ``output``; a run without one starts from the beginning.
-        observers: told on rank 0 alone, and closed at the end whatever happens.
+        observers: get every event on rank 0 alone, and are closed at the end whatever happens.
         faults: breaks the run on purpose; for tests.
-        stop: when set (by a signal handler), the run ends after the step at hand with a checkpoint and the reason
+        stop: when set (by a signal handler), the run ends after the current step with a checkpoint and the reason
             "interrupted".
 
     Raises: TrainingFailed when numbers break in full precision too; DoesNotFit when one item alone needs more memory
@@ -59,195 +64,306 @@ def train(
     with contextlib.ExitStack() as stack:
         for observer in observers:
             stack.callback(observer.close)
-        ranks, where = join(config.device), placement(config.device)
-        stack.enter_context(torch_settings(config, ranks.device))
-        loader = stack.enter_context(MicroBatchLoader(task.collate, loader_settings(where, config), ranks.device))
-        broken = faults or NoFaults()
-        parts = assemble(task, config, ranks, where=where, loader=loader, faults=broken)
-        stack.callback(parts.feed.stop)
-        telling = Telling(parts, observers if ranks.main else ())
-        context = Context(task, config, ranks, parts, telling, broken, stop or threading.Event())
+        group, where = init_process_group(config.device), placement(config.device)
+        stack.enter_context(torch_settings(config, group.device))
+        loader = stack.enter_context(MicroBatchLoader(task.collate, loader_settings(where, config), group.device))
+        state = TrainerState.create(
+            task, config, group, placement=where, loader=loader, observers=observers, faults=faults, stop=stop
+        )
+        stack.callback(state.iterator.stop)
         try:
-            return _Run(context, shelf_of(parts, task, config, output, ranks)).go(resume=resume)
+            return _Trainer(state, CheckpointManager(state, output)).run(resume=resume)
         except FinanciaError as error:
-            telling.tell("stop", message=str(error))
+            state.notify("stop", message=str(error))
             raise
 
 
-class _Run:
-    """One call of ``train``. Every rank takes the same way through it: what decides was agreed on first."""
+class _Trainer:
+    """One call of ``train``. Every rank takes the same branches: they depend on values gathered from all ranks."""
 
-    def __init__(self, context: Context, shelf: Shelf) -> None:
-        self._task, self._config, self._ranks = context.task, context.config, context.ranks
-        self._parts, self._telling, self._tell = context.parts, context.telling, context.telling.tell
-        self._shelf, self._attempts = shelf, Attempts(context)
-        self._device = str(context.ranks.device)
-        self._no_room_to_step = False  # memory ran out in the optimizer; a second time ends the run
+    def __init__(self, state: TrainerState, checkpoints: CheckpointManager) -> None:
+        self._state, self._checkpoints = state, checkpoints
+        self._accumulation = _Accumulation(state)
+        self._optimizer_ran_out = False  # of memory; a second time ends the run
 
-    def go(self, *, resume: bool) -> TrainingResult:
-        """From the start, or from where the checkpoint left off, to the end."""
-        parts = self._parts
-        resumed = self._shelf.begin(resume=resume)
-        if parts.numerics.rung != parts.ladder.rung:  # a checkpoint from a machine with other precisions
-            parts.numerics.use(parts.ladder.rung)
-        self._tell(
+    def run(self, *, resume: bool) -> TrainingResult:
+        """Train from the start or the newest checkpoint to the end."""
+        state = self._state
+        resumed = self._checkpoints.start(resume=resume)
+        self._use_fallback_precision()  # a checkpoint may come from a machine with other precisions
+        state.notify(
             "start",
-            {"steps": parts.steps_planned, "micro_batch": parts.micro.limit, "precision": parts.numerics.rung},
-            "; ".join([*([f"resumed at step {resumed}"] if resumed is not None else []), *parts.why]),
+            {"steps": state.planned_steps, "micro_batch": state.micro_batch.limit, "precision": state.precision.name},
+            "; ".join([*([f"resumed at step {resumed}"] if resumed is not None else []), *state.why]),
         )
-        self._shelf.remember()
-        while (reason := self._over()) is None:
-            trouble = self._step()
-            if trouble is not None:
-                self._fall(trouble)
+        self._checkpoints.take_snapshot()
+        while (reason := self._end_reason()) is None:
+            failure = self._step()
+            if failure is not None:
+                self._fall_back(failure)
         return self._end(reason)
 
-    def _over(self) -> str | None:
-        parts = self._parts
-        if parts.batches.epoch >= self._config.epochs:
+    def _end_reason(self) -> str | None:
+        state = self._state
+        if state.batches.epoch >= state.config.epochs:
             return "epochs"
-        if self._config.max_steps is not None and parts.standing.steps >= self._config.max_steps:
+        if state.config.max_steps is not None and state.progress.steps >= state.config.max_steps:
             return "max_steps"
-        if parts.best.lost_patience:
+        if state.best.out_of_patience:
             return "patience"
-        return "interrupted" if self._attempts.interrupted else None
+        return "interrupted" if self._accumulation.interrupted else None
 
-    def _step(self) -> Trouble | None:
-        """One effective batch, and what is due after it."""
-        parts = self._parts
-        if parts.feed.is_empty:
-            parts.feed.restart(parts.micro.limit)
-        batch = parts.feed.due
-        update = Update()
+    def _step(self) -> NumericFailure | None:
+        """Train on one effective batch, then evaluate and save where it is due."""
+        state = self._state
+        if state.iterator.is_empty:
+            state.iterator.restart(state.micro_batch.limit)
+        batch = state.iterator.current
+        result = StepResult()
         if batch:
-            gathered, weight = self._attempts.gather(batch)
-            update = parts.stepper.update(gathered, weight, batch, parts.standing.steps)
-        if update.trouble is not None:
-            return update.trouble
-        if update.fault is not None:
-            self._make_room(update.fault)
+            accumulated, weight = self._accumulation.run(batch)
+            result = state.train_step.update(accumulated, weight, batch, state.progress.steps)
+        if result.failure is not None:
+            return result.failure
+        if result.out_of_memory is not None:
+            self._recover_optimizer(result.out_of_memory)
             return None
-        parts.feed.advance()
-        sick = self._count(update, batch)
-        self._attempts.after_step()
-        return sick or self._boundary(update)
+        state.iterator.advance()
+        overflow = self._count(result, batch)
+        self._accumulation.after_step()
+        return overflow or self._after_step(result)
 
-    def _make_room(self, fault: Fault) -> None:
-        """Memory ran out in the optimizer, which may have changed half of the weights: back, with an empty cache."""
-        release(self._device)
-        if self._no_room_to_step:
-            raise does_not_fit(fault.message, max(self._task.lengths), self._config, self._device)
-        self._no_room_to_step = True
-        self._go_back()
+    def _recover_optimizer(self, fault: Fault) -> None:
+        """Memory ran out in the optimizer, which may have changed half of the weights: restore, with an empty cache."""
+        state = self._state
+        release(state.device)
+        if self._optimizer_ran_out:
+            raise does_not_fit(fault.message, max(state.task.lengths), state.config, state.device)
+        self._optimizer_ran_out = True
+        self._restore()
         message = f"memory ran out in the optimizer ({fault.message}): back to the last good snapshot"
-        self._tell("out_of_memory", {"micro_batch": self._parts.micro.limit}, message)
+        state.notify("out_of_memory", {"micro_batch": state.micro_batch.limit}, message)
 
-    def _count(self, update: Update, batch: Sequence[int]) -> Trouble | None:
-        """Book a step; what the scaler's skipped ones say about the precision."""
-        parts, scaler = self._parts, self._parts.numerics.scaler
-        parts.standing.count(update.total, update.weight, applied=update.applied)
-        rate = parts.schedule.learning_rate
-        if update.applied:
-            parts.schedule.step()
-        if update.weight:
-            self._telling.step(update, rate, sum(self._task.lengths[index] for index in batch), self._device)
-        if scaler is None or not update.weight:
+    def _count(self, result: StepResult, batch: Sequence[int]) -> NumericFailure | None:
+        """Count a step; the failure if the scaler skips too many."""
+        state, scaler = self._state, self._state.precision.scaler
+        state.progress.add_step(result.total, result.weight, applied=result.applied)
+        rate = state.schedule.learning_rate
+        if result.applied:
+            state.schedule.step()
+        if result.weight:
+            state.notify_step(result, rate, sum(state.task.lengths[index] for index in batch))
+        if scaler is None or not result.weight:
             return None
-        trouble = parts.health.step(skipped=not update.applied, at_floor=scaler.at_floor)
-        return None if trouble is None else Trouble(trouble.what, tuple(sorted(batch)))
+        failure = state.fallback.after_scaled_step(skipped=not result.applied, at_min_scale=scaler.at_min_scale)
+        return None if failure is None else NumericFailure(failure.reason, tuple(sorted(batch)))
 
-    def _boundary(self, update: Update) -> Trouble | None:
+    def _after_step(self, result: StepResult) -> NumericFailure | None:
         """Evaluate, save and take a snapshot where it is due; never of weights that are not finite."""
-        config, parts = self._config, self._parts
-        steps, epoch_done = parts.standing.steps, parts.batches.position == 0
-        ending = self._over()
+        state, config = self._state, self._state.config
+        steps, epoch_done = state.progress.steps, state.batches.position == 0
+        end_reason = self._end_reason()
 
         def due(every: int | None) -> bool:
-            return epoch_done if every is None else update.applied and steps % every == 0
+            return epoch_done if every is None else result.applied and steps % every == 0
 
-        evaluates = due(config.evaluate_every) or ending not in (None, "interrupted")
-        saves = due(config.checkpoint_every) or ending is not None
-        remembers = due(config.snapshot_every)
+        evaluates = due(config.evaluate_every) or end_reason not in (None, "interrupted")
+        saves = due(config.checkpoint_every) or end_reason is not None
+        takes_snapshot = due(config.snapshot_every)
         if epoch_done:
-            parts.standing.end_epoch()
-        if not (evaluates or saves or remembers):
+            state.progress.end_epoch()
+        if not (evaluates or saves or takes_snapshot):
             return None
-        self._ranks.align(self._task.model)
-        if broken := broken_tensors(self._task.model):
-            return Trouble(f"step {steps}: {len(broken)} weight(s) are not finite ({broken[0]})")
+        state.group.broadcast(state.model)
+        if broken := non_finite_tensors(state.model):
+            return NumericFailure(f"step {steps}: {len(broken)} weight(s) are not finite ({broken[0]})")
         score = None
-        if evaluates and parts.best.evaluated != steps:
+        if evaluates and state.best.evaluated_step != steps:
             improved, score = self._evaluate()
             saves = saves or (improved and score is not None)
-        if saves or self._over() is not None:
+        if saves or self._end_reason() is not None:
             self._save(score)
-        if remembers:
-            self._shelf.remember()
+        if takes_snapshot:
+            self._checkpoints.take_snapshot()
         return None
 
     def _evaluate(self) -> tuple[bool, float | None]:
-        """The field's metrics; whether they are the best so far, and what they score."""
-        parts, steps = self._parts, self._parts.standing.steps
-        mine = measured(self._task, self._parts.numerics, self._device)
-        metrics = self._ranks.objects(mine)[0]  # rank 0's, so that all decide alike
+        """Whether the task's metrics are the best so far, and their score."""
+        state = self._state
+        metrics = state.group.gather_objects(_evaluate(state))[0]  # rank 0's, so that all decide alike
         if not metrics:
             return False, None
-        improved = parts.best.see(metrics, steps)
+        improved = state.best.update(metrics, state.progress.steps)
         if improved:
-            self._shelf.keep_best()
-        self._tell("evaluation", {**metrics, "best": improved})
-        return improved, parts.best.score(metrics)
+            self._checkpoints.keep_best_weights()
+        state.notify("evaluation", {**metrics, "best": improved})
+        return improved, state.best.score(metrics)
 
     def _save(self, score: float | None) -> None:
-        made = self._shelf.save(self._parts.standing.steps, score)
-        if made is not None:
-            self._tell("checkpoint", {"folder": str(made)})
+        folder = self._checkpoints.save(score)
+        if folder is not None:
+            self._state.notify("checkpoint", {"folder": str(folder)})
 
-    def _fall(self, trouble: Trouble) -> None:
-        """Back to the last good snapshot, one rung down. Raises: TrainingFailed when there is none."""
-        parts, before = self._parts, self._parts.numerics.rung
-        fall = parts.ladder.fall(trouble)
-        self._go_back()
-        self._tell(
+    def _fall_back(self, failure: NumericFailure) -> None:
+        """Back to the last good snapshot, in the next precision. Raises: TrainingFailed when there is none."""
+        state, before = self._state, self._state.precision.name
+        fallback = state.fallback.fall_back(failure)
+        self._restore()
+        state.notify(
             "precision",
-            {"from": before, "to": fall.rung, "examples": list(trouble.examples), "left_out": list(fall.leave_out)},
-            fall.message,
+            {
+                "from": before,
+                "to": fallback.precision,
+                "examples": list(failure.examples),
+                "left_out": list(fallback.excluded),
+            },
+            fallback.message,
         )
 
-    def _go_back(self) -> None:
-        parts = self._parts
-        self._shelf.go_back()
-        if parts.numerics.rung != parts.ladder.rung:  # a scaler that stays goes on from where it was
-            parts.numerics.use(parts.ladder.rung)
-        parts.batches.leave_out(parts.ladder.left_out)
-        parts.health.reset()
-        parts.best.go_back()
-        parts.feed.restart(parts.micro.limit)
+    def _restore(self) -> None:
+        state = self._state
+        self._checkpoints.restore_snapshot()
+        self._use_fallback_precision()
+        state.batches.leave_out(state.fallback.excluded)
+        state.fallback.reset_skipped()
+        state.best.forget_step()
+        state.iterator.restart(state.micro_batch.limit)
+
+    def _use_fallback_precision(self) -> None:
+        if self._state.precision.name != self._state.fallback.precision:  # a scaler that stays keeps its scale
+            self._state.precision.switch_to(self._state.fallback.precision)
 
     def _end(self, reason: str) -> TrainingResult:
-        parts, steps = self._parts, self._parts.standing.steps
-        loss = parts.standing.loss
+        state = self._state
+        steps, loss, excluded = state.progress.steps, state.progress.loss, state.fallback.excluded
         if reason != "interrupted" and not math.isfinite(loss):
-            left = parts.ladder.left_out
+            left_out = f", and example(s) {list_examples(excluded)} were left out for a loss that was not finite"
             raise TrainingFailed(
-                "nothing was learnt: no effective batch had an item with a label"
-                + (f", and example(s) {named(left)} were left out for a loss that was not finite" if left else "")
+                "nothing was learnt: no effective batch had an item with a label" + (left_out if excluded else "")
             )
         if reason != "interrupted":
-            self._shelf.bring_best(parts.best, steps)
-        self._task.model.eval()
+            self._checkpoints.load_best_weights()
+        state.model.eval()
         result = TrainingResult(
             steps=steps,
-            epochs=parts.batches.progress,
+            epochs=state.batches.progress,
             loss=loss,
-            metrics=parts.best.metrics,
-            precision=parts.numerics.rung,
-            micro_batch=parts.micro.limit,
+            metrics=state.best.metrics,
+            precision=state.precision.name,
+            micro_batch=state.micro_batch.limit,
             reason=reason,
-            events=tuple(self._telling.interventions),
-            skipped=parts.ladder.left_out,
+            events=tuple(state.interventions),
+            skipped=excluded,
         )
         if reason in ("interrupted", "patience"):
-            self._tell("stop", message=f"ended early: {reason}")
-        self._tell("end", {"loss": loss, "steps": steps, "reason": reason, **parts.best.metrics})
+            state.notify("stop", message=f"ended early: {reason}")
+        state.notify("end", {"loss": loss, "steps": steps, "reason": reason, **state.best.metrics})
         return result
+
+
+class _Accumulation:
+    """Accumulates the gradients of effective batches, with micro-batches that fit into memory on every rank.
+
+    Before a gradient is sent between ranks, all report whether they got through.
+    """
+
+    def __init__(self, state: TrainerState) -> None:
+        self._state = state
+        self._retry = OomRetry(
+            state.micro_batch,
+            state.device,
+            discard=self._discard,
+            on_shrink=self._on_shrink,
+            does_not_fit=lambda message: does_not_fit(message, max(state.task.lengths), state.config, state.device),
+            divisible=self._divisible,
+        )
+        self._thrashing = False
+        self.interrupted = False  # some rank was asked to stop
+
+    def run(self, batch: Sequence[int]) -> tuple[Accumulated, float]:
+        """This rank's gradients of an effective batch, and its weight on all ranks. Raises: DoesNotFit."""
+        return self._retry.run(lambda limit: self._attempt(batch, limit))
+
+    def after_step(self) -> None:
+        """Smaller micro-batches before memory runs out, where the allocator's retries say that it is near."""
+        state, before = self._state, self._state.micro_batch.limit
+        thrashing, self._thrashing = self._thrashing, False
+        if not thrashing or not self._divisible or not state.micro_batch.shrink_slightly():
+            return
+        self._limit_chunks()
+        state.iterator.restart(state.micro_batch.limit)
+        state.notify(
+            "thrash",
+            {"micro_batch": state.micro_batch.limit, "before": before},
+            f"the allocator had to empty its cache in step after step: {state.micro_batch.limit} items at once from "
+            "now on",
+        )
+
+    def _attempt(self, batch: Sequence[int], limit: int) -> tuple[Accumulated, float] | FailedAttempt:
+        state, group = self._state, self._state.group
+        if state.iterator.is_empty:  # the attempt before failed
+            state.iterator.restart(limit)
+        position = state.batches.epoch * state.batches.steps_per_epoch + state.batches.position
+        seed_step(state.config.seed, position, group.rank, group.device)
+        splits = state.iterator.split(batch, limit)
+        accumulated = state.train_step.accumulate(splits, state.iterator.loaded, state.progress.steps)
+        failed = accumulated.out_of_memory
+        rows = group.gather(
+            0 if failed is None else failed.items,
+            float(accumulated.compile_failed),
+            accumulated.weight,
+            float(failed is None and state.thrash.after_step(self._allocator_retries())),
+            float(state.stop.is_set()),
+        )
+        failures, compile_failures, weights, thrashing, stops = zip(*rows, strict=True)
+        self.interrupted = self.interrupted or any(stops)
+        if any(failures) or any(compile_failures):
+            return FailedAttempt([int(items) for items in failures], failed.fault.message if failed else "")
+        self._thrashing = any(thrashing)
+        return accumulated, sum(weights)
+
+    def _discard(self) -> None:
+        self._state.train_step.discard()
+        self._state.iterator.stop()
+
+    def _on_shrink(self, failed: int, before: int, fault: str) -> None:
+        size = self._state.micro_batch
+        self._limit_chunks()
+        self._state.notify(
+            "out_of_memory",
+            {"micro_batch": size.limit, "before": before, "misses": size.retries},
+            f"memory ran out in a micro-batch of {failed} ({fault}): {size.limit} at once from now on, "
+            "the same effective batch runs again",
+        )
+
+    @property
+    def _divisible(self) -> bool:
+        """Whether less can run at once."""
+        return self._state.task.splittable or isinstance(self._state.task, ChunkedLoss)
+
+    def _limit_chunks(self) -> None:
+        task = self._state.task
+        if not task.splittable and isinstance(task, ChunkedLoss):
+            task.limit_chunk(self._state.micro_batch.limit)
+
+    def _allocator_retries(self) -> int:
+        state = self._state
+        return Torch().allocator(state.device).retries + state.faults.retries(state.progress.steps)
+
+
+@torch.no_grad()
+def _evaluate(state: TrainerState) -> dict[str, float]:
+    """The task's metrics, in the run's precision. Raises: DoesNotFit when memory runs out with an empty cache too."""
+    results: list[Mapping[str, float]] = []
+
+    def evaluate() -> None:
+        with state.precision.autocast():
+            results.append(state.task.evaluate(state.model))
+
+    state.model.eval()
+    for _ in range(2):
+        fault = catch_out_of_memory(evaluate)
+        if fault is None:
+            return dict(results[0])
+        release(state.device)
+    raise DoesNotFit(f"the evaluation needs more memory than {state.device} has, with its cache given back too")

@@ -1,4 +1,4 @@
-"""A model made ready for training on a device: dtype, layout, activation checkpointing, compilation; it says what."""
+"""Prepares a model for training on a device: dtype, memory layout, attention, activation checkpointing, compilation."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ import torch
 from torch import nn
 
 from backend.device.faults import FaultKind, classify
+from backend.device.plan.placement import Placement
+from backend.device.plan.precision import DtypeChoice, for_model
 from backend.errors import DoesNotFit
 from backend.telemetry import log_event
 from backend.training.memory.activation_checkpointing import checkpoint_activations
 from backend.training.records import Batch, TrainingConfig
-from backend.training.trainer.oom_retry import attempt
+from backend.training.trainer.oom_retry import catch_out_of_memory
 
 _log = logging.getLogger(__name__)
 _COMPILERS = ("torch._dynamo", "torch._inductor", "torch.fx", "triton")  # whose errors mean "run it uncompiled"
 
 
-class ReadyModel:
+class ModelSetup:
     """The model as the loop calls it, on its device.
 
     Args:
-        model: changed in place: moved, and in float32 where it was stored in half precision, for a small update is
-            lost in it and float16's gradients cannot be unscaled.
+        model: changed in place, see ``move_in_float32``.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
         self.model = model
-        self.done: list[str] = []  # what was done, for the log
-        if not getattr(model, "is_quantized", False):
-            if any(one.dtype in (torch.float16, torch.bfloat16) for one in model.parameters()):
-                model.float()
-                self.done.append("weights brought to float32: half precision would lose small updates")
-            fault = attempt(lambda: model.to(device))
-            if fault is not None:
-                raise DoesNotFit(f"the weights alone need more memory than {device} has free ({fault.message})")
-        self.done += _efficient_attention(model)
+        self.changes: list[str] = []  # what was done, for the log
+        converts = has_half_weights(model)
+        fault = catch_out_of_memory(lambda: move_in_float32(model, device))
+        if fault is not None:
+            raise DoesNotFit(f"the weights alone need more memory than {device} has free ({fault.message})")
+        if converts:
+            self.changes.append("weights brought to float32: half precision would lose small updates")
+        self.changes += _use_efficient_attention(model)
         if config.gradient_checkpointing:
-            self.done.append(checkpoint_activations(model))
+            self.changes.append(checkpoint_activations(model))
         self._channels_last = _wants_channels_last(model, config, device)
         if self._channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-            self.done.append("channels last")
+            self.changes.append("channels last")
         self._compiled: Callable[..., Any] | None = None
         if config.compile:
             self._compiled = torch.compile(model, dynamic=True)  # lengths vary; one graph serves them
-            self.done.append("compiled at its first batch")
+            self.changes.append("compiled at its first batch")
 
     @property
-    def callable(self) -> nn.Module:
-        """What ``Task.loss`` is given."""
+    def forward_model(self) -> nn.Module:
+        """What ``Task.loss`` calls: the compiled model, or the model."""
         return cast("nn.Module", self._compiled) if self._compiled is not None else self.model
 
-    def laid_out(self, batch: Batch) -> Batch:
+    def to_memory_format(self, batch: Batch) -> Batch:
         """The batch with its images in the layout of the model."""
         if not self._channels_last:
             return batch
         return {name: _channels_last(value) for name, value in batch.items()}
 
-    def fall_back(self, error: Exception) -> bool:
+    def disable_compile(self, error: Exception) -> bool:
         """After a failed pass: whether the compiler was at fault and the model runs uncompiled from now on."""
-        if self._compiled is None or classify(error).kind is not FaultKind.OTHER or not _is_compilers(error):
+        if self._compiled is None or classify(error).kind is not FaultKind.OTHER or not _is_from_compiler(error):
             return False
         self._compiled = None
         reason = str(error).strip().partition("\n")[0]
@@ -71,8 +71,35 @@ class ReadyModel:
         return True
 
 
-def _efficient_attention(model: nn.Module) -> list[str]:
-    """Attention without its matrix: eager takes eleven times the activations at 2048 tokens (research §4, row 6)."""
+def supported_dtypes(placement: Placement, model: nn.Module) -> tuple[str, ...]:
+    """The dtypes of the placement less those that this kind of model overflows (device/plan/precision.py)."""
+    config = getattr(model, "config", None)
+    stored = next((str(weight.dtype) for weight in model.parameters() if weight.is_floating_point()), None)
+    choice = DtypeChoice(placement.dtypes, "")
+    return for_model(choice, str(getattr(config, "model_type", "")), stored).dtypes
+
+
+def has_half_weights(model: nn.Module) -> bool:
+    """Whether ``move_in_float32`` would convert its weights; quantized models stay as they are."""
+    halves = (torch.float16, torch.bfloat16)
+    return not getattr(model, "is_quantized", False) and any(weight.dtype in halves for weight in model.parameters())
+
+
+def move_in_float32(model: nn.Module, device: torch.device) -> None:
+    """Move a model to the device, and weights stored in half precision to float32.
+
+    Small updates are lost in half-precision weights, and float16's gradients cannot be unscaled. A quantized model is
+    left where it is.
+    """
+    if getattr(model, "is_quantized", False):
+        return
+    if has_half_weights(model):
+        model.float()
+    model.to(device)
+
+
+def _use_efficient_attention(model: nn.Module) -> list[str]:
+    """Attention without its matrix: eager takes eleven times the activations at 2048 tokens (measured)."""
     switch = getattr(model, "set_attn_implementation", None)
     if switch is None or getattr(getattr(model, "config", None), "_attn_implementation", None) != "eager":
         return []
@@ -84,8 +111,8 @@ def _efficient_attention(model: nn.Module) -> list[str]:
 
 
 def _wants_channels_last(model: nn.Module, config: TrainingConfig, device: torch.device) -> bool:
-    """As told; else for convolutions on a card, whose tensor cores want it."""
-    convolves = any(isinstance(one, nn.Conv2d) for one in model.modules())
+    """As set; else for convolutions on a card, whose tensor cores want it."""
+    convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
     return convolves and (device.type == "cuda" if config.channels_last is None else config.channels_last)
 
 
@@ -95,6 +122,6 @@ def _channels_last(value: Any) -> Any:
     return value
 
 
-def _is_compilers(error: BaseException) -> bool:
-    kinds = [kind.__module__ for kind in type(error).__mro__]
-    return any(kind.startswith(_COMPILERS) for kind in kinds)
+def _is_from_compiler(error: BaseException) -> bool:
+    modules = [kind.__module__ for kind in type(error).__mro__]
+    return any(module.startswith(_COMPILERS) for module in modules)

@@ -1,7 +1,7 @@
-"""What to do when numbers break: one rung down from the last good snapshot, and in the end a stop that names examples.
+"""Precision fallback: the next precision after numbers that are not finite, and an error when there is none left.
 
-PURE but for its own counts: it touches no tensor. The guides of this field promise that precision falls back by itself,
-and no trainer does it (research/gpu_training.md §7); transformers' even reports a run of NaN as "loss 0.0".
+The loop restores its last good snapshot first. PURE but for its own counts: it touches no tensor. No other trainer
+falls back by itself; transformers' even reports a run of NaN as "loss 0.0".
 """
 
 from __future__ import annotations
@@ -13,143 +13,141 @@ from typing import Any
 
 from backend.errors import TrainingFailed
 
-_DROPS = 2  # in a run; the second goes to the bottom, for tf32 has no wider range than bf16
-_FAILURES_AT_BOTTOM = 2  # borne in full precision: the first is tried again, the second leaves examples out
-_STRIKES = 2  # failures of an example before it is left out
-_FLOOR_STEPS = 4  # bad steps in a row at the scaler's floor: the scale is not what is wrong
+_DROPS = 2  # in a run; the second goes to full precision, for tf32 has no wider range than bf16
+_FAILURES_IN_FULL_PRECISION = 2  # the first is tried again, the second excludes examples
+_STRIKES = 2  # failures of an example before it is excluded
+_MIN_SCALE_STEPS = 4  # bad steps in a row at the smallest scale: the scale is not what is wrong
 _WINDOW_STEPS, _SKIPPED_RATIO = 100, 0.1  # of a run that works, one step in 2000 is skipped (torch's growth interval)
-_NAMED = 8  # examples in one message
+_SHOWN_EXAMPLES = 8  # in one message
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Numbers that broke, and with which examples."""
+class NumericFailure:
+    """A loss, gradient or weight that is not finite, and the examples it came with."""
 
-    what: str  # one sentence without its full stop
+    reason: str  # one sentence without its full stop
     examples: tuple[int, ...] = ()  # suspects; empty where nobody can tell
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
-    """What to do after trouble: go back to the snapshot, then this."""
+class Fallback:
+    """What to do after a failure: restore the snapshot, then go on so."""
 
-    rung: str
-    leave_out: tuple[int, ...]  # all examples left out so far
+    precision: str
+    excluded: tuple[int, ...]  # all examples excluded so far
     message: str  # one sentence for people
 
 
-class Health:
-    """Judges the scaler's skipped steps; anew after each fall."""
-
-    def __init__(self) -> None:
-        self._window: deque[bool] = deque(maxlen=_WINDOW_STEPS)
-        self._at_floor = 0
-
-    def step(self, *, skipped: bool, at_floor: bool) -> Trouble | None:
-        """After each step with a scaler: whether it was skipped, and whether the scale cannot fall further."""
-        self._window.append(skipped)
-        self._at_floor = self._at_floor + 1 if skipped and at_floor else 0
-        if self._at_floor >= _FLOOR_STEPS:
-            return Trouble(f"gradients were not finite in {_FLOOR_STEPS} steps in a row at the smallest loss scale")
-        ratio = sum(self._window) / _WINDOW_STEPS
-        if len(self._window) == _WINDOW_STEPS and ratio > _SKIPPED_RATIO:
-            return Trouble(f"{ratio:.0%} of the last {_WINDOW_STEPS} steps were skipped for gradients that overflowed")
-        return None
-
-    def reset(self) -> None:
-        """Forget what was seen: the precision is another now."""
-        self._window.clear()
-        self._at_floor = 0
-
-
-class Ladder:
-    """The rungs of a run, and where it stands. All ranks hold the same.
+class PrecisionFallback:
+    """Which precision a run uses, and when it falls back to the next. All ranks hold the same.
 
     Args:
-        rungs: precisions, the best first (``numerics.rungs_for``).
+        precisions: in the order of fallback (``precision.precisions_for``).
     """
 
-    def __init__(self, rungs: Sequence[str]) -> None:
-        self._rungs = tuple(rungs)
-        self._at = 0
+    def __init__(self, precisions: Sequence[str]) -> None:
+        self._precisions = tuple(precisions)
+        self._index = 0
         self._drops = 0
-        self._at_bottom = 0  # failures on the last rung
+        self._last_failures = 0  # in the last precision
         self._strikes = Counter[int]()
+        self._skipped: deque[bool] = deque(maxlen=_WINDOW_STEPS)
+        self._at_min_scale = 0
 
     @property
-    def rung(self) -> str:
-        """The precision in force."""
-        return self._rungs[self._at]
+    def precision(self) -> str:
+        """The precision in use."""
+        return self._precisions[self._index]
 
     @property
-    def left_out(self) -> tuple[int, ...]:
+    def excluded(self) -> tuple[int, ...]:
         """Examples that failed twice, in order."""
         return tuple(sorted(index for index, strikes in self._strikes.items() if strikes >= _STRIKES))
 
-    def fall(self, trouble: Trouble) -> Fall:
-        """Where to go from here. Raises: TrainingFailed, naming the examples, when there is nowhere left."""
-        before, known = self.rung, set(self.left_out)
-        self._strikes.update(set(trouble.examples))
-        fresh = [index for index in self.left_out if index not in known]
-        if self._at < len(self._rungs) - 1:
-            self._drops += 1
-            self._at = self._at + 1 if self._drops < _DROPS else len(self._rungs) - 1
-        else:
-            self._at_bottom += 1
-            if self._at_bottom > (_FAILURES_AT_BOTTOM if fresh else 1):
-                raise TrainingFailed(self._refusal(trouble))
-        return Fall(self.rung, self.left_out, self._message(trouble, before, fresh))
+    def after_scaled_step(self, *, skipped: bool, at_min_scale: bool) -> NumericFailure | None:
+        """After each step with a scaler: whether so many were skipped that the precision is at fault."""
+        self._skipped.append(skipped)
+        self._at_min_scale = self._at_min_scale + 1 if skipped and at_min_scale else 0
+        if self._at_min_scale >= _MIN_SCALE_STEPS:
+            return NumericFailure(
+                f"gradients were not finite in {_MIN_SCALE_STEPS} steps in a row at the smallest loss scale"
+            )
+        ratio = sum(self._skipped) / _WINDOW_STEPS
+        if len(self._skipped) == _WINDOW_STEPS and ratio > _SKIPPED_RATIO:
+            return NumericFailure(
+                f"{ratio:.0%} of the last {_WINDOW_STEPS} steps were skipped for gradients that overflowed"
+            )
+        return None
 
-    def state(self) -> dict[str, Any]:
+    def reset_skipped(self) -> None:
+        """Forget the skipped steps: the run went back, or computes in another precision."""
+        self._skipped.clear()
+        self._at_min_scale = 0
+
+    def fall_back(self, failure: NumericFailure) -> Fallback:
+        """How to go on. Raises: TrainingFailed, naming the examples, when there is no way left."""
+        before, known = self.precision, set(self.excluded)
+        self._strikes.update(set(failure.examples))
+        newly_excluded = [index for index in self.excluded if index not in known]
+        if self._index < len(self._precisions) - 1:
+            self._drops += 1
+            self._index = self._index + 1 if self._drops < _DROPS else len(self._precisions) - 1
+        else:
+            self._last_failures += 1
+            if self._last_failures > (_FAILURES_IN_FULL_PRECISION if newly_excluded else 1):
+                raise TrainingFailed(self._refusal(failure))
+        return Fallback(self.precision, self.excluded, self._message(failure, before, newly_excluded))
+
+    def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         strikes = {str(index): count for index, count in self._strikes.items()}
-        return {"rung": self.rung, "drops": self._drops, "at_bottom": self._at_bottom, "strikes": strikes}
+        return {"rung": self.precision, "drops": self._drops, "at_bottom": self._last_failures, "strikes": strikes}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state``; a rung that this machine does not have leaves the run at its best one."""
-        if state["rung"] in self._rungs:
-            self._at = self._rungs.index(state["rung"])
-        self._drops, self._at_bottom = int(state["drops"]), int(state["at_bottom"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from ``state``; a precision that this machine does not have leaves the run at its best one."""
+        if state["rung"] in self._precisions:
+            self._index = self._precisions.index(state["rung"])
+        self._drops, self._last_failures = int(state["drops"]), int(state["at_bottom"])
         self._strikes = Counter({int(index): int(count) for index, count in state["strikes"].items()})
 
-    def _message(self, trouble: Trouble, before: str, fresh: Sequence[int]) -> str:
-        step = f"from {before} to {self.rung}" if before != self.rung else f"once more in {self.rung}"
-        out = f", without example(s) {named(fresh)}, which failed twice" if fresh else ""
-        return f"{trouble.what}{_with(trouble.examples)}: back to the last good snapshot, {step}{out}"
+    def _message(self, failure: NumericFailure, before: str, excluded: Sequence[int]) -> str:
+        step = f"from {before} to {self.precision}" if before != self.precision else f"once more in {self.precision}"
+        without = f", without example(s) {list_examples(excluded)}, which failed twice" if excluded else ""
+        return f"{failure.reason}{_with(failure.examples)}: back to the last good snapshot, {step}{without}"
 
-    def _refusal(self, trouble: Trouble) -> str:
+    def _refusal(self, failure: NumericFailure) -> str:
         advice = "look at them first; otherwise lower the learning rate or clip gradients more (max_grad_norm)"
-        if not trouble.examples:
+        if not failure.examples:
             advice = "lower the learning rate or clip gradients more (max_grad_norm)"
-        return f"{trouble.what}{_with(trouble.examples)}, in {self.rung} too: {advice}"
+        return f"{failure.reason}{_with(failure.examples)}, in {self.precision} too: {advice}"
 
 
-def suspects(examples: Sequence[int], is_bad: Callable[[Sequence[int]], bool]) -> list[int]:
+def find_bad_examples(examples: Sequence[int], is_bad: Callable[[Sequence[int]], bool]) -> list[int]:
     """Those examples that are bad alone, found by halving: a few calls where few are bad.
 
     Args:
         is_bad: whether these examples together break.
     """
-    found: list[int] = []
+    bad: list[int] = []
     waiting = [list(examples)]
     while waiting:
         part = waiting.pop()
         if not part or not is_bad(part):
             continue
         if len(part) == 1:
-            found += part
+            bad += part
         else:
             middle = len(part) // 2
             waiting += [part[middle:], part[:middle]]
-    return found
+    return bad
 
 
-def named(examples: Iterable[int]) -> str:
+def list_examples(examples: Iterable[int]) -> str:
     """Indices for people: the first few, and how many more."""
-    listed = list(examples)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(str(index) for index in listed[:_NAMED]) + more
+    indices = list(examples)
+    more = f" and {len(indices) - _SHOWN_EXAMPLES} more" if len(indices) > _SHOWN_EXAMPLES else ""
+    return ", ".join(str(index) for index in indices[:_SHOWN_EXAMPLES]) + more
 
 
 def _with(examples: Sequence[int]) -> str:
-    return f" with example(s) {named(examples)}" if examples else ""
+    return f" with example(s) {list_examples(examples)}" if examples else ""

@@ -1,7 +1,7 @@
-"""What a run shows of itself: a bar on a terminal, a line of JSON an event, and a log line for what was decided.
+"""Observers of a run: a progress bar on a terminal, train.jsonl with a line an event, and log lines.
 
-Observers of StepEvents (training/records.py). Values they know: steps (of the whole run, in "start"), loss,
-learning_rate, grad_norm, scale, micro_batch, tokens (of this step), memory_bytes; any other is written down as it is.
+They get StepEvents (training/records.py). Values they know: steps (of the whole run, in "start"), loss, learning_rate,
+grad_norm, scale, micro_batch, tokens (of this step), memory_bytes; any other is written as it is.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from backend.training.records import Observer, StepEvent
 
 LOG_NAME = "train.jsonl"
 _log = logging.getLogger(__name__)
-# What went wrong and was mended, or ended the run; the rest is what every run does.
+# What went wrong and was recovered from; logged as warnings.
 _INTERVENTIONS = frozenset({"out_of_memory", "thrash", "precision"})
 _SHOWN = {"loss": "loss", "learning_rate": "lr", "micro_batch": "micro", "tokens_per_second": "tok/s"}
 
 
 def observers_for(output: Path | None, *, stream: TextIO | None = None) -> list[Observer]:
-    """What a run started by hand is watched with: the bar where ``stream`` is a terminal, the log, and train.jsonl.
+    """Those of a run from the command line: the bar where ``stream`` is a terminal, else log lines; and train.jsonl.
 
     Args:
         output: folder of ``train.jsonl``; None writes none.
         stream: for people; standard error by default.
     """
-    shown = sys.stderr if stream is None else stream
-    told: Observer = ProgressBar(shown) if shown.isatty() else LogLines()
-    return [told] if output is None else [told, JsonLines(output / LOG_NAME)]
+    stream = sys.stderr if stream is None else stream
+    display: Observer = ProgressBar(stream) if stream.isatty() else LogLines()
+    return [display] if output is None else [display, JsonLines(output / LOG_NAME)]
 
 
 class ProgressBar:
-    """One line on a terminal that is written over; evaluations and decisions stand above it and stay."""
+    """A tqdm bar on a terminal; evaluations and decisions stay above it."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._bar: tqdm[Any] | None = None
-        self._speed = Speed(clock)
+        self._speed = TokenRate(clock)
 
-    def see(self, event: StepEvent) -> None:
-        """Show it; "start" opens the bar, at the step that a resumed run goes on from."""
-        speed = self._speed.see(event)
+    def on_event(self, event: StepEvent) -> None:
+        """Update the bar; "start" opens it, at the step that a resumed run goes on from."""
+        speed = self._speed.after_event(event)
         if event.kind == "start" and self._bar is None:
             total = event.values.get("steps")
             self._bar = tqdm(
@@ -67,11 +67,11 @@ class ProgressBar:
         if self._bar is None:
             return
         if event.kind == "step":
-            shown = {**event.values, **speed}
+            values = {**event.values, **speed}
             self._bar.set_description(f"epoch {event.epoch:.2f}", refresh=False)
-            named = {short: _short(shown[name]) for name, short in _SHOWN.items() if name in shown}
-            self._bar.set_postfix(named, refresh=False)
-        self._bar.update(event.step - self._bar.n)  # back too, where the precision ladder went back
+            postfix = {short: _short(values[name]) for name, short in _SHOWN.items() if name in values}
+            self._bar.set_postfix(postfix, refresh=False)
+        self._bar.update(event.step - self._bar.n)  # backwards too, after a precision fallback
 
     def close(self) -> None:
         """Leave the last state on the terminal."""
@@ -81,9 +81,9 @@ class ProgressBar:
 
 
 class LogLines:
-    """Evaluations, checkpoints and decisions as log lines: what a run without a terminal tells people."""
+    """Evaluations, checkpoints and decisions as log lines, for a run without a terminal."""
 
-    def see(self, event: StepEvent) -> None:
+    def on_event(self, event: StepEvent) -> None:
         """Log everything but steps."""
         if event.kind == "step":
             return
@@ -94,14 +94,14 @@ class LogLines:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 class JsonLines:
     """Every event as one line of JSON, appended: a resumed run goes on in the same file.
 
     A line has time (UTC, ISO 8601), seconds (since this process began to train), kind, step, epoch, the event's values
-    and its message. Numbers that JSON has no word for are the strings "nan", "inf" and "-inf": they are news.
+    and its message. Numbers that JSON lacks are the strings "nan", "inf" and "-inf".
     A file that cannot be written ends the log with one warning, never the run.
     """
 
@@ -113,16 +113,16 @@ class JsonLines:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._file, self._clock, self._now = file, clock, now
-        self._speed = Speed(clock)
+        self._speed = TokenRate(clock)
         self._began: float | None = None
         self._stream: TextIO | None = None
         self._failed = False
 
-    def see(self, event: StepEvent) -> None:
-        """Write it down, at once: a run that is killed loses no line."""
+    def on_event(self, event: StepEvent) -> None:
+        """Write it and flush: a run that is killed loses no line."""
         if self._failed:
             return
-        speed = self._speed.see(event)
+        speed = self._speed.after_event(event)
         began = self._began = self._clock() if self._began is None else self._began
         record = {
             "time": self._now().isoformat(timespec="milliseconds"),
@@ -139,7 +139,7 @@ class JsonLines:
     def close(self) -> None:
         """Close the file."""
         if self._stream is not None:
-            with suppress(OSError):  # what it still holds was told of when it was written
+            with suppress(OSError):  # a failure to write was logged by ``_give_up``
                 self._stream.close()
             self._stream = None
 
@@ -167,17 +167,17 @@ class JsonLines:
         )
 
 
-class Speed:
+class TokenRate:
     """Tokens a second, from the tokens of a step and the time since the one before it."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._last: float | None = None
 
-    def see(self, event: StepEvent) -> dict[str, float]:
-        """``tokens_per_second`` for a step that tells its tokens and not its rate; else nothing."""
+    def after_event(self, event: StepEvent) -> dict[str, float]:
+        """``tokens_per_second`` for a step that has its tokens and not its rate; else nothing."""
         now, last = self._clock(), self._last
-        self._last = now  # evaluations and checkpoints reset it: their time is no step's
+        self._last = now  # evaluations and checkpoints restart the clock
         tokens = event.values.get("tokens")
         if event.kind != "step" or tokens is None or "tokens_per_second" in event.values:
             return {}
@@ -185,12 +185,12 @@ class Speed:
 
 
 def _sentence(event: StepEvent) -> str:
-    """What stays above the bar: a decision's own words, or an evaluation's numbers."""
-    where = f"[step {event.step}] "
+    """The line above the bar: a decision's message, or an evaluation's numbers."""
+    prefix = f"[step {event.step}] "
     if event.kind == "evaluation":
         numbers = "  ".join(f"{name} {_short(value)}" for name, value in event.values.items())
-        return where + "  ".join(part for part in (numbers, event.message) if part)
-    return where + event.message if event.message else ""
+        return prefix + "  ".join(part for part in (numbers, event.message) if part)
+    return prefix + event.message if event.message else ""
 
 
 def _short(value: object) -> str:
@@ -204,11 +204,11 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence):
-        return [_plain(one) for one in value]
-    item = getattr(value, "item", None)  # numpy's and torch's single numbers
-    return _plain(item()) if callable(item) and getattr(value, "ndim", 1) == 0 else str(value)
+        return [_plain(item) for item in value]
+    scalar = getattr(value, "item", None)  # numpy's and torch's single numbers
+    return _plain(scalar()) if callable(scalar) and getattr(value, "ndim", 1) == 0 else str(value)
 
 
 def _is_torn(file: Path) -> bool:

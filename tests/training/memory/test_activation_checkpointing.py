@@ -78,7 +78,7 @@ def test_gradients_and_statistics_are_equal(make: Callable[[], nn.Module], shape
 
 @pytest.mark.parametrize(("make", "shape"), MODELS)
 def test_it_takes_less_memory(make: Callable[[], nn.Module], shape: tuple[int, ...]):
-    """What it is for: a training step of many samples needs less."""
+    """A training step of many samples needs less."""
     model = make().train()
     inputs = trial_run.made_up(model, shape)
     before = trial_run.imagined_peak_bytes(model, inputs, 64, "training")
@@ -122,7 +122,7 @@ def test_only_training_computes_twice(training: bool, expected: int):
     assert [expected] * 2 == [calls.count(id(one)) for one in model]
 
 
-def test_what_was_done_is_said():
+def test_the_returned_sentence():
     """How many blocks, whose way, or that there was nothing to do; a second time changes nothing."""
     model = vision()
 

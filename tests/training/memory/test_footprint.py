@@ -1,4 +1,4 @@
-"""What a step takes is foreseen exactly as the device floor measures it, and the model is not touched."""
+"""The estimate of a step equals what a real step takes, and the model is not touched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import nn
 
 from backend.device.memory import trial_run
 from backend.training.lora import add_lora
-from backend.training.memory.footprint import Footprint, fed_by, footprints, made_up
+from backend.training.memory.footprint import Footprint, estimate_footprints, longest_example_inputs, made_up
 
 
 class Blocks(nn.Module):
-    """Blocks that can be computed again."""
+    """A model of repeated blocks."""
 
     def __init__(self, width: int = 64, depth: int = 4) -> None:
         super().__init__()
@@ -28,8 +28,8 @@ class Blocks(nn.Module):
         return x
 
 
-class Looks(nn.Module):
-    """A model whose course depends on its numbers."""
+class Branches(nn.Module):
+    """A model whose control flow depends on its values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,10 +53,10 @@ def measured(model: nn.Module, shape: Sequence[int], count: int) -> int:
 
 @pytest.mark.parametrize("count", [1, 7, 32])
 def test_as_a_real_step(count: int):
-    """The same bytes as a step in earnest."""
+    """The same bytes as a real step."""
     model = Blocks()
 
-    full = footprints(model, made_up(model, (16, 64)), [count], half=None)[0]
+    full = estimate_footprints(model, made_up(model, (16, 64)), [count], half=None)[0]
 
     assert measured(copy.deepcopy(model).train(), (16, 64), count) == full.peaks[count]
     assert trial_run.weights_bytes(model) == full.weights_bytes == full.trained_bytes
@@ -69,7 +69,7 @@ def test_the_model_is_left_alone():
     before = {name: one.clone() for name, one in model.state_dict().items()}
     random = torch.get_rng_state()
 
-    footprints(
+    estimate_footprints(
         model, lambda count: torch.zeros(count, 4, 64), [1, 4], half="bf16", add_lora=lambda one: add_lora(one, 2)
     )
 
@@ -83,10 +83,12 @@ def test_the_model_is_left_alone():
 def test_ways():
     """Checkpointing takes fewer activations, LoRA trains fewer weights, half precision saves smaller activations."""
     model = Blocks(depth=6)
-    fed = made_up(model, (256, 64))
+    inputs = made_up(model, (256, 64))
 
-    full, lean, lora, both = footprints(model, fed, [1, 64], half=None, add_lora=lambda one: add_lora(one, 2))
-    half = footprints(model, fed, [64], half="bf16")[0]
+    full, lean, lora, both = estimate_footprints(
+        model, inputs, [1, 64], half=None, add_lora=lambda one: add_lora(one, 2)
+    )
+    half = estimate_footprints(model, inputs, [64], half="bf16")[0]
 
     assert [(False, False), (True, False), (False, True), (True, True)] == [
         (one.checkpointing, one.lora) for one in (full, lean, lora, both)
@@ -101,25 +103,25 @@ def test_without_blocks():
     """A model without repeated blocks has no row for checkpointing."""
     model = nn.Linear(8, 2)
 
-    assert [False] == [one.checkpointing for one in footprints(model, made_up(model, (8,)), [1], half=None)]
+    assert [False] == [one.checkpointing for one in estimate_footprints(model, made_up(model, (8,)), [1], half=None)]
 
 
-def test_what_cannot_be_foreseen():
-    """A model that looks at its numbers gives nothing, instead of something wrong."""
-    assert () == footprints(Looks(), lambda count: torch.ones(count, 4), [1, 2], half=None)
+def test_what_cannot_be_estimated():
+    """A model that branches on values gives no estimate, instead of a wrong one."""
+    assert () == estimate_footprints(Branches(), lambda count: torch.ones(count, 4), [1, 2], half=None)
 
 
 def test_half_weights_are_counted_as_float32():
-    """The loop brings them there."""
+    """The loop converts them."""
     model = nn.Linear(8, 2)
-    plain = footprints(model, lambda count: torch.ones(count, 8), [1], half=None)[0]
-    stored = footprints(model.bfloat16(), lambda count: torch.ones(count, 8), [1], half=None)[0]
+    plain = estimate_footprints(model, lambda count: torch.ones(count, 8), [1], half=None)[0]
+    stored = estimate_footprints(model.bfloat16(), lambda count: torch.ones(count, 8), [1], half=None)[0]
 
     assert plain == stored
 
 
 def test_between_two_points():
-    """Never too low: on the line between them; and nothing is made up outside."""
+    """Never too low: on the line between them; and nothing is invented outside."""
     one = Footprint(False, False, 100, 10, 40, {1: 100, 4: 130, 16: 1000})
 
     assert [100, 110, 120, 130, 203, 1000] == [one.peak_bytes(count) for count in (1, 2, 3, 4, 5, 16)]
@@ -129,42 +131,46 @@ def test_between_two_points():
 
 
 def test_the_line_lies_above():
-    """Of every count between two foreseen ones, for a real model."""
+    """Of every count between two estimated ones, for a real model."""
     model = Blocks(depth=3)
-    fed = made_up(model, (8, 64))
-    ends = footprints(model, fed, [1, 24], half=None)[0]
-    every = footprints(model, fed, list(range(1, 25)), half=None)[0]
+    inputs = made_up(model, (8, 64))
+    ends = estimate_footprints(model, inputs, [1, 24], half=None)[0]
+    every = estimate_footprints(model, inputs, list(range(1, 25)), half=None)[0]
 
     assert all(ends.peak_bytes(count) >= peak for count, peak in every.peaks.items())
 
 
-def test_fed_by_names():
+def test_inputs_by_name():
     """What forward names, without the labels; the longest example as often as asked."""
 
     def collate(indices: Sequence[int]) -> dict[str, Any]:
         return {"x": torch.full((len(indices), 2), indices[0]), "labels": torch.zeros(1), "weight": 3.0}
 
-    fed = fed_by(Blocks(), collate, longest=5)
+    inputs = longest_example_inputs(Blocks(), collate, longest=5)
 
-    assert ["x"] == list(fed(3))
-    assert torch.equal(torch.full((3, 2), 5), fed(3)["x"])
+    assert ["x"] == list(inputs(3))
+    assert torch.equal(torch.full((3, 2), 5), inputs(3)["x"])
 
 
-def test_fed_by_images():
-    """Images travel as whole numbers under a name of their own; without a tensor there is nothing to feed."""
-    fed = fed_by(Blocks(), lambda indices: {"pixels": torch.zeros(len(indices), 3, 2, 2, dtype=torch.uint8)}, 0)
+def test_image_inputs():
+    """Images travel as whole numbers under a name of their own; without a tensor there is no input."""
+    inputs = longest_example_inputs(
+        Blocks(), lambda indices: {"pixels": torch.zeros(len(indices), 3, 2, 2, dtype=torch.uint8)}, 0
+    )
 
-    assert ((2, 3, 2, 2), torch.float32) == (tuple(fed(2).shape), fed(2).dtype)
+    assert ((2, 3, 2, 2), torch.float32) == (tuple(inputs(2).shape), inputs(2).dtype)
     with pytest.raises(ValueError, match="nothing for Blocks"):
-        fed_by(Blocks(), lambda indices: {"weight": 1.0}, 0)(1)
+        longest_example_inputs(Blocks(), lambda indices: {"weight": 1.0}, 0)(1)
 
 
 def test_through_a_wrapper():
-    """peft's wrapper takes anything; what is inside tells what it wants."""
+    """peft's wrapper takes anything; the model inside names its arguments."""
     model = add_lora(Blocks(), 2)
-    fed = fed_by(model, lambda indices: {"x": torch.zeros(len(indices), 64), "targets": torch.zeros(1)}, 0)
+    inputs = longest_example_inputs(
+        model, lambda indices: {"x": torch.zeros(len(indices), 64), "targets": torch.zeros(1)}, 0
+    )
 
-    found = footprints(model, fed, [1], half=None)
+    found = estimate_footprints(model, inputs, [1], half=None)
 
-    assert ["x"] == list(fed(1))
+    assert ["x"] == list(inputs(1))
     assert [True, True] == [one.lora for one in found]

@@ -1,4 +1,4 @@
-"""What fits: the largest micro-batch of each way, by arithmetic that can be followed."""
+"""The largest micro-batch of each way to train, checked by hand-made arithmetic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from backend.device.memory.probe import PREDICTION_SAFETY
 from backend.training.memory.footprint import Footprint
-from backend.training.memory.memory_plan import refusal, table, way_of, ways_of
+from backend.training.memory.memory_plan import does_not_fit_message, find_plan, format_table, memory_plans
 
 MB = 2**20
 FULL = Footprint(False, False, 100 * MB, 25_000_000, 100 * MB, {1: 10 * MB, 8: 80 * MB})
@@ -14,17 +14,20 @@ LEAN = Footprint(True, False, 100 * MB, 25_000_000, 100 * MB, {1: 10 * MB, 8: 24
 LORA = Footprint(False, True, 101 * MB, 250_000, 1 * MB, {1: 12 * MB, 8: 96 * MB})
 
 
-def test_the_numbers():
+def test_fixed_bytes_and_needs():
     """Weights, two moments of what is trained, and the peak with its margin."""
-    way = ways_of([FULL], 10**12, most=8)[0]
+    plan = memory_plans([FULL], 10**12, limit=8)[0]
 
-    assert 300 * MB == way.fixed_bytes
-    assert {1: 300 * MB + int(PREDICTION_SAFETY * 10 * MB), 8: 300 * MB + int(PREDICTION_SAFETY * 80 * MB)} == way.needs
-    assert 8 == way.fits
+    assert 300 * MB == plan.fixed_bytes
+    assert {
+        1: 300 * MB + int(PREDICTION_SAFETY * 10 * MB),
+        8: 300 * MB + int(PREDICTION_SAFETY * 80 * MB),
+    } == plan.needs
+    assert 8 == plan.max_micro_batch
 
 
 @pytest.mark.parametrize(
-    ("room", "expected"),
+    ("capacity", "expected"),
     [
         pytest.param(299, 0, id="not-even-the-weights"),
         pytest.param(300 + 13, 1, id="one"),
@@ -33,19 +36,19 @@ def test_the_numbers():
         pytest.param(1000, 8, id="all"),
     ],
 )
-def test_the_largest_that_fits(room: int, expected: int):
-    """By the straight line between what was foreseen: 13 MiB an item here."""
-    assert expected == ways_of([FULL], room * MB, most=8)[0].fits
+def test_the_largest_that_fits(capacity: int, expected: int):
+    """By the straight line between two estimates: 13 MiB an item here."""
+    assert expected == memory_plans([FULL], capacity * MB, limit=8)[0].max_micro_batch
 
 
 def test_never_more_than_makes_sense():
     """The micro-batch is a part of the batch."""
-    assert 5 == ways_of([FULL], 10**12, most=5)[0].fits
+    assert 5 == memory_plans([FULL], 10**12, limit=5)[0].max_micro_batch
 
 
 def test_eight_bits():
-    """Another row a way, whose moments take a byte and a share of a scale each."""
-    plain, small = ways_of([FULL], 10**12, most=8, eight_bit=True)
+    """A second plan a footprint, whose moments take a byte and a share of a scale each."""
+    plain, small = memory_plans([FULL], 10**12, limit=8, eight_bit=True)
 
     assert (False, True) == (plain.eight_bit, small.eight_bit)
     assert 100 * MB + 2 * int(25_000_000 * (1 + 4 / 256)) == small.fixed_bytes
@@ -53,7 +56,7 @@ def test_eight_bits():
 
 def test_names_and_flags():
     """What a row is called, and how to ask for it."""
-    ways = ways_of([FULL, LEAN, LORA], 10**12, most=8, eight_bit=True)
+    plans = memory_plans([FULL, LEAN, LORA], 10**12, limit=8, eight_bit=True)
 
     assert [
         "full",
@@ -62,25 +65,25 @@ def test_names_and_flags():
         "8-bit optimizer, checkpointing",
         "LoRA",
         "LoRA, 8-bit optimizer",
-    ] == [one.name for one in ways]
-    assert "--use-8-bit-optimizer --use-gradient-checkpointing" == ways[3].flags
-    assert "--lora-rank 8" == ways[4].flags
+    ] == [plan.name for plan in plans]
+    assert "--use-8-bit-optimizer --use-gradient-checkpointing" == plans[3].flags
+    assert "--lora-rank 8" == plans[4].flags
 
 
-def test_one_way():
-    """None where it was not foreseen, none fitting where it does not fit: two different things."""
-    ways = ways_of([FULL, LORA], 200 * MB, most=8)
-    full, lora = (way_of(ways, checkpointing=False, lora=lora, eight_bit=False) for lora in (False, True))
+def test_finding_one_plan():
+    """None where it was not estimated; a micro-batch of 0 where it does not fit."""
+    plans = memory_plans([FULL, LORA], 200 * MB, limit=8)
+    full, lora = (find_plan(plans, checkpointing=False, lora=lora, eight_bit=False) for lora in (False, True))
 
     assert full
     assert lora
-    assert (0, 6) == (full.fits, lora.fits)
-    assert None is way_of(ways, checkpointing=True, lora=False, eight_bit=False)
+    assert (0, 6) == (full.max_micro_batch, lora.max_micro_batch)
+    assert None is find_plan(plans, checkpointing=True, lora=False, eight_bit=False)
 
 
 def test_the_table():
     """GiB a micro-batch; "-" and "none" where it does not fit."""
-    lines = table(ways_of([FULL, LORA], 200 * MB, most=8), 200 * MB).splitlines()
+    lines = format_table(memory_plans([FULL, LORA], 200 * MB, limit=8), 200 * MB).splitlines()
 
     assert "of 0.2 GiB" in lines[0]
     assert ["way", "weights", "that", "learn", "1", "8", "largest"] == lines[1].split()
@@ -91,10 +94,10 @@ def test_the_table():
 
 def test_the_refusal():
     """Says what is needed, what there is, and what would fit."""
-    full, lora = ways_of([FULL, LORA], 200 * MB, most=8)
+    full, lora = memory_plans([FULL, LORA], 200 * MB, limit=8)
 
     assert (
         "one item alone needs 0.3 GiB (full) on cuda:0, where 0.2 GiB may be taken; "
         "these would fit: LoRA (--lora-rank 8) 6 at once. Shorter or smaller items help as well"
-    ) == refusal(full, [full, lora], "cuda:0", 200 * MB)
-    assert "no other way would fit" in refusal(full, [full], "cuda:0", 200 * MB)
+    ) == does_not_fit_message(full, [full, lora], "cuda:0", 200 * MB)
+    assert "no other way would fit" in does_not_fit_message(full, [full], "cuda:0", 200 * MB)

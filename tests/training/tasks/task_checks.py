@@ -53,7 +53,7 @@ def mean_and_gradient(task: Task, cuts: Sequence[Sequence[int]]) -> tuple[float,
     return loss.item(), gradient
 
 
-def assert_cuts_agree(task: Task, count: int) -> None:
+def assert_splits_agree(task: Task, count: int) -> None:
     """Any cut of the first examples gives the same loss and gradient."""
     whole, expected = mean_and_gradient(task, [range(count)])
     for cuts in ([[index] for index in range(count)], [range(1), range(1, count)]):

@@ -18,7 +18,7 @@ from backend.training.tasks.classifier_head import ClassifierHeadTask, prepare
 from backend.training.tasks.sentence_encoder import frozen_vectors
 from backend.training.tasks.text_classifier import LabelledData
 from tests.tiny_models import reference_of, tiny
-from tests.training.tasks.task_checks import assert_cuts_agree, fit, one_thread
+from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
 from tests.training.tasks.test_text_classifier import TEXTS, jsonl, several, tsv
 
 __all__ = ["one_thread", "tiny"]
@@ -103,7 +103,7 @@ def test_the_loop_can_train_it_too(tiny, tmp_path):
     """It is a task like any other."""
     task = prepare(tsv(tmp_path, TEXTS), resolve(str(tiny.folder("bert"))), CONFIG)
 
-    assert_cuts_agree(task, 5)
+    assert_splits_agree(task, 5)
     assert fit(task, learning_rate=0.05) < 0.4
 
 

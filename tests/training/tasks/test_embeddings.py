@@ -20,7 +20,7 @@ from backend.training.tasks.sentence_encoder import encode, frozen_vectors
 from backend.training.trainer.loop import train
 from tests.models.test_parity import assert_same, run
 from tests.tiny_models import FAMILIES, PROMPTS, tiny, tokenizer_of
-from tests.training.tasks.task_checks import assert_cuts_agree, fit, one_thread
+from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
 
 __all__ = ["one_thread", "tiny"]
 
@@ -107,7 +107,7 @@ def test_any_cut_gives_the_same_loss(tiny, tmp_path, data, objective):
     """For objectives without in-batch negatives."""
     task = prepare(data(tmp_path), resolve(str(tiny.folder("bert"))), CONFIG, objective=objective)
 
-    assert_cuts_agree(task, 5)
+    assert_splits_agree(task, 5)
 
 
 def test_copies_are_no_negatives(tiny, tmp_path):
@@ -183,7 +183,7 @@ def test_distillation_from_a_teacher(tiny, tmp_path, width):
 
     assert task.loss(task.model, task.collate(range(16))).total.item() < before / 2
     assert task.splittable
-    assert_cuts_agree(task, 5)
+    assert_splits_agree(task, 5)
     task.publish(task.model, tmp_path / "out", {})
     assert teacher.name in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 

@@ -19,7 +19,7 @@ from backend.training.tasks.ner_prediction import first_pieces, sentence_rows
 from backend.training.trainer.loop import train
 from tests.tiny_models import FAMILIES, MAX_TOKENS, copy_of, tiny
 from tests.training.tasks.tagged_sentences import CONFIG, LABELS, SENTENCES, conll, sentence
-from tests.training.tasks.task_checks import assert_cuts_agree, fit, one_thread
+from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
 
 __all__ = ["copy_of", "one_thread", "tiny"]
 
@@ -79,7 +79,7 @@ def test_any_cut_gives_the_same_loss(tiny, tmp_path, config):
     """Sums over labelled tokens, weighted or not."""
     task = prepare(conll(tmp_path, *SENTENCES), resolve(str(tiny.folder("bert"))), config)
 
-    assert_cuts_agree(task, 5)
+    assert_splits_agree(task, 5)
 
 
 @pytest.mark.parametrize(

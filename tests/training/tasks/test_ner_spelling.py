@@ -19,22 +19,22 @@ from backend.training.tasks.ner import NerOptions, NerTask, prepare
 from backend.training.tasks.ner_prediction import sentence_rows
 from backend.training.trainer.loop import train
 from tests.tiny_models import tiny
-from tests.toy_training import Notes
+from tests.toy_training import RecordingObserver
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, LABELS, SENTENCES, conll, sentence
 from tests.training.tasks.task_checks import fit, one_thread
 
 __all__ = ["one_thread", "tiny"]
 
 
-class StopAt(Notes):
+class StopAt(RecordingObserver):
     """Asks the run to end after this step."""
 
     def __init__(self, step: int) -> None:
         super().__init__()
         self.step, self.event = step, threading.Event()
 
-    def see(self, event: StepEvent) -> None:
-        super().see(event)
+    def on_event(self, event: StepEvent) -> None:
+        super().on_event(event)
         if event.kind == "step" and event.step == self.step:
             self.event.set()
 

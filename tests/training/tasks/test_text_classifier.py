@@ -15,7 +15,7 @@ from backend.training.records import TrainingConfig
 from backend.training.tasks.pretrained import divide_last_layer
 from backend.training.tasks.text_classifier import prepare, read_data
 from tests.tiny_models import FAMILIES, tiny
-from tests.training.tasks.task_checks import assert_cuts_agree, fit, one_thread
+from tests.training.tasks.task_checks import assert_splits_agree, fit, one_thread
 
 __all__ = ["one_thread", "tiny"]
 
@@ -68,7 +68,7 @@ def test_any_cut_gives_the_same_loss(tiny, tmp_path, config, multiple):
     """Sums over texts, whatever weighs them."""
     file = jsonl(tmp_path, several()) if multiple else tsv(tmp_path, TEXTS)
 
-    assert_cuts_agree(prepare(file, resolve(str(tiny.folder("bert"))), config), 5)
+    assert_splits_agree(prepare(file, resolve(str(tiny.folder("bert"))), config), 5)
 
 
 @pytest.mark.parametrize(("family", "lora_rank"), [("bert", None), ("xlm-roberta", None), ("mpnet", 8)], ids=str)

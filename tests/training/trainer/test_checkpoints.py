@@ -1,4 +1,4 @@
-"""Checkpoints come back bit for bit, appear whole or not at all, and say why one cannot be used."""
+"""Checkpoints come back bit for bit, appear completely or not at all, and errors say why one cannot be used."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import random
 import shutil
 import subprocess
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from backend.errors import BadCheckpoint, TrainingError
@@ -20,10 +22,16 @@ from backend.training.trainer import checkpoints
 from backend.training.trainer.checkpoints import (
     Checkpoint,
     CheckpointFolder,
+    StatePacker,
+    digest,
     find_best,
     find_latest,
+    is_disk_full,
     load_checkpoint,
+    read_pointer,
     require_fresh,
+    unpack_state,
+    write_pointer,
 )
 
 
@@ -34,7 +42,7 @@ def model(width: int = 4) -> nn.Sequential:
     return made
 
 
-def at(step: int, *, score: float | None = None, width: int = 4, rest: dict | None = None) -> Checkpoint:
+def checkpoint_at(step: int, *, score: float | None = None, width: int = 4, rest: dict | None = None) -> Checkpoint:
     """A checkpoint of a small model that took one step of AdamW."""
     torch.manual_seed(step)
     made = model(width)
@@ -78,7 +86,7 @@ def test_everything_comes_back(tmp_path):
             "half": torch.ones(2).bfloat16(),
         },
     }
-    saved = at(40, score=0.5, rest=rest)
+    saved = checkpoint_at(40, score=0.5, rest=rest)
 
     folder = CheckpointFolder(tmp_path).save(saved)
     back = load_checkpoint(folder, task="ner", model=model())
@@ -125,8 +133,8 @@ def test_it_loads_into_a_model_and_its_optimizer(tmp_path):
 
 
 def test_no_pickle_is_written(tmp_path):
-    """Only safetensors and JSON: reading a stranger's checkpoint runs no code."""
-    folder = CheckpointFolder(tmp_path).save(at(1))
+    """Only safetensors and JSON: reading a foreign checkpoint runs no code."""
+    folder = CheckpointFolder(tmp_path).save(checkpoint_at(1))
 
     assert [
         "manifest.json",
@@ -141,7 +149,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     """keep counts the newest; the best stays beside them, the earlier one of equals; a NaN is no score."""
     folder = CheckpointFolder(tmp_path, keep=2)
     for step, score in enumerate((0.1, 0.9, 0.9, None, float("nan"), 0.3), start=1):
-        folder.save(at(step, score=score))
+        folder.save(checkpoint_at(step, score=score))
 
     assert ["best", "latest", "step-00000002", "step-00000005", "step-00000006"] == names(tmp_path)
     assert find_latest(tmp_path) == tmp_path / "checkpoints/step-00000006"
@@ -149,10 +157,10 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
 
 
 def test_a_step_that_comes_again(tmp_path):
-    """After the precision ladder went back the newer of two checkpoints of a step counts, and old higher steps go."""
+    """After a precision fallback the newer of two checkpoints of a step counts, and old higher steps are deleted."""
     folder = CheckpointFolder(tmp_path, keep=2)
     for step in (10, 20, 10, 15):
-        made = folder.save(at(step))
+        made = folder.save(checkpoint_at(step))
 
     assert ["latest", "step-00000010-2", "step-00000015"] == names(tmp_path)
     assert find_latest(tmp_path) == made
@@ -162,7 +170,7 @@ def test_a_lost_pointer(tmp_path):
     """Without a usable pointer the one written last counts; what is no checkpoint does not."""
     folder = CheckpointFolder(tmp_path, keep=3)
     for step in (1, 2):
-        made = folder.save(at(step))
+        made = folder.save(checkpoint_at(step))
     (tmp_path / "checkpoints/step-00000009").mkdir()
 
     for pointer in ("step-00000077", "../..", "", "\udcff"):
@@ -176,26 +184,26 @@ def test_a_lost_pointer(tmp_path):
 
 
 def test_a_full_disk_leaves_the_previous_intact(small_disk):
-    """A real file system without room: the error says so and what to do, the checkpoint before loads, the next fits."""
+    """A real file system without space: the error advises, the checkpoint before loads, the next one fits."""
     folder = CheckpointFolder(small_disk)
-    first = folder.save(at(1))
+    first = folder.save(checkpoint_at(1))
 
     with pytest.raises(TrainingError, match=r"step 2 .*one before it is intact: .*step-00000001.*disk is full"):
-        folder.save(at(2, width=400))
+        folder.save(checkpoint_at(2, width=400))
 
     assert find_latest(small_disk) == first
     assert load_checkpoint(first, model=model()).step == 1
     assert ["latest", "step-00000001"] == names(small_disk)
-    folder.save(at(3))
+    folder.save(checkpoint_at(3))
     assert ["latest", "step-00000001", "step-00000003"] == names(small_disk)
 
 
-@pytest.mark.parametrize("breaks", ["save_file", "write_json", "flush", "digest", "point"])
+@pytest.mark.parametrize("breaks", ["save_file", "write_json", "flush", "digest", "write_pointer"])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_a_write_that_fails_anywhere(tmp_path, monkeypatch, breaks, number):
-    """Whichever write fails, the checkpoint before it is there and whole, and the next save succeeds."""
+    """Whichever write fails, the checkpoint before it is intact, and the next save succeeds."""
     folder = CheckpointFolder(tmp_path)
-    folder.save(at(1))
+    folder.save(checkpoint_at(1))
 
     def fail(*arguments, **options):
         raise OSError(number, "no luck")
@@ -203,20 +211,20 @@ def test_a_write_that_fails_anywhere(tmp_path, monkeypatch, breaks, number):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, breaks, fail)
         with pytest.raises(TrainingError, match=r"step 2 .*no luck") as caught:
-            folder.save(at(2))
+            folder.save(checkpoint_at(2))
 
     assert ("disk is full" in str(caught.value)) == (number == errno.ENOSPC)
     assert load_checkpoint(find_latest(tmp_path)).step == 1
     assert not [name for name in names(tmp_path) if name.startswith(".")]
-    folder.save(at(3))
+    folder.save(checkpoint_at(3))
     assert load_checkpoint(find_latest(tmp_path)).step == 3
 
 
-@pytest.mark.parametrize("dies_in", ["save_file", "write_json", "flush", "point"])
+@pytest.mark.parametrize("dies_in", ["save_file", "write_json", "flush", "write_pointer"])
 def test_a_run_that_is_killed_while_it_writes(tmp_path, monkeypatch, dies_in):
     """What was half written is never taken for a checkpoint, and the next save clears it away."""
     folder = CheckpointFolder(tmp_path)
-    folder.save(at(1))
+    folder.save(checkpoint_at(1))
 
     def die(*arguments, **options):
         raise KeyboardInterrupt
@@ -224,10 +232,10 @@ def test_a_run_that_is_killed_while_it_writes(tmp_path, monkeypatch, dies_in):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, dies_in, die)
         with pytest.raises(KeyboardInterrupt):
-            folder.save(at(2))
+            folder.save(checkpoint_at(2))
 
     assert load_checkpoint(find_latest(tmp_path)).step == 1
-    folder.save(at(3))
+    folder.save(checkpoint_at(3))
     assert load_checkpoint(find_latest(tmp_path)).step == 3
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
@@ -242,9 +250,9 @@ def test_a_run_that_is_killed_while_it_writes(tmp_path, monkeypatch, dies_in):
         pytest.param("manifest.json", "remove", "no checkpoint of ours", id="no-manifest"),
     ],
 )
-def test_broken_ones_are_refused(tmp_path, file, damage, reason):
+def test_broken_checkpoints_are_refused(tmp_path, file, damage, reason):
     """Every byte is checked, and the file is named."""
-    folder = CheckpointFolder(tmp_path).save(at(1))
+    folder = CheckpointFolder(tmp_path).save(checkpoint_at(1))
     content = bytearray((folder / file).read_bytes())
     content[-20] ^= 1
     if damage == "remove":
@@ -264,9 +272,9 @@ def test_broken_ones_are_refused(tmp_path, file, damage, reason):
         pytest.param({"files": ...}, "has no files", id="incomplete"),
     ],
 )
-def test_foreign_ones_are_refused(tmp_path, changes, reason):
+def test_foreign_checkpoints_are_refused(tmp_path, changes, reason):
     """A folder of another program or version says so."""
-    folder = CheckpointFolder(tmp_path).save(at(1))
+    folder = CheckpointFolder(tmp_path).save(checkpoint_at(1))
     manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8")) | changes
     kept = {name: value for name, value in manifest.items() if value is not ...}
     (folder / "manifest.json").write_text(json.dumps(kept), encoding="utf-8")
@@ -276,8 +284,8 @@ def test_foreign_ones_are_refused(tmp_path, changes, reason):
 
 
 def test_another_task_or_model_is_refused(tmp_path):
-    """The difference is told: which task, or which tensors in which shapes."""
-    folder = CheckpointFolder(tmp_path).save(at(1))
+    """The error names the difference: which task, or which tensors in which shapes."""
+    folder = CheckpointFolder(tmp_path).save(checkpoint_at(1))
 
     with pytest.raises(BadCheckpoint, match=r"of the task 'ner', this run's is 'embeddings'"):
         load_checkpoint(folder, task="embeddings")
@@ -294,7 +302,141 @@ def test_another_task_or_model_is_refused(tmp_path):
 def test_a_new_run_does_not_mix_with_an_old_one(tmp_path):
     """An output folder that holds checkpoints must be resumed or left."""
     require_fresh(tmp_path)
-    CheckpointFolder(tmp_path).save(at(1))
+    CheckpointFolder(tmp_path).save(checkpoint_at(1))
 
     with pytest.raises(BadCheckpoint, match=r"--resume.*--output"):
         require_fresh(tmp_path)
+
+
+def round_trip(tree: object) -> object:
+    """Packed, through JSON, and unpacked."""
+    packer = StatePacker()
+    layout = json.loads(json.dumps(packer.pack(tree)))
+    return unpack_state(layout, packer.tensors)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        pytest.param({"a": [1, 2.5, "ñ", None, True], "b": {}}, id="json-itself"),
+        pytest.param({0: {"step": 1}, None: 2, (1, "x"): 3}, id="keys-that-json-lacks"),
+        pytest.param(((), [()], {"t": (1, (2,))}), id="tuples"),
+        pytest.param({"$tensor": "x", "$items": []}, id="our-own-marks-as-keys"),
+        pytest.param(float("inf"), id="infinity"),
+        pytest.param(2**80, id="a-long-integer"),
+    ],
+)
+def test_plain_state(tree):
+    """Equal, and of the same types."""
+    assert tree == round_trip(tree)
+    assert repr(tree) == repr(round_trip(tree))
+
+
+def test_numpy_arrays():
+    """Arrays keep dtype and shape and can be written to; single numbers become Python's."""
+    arrays = [np.arange(6, dtype=np.uint32).reshape(2, 3).T, np.zeros((0, 2)), np.array(1.5), np.array([True])]
+
+    back = round_trip(arrays)
+
+    for array, loaded in zip(arrays, back, strict=True):
+        np.testing.assert_array_equal(array, loaded)
+        assert array.dtype == loaded.dtype
+    back[0][0, 0] = 9
+    assert round_trip(np.float32(0.5)) == 0.5
+
+
+def test_tensors_keep_their_names_and_what_they_share():
+    """Names are the paths; one tensor under two names is kept once; parts of a storage stand alone."""
+    whole = torch.arange(24.0).reshape(2, 3, 2, 2)
+    last = whole.clone().to(memory_format=torch.channels_last)
+    tree = OrderedDict([("a.b", whole), ("tied", whole), ("a", {"b": last}), ("view", whole[1]), ("t", whole.mT)])
+    packer = StatePacker()
+    layout = packer.pack(tree)
+
+    back = unpack_state(layout, packer.tensors)
+
+    assert ["a.b", "a.b'", "view", "t"] == list(packer.tensors)
+    assert back["tied"] is back["a.b"]
+    assert torch.equal(last, back["a"]["b"])
+    assert torch.equal(whole[1], back["view"])
+    assert torch.equal(whole.mT, back["t"])
+    assert packer.tensors["view"].untyped_storage().nbytes() == 12 * 4
+
+
+def test_empty_tensors_are_not_shared():
+    """Tensors without elements share no memory, whatever their address says."""
+    back = round_trip({"a": torch.zeros(0), "b": torch.zeros(0, 3, dtype=torch.long)})
+
+    assert back["a"].shape == (0,)
+    assert back["b"].shape == (0, 3)
+
+
+@pytest.mark.parametrize("value", [object(), random.Random(), {1, 2}, b"raw", torch.float32])
+def test_unsupported_values_are_named(value):
+    """The error has the path to the value."""
+    with pytest.raises(TypeError, match=rf"sampler\.1: .* {type(value).__name__}"):
+        StatePacker().pack({"sampler": [0, value]})
+
+
+def test_tensor_subclasses_are_refused():
+    """A subclass holds more than its values (an 8-bit optimizer's state): saving the values alone would lose it."""
+
+    class Scaled(torch.Tensor):
+        pass
+
+    with pytest.raises(TypeError, match=r"state: .* Scaled, a kind of tensor"):
+        StatePacker().pack({"state": torch.zeros(2).as_subclass(Scaled)})
+
+
+def test_a_missing_tensor():
+    """A layout that refers to an absent tensor is a broken checkpoint."""
+    with pytest.raises(BadCheckpoint, match="tensor w is missing"):
+        unpack_state({"$tensor": "w"}, {})
+
+
+def test_a_pointer_changes_atomically(tmp_path):
+    """It names a folder beside it; a write that dies before the rename leaves the old name."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    write_pointer(tmp_path / "latest", "a", tmp_path / ".pending")
+    assert read_pointer(tmp_path / "latest") == tmp_path / "a"
+    (tmp_path / ".pending").write_text("b", encoding="utf-8")  # as a killed run leaves it
+    assert read_pointer(tmp_path / "latest") == tmp_path / "a"
+
+    write_pointer(tmp_path / "latest", "b", tmp_path / ".pending")
+
+    assert read_pointer(tmp_path / "latest") == tmp_path / "b"
+    assert not (tmp_path / ".pending").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"absent", b"..", b"a/../a", b"/", b"\xff\xfe", b"file"])
+def test_a_pointer_names_only_a_folder_beside_it(tmp_path, content):
+    """Only the plain name of a folder beside it counts."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "latest").write_bytes(content)
+
+    assert read_pointer(tmp_path / "latest") is None
+
+
+def test_a_digest_changes_with_one_bit(tmp_path):
+    """Equal content has equal digests; one other bit another one."""
+    for name, content in (("one", b"\x00" * 99), ("same", b"\x00" * 99), ("other", b"\x00" * 98 + b"\x01")):
+        (tmp_path / name).write_bytes(content)
+
+    assert digest(tmp_path / "one") == digest(tmp_path / "same") != digest(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), True),
+        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), True),
+        (SafetensorError("Error while serializing: I/O error: Permission denied (os error 13)"), False),
+        (OSError(errno.EIO, "Input/output error"), False),
+    ],
+)
+def test_a_full_disk_is_recognised(error, expected):
+    """By errno, or by the message of safetensors."""
+    assert is_disk_full(error) == expected

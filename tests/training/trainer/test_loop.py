@@ -1,4 +1,4 @@
-"""The loop: its promises about results, stops, resumes, evaluations and checkpoints."""
+"""The training loop: results, stops, resumes, evaluations and checkpoints."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from backend.errors import BadCheckpoint, BadData, TrainingError, TrainingFailed
 from backend.training.records import StepEvent
 from backend.training.trainer.checkpoints import find_best, find_latest, load_checkpoint
 from backend.training.trainer.loop import train
-from tests.toy_training import Faults, Notes, ToyTask, difference, one_thread, plain_config, same_bits, weights_of  # noqa: F401  # a fixture
+from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, same_bits, weights_of
 
 
-class StopAt(Notes):
+class StopAt(RecordingObserver):
     """Asks the run to stop after a step, as a signal handler would."""
 
     def __init__(self, step: int) -> None:
         super().__init__()
         self.step, self.event = step, threading.Event()
 
-    def see(self, event: StepEvent) -> None:
-        super().see(event)
+    def on_event(self, event: StepEvent) -> None:
+        super().on_event(event)
         if event.kind == "step" and event.step == self.step:
             self.event.set()
 
 
 class Killed(BaseException):
-    """A SIGKILL: nothing of ours gets to run."""
+    """Stands for a SIGKILL: no handler of the loop catches it."""
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3, 5])
 def test_a_forced_split_gives_the_same_result(micro_batch: int) -> None:
-    """Issue 4's number: float32, 1e-6, over a whole run."""
+    """In float32, within 1e-6 over a whole run."""
     whole, split = ToyTask(), ToyTask()
-    one = train(whole, plain_config(), output=None)
-    many = train(split, plain_config(micro_batch=micro_batch), output=None)
+    unsplit = train(whole, plain_config(), output=None)
+    parts = train(split, plain_config(micro_batch=micro_batch), output=None)
 
-    assert abs(one.loss - many.loss) < 1e-6
+    assert abs(unsplit.loss - parts.loss) < 1e-6
     assert difference(weights_of(whole.model), weights_of(split.model)) < 1e-6
-    assert (8, micro_batch) == (one.micro_batch, many.micro_batch)
+    assert (8, micro_batch) == (unsplit.micro_batch, parts.micro_batch)
 
 
 def test_a_run_repeats_itself() -> None:
@@ -69,7 +69,7 @@ def test_resume_after_a_stop_gives_the_same_bits(tmp_path: Path, stop_at: int) -
     expected = train(straight, config, output=None)
     stopper = StopAt(stop_at)
     early = train(stopped, config, output=tmp_path, observers=[stopper], stop=stopper.event)
-    notes = Notes()
+    notes = RecordingObserver()
     late = train(resumed, config, output=tmp_path, resume=True, observers=[notes])
 
     assert ("interrupted", "epochs") == (early.reason, late.reason)
@@ -81,7 +81,7 @@ def test_resume_after_a_stop_gives_the_same_bits(tmp_path: Path, stop_at: int) -
 
 
 def test_resume_after_a_kill_gives_the_same_bits(tmp_path: Path) -> None:
-    """What was done since the last checkpoint is done again, to the same digit; here with BatchNorm statistics."""
+    """Steps since the last checkpoint are repeated bit for bit, BatchNorm statistics included."""
 
     def task() -> ToyTask:
         torch.manual_seed(3)
@@ -109,8 +109,8 @@ def test_resume_after_a_kill_gives_the_same_bits(tmp_path: Path) -> None:
     assert same_bits(weights_of(straight.model), weights_of(resumed.model))
 
 
-def test_resume_remembers_what_was_learnt(tmp_path: Path) -> None:
-    """The micro-batch that fits, the precision that holds and the examples left out survive the stop."""
+def test_resume_keeps_micro_batch_precision_and_exclusions(tmp_path: Path) -> None:
+    """What the run found out about memory, precision and examples survives the stop."""
     config = plain_config(epochs=3)
     faults = Faults(fits=3, broken=lambda step, indices: 17 in indices)
     stopper = StopAt(10)
@@ -123,7 +123,7 @@ def test_resume_remembers_what_was_learnt(tmp_path: Path) -> None:
 
 
 def test_resume_of_a_finished_run(tmp_path: Path) -> None:
-    """Nothing is left to do: the same result, and no loss of 0."""
+    """There is nothing to do: the same result, and no loss of 0."""
     first = train(ToyTask(), plain_config(), output=tmp_path)
     again = train(ToyTask(), plain_config(), output=tmp_path, resume=True)
 
@@ -131,7 +131,7 @@ def test_resume_of_a_finished_run(tmp_path: Path) -> None:
 
 
 def test_more_epochs_after_a_finished_run(tmp_path: Path) -> None:
-    """A longer schedule is no other run."""
+    """A run may be resumed with more epochs."""
     train(ToyTask(), plain_config(epochs=1), output=tmp_path)
     result = train(ToyTask(), plain_config(epochs=2), output=tmp_path, resume=True)
 
@@ -147,7 +147,7 @@ def test_resume_without_a_checkpoint_starts_anew(tmp_path: Path) -> None:
     assert same_bits(weights_of(straight.model), weights_of(resumed.model))
 
 
-def test_another_runs_checkpoints_are_not_mixed_with(tmp_path: Path) -> None:
+def test_checkpoints_of_another_run_are_refused(tmp_path: Path) -> None:
     """A new run into a used folder, another model, other data: each is refused with what to do."""
     train(ToyTask(), plain_config(epochs=1), output=tmp_path)
     with pytest.raises(BadCheckpoint, match="--resume"):
@@ -159,13 +159,13 @@ def test_another_runs_checkpoints_are_not_mixed_with(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reason is told to everyone who watches."""
+    """Observers get the reason."""
 
     def full(*args: object, **options: object) -> None:
         raise TrainingError("the checkpoint of step 6 could not be written: the disk is full")
 
     monkeypatch.setattr("backend.training.trainer.checkpoints.CheckpointFolder.save", full)
-    notes = Notes()
+    notes = RecordingObserver()
     with pytest.raises(TrainingError, match="disk is full"):
         train(ToyTask(), plain_config(), output=tmp_path, observers=[notes])
 
@@ -195,7 +195,7 @@ def test_the_best_weights_are_returned(tmp_path: Path, on_disk: bool) -> None:
 
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_the_best_weights_after_going_back(tmp_path: Path, on_disk: bool) -> None:
-    """A step number comes twice after a fall; the best weights are still those that were evaluated."""
+    """A step number comes twice after a fallback; the best weights are still those that were evaluated."""
     evaluated = []
 
     class Watching(ToyTask):
@@ -236,17 +236,17 @@ def test_without_a_score_nothing_is_lost(metrics: dict) -> None:
     assert same_bits(weights_of(plain.model), weights_of(task.model))
 
 
-def test_evaluations_each_so_many_steps() -> None:
-    """And once more at the end, unless it was just done."""
-    notes = Notes()
+def test_evaluation_every_n_steps() -> None:
+    """Once more at the end, unless it was just done."""
+    notes = RecordingObserver()
     train(ToyTask(), plain_config(evaluate_every=5), output=None, observers=[notes])
 
     assert [5, 10, 12] == [event.step for event in notes.of("evaluation")]
 
 
 def test_max_steps_ends_within_an_epoch() -> None:
-    """The schedule is laid out for those steps, and the loss is the epoch's so far."""
-    notes = Notes()
+    """The schedule is planned for those steps, and the loss is the mean of the epoch so far."""
+    notes = RecordingObserver()
     result = train(ToyTask(), plain_config(max_steps=4, schedule="linear"), output=None, observers=[notes])
     steps = notes.of("step")
 
@@ -256,9 +256,9 @@ def test_max_steps_ends_within_an_epoch() -> None:
     assert min(one.values["loss"] for one in steps) <= result.loss <= max(one.values["loss"] for one in steps)
 
 
-def test_the_loss_is_the_last_epochs() -> None:
-    """Weighted by what each batch stands for."""
-    task, notes = ToyTask(), Notes()
+def test_the_loss_is_the_mean_of_the_last_epoch() -> None:
+    """Batches count by their weight."""
+    task, notes = ToyTask(), RecordingObserver()
     result = train(task, plain_config(learning_rate=1e-12), output=None, observers=[notes])
     whole = task.loss(task.model, task.collate(range(42)))
 
@@ -266,9 +266,9 @@ def test_the_loss_is_the_last_epochs() -> None:
     assert [True] * 12 == [0 < event.values["loss"] < 3 for event in notes.of("step")]
 
 
-def test_events_are_told_in_order_and_can_be_logged(tmp_path: Path) -> None:
+def test_events_come_in_order_and_can_be_logged(tmp_path: Path) -> None:
     """Everything that a bar or a log needs, as plain values."""
-    notes = Notes()
+    notes = RecordingObserver()
     train(ToyTask(), plain_config(epochs=1, evaluate_every=3), output=tmp_path, observers=[notes])
     kinds = [event.kind for event in notes.events]
 
@@ -298,7 +298,7 @@ def test_evaluation_mode_and_gradients() -> None:
 
 
 def test_an_unsplittable_task_gets_its_batch_whole() -> None:
-    """In-batch negatives need the company they were given."""
+    """In-batch negatives need the whole batch."""
     faults = Faults()
     train(ToyTask(splittable=False), plain_config(epochs=1, micro_batch=2), output=None, faults=faults)
 
@@ -312,7 +312,7 @@ def test_no_examples() -> None:
 
 
 def test_an_example_that_cannot_be_collated_is_named() -> None:
-    """From a loader thread as from the training thread."""
+    """From a loader thread and from the training thread."""
 
     class Broken(ToyTask):
         def collate(self, indices: Sequence[int]) -> dict:  # type: ignore[override]
@@ -325,8 +325,8 @@ def test_an_example_that_cannot_be_collated_is_named() -> None:
             train(Broken(), plain_config(num_workers=workers), output=None)
 
 
-def test_torch_is_left_as_it_was() -> None:
-    """Determinism is asked for within the run alone."""
+def test_torch_settings_are_restored() -> None:
+    """Deterministic algorithms are on during the run alone."""
     seen = []
 
     class Watching(ToyTask):
@@ -340,8 +340,8 @@ def test_torch_is_left_as_it_was() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_all_examples_left_out() -> None:
-    """Every example breaks: the run ends with an error, never with a result."""
+def test_every_example_breaks() -> None:
+    """The run ends with an error, never with a result."""
     faults = Faults(broken=lambda step, indices: True)
     with pytest.raises(TrainingFailed):
         train(ToyTask(4), plain_config(batch_size=4, epochs=5), output=None, faults=faults)

@@ -1,4 +1,4 @@
-"""Running out of memory: smaller micro-batches for the same effective batch, and nothing else treated so."""
+"""Out of memory: the same effective batch in smaller micro-batches; other errors are raised."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ import torch
 from backend.device.faults import FaultKind
 from backend.errors import DoesNotFit
 from backend.training.trainer.loop import train
-from backend.training.trainer.oom_retry import MicroBatches, ThrashWatch, attempt, does_not_fit, until_miss
-from tests.toy_training import Faults, Notes, ToyTask, difference, one_thread, plain_config, weights_of  # noqa: F401  # a fixture
+from backend.training.trainer.oom_retry import (
+    FailedAttempt,
+    MicroBatchSize,
+    OomRetry,
+    ThrashDetector,
+    catch_out_of_memory,
+    does_not_fit,
+    run_micro_batches,
+)
+from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, weights_of
 
 OOM = "CUDA out of memory. Tried to allocate 20.00 MiB"
 
@@ -29,8 +37,8 @@ OOM = "CUDA out of memory. Tried to allocate 20.00 MiB"
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_exhausted_memory_is_a_miss(error: Exception) -> None:
-    """Whoever reports it, the micro-batch that failed is named and those after it are not run."""
+def test_out_of_memory_ends_the_micro_batches(error: Exception) -> None:
+    """Whichever library reports it, the failed micro-batch is returned and those after it are not run."""
     ran: list[Sequence[int]] = []
 
     def run(part: Sequence[int]) -> None:
@@ -38,10 +46,10 @@ def test_exhausted_memory_is_a_miss(error: Exception) -> None:
         if len(part) == 3:
             raise error
 
-    miss = until_miss([[1, 2], [3, 4, 5], [6]], run)
+    out_of_memory = run_micro_batches([[1, 2], [3, 4, 5], [6]], run)
 
-    assert miss is not None
-    assert (3, FaultKind.OUT_OF_MEMORY) == (miss.items, miss.fault.kind)
+    assert out_of_memory is not None
+    assert (3, FaultKind.OUT_OF_MEMORY) == (out_of_memory.items, out_of_memory.fault.kind)
     assert [[1, 2], [3, 4, 5]] == ran
 
 
@@ -51,33 +59,33 @@ def test_exhausted_memory_is_a_miss(error: Exception) -> None:
     ids=["a-text-is-no-proof", "a-lost-device", "a-bug"],
 )
 def test_other_errors_are_raised(error: Exception) -> None:
-    """Shrinking cures exhausted memory alone; a lost device would only be asked in vain again and again."""
+    """Smaller micro-batches help against exhausted memory alone, not against a lost device or a bug."""
     with pytest.raises(type(error)):
-        attempt(lambda: (_ for _ in ()).throw(error))
+        catch_out_of_memory(lambda: (_ for _ in ()).throw(error))
 
 
-def test_the_failed_frames_let_go() -> None:
-    """What the failed pass held is gone before anything is tried again."""
+def test_the_failed_frames_are_released() -> None:
+    """What the failed pass referenced is freed before the next attempt."""
 
     class Held:
         pass
 
-    kept: list[weakref.ref[Held]] = []
+    references: list[weakref.ref[Held]] = []
 
     def run() -> None:
         held = Held()
-        kept.append(weakref.ref(held))
+        references.append(weakref.ref(held))
         raise torch.OutOfMemoryError(OOM)
 
-    fault = attempt(run)
+    fault = catch_out_of_memory(run)
     gc.collect()
 
     assert fault is not None
-    assert kept[0]() is None
+    assert references[0]() is None
 
 
 @pytest.mark.parametrize(
-    ("limit", "missed", "expected"),
+    ("limit", "failed", "expected"),
     [
         pytest.param(32, [32], 16, id="half"),
         pytest.param(32, [7], 3, id="half-of-what-failed"),
@@ -85,39 +93,61 @@ def test_the_failed_frames_let_go() -> None:
         pytest.param(2, [2], 1, id="down-to-one"),
     ],
 )
-def test_a_miss_halves(limit: int, missed: list[int], expected: int) -> None:
-    """All ranks compute the same new limit from what all of them missed."""
-    micro = MicroBatches(limit)
+def test_a_failure_halves_the_limit(limit: int, failed: list[int], expected: int) -> None:
+    """All ranks compute the same new limit from the failures of all."""
+    micro = MicroBatchSize(limit)
 
-    assert micro.missed(missed)
-    assert (expected, 1) == (micro.limit, micro.misses)
+    assert micro.shrink(failed)
+    assert (expected, 1) == (micro.limit, micro.retries)
 
 
 def test_one_item_alone_is_tried_twice() -> None:
-    """The second time with the cache given back; in between other batches may pass."""
-    micro = MicroBatches(1)
+    """The second time with an empty cache; other batches may succeed in between."""
+    micro = MicroBatchSize(1)
 
-    assert micro.missed([1])
-    micro.passed()
-    assert micro.missed([1])
-    assert not micro.missed([1])
+    assert micro.shrink([1])
+    micro.succeeded()
+    assert micro.shrink([1])
+    assert not micro.shrink([1])
 
 
-def test_what_cannot_be_cut_keeps_its_size() -> None:
+def test_an_indivisible_batch_keeps_its_size() -> None:
     """An effective batch in one piece is tried twice, like a single item."""
-    micro = MicroBatches(32)
+    micro = MicroBatchSize(32)
 
-    assert micro.missed([32], divisible=False)
-    assert not micro.missed([32], divisible=False)
+    assert micro.shrink([32], divisible=False)
+    assert not micro.shrink([32], divisible=False)
     assert 32 == micro.limit
 
 
+def test_an_attempt_is_repeated_until_it_fits() -> None:
+    """Gradients are dropped after each failure; a failure for another reason is repeated at the same size."""
+    size, log = MicroBatchSize(8), []
+    retry = OomRetry(
+        size,
+        "cpu",
+        discard=lambda: log.append("discard"),
+        on_shrink=lambda failed, before, message: log.append((failed, before, message)),
+        does_not_fit=DoesNotFit,
+    )
+    outcomes = iter([FailedAttempt([0]), FailedAttempt([0, 8]), FailedAttempt([4, 0], "full"), "done"])
+    limits: list[int] = []
+
+    def attempt(limit: int) -> FailedAttempt | str:
+        limits.append(limit)
+        return next(outcomes)
+
+    assert "done" == retry.run(attempt)
+    assert [8, 8, 4, 2] == limits
+    assert ["discard", "discard", (8, 8, "on another rank"), "discard", (4, 4, "full")] == log
+
+
 def test_a_checkpoint_does_not_raise_the_limit() -> None:
-    """What did not fit before the stop is not tried again after it."""
-    before, after, smaller = MicroBatches(32), MicroBatches(32), MicroBatches(4)
-    before.missed([32])
-    after.load(before.state())
-    smaller.load(before.state())
+    """A size that did not fit before the stop is not tried again after it."""
+    before, after, smaller = MicroBatchSize(32), MicroBatchSize(32), MicroBatchSize(4)
+    before.shrink([32])
+    after.load_state_dict(before.state_dict())
+    smaller.load_state_dict(before.state_dict())
 
     assert [16, 4] == [after.limit, smaller.limit]
 
@@ -130,27 +160,27 @@ def test_a_checkpoint_does_not_raise_the_limit() -> None:
         pytest.param([0, 1, 2, 3, 4], [False, False, True, False, True], id="two-steps-in-a-row-then-anew"),
     ],
 )
-def test_thrash(retries: list[int], expected: list[bool]) -> None:
-    """Two steps in a row with retries are the sign; what happened before the run does not count."""
-    watch = ThrashWatch()
+def test_thrash_detection(retries: list[int], expected: list[bool]) -> None:
+    """Allocator retries in two steps in a row count as thrashing; retries before the run do not count."""
+    detector = ThrashDetector()
 
-    assert expected == [watch.saw(one) for one in retries]
+    assert expected == [detector.after_step(count) for count in retries]
 
 
 def test_thrash_takes_an_eighth() -> None:
-    """A small step, for nothing failed yet; a single item has nothing to give."""
-    micro = MicroBatches(32)
+    """A small reduction, for nothing failed yet; a single item cannot shrink."""
+    micro = MicroBatchSize(32)
 
-    assert [True, True] == [micro.thrashed(), micro.thrashed()]
+    assert [True, True] == [micro.shrink_slightly(), micro.shrink_slightly()]
     assert 25 == micro.limit
-    assert not MicroBatches(1).thrashed()
+    assert not MicroBatchSize(1).shrink_slightly()
 
 
 def test_a_run_out_of_memory_ends_as_one_that_had_enough() -> None:
-    """The same effective batches in smaller micro-batches: the same loss and weights, and the run says what it did."""
+    """The same effective batches in smaller micro-batches: the same loss and weights, and the run reports it."""
     free, short = ToyTask(), ToyTask()
     enough = train(free, plain_config(), output=None)
-    notes = Notes()
+    notes = RecordingObserver()
     little = train(short, plain_config(), output=None, faults=Faults(fits=3), observers=[notes])
 
     assert abs(enough.loss - little.loss) < 1e-6
@@ -161,7 +191,7 @@ def test_a_run_out_of_memory_ends_as_one_that_had_enough() -> None:
 
 
 def test_memory_that_runs_out_late() -> None:
-    """A neighbour that takes memory midway costs no effective batch."""
+    """Another process that takes memory midway costs no effective batch."""
     free, short = ToyTask(), ToyTask()
     train(free, plain_config(), output=None)
     late = train(short, plain_config(), output=None, faults=Faults(fits=2, fits_until=5))
@@ -170,8 +200,8 @@ def test_memory_that_runs_out_late() -> None:
     assert [5, 5] == [event.step for event in late.events]
 
 
-def test_dropout_is_drawn_anew_for_a_rerun() -> None:
-    """The aborted attempt leaves no trace in the random numbers: as if the run had begun with small micro-batches."""
+def test_dropout_is_the_same_in_a_retry() -> None:
+    """A failed attempt does not change the random numbers: as if the run had begun with small micro-batches."""
     known, learnt = ToyTask(dropout=0.3), ToyTask(dropout=0.3)
     train(known, plain_config(micro_batch=2), output=None)
     train(learnt, plain_config(), output=None, faults=Faults(fits=2))
@@ -180,15 +210,15 @@ def test_dropout_is_drawn_anew_for_a_rerun() -> None:
 
 
 def test_one_example_that_does_not_fit() -> None:
-    """It ends with what is left to try, not with an endless loop."""
+    """The run ends with advice, not in an endless loop."""
     with pytest.raises(
         DoesNotFit, match=r"one example alone needs more memory than cpu has.*--use-gradient-checkpointing"
     ):
         train(ToyTask(), plain_config(), output=None, faults=Faults(fits=0))
 
 
-def test_a_task_that_bounds_itself_is_told() -> None:
-    """What cannot be cut is run in smaller chunks of its own; without such a way it does not fit."""
+def test_a_chunked_loss_gets_the_limit() -> None:
+    """A task that cannot be split computes its loss in smaller chunks; without chunks it does not fit."""
 
     class Chunked(ToyTask):
         chunks: list[int]
@@ -196,14 +226,14 @@ def test_a_task_that_bounds_itself_is_told() -> None:
         def limit_chunk(self, items: int) -> None:
             self.chunks.append(items)
 
-    class Impatient(Faults):
+    class FailsAboveTwo(Faults):
         def before(self, step: int, indices: Sequence[int]) -> None:
             if not task.chunks or task.chunks[-1] > 2:
                 raise torch.OutOfMemoryError(OOM)
 
     task = Chunked(splittable=False)
     task.chunks = []
-    result = train(task, plain_config(), output=None, faults=Impatient())
+    result = train(task, plain_config(), output=None, faults=FailsAboveTwo())
 
     assert [4, 2] == task.chunks
     assert 12 == result.steps
@@ -212,7 +242,7 @@ def test_a_task_that_bounds_itself_is_told() -> None:
 
 
 def test_thrash_shrinks_before_anything_fails() -> None:
-    """Two steps with allocator retries: the rest of the run goes on in smaller micro-batches, with the same result."""
+    """Two steps with allocator retries: the run continues in smaller micro-batches, with the same result."""
     calm, thrashed = ToyTask(), ToyTask()
     train(calm, plain_config(), output=None)
     result = train(thrashed, plain_config(), output=None, faults=Faults(thrashing=[3, 4]))
@@ -223,8 +253,8 @@ def test_thrash_shrinks_before_anything_fails() -> None:
 
 
 def test_other_errors_end_the_run() -> None:
-    """And its observers are closed."""
-    notes = Notes()
+    """Its observers are closed."""
+    notes = RecordingObserver()
     with pytest.raises(KeyError):
         train(ToyTask(), plain_config(), output=None, faults=Faults(error=KeyError("a bug")), observers=[notes])
 
@@ -232,7 +262,7 @@ def test_other_errors_end_the_run() -> None:
 
 
 def test_memory_that_runs_out_in_the_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have changed half of the weights: the run goes back to its snapshot, and ends as if nothing was."""
+    """It may have changed half of the weights: the run goes back to its snapshot, and ends with the same weights."""
     calm, hit = ToyTask(), ToyTask()
     train(calm, plain_config(), output=None)
     real, calls = torch.optim.AdamW.step, []
@@ -252,7 +282,7 @@ def test_memory_that_runs_out_in_the_optimizer(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_evaluation_is_tried_twice() -> None:
-    """Once more with the cache given back; then it is said what did not fit."""
+    """Once more with an empty cache; then the error names the evaluation."""
 
     class Large(ToyTask):
         misses = 1
@@ -273,8 +303,8 @@ def test_evaluation_is_tried_twice() -> None:
         train(task, plain_config(epochs=1), output=None)
 
 
-def test_the_advice_leaves_out_what_is_on() -> None:
-    """Nobody is told to switch on what is on already."""
+def test_the_advice_omits_what_is_on() -> None:
+    """Nothing is advised that the config has already."""
     config = replace(plain_config(), gradient_checkpointing=True, lora_rank=8)
     message = str(does_not_fit("CUDA out of memory", 512, config, "cuda:0"))
 

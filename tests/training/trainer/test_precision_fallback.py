@@ -1,4 +1,4 @@
-"""When numbers break: back to the last good snapshot, one rung down, and a stop that names examples in the end."""
+"""After a failure: back to the last good snapshot in the next precision; in the end an error that names examples."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from backend.device.records import DeviceType
 from backend.errors import BadSettings, TrainingFailed
 from backend.training.records import MixedPrecisionConfig, TrainingResult
 from backend.training.trainer.loop import train
-from backend.training.trainer.precision import Numerics, bearable, rungs_for
-from backend.training.trainer.precision_fallback import Health, Ladder, Trouble, suspects
+from backend.training.trainer.model_setup import supported_dtypes
+from backend.training.trainer.precision import MixedPrecision, precisions_for
+from backend.training.trainer.precision_fallback import NumericFailure, PrecisionFallback, find_bad_examples
 from tests.tiny_models import placement
-from tests.toy_training import Faults, Notes, ToyTask, difference, one_thread, plain_config, same_bits, weights_of  # noqa: F401  # a fixture
+from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, same_bits, weights_of
 
 ALL = ("fp16", "bf16", "tf32", "fp32")
 
@@ -43,19 +44,21 @@ def once(step: int) -> Faults:
         pytest.param("cuda", ["fp32"], {}, False, ["fp32"], id="pascal"),
         pytest.param("cpu", ["fp32"], {}, False, ["fp32"], id="cpu"),
         pytest.param("cpu", ["bf16", "fp32"], {}, False, ["bf16", "fp32"], id="cpu-with-bf16"),
-        pytest.param("cpu", ["fp32"], {"dtype": "bfloat16"}, False, ["bf16", "fp32"], id="an-explicit-wish-is-granted"),
+        pytest.param(
+            "cpu", ["fp32"], {"dtype": "bfloat16"}, False, ["bf16", "fp32"], id="an-explicit-dtype-is-granted"
+        ),
         pytest.param("cuda", ["bf16", "fp32"], {"enabled": False}, True, ["fp32"], id="off"),
     ],
 )
-def test_rungs(kind: str, native: list[str], settings: dict, tf32: bool, expected: list[str]) -> None:
+def test_precisions(kind: str, native: list[str], settings: dict, tf32: bool, expected: list[str]) -> None:
     """Down to bf16 only where the hardware has it, to tf32 only on cards that do, and to fp32 everywhere."""
     config = plain_config(use_amp=True, mixed_precision=MixedPrecisionConfig(**settings))
 
-    assert expected == list(rungs_for(config, DeviceType(kind), native, tf32=tf32)[0])
+    assert expected == list(precisions_for(config, DeviceType(kind), native, tf32=tf32)[0])
 
 
 def test_fp16_on_a_cpu_is_refused() -> None:
-    """With the reason, before anything runs."""
+    """The error gives the reason before anything runs."""
     config = plain_config(use_amp=True, mixed_precision=MixedPrecisionConfig(dtype="float16"))
     with pytest.raises(BadSettings, match="float16 on a CPU"):
         train(ToyTask(), config, output=None)
@@ -67,66 +70,68 @@ def test_a_model_that_overflows_fp16_is_not_started_in_it() -> None:
     model.config = type("Config", (), {"model_type": "t5"})()  # type: ignore[assignment]
     where = placement()
 
-    assert ("fp32",) == bearable(where, model)
+    assert ("fp32",) == supported_dtypes(where, model)
 
 
 @pytest.mark.parametrize(
-    ("rungs", "failures", "expected"),
+    ("precisions", "failures", "expected"),
     [
         pytest.param(ALL, 2, ["bf16", "fp32"], id="the-second-drop-goes-to-the-bottom"),
-        pytest.param(ALL[1:], 2, ["tf32", "fp32"], id="one-rung-each"),
+        pytest.param(ALL[1:], 2, ["tf32", "fp32"], id="one-precision-each"),
         pytest.param(("fp16", "fp32"), 2, ["fp32", "fp32"], id="then-once-more"),
         pytest.param(("fp32",), 1, ["fp32"], id="nowhere-to-fall-try-again"),
     ],
 )
-def test_falls(rungs: tuple[str, ...], failures: int, expected: list[str]) -> None:
+def test_the_order_of_fallback(precisions: tuple[str, ...], failures: int, expected: list[str]) -> None:
     """At most two drops; in full precision one more try."""
-    ladder = Ladder(rungs)
+    fallback = PrecisionFallback(precisions)
 
-    assert expected == [ladder.fall(Trouble("the loss was not finite")).rung for _ in range(failures)]
+    assert expected == [
+        fallback.fall_back(NumericFailure("the loss was not finite")).precision for _ in range(failures)
+    ]
 
 
 def test_an_example_that_fails_twice_is_left_out() -> None:
-    """Not at the first failure, which may be the precision's fault; and it is named."""
-    ladder = Ladder(("bf16", "fp32"))
-    first = ladder.fall(Trouble("step 3: the loss was not finite", (17, 4)))
-    second = ladder.fall(Trouble("step 3: the loss was not finite", (17,)))
+    """Not at the first failure, which may be due to the precision; the message names it."""
+    fallback = PrecisionFallback(("bf16", "fp32"))
+    first = fallback.fall_back(NumericFailure("step 3: the loss was not finite", (17, 4)))
+    second = fallback.fall_back(NumericFailure("step 3: the loss was not finite", (17,)))
 
-    assert ((), (17,)) == (first.leave_out, second.leave_out)
+    assert ((), (17,)) == (first.excluded, second.excluded)
     assert "with example(s) 17, 4: back to the last good snapshot, from bf16 to fp32" in first.message
     assert "once more in fp32, without example(s) 17, which failed twice" in second.message
 
 
 def test_it_stops_in_full_precision() -> None:
-    """Other examples each time are no data fault: the run is stopped, and the message names the last ones."""
-    ladder = Ladder(("fp32",))
-    ladder.fall(Trouble("step 3: the loss was not finite", (1,)))
+    """Different examples each time are no fault of the data: the run ends, and the message names the last ones."""
+    fallback = PrecisionFallback(("fp32",))
+    fallback.fall_back(NumericFailure("step 3: the loss was not finite", (1,)))
     with pytest.raises(TrainingFailed, match=r"step 9: the loss was not finite with example\(s\) 2, in fp32 too"):
-        ladder.fall(Trouble("step 9: the loss was not finite", (2,)))
+        fallback.fall_back(NumericFailure("step 9: the loss was not finite", (2,)))
 
 
-def test_leaving_out_is_no_way_to_go_on_for_ever() -> None:
-    """Examples are left out once; a third failure in full precision ends the run even so."""
-    ladder = Ladder(("fp32",))
+def test_exclusions_end() -> None:
+    """Examples are excluded once; a third failure in full precision ends the run."""
+    fallback = PrecisionFallback(("fp32",))
     for _ in range(2):
-        ladder.fall(Trouble("x", tuple(range(20))))
-    ladder_state = ladder.state()
+        fallback.fall_back(NumericFailure("x", tuple(range(20))))
+    state = fallback.state_dict()
     with pytest.raises(TrainingFailed, match="and 12 more"):
-        ladder.fall(Trouble("x", tuple(range(20, 40))))
+        fallback.fall_back(NumericFailure("x", tuple(range(20, 40))))
 
-    assert {"rung": "fp32", "at_bottom": 2, "drops": 0}.items() <= ladder_state.items()
+    assert {"rung": "fp32", "at_bottom": 2, "drops": 0}.items() <= state.items()
 
 
 def test_state_comes_back() -> None:
-    """A resumed run does not climb back to what broke."""
-    ladder, other, elsewhere = Ladder(ALL), Ladder(ALL), Ladder(("fp32",))
-    ladder.fall(Trouble("x", (5,)))
-    state = json.loads(json.dumps(ladder.state()))
-    other.load(state)
-    elsewhere.load(state)
+    """A resumed run does not go back to the precision that failed."""
+    fallback, other, elsewhere = PrecisionFallback(ALL), PrecisionFallback(ALL), PrecisionFallback(("fp32",))
+    fallback.fall_back(NumericFailure("x", (5,)))
+    state = json.loads(json.dumps(fallback.state_dict()))
+    other.load_state_dict(state)
+    elsewhere.load_state_dict(state)
 
-    assert ("bf16", "fp32") == (other.rung, elsewhere.rung)
-    assert (5,) == other.fall(Trouble("x", (5,))).leave_out
+    assert ("bf16", "fp32") == (other.precision, elsewhere.precision)
+    assert (5,) == other.fall_back(NumericFailure("x", (5,))).excluded
 
 
 @pytest.mark.parametrize(
@@ -140,31 +145,34 @@ def test_state_comes_back() -> None:
         pytest.param("s" * 50, "." * 50, None, id="no-judgement-before-the-window-is-full"),
     ],
 )
-def test_health(skips: str, floor: str, expected: str | None) -> None:
-    """Skipped steps are the scaler's daily work until they are too many."""
-    health = Health()
-    found = [health.step(skipped=skipped == "s", at_floor=at == "f") for skipped, at in zip(skips, floor, strict=True)]
-    troubles = [one for one in found if one is not None]
+def test_skipped_steps(skips: str, floor: str, expected: str | None) -> None:
+    """Skipped steps are normal for a scaler until they are too many."""
+    fallback = PrecisionFallback(ALL)
+    failures = [
+        fallback.after_scaled_step(skipped=skipped == "s", at_min_scale=at == "f")
+        for skipped, at in zip(skips, floor, strict=True)
+    ]
+    failures = [failure for failure in failures if failure is not None]
 
-    assert (expected is None) == (not troubles)
-    assert expected is None or expected in troubles[0].what
+    assert (expected is None) == (not failures)
+    assert expected is None or expected in failures[0].reason
 
 
 def test_suspects_are_found_by_halving() -> None:
-    """Two bad ones among 64 cost some 22 looks, not 64."""
-    looks = []
+    """Two bad ones among 64 take some 22 calls, not 64."""
+    calls = []
 
     def is_bad(part: Sequence[int]) -> bool:
-        looks.append(part)
+        calls.append(part)
         return bool({3, 40} & set(part))
 
-    assert [3, 40] == suspects(range(64), is_bad)
-    assert len(looks) < 30
+    assert [3, 40] == find_bad_examples(range(64), is_bad)
+    assert len(calls) < 30
 
 
 def test_nan_at_a_step_ends_with_a_finite_loss() -> None:
-    """The run goes back, goes on, and ends as one that never broke; what happened has a name."""
-    calm, hit, notes = ToyTask(), ToyTask(), Notes()
+    """The run goes back and ends as one that never failed; an event says what happened."""
+    calm, hit, notes = ToyTask(), ToyTask(), RecordingObserver()
     expected = train(calm, plain_config(), output=None)
     result = train(hit, plain_config(), output=None, faults=once(7), observers=[notes])
 
@@ -177,7 +185,7 @@ def test_nan_at_a_step_ends_with_a_finite_loss() -> None:
     assert 6 == result.events[0].step  # the snapshot of step 6 is in force again
 
 
-def test_nan_in_half_precision_drops_a_rung() -> None:
+def test_nan_in_half_precision_falls_back() -> None:
     """From bf16 to fp32, where the rest of the run is computed."""
     config = plain_config(use_amp=True, mixed_precision=MixedPrecisionConfig(dtype="bfloat16"))
     result = train(ToyTask(), config, output=None, faults=once(4))
@@ -188,8 +196,8 @@ def test_nan_in_half_precision_drops_a_rung() -> None:
 
 
 def test_one_bad_example_is_found_and_left_out() -> None:
-    """Example 17 alone breaks the loss, always: it is named by itself, left out, and the rest is learnt from."""
-    notes = Notes()
+    """Example 17 alone breaks the loss, always: it alone is named and excluded, and the run trains on the rest."""
+    notes = RecordingObserver()
     faults = Faults(broken=lambda step, indices: 17 in indices)
     result = train(ToyTask(), plain_config(), output=None, faults=faults, observers=[notes])
 
@@ -201,7 +209,7 @@ def test_one_bad_example_is_found_and_left_out() -> None:
 
 def test_everything_broken_never_ends_as_a_loss_of_zero() -> None:
     """transformers trains weights of NaN to the end and reports 0.0; here the run fails, naming examples."""
-    notes = Notes()
+    notes = RecordingObserver()
     with pytest.raises(TrainingFailed, match=r"step 5: the loss was not finite with example\(s\) \d"):
         train(
             ToyTask(), plain_config(), output=None, faults=Faults(broken=lambda step, _: step >= 5), observers=[notes]
@@ -212,7 +220,7 @@ def test_everything_broken_never_ends_as_a_loss_of_zero() -> None:
 
 
 def test_weights_that_are_broken_from_the_start() -> None:
-    """They give no loss at all: the run fails in its first step."""
+    """No loss is finite: the run fails in its first step."""
     task = ToyTask()
     torch.nn.init.constant_(task.model[0].weight, float("nan"))
     with pytest.raises(TrainingFailed, match="step 0"):
@@ -232,7 +240,7 @@ class NanGradient(torch.autograd.Function):
 
 
 def test_gradients_that_are_not_finite_change_no_weight() -> None:
-    """The loss alone would not show it: the weights would be lost one step before it does."""
+    """The loss would show it only in the next step, when the weights are lost."""
 
     class Breaking(ToyTask):
         steps = 0
@@ -251,7 +259,7 @@ def test_gradients_that_are_not_finite_change_no_weight() -> None:
 
 
 def test_a_broken_weight_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that no loss shows (of an unused class) is found before the next snapshot, which would keep it for ever."""
+    """A weight that no loss depends on (of an unused class) is found before the next snapshot would keep it."""
     calm, hit = ToyTask(), ToyTask()
     train(calm, plain_config(), output=None)
     real, calls = torch.optim.AdamW.step, []
@@ -271,25 +279,27 @@ def test_a_broken_weight_is_never_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_labels_that_are_all_ignored_are_no_loss_of_zero() -> None:
-    """0/0: nothing can be learnt, and the run says so."""
+    """0/0: there is nothing to train on, and the error says so."""
     task = ToyTask()
     task.labels.fill_(-100)
     with pytest.raises(TrainingFailed, match="no effective batch had an item with a label"):
         train(task, plain_config(), output=None)
 
 
-def in_fp16(monkeypatch: pytest.MonkeyPatch, task: ToyTask, notes: Notes, **settings: object) -> TrainingResult:
+def in_fp16(
+    monkeypatch: pytest.MonkeyPatch, task: ToyTask, notes: RecordingObserver, **settings: object
+) -> TrainingResult:
     """A run in float16 on the CPU, which only tests do."""
     monkeypatch.setattr(
-        "backend.training.trainer.setup.rungs_for", lambda *args, **options: (("fp16", "fp32"), "a test")
+        "backend.training.trainer.trainer_state.precisions_for", lambda *args, **options: (("fp16", "fp32"), "a test")
     )
     mixed = MixedPrecisionConfig(dtype="float16", initial_scale=4.0, **settings)  # type: ignore[arg-type]
     return train(task, plain_config(use_amp=True, mixed_precision=mixed), output=None, observers=[notes])
 
 
 def test_fp16_trains_with_a_scaler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that overflow are skipped and said to be; the schedule waits for real ones."""
-    notes = Notes()
+    """Steps that overflow are skipped and reported; the schedule counts the others."""
+    notes = RecordingObserver()
     result = in_fp16(
         monkeypatch, ToyTask(), notes, growth_interval=1, growth_factor=16.0, max_scale=2.0**40, hysteresis=1
     )
@@ -301,7 +311,7 @@ def test_fp16_trains_with_a_scaler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert math.isfinite(result.loss)
 
 
-def test_fp16_that_cannot_be_scaled_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fp16_that_cannot_be_scaled_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients that overflow at the smallest scale are not the scale's fault."""
 
     class Steep(ToyTask):
@@ -311,7 +321,7 @@ def test_fp16_that_cannot_be_scaled_falls(monkeypatch: pytest.MonkeyPatch) -> No
                 return type(part)(NanGradient.apply(part.total), part.weight)
             return part
 
-    notes = Notes()
+    notes = RecordingObserver()
     result = in_fp16(monkeypatch, Steep(), notes, hysteresis=1)
 
     assert "fp32" == result.precision
@@ -320,32 +330,34 @@ def test_fp16_that_cannot_be_scaled_falls(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_scaler_goes_on_after_a_stop() -> None:
-    """Its scale is part of the state, and of no precision but float16."""
-    numerics, other = (Numerics(torch.device("cpu"), MixedPrecisionConfig(dtype="float16"), "fp16") for _ in range(2))
-    assert numerics.scaler is not None
-    numerics.scaler.update(512.0)
-    other.load(json.loads(json.dumps(numerics.state())))
+    """Its scale is part of the state; other precisions have no scaler."""
+    precision, other = (
+        MixedPrecision(torch.device("cpu"), MixedPrecisionConfig(dtype="float16"), "fp16") for _ in range(2)
+    )
+    assert precision.scaler is not None
+    precision.scaler.update(512.0)
+    other.load_state_dict(json.loads(json.dumps(precision.state_dict())))
 
     assert other.scaler is not None
     assert 512.0 == other.scaler.get_scale()
-    other.use("bf16")
+    other.switch_to("bf16")
     assert other.scaler is None
 
 
-def test_precision_reaches_the_model() -> None:
-    """Autocast is in force in the task's own loss, and off in fp32."""
-    numerics = Numerics(torch.device("cpu"), MixedPrecisionConfig(), "bf16")
+def test_autocast() -> None:
+    """On in bf16, and off in fp32."""
+    precision = MixedPrecision(torch.device("cpu"), MixedPrecisionConfig(), "bf16")
     layer, values = torch.nn.Linear(4, 4), torch.ones(1, 4)
-    with numerics.context():
+    with precision.autocast():
         half = layer(values).dtype
-    numerics.use("fp32")
-    with numerics.context():
+    precision.switch_to("fp32")
+    with precision.autocast():
         full = layer(values).dtype
 
     assert (torch.bfloat16, torch.float32) == (half, full)
 
 
-def test_bf16_learns_nearly_the_same() -> None:
+def test_bf16_trains_nearly_the_same() -> None:
     """Half precision is near full precision on a small task, and its weights stay float32."""
     full, half = ToyTask(), ToyTask()
     train(full, plain_config(), output=None)

@@ -17,43 +17,45 @@ from backend.errors import BadSettings, DoesNotFit, TrainingFailed
 from backend.training.data.sampling import micro_batches
 from backend.training.lora import add_lora
 from backend.training.records import LossPart, MixedPrecisionConfig, TrainingConfig
-from backend.training.trainer.distributed import join
+from backend.training.trainer.distributed import init_process_group
 from backend.training.trainer.loop import train
-from backend.training.trainer.model_setup import ReadyModel
-from backend.training.trainer.optimizers import make_optimizer, parameter_groups
-from backend.training.trainer.precision import Numerics
-from backend.training.trainer.train_step import Gathered, NoFaults, Stepper, Update
+from backend.training.trainer.model_setup import ModelSetup
+from backend.training.trainer.optimization import make_optimizer, parameter_groups
+from backend.training.trainer.precision import MixedPrecision
+from backend.training.trainer.train_step import Accumulated, NoFaults, StepResult, TrainStep
 from tests.tiny_models import tiny
-from tests.toy_training import Faults, ToyTask, difference, one_thread, plain_config, same_bits, weights_of  # noqa: F401  # a fixture
+from tests.toy_training import Faults, ToyTask, difference, plain_config, same_bits, weights_of
 
 __all__ = ["tiny"]
 
 CPU = torch.device("cpu")
 
 
-def stepper(
-    task: ToyTask, config: TrainingConfig | None = None, rung: str = "fp32", faults: Faults | None = None
-) -> Stepper:
+def make_train_step(
+    task: ToyTask, config: TrainingConfig | None = None, precision: str = "fp32", faults: Faults | None = None
+) -> TrainStep:
     """On one rank, as the loop makes it."""
     config = config or plain_config(max_grad_norm=None)
-    ready = ReadyModel(task.model, config, CPU)
-    numerics = Numerics(CPU, MixedPrecisionConfig(dtype="float16", initial_scale=8.0), rung)
+    setup = ModelSetup(task.model, config, CPU)
+    mixed = MixedPrecision(CPU, MixedPrecisionConfig(dtype="float16", initial_scale=8.0), precision)
     optimizer = make_optimizer(task.model, config, CPU)
-    return Stepper(task, ready, optimizer, numerics, join("cpu"), config=config, faults=faults or NoFaults())
+    return TrainStep(
+        task, setup, optimizer, mixed, init_process_group("cpu"), config=config, faults=faults or NoFaults()
+    )
 
 
-def take(one: Stepper, task: ToyTask, batch: Sequence[int], micro_batch: int, step: int = 0) -> Update:
+def take(train_step: TrainStep, task: ToyTask, batch: Sequence[int], micro_batch: int, step: int = 0) -> StepResult:
     """One optimizer step."""
     cuts = micro_batches(batch, micro_batch)
-    gathered = one.gather(cuts, iter([task.collate(cut) for cut in cuts]), step)
+    accumulated = train_step.accumulate(cuts, iter([task.collate(cut) for cut in cuts]), step)
 
-    assert gathered.miss is None
-    return one.update(gathered, gathered.weight, batch, step)
+    assert accumulated.out_of_memory is None
+    return train_step.update(accumulated, accumulated.weight, batch, step)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 3, 8, 20])
 def test_the_gradient_is_that_of_the_mean_loss(micro_batch: int) -> None:
-    """However it is cut: the AdamW step that torch's mean cross entropy gives, although items weigh differently."""
+    """However it is split: the AdamW step that torch's mean cross entropy gives, although items weigh differently."""
     task, batch = ToyTask(), list(range(20))
     plain = copy.deepcopy(task.model)
     optimizer = make_optimizer(plain, plain_config(), CPU)
@@ -61,11 +63,11 @@ def test_the_gradient_is_that_of_the_mean_loss(micro_batch: int) -> None:
     loss.backward()
     norm = math.hypot(*(float(one.grad.norm()) for one in plain.parameters() if one.grad is not None))
     optimizer.step()
-    update = take(stepper(task), task, batch, micro_batch)
+    result = take(make_train_step(task), task, batch, micro_batch)
 
-    assert update.applied
-    assert abs(update.total / update.weight - float(loss.detach())) < 1e-6
-    assert abs(update.grad_norm - norm) < 1e-6
+    assert result.applied
+    assert abs(result.total / result.weight - float(loss.detach())) < 1e-6
+    assert abs(result.grad_norm - norm) < 1e-6
     assert difference(weights_of(plain), weights_of(task.model)) < 1e-6
 
 
@@ -73,30 +75,30 @@ def test_the_gradient_is_that_of_the_mean_loss(micro_batch: int) -> None:
 def test_the_expected_weight_changes_no_bit(guess: int) -> None:
     """It only keeps half precision's numbers in range, by a power of two."""
     task, other = ToyTask(), ToyTask()
-    take(stepper(task), task, range(12), 4)
-    guessing = stepper(other)
-    guessing.load({"divisor": 2.0**guess})
+    take(make_train_step(task), task, range(12), 4)
+    guessing = make_train_step(other)
+    guessing.load_state_dict({"divisor": 2.0**guess})
     take(guessing, other, range(12), 4)
 
     assert same_bits(weights_of(task.model), weights_of(other.model))
 
 
 def test_clipping_after_unscaling() -> None:
-    """The norm that is reported is the whole one; what is applied is clipped to the limit, with a scaler too."""
+    """The reported norm is that before clipping; the applied gradients are clipped, with a scaler too."""
     norms = []
-    for rung in ("fp32", "fp16"):
+    for precision in ("fp32", "fp16"):
         task = ToyTask()
         config = plain_config(max_grad_norm=0.01)
-        made = stepper(task, config, rung)
+        train_step = make_train_step(task, config, precision)
         seen: list[float] = []
-        optimizer = made._optimizer
+        optimizer = train_step._optimizer
         optimizer.register_step_pre_hook(
             lambda opt, *_, seen=seen: seen.append(
                 math.sqrt(sum(float(p.grad.square().sum()) for g in opt.param_groups for p in g["params"]))
             )
         )
-        update = take(made, task, range(8), 4)
-        norms.append(update.grad_norm)
+        result = take(train_step, task, range(8), 4)
+        norms.append(result.grad_norm)
 
         assert abs(seen[0] - 0.01) < 1e-4
     assert norms[0] > 0.1
@@ -104,13 +106,13 @@ def test_clipping_after_unscaling() -> None:
 
 
 def test_a_batch_without_labels_changes_nothing() -> None:
-    """Nothing was learnt and nothing is said to be: no loss of 0, no decay of weights."""
+    """No loss of 0 is reported and no weight decays."""
     task = ToyTask()
     task.labels[:8] = -100
     before = weights_of(task.model)
-    update = take(stepper(task), task, range(8), 4)
+    result = take(make_train_step(task), task, range(8), 4)
 
-    assert (False, 0.0, None) == (update.applied, update.weight, update.trouble)
+    assert (False, 0.0, None) == (result.applied, result.weight, result.failure)
     assert same_bits(before, weights_of(task.model))
 
 
@@ -125,16 +127,16 @@ def test_a_micro_batch_without_labels_may_even_be_nan() -> None:
     task, other = Mean(), ToyTask()
     for one in (task, other):
         one.labels[:4] = -100
-    update = take(stepper(task), task, range(8), 4)
-    take(stepper(other), other, range(8), 4)
+    result = take(make_train_step(task), task, range(8), 4)
+    take(make_train_step(other), other, range(8), 4)
 
-    assert update.applied
+    assert result.applied
     assert same_bits(weights_of(task.model), weights_of(other.model))
 
 
 @pytest.mark.parametrize("weight", [float("nan"), -1.0, float("inf")])
-def test_a_weight_that_cannot_be(weight: float) -> None:
-    """A task's mistake is named, not trained on."""
+def test_an_invalid_loss_weight(weight: float) -> None:
+    """A task's mistake is an error, not trained on."""
 
     class Odd(ToyTask):
         def loss(self, model: nn.Module, batch: dict) -> LossPart:  # type: ignore[override]
@@ -142,50 +144,50 @@ def test_a_weight_that_cannot_be(weight: float) -> None:
 
     task = Odd()
     with pytest.raises(TrainingFailed, match="weight"):
-        take(stepper(task), task, range(8), 8)
+        take(make_train_step(task), task, range(8), 8)
 
 
 def test_nothing_is_applied_when_the_loss_breaks() -> None:
-    """And the examples that break it alone are found."""
+    """The examples that break it alone are found."""
     task = ToyTask()
     before = weights_of(task.model)
-    made = stepper(task, faults=Faults(broken=lambda step, indices: 5 in indices))
-    update = take(made, task, range(8), 4)
+    train_step = make_train_step(task, faults=Faults(broken=lambda step, indices: 5 in indices))
+    result = take(train_step, task, range(8), 4)
 
-    assert update.trouble is not None
-    assert (False, (5,)) == (update.applied, update.trouble.examples)
+    assert result.failure is not None
+    assert (False, (5,)) == (result.applied, result.failure.examples)
     assert same_bits(before, weights_of(task.model))
     assert all(one.grad is None for one in task.model.parameters())
 
 
-def test_what_no_single_example_breaks_is_named_whole() -> None:
-    """A loss over pairs breaks with its company: the micro-batch is the suspect."""
+def test_a_micro_batch_that_breaks_only_together_is_named_whole() -> None:
+    """A loss over pairs may break for no single example: all of the micro-batch are suspects."""
     task = ToyTask()
-    made = stepper(task, faults=Faults(broken=lambda step, indices: len(indices) == 4 and 5 in indices))
-    update = take(made, task, range(8), 4)
+    train_step = make_train_step(task, faults=Faults(broken=lambda step, indices: len(indices) == 4 and 5 in indices))
+    result = take(train_step, task, range(8), 4)
 
-    assert update.trouble is not None
-    assert (4, 5, 6, 7) == update.trouble.examples
+    assert result.failure is not None
+    assert (4, 5, 6, 7) == result.failure.examples
 
 
-def test_a_miss_leaves_a_step_that_can_be_run_again() -> None:
+def test_a_step_runs_again_after_out_of_memory() -> None:
     """The half-done gradient is dropped, and the scaler's state with it: the step is what it would have been."""
     task, calm = ToyTask(), ToyTask()
     faults = Faults(fits=2)
-    made = stepper(task, rung="fp16", faults=faults)
+    train_step = make_train_step(task, precision="fp16", faults=faults)
     cuts = [[0, 1], [2, 3, 4], [5]]
-    gathered = made.gather(cuts, iter([task.collate(cut) for cut in cuts]), 0)
+    accumulated = train_step.accumulate(cuts, iter([task.collate(cut) for cut in cuts]), 0)
 
-    assert gathered.miss is not None
-    assert 3 == gathered.miss.items
-    made.forget()
-    take(made, task, range(6), 2)
-    take(stepper(calm, rung="fp16"), calm, range(6), 2)
+    assert accumulated.out_of_memory is not None
+    assert 3 == accumulated.out_of_memory.items
+    train_step.discard()
+    take(train_step, task, range(6), 2)
+    take(make_train_step(calm, precision="fp16"), calm, range(6), 2)
     assert same_bits(weights_of(task.model), weights_of(calm.model))
 
 
 def test_no_gradient_is_an_error() -> None:
-    """A detached output trains nothing, in silence; here it is said in the first step."""
+    """A detached output would train nothing in silence; the first step is an error."""
 
     class Detached(ToyTask):
         def loss(self, model: nn.Module, batch: dict) -> LossPart:  # type: ignore[override]
@@ -197,8 +199,8 @@ def test_no_gradient_is_an_error() -> None:
         train(Detached(), plain_config(), output=None)
 
 
-def test_a_loss_of_zero_is_given_time() -> None:
-    """Items that are all alike give a ranking loss nothing to do; ten such batches in a row are too many."""
+def test_a_loss_of_zero_is_tolerated_for_some_steps() -> None:
+    """A ranking loss of equal items is 0; ten such batches in a row are too many."""
 
     class Equal(ToyTask):
         empty = 3
@@ -235,7 +237,7 @@ def test_activation_checkpointing_gives_the_same_weights() -> None:
 
 
 def test_decay_spares_biases_and_norms() -> None:
-    """One dimension: no decay."""
+    """Weights of one dimension do not decay."""
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Embedding(3, 4))
     model[2].requires_grad_(requires_grad=False)
     decayed, plain = parameter_groups(model, 0.1)
@@ -246,7 +248,7 @@ def test_decay_spares_biases_and_norms() -> None:
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_head_has_a_rate_of_its_own(tiny, lora: bool) -> None:
-    """What stands beside the encoder, and nothing else; unsaid, there are no groups for it."""
+    """The layers beside the encoder, and nothing else; without a rate there are no groups for them."""
     model = transformers.AutoModelForTokenClassification.from_pretrained(tiny.plain("bert"), num_labels=5)
     model = add_lora(model, 2, also=["token_type_embeddings"]) if lora else model
     names = {id(one): name for name, one in model.named_parameters()}
@@ -261,7 +263,7 @@ def test_a_head_has_a_rate_of_its_own(tiny, lora: bool) -> None:
 
 
 def test_nothing_to_train_is_refused() -> None:
-    """As is an 8-bit optimizer where its kernels cannot run."""
+    """So is an 8-bit optimizer where its kernels cannot run."""
     model = nn.Linear(2, 2).requires_grad_(requires_grad=False)
     with pytest.raises(BadSettings, match="no weight that may be trained"):
         make_optimizer(model, plain_config(), CPU)
@@ -270,26 +272,26 @@ def test_nothing_to_train_is_refused() -> None:
 
 
 def test_weights_in_half_precision_are_brought_to_float32() -> None:
-    """A small update is lost in them; the run says that it did so."""
-    ready = ReadyModel(nn.Linear(2, 2).bfloat16(), plain_config(), CPU)
+    """Small updates would be lost in half precision; the run reports the change."""
+    setup = ModelSetup(nn.Linear(2, 2).bfloat16(), plain_config(), CPU)
 
-    assert {torch.float32} == {one.dtype for one in ready.model.parameters()}
-    assert "float32" in ready.done[0]
+    assert {torch.float32} == {one.dtype for one in setup.model.parameters()}
+    assert "float32" in setup.changes[0]
 
 
 def test_channels_last_on_demand() -> None:
-    """Weights and images in the layout that convolutions on a card want; on a CPU only where it is asked for."""
+    """Weights and images in the layout that convolutions on a card want; on a CPU only where it is configured."""
     images = {"pixels": torch.rand(2, 3, 4, 4), "labels": torch.zeros(2)}
-    plain = ReadyModel(nn.Conv2d(3, 4, 3), plain_config(), CPU)
-    asked = ReadyModel(nn.Conv2d(3, 4, 3), plain_config(channels_last=True), CPU)
+    plain = ModelSetup(nn.Conv2d(3, 4, 3), plain_config(), CPU)
+    asked = ModelSetup(nn.Conv2d(3, 4, 3), plain_config(channels_last=True), CPU)
 
-    assert images is plain.laid_out(images)
-    assert asked.laid_out(images)["pixels"].is_contiguous(memory_format=torch.channels_last)
+    assert images is plain.to_memory_format(images)
+    assert asked.to_memory_format(images)["pixels"].is_contiguous(memory_format=torch.channels_last)
     assert asked.model.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def broken_compiler(error: Exception):  # type: ignore[no-untyped-def]
-    """A torch.compile whose product fails when it first runs, as the real one's does."""
+    """A torch.compile whose compiled model fails at its first call, as the real one does."""
 
     def compile_it(model: nn.Module, **options: object) -> object:
         def run(*args: object) -> object:
@@ -301,7 +303,7 @@ def broken_compiler(error: Exception):  # type: ignore[no-untyped-def]
 
 
 def test_a_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Loudly, and to the weights of a run that never compiled."""
+    """It logs a warning, and ends with the weights of a run that never compiled."""
     calm, task = ToyTask(), ToyTask()
     train(calm, plain_config(), output=None)
     monkeypatch.setattr(torch, "compile", broken_compiler(torch._dynamo.exc.Unsupported("no C++ compiler")))
@@ -311,20 +313,20 @@ def test_a_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, caplog
     assert "compilation failed" in caplog.text
 
 
-def test_an_error_of_the_model_is_not_the_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_model_is_raised_under_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would come again uncompiled, and must not be hidden."""
     monkeypatch.setattr(torch, "compile", broken_compiler(ValueError("a bug in the model")))
     with pytest.raises(ValueError, match="a bug in the model"):
         train(ToyTask(), plain_config(compile=True), output=None)
 
 
-def test_an_empty_share_adds_nothing() -> None:
+def test_no_micro_batches_weigh_nothing() -> None:
     """A rank without examples in a small batch still takes part."""
-    assert 0 == Gathered().weight
+    assert 0 == Accumulated().weight
 
 
-def test_attention_without_its_matrix() -> None:
-    """A model on eager attention is switched to the fused one, where it has it; the switch is told."""
+def test_eager_attention_is_replaced() -> None:
+    """A model on eager attention is switched to the fused one, where it has one; the change is reported."""
 
     class Attends(nn.Linear):
         config = type("Config", (), {"_attn_implementation": "eager"})()
@@ -335,29 +337,29 @@ def test_attention_without_its_matrix() -> None:
             self.config._attn_implementation = name
 
     refuses = True
-    kept = ReadyModel(Attends(2, 2), plain_config(), CPU)
+    kept = ModelSetup(Attends(2, 2), plain_config(), CPU)
     refuses = False
-    switched = ReadyModel(Attends(2, 2), plain_config(), CPU)
+    switched = ModelSetup(Attends(2, 2), plain_config(), CPU)
 
-    assert ([], ["scaled-dot-product attention"]) == (kept.done, switched.done)
+    assert ([], ["scaled-dot-product attention"]) == (kept.changes, switched.changes)
     assert "sdpa" == switched.model.config._attn_implementation
 
 
 def test_weights_that_do_not_fit() -> None:
-    """Said as such, before anything is trained."""
+    """The error says so before anything is trained."""
 
     class Huge(nn.Linear):
         def to(self, *args: object, **options: object) -> nn.Linear:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 90.00 GiB.")
 
     with pytest.raises(DoesNotFit, match="the weights alone"):
-        ReadyModel(Huge(2, 2), plain_config(), CPU)
+        ModelSetup(Huge(2, 2), plain_config(), CPU)
 
 
 def test_a_broken_step_in_float16_leaves_the_scaler_usable() -> None:
     """Its gradients were unscaled already; the next step must be able to unscale its own."""
     task = ToyTask()
-    made = stepper(task, rung="fp16", faults=Faults(broken=lambda step, indices: step == 0))
+    train_step = make_train_step(task, precision="fp16", faults=Faults(broken=lambda step, indices: step == 0))
 
-    assert take(made, task, range(8), 4).trouble is not None
-    assert take(made, task, range(8), 4, step=1).applied
+    assert take(train_step, task, range(8), 4).failure is not None
+    assert take(train_step, task, range(8), 4, step=1).applied

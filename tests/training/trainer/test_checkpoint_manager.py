@@ -1,4 +1,4 @@
-"""Snapshots: everything a run goes on from, shared with nothing; and random numbers that need no keeping."""
+"""Snapshots hold everything a run goes on from, shared with nothing; random numbers are seeded for each step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ import torch
 from torch import nn
 
 from backend.training.records import MixedPrecisionConfig
-from backend.training.trainer.optimizers import make_optimizer
-from backend.training.trainer.precision import Numerics
-from backend.training.trainer.snapshot import Keeper, broken_tensors, changing, seed_step
-from tests.toy_training import one_thread, plain_config, same_bits, weights_of  # noqa: F401  # a fixture
+from backend.training.trainer.checkpoint_manager import (
+    non_finite_tensors,
+    restore_snapshot,
+    take_snapshot,
+    trainable_tensors,
+)
+from backend.training.trainer.optimization import make_optimizer
+from backend.training.trainer.precision import MixedPrecision
+from backend.training.trainer.train_step import seed_step
+from tests.toy_training import plain_config, same_bits, weights_of
 
 CPU = torch.device("cpu")
 
 
 class Rig:
-    """A model with statistics and a frozen layer, its optimizer, a counter, and a keeper of them."""
+    """A run to take snapshots of: a model with statistics and a frozen layer, its optimizer and two counters."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -28,14 +34,13 @@ class Rig:
         self.optimizer = make_optimizer(self.model, plain_config(), CPU)
         self.count = 0
         self.other = 0
-        parts = {"count": (lambda: {"n": self.count}, self._put), "other": (lambda: {"n": self.other}, self._put_other)}
-        self.keeper = Keeper(self.model, self.optimizer, parts)
 
-    def _put(self, state: dict) -> None:
-        self.count = state["n"]
+    def state_dict(self) -> dict:
+        return {"count": {"n": self.count}, "other": {"n": self.other}}
 
-    def _put_other(self, state: dict) -> None:
-        self.other = state["n"]
+    def load_state_dict(self, states: dict) -> None:
+        self.count = states.get("count", {"n": self.count})["n"]
+        self.other = states.get("other", {"n": self.other})["n"]
 
     def step(self) -> None:
         inputs = torch.arange(24.0).reshape(6, 4).sin()
@@ -45,16 +50,16 @@ class Rig:
         self.count, self.other = self.count + 1, self.other + 1
 
 
-def test_what_is_put_back_goes_on_to_the_same_weights() -> None:
+def test_a_restored_run_continues_to_the_same_weights() -> None:
     """Weights, statistics and both moments: three steps after going back equal the three before it, bit for bit."""
     rig = Rig()
     rig.step()
-    snapshot = rig.keeper.take()
+    snapshot = take_snapshot(rig)
     for _ in range(3):
         rig.step()
     expected = weights_of(rig.model)
-    for _ in range(2):  # twice: what is put back must not change the snapshot
-        rig.keeper.put_back(snapshot)
+    for _ in range(2):  # twice: restoring must not change the snapshot
+        restore_snapshot(rig, snapshot)
         for _ in range(3):
             rig.step()
 
@@ -65,91 +70,89 @@ def test_what_is_put_back_goes_on_to_the_same_weights() -> None:
 def test_a_snapshot_of_the_start_has_no_moments() -> None:
     """Going back to before the first step empties the optimizer too."""
     rig = Rig()
-    start, snapshot = weights_of(rig.model), rig.keeper.take()
+    start, snapshot = weights_of(rig.model), take_snapshot(rig)
     rig.step()
     expected = weights_of(rig.model)
     rig.step()
-    rig.keeper.put_back(snapshot)
+    restore_snapshot(rig, snapshot)
 
     assert same_bits(start, weights_of(rig.model))
     rig.step()
     assert same_bits(expected, weights_of(rig.model))
 
 
-def test_what_was_learnt_stays() -> None:
-    """Parts named in ``keep`` are not put back: limits and rungs are learnt, not undone."""
+def test_states_that_are_kept() -> None:
+    """States named in ``keep`` are not restored."""
     rig = Rig()
-    snapshot = rig.keeper.take()
+    snapshot = take_snapshot(rig)
     rig.step()
-    rig.keeper.put_back(snapshot, keep=("other",))
+    restore_snapshot(rig, snapshot, keep=("other",))
 
     assert (0, 1) == (rig.count, rig.other)
 
 
-def test_gradients_do_not_survive() -> None:
+def test_gradients_are_dropped() -> None:
     """A half-computed gradient of the failed step would be added to the next."""
     rig = Rig()
-    snapshot = rig.keeper.take()
+    snapshot = take_snapshot(rig)
     rig.model(torch.ones(3, 4)).sum().backward()
-    rig.keeper.put_back(snapshot)
+    restore_snapshot(rig, snapshot)
 
     assert all(one.grad is None for one in rig.model.parameters())
 
 
 def test_frozen_weights_are_not_copied() -> None:
     """With LoRA a snapshot is as small as the adapters."""
-    names = set(changing(Rig().model))
+    names = set(trainable_tensors(Rig().model))
 
     assert not {"0.weight", "0.bias"} & names
     assert {"1.running_mean", "2.weight"} <= names
 
 
-def test_broken_tensors_are_named() -> None:
-    """Weights and statistics, NaN and infinity; large numbers are not broken."""
+def test_non_finite_tensors_are_named() -> None:
+    """Weights and statistics, NaN and infinity; large numbers are fine."""
     rig = Rig()
     with torch.no_grad():
         rig.model[2].bias.fill_(3e38)
 
-    assert [] == broken_tensors(rig.model)
+    assert [] == non_finite_tensors(rig.model)
     with torch.no_grad():
         rig.model[2].weight[0, 0] = float("nan")
         rig.model[1].running_var[3] = float("inf")
-    assert ["2.weight", "1.running_var"] == broken_tensors(rig.model)
+    assert ["2.weight", "1.running_var"] == non_finite_tensors(rig.model)
 
 
-def draws() -> tuple[float, float, float]:
+def draw() -> tuple[float, float, float]:
     return float(torch.rand(())), random.random(), float(np.random.random())
 
 
 def test_a_step_has_its_own_random_numbers() -> None:
-    """The same step the same ones, whatever was drawn before; another step, rank or seed others."""
+    """The same step gets the same ones, whatever was drawn before; another step, rank or seed gets others."""
     seed_step(42, 7, 0, CPU)
-    expected = draws()
-    draws()
+    expected = draw()
+    draw()
     seed_step(42, 7, 0, CPU)
 
-    assert expected == draws()
+    assert expected == draw()
     for other in ((42, 8, 0), (42, 7, 1), (43, 7, 0)):
         seed_step(*other, CPU)
-        assert not set(expected) & set(draws())
+        assert not set(expected) & set(draw())
 
 
 @pytest.mark.parametrize("seed", [0, 2**63, -5])
 def test_any_seed_will_do(seed: int) -> None:
-    """torch takes 63 bits and NumPy 32; the user need not know."""
+    """torch takes 63 bits and NumPy 32; any integer is accepted."""
     seed_step(seed, 0, 0, CPU)
 
-    assert all(0 <= one < 1 for one in draws())
+    assert all(0 <= one < 1 for one in draw())
 
 
-def test_numerics_are_a_part() -> None:
-    """A precision put back takes its scaler along."""
-    numerics = Numerics(CPU, MixedPrecisionConfig(dtype="float16"), "fp16")
-    model = nn.Linear(2, 2)
-    keeper = Keeper(model, make_optimizer(model, plain_config(), CPU), {"numerics": (numerics.state, numerics.load)})
-    snapshot = keeper.take()
-    numerics.use("fp32")
-    keeper.put_back(snapshot)
+def test_the_precision_comes_back_with_its_scaler() -> None:
+    """From the state that a snapshot or a checkpoint keeps."""
+    precision = MixedPrecision(CPU, MixedPrecisionConfig(dtype="float16"), "fp16")
+    state = precision.state_dict()
+    precision.switch_to("fp32")
+    precision.load_state_dict(state)
 
-    assert "fp16" == numerics.rung
-    assert numerics.scaler is not None
+    assert "fp16" == precision.name
+    assert precision.scaler is not None

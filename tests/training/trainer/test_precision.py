@@ -1,4 +1,4 @@
-"""The gradient scaler: torch's, between a floor and a ceiling, patient with one bad step, able to forget a step."""
+"""The gradient scaler: torch's with limits and hysteresis, and able to discard a step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from backend.training.records import MixedPrecisionConfig
-from backend.training.trainer.grad_scaler import ClampedScaler
+from backend.training.trainer.precision import ClampedGradScaler
 
 
 class Rig:
@@ -16,7 +16,7 @@ class Rig:
     def __init__(self, **settings: object) -> None:
         self.weight = nn.Parameter(torch.ones(3))
         self.optimizer = torch.optim.SGD([self.weight], lr=0.1)
-        self.scaler = ClampedScaler("cpu", MixedPrecisionConfig(dtype="float16", **settings))  # type: ignore[arg-type]
+        self.scaler = ClampedGradScaler("cpu", MixedPrecisionConfig(dtype="float16", **settings))  # type: ignore[arg-type]
 
     def step(self, *, good: bool = True) -> float:
         """The scale after it."""
@@ -29,21 +29,21 @@ class Rig:
         return self.scaler.get_scale()
 
 
-def test_floor() -> None:
-    """Thirty bad steps take torch's scaler to 6e-05, where gradients vanish; ours stops at the floor."""
+def test_min_scale() -> None:
+    """Thirty bad steps take torch's scaler to 6e-05, where gradients vanish; this one stops at min_scale."""
     rig = Rig(initial_scale=16.0, min_scale=2.0, hysteresis=1)
 
     assert [8.0, 4.0, 2.0, 2.0, 2.0] == [rig.step(good=False) for _ in range(5)]
-    assert rig.scaler.at_floor
+    assert rig.scaler.at_min_scale
     assert torch.equal(torch.ones(3), rig.weight.detach())
 
 
-def test_ceiling() -> None:
-    """The scale grows after each interval of good steps, up to the ceiling."""
+def test_max_scale() -> None:
+    """The scale grows after each interval of good steps, up to max_scale."""
     rig = Rig(initial_scale=8.0, max_scale=16.0, growth_interval=1)
 
     assert [16.0, 16.0, 16.0] == [rig.step() for _ in range(3)]
-    assert not rig.scaler.at_floor
+    assert not rig.scaler.at_min_scale
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,13 @@ def test_hysteresis(hysteresis: int, steps: str, expected: list[float]) -> None:
 
 
 def test_a_bad_step_starts_the_growth_interval_anew() -> None:
-    """A bad step that is borne still ends the row of good ones."""
+    """A tolerated bad step still ends the row of good ones."""
     rig = Rig(initial_scale=16.0, hysteresis=2, growth_interval=3)
 
     assert [16, 16, 16, 16, 16, 32] == [rig.step(good=one == "g") for one in "ggbggg"]
 
 
-def test_the_step_itself_is_torchs() -> None:
+def test_gradients_are_unscaled() -> None:
     """Unscaled gradients reach the optimizer as they would without a scaler."""
     rig = Rig(initial_scale=1024.0)
     rig.step()
@@ -77,20 +77,20 @@ def test_the_step_itself_is_torchs() -> None:
     assert torch.allclose(torch.full((3,), 0.9), rig.weight.detach())
 
 
-def test_a_forgotten_step_can_be_run_again() -> None:
+def test_a_discarded_step_can_be_run_again() -> None:
     """After memory ran out between unscaling and stepping, torch's scaler would refuse the second attempt."""
     rig = Rig()
     rig.scaler.scale(rig.weight.sum()).backward()
     rig.scaler.unscale_(rig.optimizer)
     with pytest.raises(RuntimeError, match="already been called"):
         rig.scaler.unscale_(rig.optimizer)
-    rig.scaler.forget_step()
+    rig.scaler.discard_step()
 
     assert 65536.0 == rig.step()
 
 
 def test_state_comes_back() -> None:
-    """A loaded scaler goes on exactly: the same scale, the same patience left."""
+    """A loaded scaler continues exactly: the same scale, the same bad steps in a row."""
     rig, other = Rig(initial_scale=16.0, hysteresis=2), Rig(initial_scale=1024.0, hysteresis=2)
     rig.step(good=False)
     other.step()

@@ -1,18 +1,79 @@
-"""Learning rates over a run: five curves with warm-up, each a pure function of the step."""
+"""AdamW with the parameter groups this field uses, and the learning-rate schedules with warm-up."""
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch.optim import Optimizer
+import torch
+from torch import nn
+from torch.optim import AdamW, Optimizer
 
-from backend.training.records import Schedule
+from backend.errors import BadSettings
+from backend.training.lora import heads_of
+from backend.training.records import Schedule, TrainingConfig
 
+_FUSED = ("cuda", "cpu", "mps")  # kinds of device that torch 2.13 has a fused AdamW for
 # torch's OneCycleLR and fast.ai's recipe: start at a 25th of the peak, end ten thousand times below the start.
 _ONE_CYCLE_START = 1 / 25
 _ONE_CYCLE_END = _ONE_CYCLE_START / 1e4
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig, device: torch.device) -> Optimizer:
+    """The optimizer of the model's trainable weights, which are on ``device`` already.
+
+    Raises: BadSettings without anything to train, or for an 8-bit optimizer that this machine does not have.
+    """
+    groups = parameter_groups(model, config.weight_decay, config.head_learning_rate)
+    if not groups:
+        raise BadSettings(["the model has no weight that may be trained (requires_grad is off for all)"])
+    if config.eight_bit_optimizer:
+        return _eight_bit(groups, config, device)
+    fused = device.type in _FUSED and all(weight.is_floating_point() for group in groups for weight in group["params"])
+    return AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, head_learning_rate: float | None = None
+) -> list[dict[str, Any]]:
+    """The trainable weights with and without decay, and those of the head apart where it has a rate of its own.
+
+    Biases and the weights of norms have one dimension; pulling them to zero helps nobody (transformers leaves them out
+    by name, timm by dimension, as here). The head is what stands beside the encoder.
+    """
+    trainable = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    heads = frozenset(() if head_learning_rate is None else heads_of(model))
+    groups: list[dict[str, Any]] = []
+    for of_head, rate in ((False, {}), (True, {"lr": head_learning_rate})):
+        part = [(name, weight) for name, weight in trainable if heads.isdisjoint(name.split(".")) != of_head]
+        decayed = [weight for name, weight in part if not _is_bias_or_norm(name, weight)]
+        others = [weight for name, weight in part if _is_bias_or_norm(name, weight)]
+        groups += [{"params": decayed, "weight_decay": weight_decay, **rate}]
+        groups += [{"params": others, "weight_decay": 0.0, **rate}]
+    return [group for group in groups if group["params"]]
+
+
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """Every weight that it changes, in its own order."""
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+def _is_bias_or_norm(name: str, parameter: nn.Parameter) -> bool:
+    return parameter.ndim < 2 or name.endswith("bias")
+
+
+def _eight_bit(groups: Iterable[dict[str, Any]], config: TrainingConfig, device: torch.device) -> Optimizer:
+    """bitsandbytes' AdamW, a quarter of the state: one byte a moment instead of four."""
+    if device.type != "cuda":
+        raise BadSettings([f"eight_bit_optimizer on {device.type}: its kernels are for CUDA cards"])
+    try:
+        bitsandbytes = importlib.import_module("bitsandbytes")  # an optional package with CUDA kernels
+    except ImportError as error:
+        raise BadSettings(["eight_bit_optimizer: pip install bitsandbytes, or leave it out"]) from error
+    optimizer: Optimizer = bitsandbytes.optim.AdamW8bit(groups, lr=config.learning_rate, betas=config.betas)
+    return optimizer
 
 
 def factor(name: Schedule, step: int, steps: int, *, warmup_steps: float, power: float = 1.0) -> float:
@@ -59,7 +120,7 @@ class LearningRate:
         self._name, self._optimizer = name, optimizer
         self._steps, self._warmup_steps, self._power = steps, warmup_steps, power
         self._peaks = [float(group["lr"]) for group in optimizer.param_groups]
-        self._done = 0
+        self._steps_done = 0
         self._apply()
 
     @property
@@ -67,35 +128,24 @@ class LearningRate:
         """Of the optimizer's first group, for the step to come."""
         return float(self._optimizer.param_groups[0]["lr"])
 
-    @property
-    def steps_done(self) -> int:
-        """Optimizer steps counted."""
-        return self._done
-
     def step(self) -> None:
         """An optimizer step was taken: set the rate of the next. Never raises, however long the run gets."""
-        self._done += 1
-        self._apply()
-
-    def resize(self, steps: int, *, warmup_steps: float | None = None) -> None:
-        """The run now has ``steps`` steps in all; what is done stays done, the rest follows the new curve."""
-        self._steps = steps
-        self._warmup_steps = self._warmup_steps if warmup_steps is None else warmup_steps
+        self._steps_done += 1
         self._apply()
 
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"steps_done": self._done, "peaks": list(self._peaks)}
+        return {"steps_done": self._steps_done, "peaks": list(self._peaks)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the saved number of steps, on this run's own curve: its length and name may have changed."""
-        self._done = int(state["steps_done"])
+        self._steps_done = int(state["steps_done"])
         if len(state["peaks"]) == len(self._peaks):
             self._peaks = [float(peak) for peak in state["peaks"]]
         self._apply()
 
     def _apply(self) -> None:
-        share = factor(self._name, self._done, self._steps, warmup_steps=self._warmup_steps, power=self._power)
+        share = factor(self._name, self._steps_done, self._steps, warmup_steps=self._warmup_steps, power=self._power)
         for group, peak in zip(self._optimizer.param_groups, self._peaks, strict=True):
             group["lr"] = peak * share
 
