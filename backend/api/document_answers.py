@@ -90,7 +90,7 @@ def _chunk(index: int, chunk: Chunk, form: str) -> dict[str, Any]:
 
 
 def _account(answer: DocumentAnswer) -> dict[str, Any]:
-    read, tokens = answer.read, answer.understood.tokens
+    read, tokens = answer.extraction, answer.understood.tokens
     seconds = {
         "open_s": read.open_s,
         "read_s": read.read_s,

@@ -1,32 +1,37 @@
-"""Jobs on the wire, and which of them a request may see."""
+"""Jobs and their results on the wire, and which of them a request may see."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 
 from backend.api.deps import exchange_of, services_of
+from backend.api.document_answers import document_bytes
+from backend.api.document_formats import written_off_loop
 from backend.api.problems import Problem, openai_error
+from backend.documents.formats.plain_json import document_fields, pages_fields
+from backend.documents.pages import Document
 from backend.jobs.records import Failure, Job
+from backend.jobs.service import JobResult
 
 
 def owner_of(request: Request) -> str:
-    """The key a request came with, where keys are asked for; jobs are seen with the key they were sent with."""
+    """The API key of a request, where keys are needed: a job is visible with the key that submitted it."""
     if not request.app.state.keys_needed:
         return ""
     return exchange_of(request).headers[b"authorization"].partition(b" ")[2].strip().decode("latin-1")
 
 
 async def job_of(request: Request) -> Job:
-    """The job that the path names. Raises: NotFound, also for somebody else's; Unavailable."""
+    """The job that the path names. Raises: NotFound, also for somebody else's job; Unavailable."""
     return await services_of(request).jobs.find(request.path_params["id"], owner_of(request))
 
 
 def job_fields(job: Job) -> dict[str, Any]:
-    """A job without its result."""
     return {
         "id": job.id,
         "object": "job",
@@ -42,9 +47,31 @@ def job_fields(job: Job) -> dict[str, Any]:
     }
 
 
-def with_result(job: Job, result: bytes | None) -> dict[str, Any]:
-    """A job with what came of it, which is written already."""
-    return {**job_fields(job), "result": None if result is None else orjson.Fragment(result)}
+async def job_with_result(job: Job, result: JobResult | None) -> dict[str, Any]:
+    return {**job_fields(job), "result": None if result is None else orjson.Fragment(await result_bytes(job, result))}
+
+
+async def result_bytes(job: Job, result: JobResult) -> bytes:
+    """The JSON of a job's document, written on a thread where it is long."""
+    if result.answer is None:
+        write = partial(_partial_document, result.document)
+    else:
+        write = partial(document_bytes, result.answer, job.options["encoding_format"])
+    return await written_off_loop(result.document, write)
+
+
+def _partial_document(document: Document) -> bytes:
+    """The pages of a job that failed or was cancelled, and their text, without anything about that text."""
+    return orjson.dumps(
+        {
+            "object": "document",
+            "partial": True,
+            **document_fields(document),
+            "pages": list(pages_fields(document)),
+            "failed_pages": [],
+            "text": document.text,
+        }
+    )
 
 
 def _error(failure: Failure) -> dict[str, Any]:

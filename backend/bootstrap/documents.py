@@ -1,4 +1,4 @@
-"""What the settings ask of reading files: limits, processes that parse, engines that recognise, where jobs are kept."""
+"""Builds document processing from the settings: file limits, reader processes, OCR engines and lanes, the job store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from backend import __version__
-from backend.api.document_answers import document_bytes
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
 from backend.cache.blobs import BlobCache
@@ -20,15 +19,14 @@ from backend.config import Settings
 from backend.device.records import DeviceType
 from backend.documents.parsing.file_readers import FileReaders
 from backend.documents.parsing.limits import FileLimits
-from backend.engines.ocr.tasks import OCR_TASKS
+from backend.engines.ocr.records import OCR_TASKS
 from backend.jobs.memory_store import MemoryJobStore
-from backend.jobs.redis_options import RedisJobOptions
-from backend.jobs.redis_store import RedisJobStore
+from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
-from backend.services.documents.extraction import DocumentReader
-from backend.services.documents.ocr import PageReader
+from backend.services.documents.extraction import DocumentExtractor
+from backend.services.documents.ocr import OcrService
 from backend.services.documents.ocr_engines import load_ocr_engines
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
@@ -39,11 +37,10 @@ from backend.telemetry import OOM_ACTIONS, READER_ENDS, READER_STATES, Telemetry
 # (docs/documents.md).
 NICENESS = 10
 _log = logging.getLogger(__name__)
-_AHEAD = 2  # pages of a file that are drawn while those on the lanes are read
+_PREFETCH = 2  # pages of a file that are rendered while others are on the lanes
 
 
 def file_limits(settings: Settings) -> FileLimits:
-    """The guards, as files/limits.py names them."""
     return FileLimits(
         file_bytes=settings.limit_file_bytes,
         pages=settings.limit_pages,
@@ -55,68 +52,67 @@ def file_limits(settings: Settings) -> FileLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What reads files, running."""
+class DocumentRuntime:
+    """The running services of documents and jobs, with what they own."""
 
     documents: DocumentService
     jobs: JobService
     limits: FileLimits
-    lanes: Batcher  # of what recognises on the CPU
+    lanes: Batcher  # of OCR engines that run on the CPU
 
     def report(self) -> dict[str, Any]:
-        """What was chosen, and why."""
-        ocr = {**self.documents.reader.report(), "lanes": asdict(self.lanes.status())}
+        """The choices made and their reasons, for GET /v1/system."""
+        ocr = {**self.documents.extractor.report(), "lanes": asdict(self.lanes.status())}
         return {"ocr": ocr, "jobs": self.jobs.report()}
 
     async def start(self) -> None:
-        """Make ready for the first file, and begin to work on jobs."""
-        await self.documents.reader.warm_up(self.lanes.status().lanes)
+        """Warm up for the first file, and start the job workers."""
+        await self.documents.extractor.warm_up(self.lanes.status().lanes)
         await self.jobs.start()
 
     async def close(self, drain_s: float) -> None:
-        """Put jobs back or end them, then finish what was accepted, then let the processes go."""
+        """Requeue or fail running jobs, finish accepted pages, then stop the reader processes."""
         await self.jobs.close()
         await self.lanes.drain(drain_s)
-        self.documents.reader.close()
+        self.documents.extractor.close()
 
 
-def start_reading(
+def build_documents(
     settings: Settings, ground: Ground, texts: TextServices, model_lanes: Batcher, cache: VectorCache
-) -> Reading:
-    """Everything that reads files, still to be started.
+) -> DocumentRuntime:
+    """Document processing and jobs, not started yet.
 
-    Raises: SetupError for an engine asked for that is not there.
+    Raises: SetupError for an OCR_ENGINE that is not installed.
     """
-    home, telemetry, limits = ground.placements[0], ground.telemetry, file_limits(settings)
+    placement, telemetry, limits = ground.placements[0], ground.telemetry, file_limits(settings)
     lanes = _page_lanes(settings, ground)
     tessdata = None if settings.tessdata_prefix is None else str(settings.tessdata_prefix)
-    engines = load_ocr_engines(settings.ocr_engine, tessdata, home.device, home.threads)
+    engines = load_ocr_engines(settings.ocr_engine, tessdata, placement.device, placement.threads)
     log_event(_log, logging.INFO, "OCR chosen", why=engines.why, absent="; ".join(engines.absent) or "nothing")
-    pages = PageReader(engines, lanes, lanes if home.type is DeviceType.CPU else model_lanes)
+    ocr = OcrService(engines, lanes, lanes if placement.type is DeviceType.CPU else model_lanes)
     readers = FileReaders(settings.reader_processes or ground.facts.cores, limits)
-    _show(readers, telemetry)
-    reader = DocumentReader(
+    _register_metrics(readers, telemetry)
+    extractor = DocumentExtractor(
         readers,
-        pages,
+        ocr,
         BlobCache(cache),
         languages=settings.ocr_languages,
-        pages_at_once=ground.facts.cores + _AHEAD,
+        pages_at_once=ground.facts.cores + _PREFETCH,
         version=__version__,
     )
-    documents = DocumentService(reader, texts, telemetry)
+    documents = DocumentService(extractor, texts, telemetry)
     jobs = JobService(
         _job_store(settings, limits),
         telemetry,
         JobPolicy(workers=settings.job_workers, limit_s=settings.limit_job_s, ttl_s=settings.job_ttl_s),
         process=documents.process,
-        write=document_bytes,
-        picture=reader.picture,
+        render_page=extractor.page_image,
     )
-    return Reading(documents, jobs, limits, lanes)
+    return DocumentRuntime(documents, jobs, limits, lanes)
 
 
 def _page_lanes(settings: Settings, ground: Ground) -> Batcher:
-    """One a core, which leave it to the models' lanes at once: a page takes a second that no text should wait for."""
+    """One lane a core at low priority: a page takes a second, and no text should wait for it."""
     limits = QueueLimits(settings.limit_queue_tokens)
     lanes = Batcher(ground.facts.cores, limits, ground.telemetry, niceness=NICENESS)
     lanes.start(asyncio.get_running_loop())
@@ -124,7 +120,7 @@ def _page_lanes(settings: Settings, ground: Ground) -> Batcher:
 
 
 def _job_store(settings: Settings, limits: FileLimits) -> JobStore:
-    """In Redis where there is one, for all replicas; else in this process."""
+    """Redis where REDIS_URL is set, shared by all replicas; else the memory of this process."""
     if settings.redis_url is None:
         return MemoryJobStore(settings.limit_jobs, settings.limit_job_bytes, lambda: datetime.now(UTC).timestamp())
     options = RedisJobOptions(
@@ -136,8 +132,8 @@ def _job_store(settings: Settings, limits: FileLimits) -> JobStore:
     return RedisJobStore(options, limits, monotonic=time.monotonic)
 
 
-def _show(readers: FileReaders, telemetry: Telemetry) -> None:
-    """Open the engines' series, and let every scrape read the processes as they are then."""
+def _register_metrics(readers: FileReaders, telemetry: Telemetry) -> None:
+    """Register the OCR engines' series, and gauges that count the reader processes at each scrape."""
     telemetry.open_series("batch_duration_seconds", OCR_TASKS)
     telemetry.open_series("oom_recoveries_total", OCR_TASKS, OOM_ACTIONS)
     for state in READER_STATES:

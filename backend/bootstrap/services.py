@@ -14,7 +14,7 @@ from backend.api.deps import ApiLimits, ApiOptions
 from backend.batching.batcher import Batcher
 from backend.batching.lane_stats import show_gauges
 from backend.batching.policy import QueueLimits
-from backend.bootstrap.documents import Reading, start_reading
+from backend.bootstrap.documents import DocumentRuntime, build_documents
 from backend.bootstrap.models import Ask, load_models, models_wished, read_classifiers, survey
 from backend.cache.memory_tier import MemoryCache
 from backend.cache.redis_client import RedisOptions
@@ -70,7 +70,7 @@ class Services:
     classification: ClassificationService
     reranking: RerankService
     analysis: AnalysisService
-    reading: Reading
+    reading: DocumentRuntime
     health: HealthService
     telemetry: Telemetry
     batcher: Batcher
@@ -157,7 +157,7 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
     telemetry.ready.set_function(health.known_ready)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     texts = TextServices(catalog, embeddings, entities, analysis)
-    reading = start_reading(settings, ground, texts, batcher, cache)
+    reading = build_documents(settings, ground, texts, batcher, cache)
     await reading.start()
     for model in catalog.models():  # from here on: what the start takes is no idleness
         keep_alive.watch(loop, model.residents)

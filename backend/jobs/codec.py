@@ -1,4 +1,4 @@
-"""Jobs as bytes and back, for a store that other processes read. An older version's bytes are no job."""
+"""Job records as bytes, for a store that other processes read."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ import orjson
 
 from backend.jobs.records import Failure, Job, JobFile, Progress
 
+RECORD_FORMAT = 2  # to be raised when a job or its result is packed differently; jobs of other formats are not found
+
 
 def pack_job(job: Job) -> bytes:
     """A job without its progress, which changes more often."""
     fields = asdict(job)
     del fields["progress"]
-    return orjson.dumps(fields)
+    return orjson.dumps({"format": RECORD_FORMAT, **fields})
 
 
 def pack_progress(progress: Progress) -> bytes:
-    """How far a job is; also what an event of it says."""
+    """The progress of a job as JSON; also the data of a "progress" event."""
     return orjson.dumps(asdict(progress))
 
 
 def unpack_job(packed: bytes, progress: bytes) -> Job | None:
-    """The job of these bytes; None where they are not one."""
+    """The job of these bytes; None for bytes of another version or of something else."""
     try:
         fields: dict[str, Any] = orjson.loads(packed)
+        if fields.pop("format", None) != RECORD_FORMAT:
+            return None
         failure = fields.pop("failure")
         return Job(
             **{**fields, "file": JobFile(**fields["file"])},

@@ -1,4 +1,4 @@
-"""Jobs in the memory of the process, where there is no Redis: lost with it, and unknown to every other replica."""
+"""Jobs in the memory of this process, for a service without Redis: other replicas do not see them."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any
 
 from backend.documents.parsing.stored_file import StoredFile
 from backend.jobs.codec import pack_progress
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageNote, Progress
+from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Progress
 from backend.jobs.states import same_job, too_many
 from backend.jobs.store import Swap
 
-_HERE = "memory"
+_PLACE = "memory"
 _DIGITS = 12  # of an event's id: ids are compared as text
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A job and what belongs to it."""
+class _Entry:
+    """A job with its file, result, pages and events."""
 
     job: Job
     file: StoredFile
-    keys: set[str]  # digests of the Idempotency-Keys that mean it
+    keys: set[str]  # digests of the Idempotency-Keys it was submitted with
     result: bytes | None = None
     pages: dict[int, bytes] = field(default_factory=dict)
     events: list[JobEvent] = field(default_factory=list)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)  # a new one after each event
+    changed: asyncio.Event = field(default_factory=asyncio.Event)  # replaced after each event
 
     @property
     def size_bytes(self) -> int:
         events = sum(len(event.data) for event in self.events)
         return self.file.size_bytes + len(self.result or b"") + sum(map(len, self.pages.values())) + events
 
-    def tell(self, kind: EventKind, data: bytes = b"") -> None:
+    def add_event(self, kind: EventKind, data: bytes = b"") -> None:
         self.events.append(JobEvent(f"{len(self.events) + 1:0{_DIGITS}}", kind, data))
         self.changed.set()
         self.changed = asyncio.Event()
 
 
 class MemoryJobStore:
-    """A `JobStore` within bounds: the oldest that ended go first; full of live ones it refuses.
+    """A `JobStore` of limited size: drops the oldest ended jobs, and refuses new ones when live jobs fill it.
 
     Args:
-        limit_jobs: that wait or run.
-        limit_bytes: of files, pages, results and events together.
+        limit_jobs: jobs that wait or run.
+        limit_bytes: files, pages, results and events together.
         now: Unix seconds.
     """
 
@@ -54,140 +54,127 @@ class MemoryJobStore:
 
     def __init__(self, limit_jobs: int, limit_bytes: int, now: Callable[[], float]) -> None:
         self._limit_jobs, self._limit_bytes, self._now = limit_jobs, limit_bytes, now
-        self._jobs: OrderedDict[str, _Kept] = OrderedDict()  # by age
+        self._jobs: OrderedDict[str, _Entry] = OrderedDict()  # by age
         self._queue: deque[str] = deque()
         self._queued = asyncio.Event()
 
     async def start(self) -> None:
-        """Nothing to open."""
+        """Memory needs no opening."""
 
     async def close(self) -> None:
-        """Give the files back."""
         for job_id in list(self._jobs):
             self._drop(job_id)
 
-    async def add(self, job: Job, upload: StoredFile, key: str | None, *, here: bool) -> Job:
-        """Keep a new job; every job runs here."""
-        del here
+    async def add(self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool) -> Job:
+        """See `JobStore.add`. Every job runs in this process, so ``pinned`` changes nothing."""
+        del pinned
         self._expire()
-        keyed = None if key is None else self._last(lambda kept: key in kept.keys)
-        found = same_job(keyed, self._last(lambda kept: kept.job.same == job.same), job.same)
-        if found is not None:
+        keyed = None if key is None else self._latest(lambda entry: key in entry.keys)
+        existing = same_job(keyed, self._latest(lambda entry: entry.job.same == job.same), job.same)
+        if existing is not None:
             if key is not None:
-                self._jobs[found.id].keys.add(key)
-            return found
-        self._make_room(upload.size_bytes)
-        kept = _Kept(job, upload.shared(), set() if key is None else {key})
-        kept.tell("progress", pack_progress(job.progress))
-        self._jobs[job.id] = kept
+                self._jobs[existing.id].keys.add(key)
+            return existing
+        self._reserve(upload.size_bytes)
+        entry = _Entry(job, upload.shared(), set() if key is None else {key})
+        entry.add_event("progress", pack_progress(job.progress))
+        self._jobs[job.id] = entry
         self._enqueue(job.id)
         return job
 
     async def find(self, job_id: str) -> Job | None:
-        """The job, until it expires."""
         self._expire()
-        kept = self._jobs.get(job_id)
-        return None if kept is None else kept.job
+        entry = self._jobs.get(job_id)
+        return None if entry is None else entry.job
 
     async def file(self, job_id: str) -> StoredFile | None:
-        """The file, shared."""
-        kept = self._jobs.get(job_id)
-        return None if kept is None else kept.file.shared()
+        entry = self._jobs.get(job_id)
+        return None if entry is None else entry.file.shared()
 
     async def result(self, job: Job) -> bytes | None:
-        """What it gave."""
-        kept = self._jobs.get(job.id)
-        return None if kept is None else kept.result
+        entry = self._jobs.get(job.id)
+        return None if entry is None else entry.result
 
     async def pages(self, job_id: str) -> dict[int, bytes]:
-        """The pages so far."""
-        kept = self._jobs.get(job_id)
-        return {} if kept is None else dict(kept.pages)
+        entry = self._jobs.get(job_id)
+        return {} if entry is None else dict(entry.pages)
 
     async def page(self, job_id: str, number: int) -> bytes | None:
-        """One of them."""
-        kept = self._jobs.get(job_id)
-        return None if kept is None else kept.pages.get(number)
+        entry = self._jobs.get(job_id)
+        return None if entry is None else entry.pages.get(number)
 
     async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
-        """Change a job."""
-        kept = self._jobs.get(old.id)
-        if kept is None:
+        entry = self._jobs.get(old.id)
+        if entry is None:
             return "gone"
-        if kept.job.version != old.version:
+        if entry.job.version != old.version:
             return "stale"
-        kept.job, kept.result = new, result
-        kept.tell("progress", pack_progress(new.progress))
+        entry.job, entry.result = new, result
+        entry.add_event("progress", pack_progress(new.progress))
         if new.ended:
-            kept.tell("end")
+            entry.add_event("end")
             if old.id in self._queue:
                 self._queue.remove(old.id)
         elif new.status == "queued":
             self._enqueue(new.id)
-        self._drop_ended(over_bytes=self._limit_bytes, keep=new.id)
+        self._drop_ended(limit_bytes=self._limit_bytes, keep=new.id)
         return "done"
 
     async def restore(self, job: Job, result: bytes | None) -> None:
-        """Memory loses nothing but what was to be forgotten."""
+        """Memory loses no jobs: nothing to restore."""
 
-    async def note(self, job: Job, progress: Progress, page: PageNote | None) -> bool:
-        """Write how far a job is."""
-        kept = self._jobs.get(job.id)
-        if kept is None or kept.job.version != job.version:
+    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
+        entry = self._jobs.get(job.id)
+        if entry is None or entry.job.version != job.version:
             return False
-        kept.job = replace(kept.job, progress=progress)
-        if page is not None and page.number not in kept.pages:
-            kept.pages[page.number] = page.packed
-            kept.tell("page", page.event)
-        kept.tell("progress", pack_progress(progress))
+        entry.job = replace(entry.job, progress=progress)
+        if page is not None and page.number not in entry.pages:
+            entry.pages[page.number] = page.packed
+            entry.add_event("page", page.event)
+        entry.add_event("progress", pack_progress(progress))
         return True
 
     async def forget(self, job: Job) -> None:
-        """Drop it."""
         self._drop(job.id)
 
     async def take(self) -> Claim:
-        """The oldest that waits."""
         while not self._queue:
             self._queued.clear()
             await self._queued.wait()
-        return Claim(self._queue.popleft(), _HERE)
+        return Claim(self._queue.popleft(), _PLACE)
 
     async def renew(self, claim: Claim, job: Job | None) -> bool:
-        """Nobody else takes jobs."""
-        kept = self._jobs.get(claim.job_id)
-        return kept is not None and (job is None or kept.job.version == job.version)
+        """Whether the job is still there and unchanged: no other process takes jobs."""
+        entry = self._jobs.get(claim.job_id)
+        return entry is not None and (job is None or entry.job.version == job.version)
 
     async def renew_waiting(self) -> None:
-        """Nothing to keep from others."""
+        """No other process takes jobs: nothing to renew."""
 
     async def settle(self, claim: Claim) -> None:
-        """A claim is nothing but a place in the queue that is empty already."""
+        """`take` has already removed the job from the queue."""
 
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
-        """What happened, then what happens."""
-        while (kept := self._jobs.get(job_id)) is not None:
-            changed, news = kept.changed, [event for event in kept.events if event.id > after]
-            for event in news:
+        while (entry := self._jobs.get(job_id)) is not None:
+            changed, new_events = entry.changed, [event for event in entry.events if event.id > after]
+            for event in new_events:
                 after = event.id
                 yield event
-            if not news and kept.job.ended:
+            if not new_events and entry.job.ended:
                 return
-            if not news:
+            if not new_events:
                 await changed.wait()
 
-    async def stops(self) -> AsyncIterator[str]:
-        """There is no other process that could cancel."""
+    async def cancellations(self) -> AsyncIterator[str]:
+        """Never yields: no other process can cancel a job."""
         await asyncio.Event().wait()
         yield ""
 
     def waiting(self) -> int:
-        """Jobs in the queue."""
         return len(self._queue)
 
     def report(self) -> dict[str, Any]:
-        """What it holds."""
-        live = sum(not kept.job.ended for kept in self._jobs.values())
+        live = sum(not entry.job.ended for entry in self._jobs.values())
         return {
             "store": "memory",
             "why": "REDIS_URL is not set: jobs are known to this process alone and are lost when it ends",
@@ -198,46 +185,46 @@ class MemoryJobStore:
             "limit_bytes": self._limit_bytes,
         }
 
-    def _last(self, belongs: Callable[[_Kept], bool]) -> Job | None:
-        return next((kept.job for kept in reversed(self._jobs.values()) if belongs(kept)), None)
+    def _latest(self, belongs: Callable[[_Entry], bool]) -> Job | None:
+        return next((entry.job for entry in reversed(self._jobs.values()) if belongs(entry)), None)
 
     def _enqueue(self, job_id: str) -> None:
         self._queue.append(job_id)
         self._queued.set()
 
-    def _make_room(self, size_bytes: int) -> None:
-        live = sum(not kept.job.ended for kept in self._jobs.values())
+    def _reserve(self, size_bytes: int) -> None:
+        live = sum(not entry.job.ended for entry in self._jobs.values())
         if live >= self._limit_jobs:
             raise too_many("jobs that wait or run", live, self._limit_jobs, "LIMIT_JOBS")
-        self._drop_ended(over_bytes=self._limit_bytes - size_bytes)
+        self._drop_ended(limit_bytes=self._limit_bytes - size_bytes)
         held = self._size_bytes()
         if held + size_bytes > self._limit_bytes:
             raise too_many(
                 "bytes of jobs that wait or run, with this one", held + size_bytes, self._limit_bytes, "LIMIT_JOB_BYTES"
             )
 
-    def _drop_ended(self, *, over_bytes: int, keep: str = "") -> None:
-        """Forget ended jobs, the oldest first, until those that are left fit."""
-        excess = self._size_bytes() - over_bytes
-        for job_id, kept in list(self._jobs.items()):
+    def _drop_ended(self, *, limit_bytes: int, keep: str = "") -> None:
+        """Drop ended jobs, the oldest first, until at most ``limit_bytes`` are held."""
+        excess = self._size_bytes() - limit_bytes
+        for job_id, entry in list(self._jobs.items()):
             if excess <= 0:
                 return
-            if kept.job.ended and job_id != keep:
-                excess -= kept.size_bytes
+            if entry.job.ended and job_id != keep:
+                excess -= entry.size_bytes
                 self._drop(job_id)
 
     def _size_bytes(self) -> int:
-        return sum(kept.size_bytes for kept in self._jobs.values())
+        return sum(entry.size_bytes for entry in self._jobs.values())
 
     def _expire(self) -> None:
         now_s = self._now()
-        for job_id in [job_id for job_id, kept in self._jobs.items() if kept.job.expires_s <= now_s]:
+        for job_id in [job_id for job_id, entry in self._jobs.items() if entry.job.expires_s <= now_s]:
             self._drop(job_id)
 
     def _drop(self, job_id: str) -> None:
-        kept = self._jobs.pop(job_id, None)
-        if kept is not None:
-            kept.file.close()
-            kept.changed.set()
+        entry = self._jobs.pop(job_id, None)
+        if entry is not None:
+            entry.file.close()
+            entry.changed.set()
         if job_id in self._queue:
             self._queue.remove(job_id)

@@ -1,4 +1,4 @@
-"""Writing down how far a job is, page by page, in order, and without ever holding up the reading."""
+"""Writes the progress of a running job to the store, page by page and in order, without holding up the work."""
 
 from __future__ import annotations
 
@@ -6,49 +6,47 @@ import asyncio
 from dataclasses import replace
 
 from backend.documents.pages import Page
-from backend.jobs.document_codec import page_note
+from backend.jobs.document_codec import page_record
 from backend.jobs.records import Job, Progress
-from backend.jobs.store import JobStore
-from backend.jobs.store_retry import Patience
+from backend.jobs.store import JobStore, StoreRetry
 from backend.services.documents.records import DocumentEvent
 from backend.telemetry import Telemetry
 
 
-class JobNotes:
-    """The notes of one attempt at a job. What comes while the store is away waits here."""
+class ProgressWriter:
+    """Progress of one attempt at a job. Events queue up here while the store is away."""
 
-    def __init__(self, job: Job, store: JobStore, patience: Patience, telemetry: Telemetry) -> None:
+    def __init__(self, job: Job, store: JobStore, retry: StoreRetry, telemetry: Telemetry) -> None:
         self._pages = telemetry.document_job_pages_total
-        self._job, self._store, self._patience = job, store, patience
+        self._job, self._store, self._retry = job, store, retry
         self._progress = Progress(stage="opening")
-        self._waiting: asyncio.Queue[tuple[Progress, Page | None] | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Progress, Page | None] | None] = asyncio.Queue()
         self._writer = asyncio.create_task(self._write())
 
-    def tell(self, event: DocumentEvent) -> None:
-        """A `Tell`: note what happened."""
+    def on_event(self, event: DocumentEvent) -> None:
+        """An `EventCallback`: queue the progress, and the page, to be written."""
         stage = "understanding" if event.stage == "done" else event.stage  # a job is done once its result is kept
         self._progress = Progress(
             stage, event.pages_done, event.pages_total, self._progress.failed_pages + (event.failed is not None)
         )
         if event.page is not None:
             self._pages.inc()
-        self._waiting.put_nowait((self._progress, event.page))
+        self._queue.put_nowait((self._progress, event.page))
 
-    def job_now(self, job: Job) -> Job:
-        """The job with what was noted."""
+    def with_progress(self, job: Job) -> Job:
+        """``job`` with the latest progress."""
         return replace(job, progress=self._progress)
 
     async def close(self) -> None:
         """Return when everything is written."""
-        self._waiting.put_nowait(None)
+        self._queue.put_nowait(None)
         await self._writer
 
     def cancel(self) -> None:
-        """Write no more."""
         self._writer.cancel()
 
     async def _write(self) -> None:
-        while (noted := await self._waiting.get()) is not None:
-            progress, page = noted
-            note = None if page is None else await asyncio.to_thread(page_note, page)
-            await self._patience.ask(lambda: self._store.note(self._job, progress, note))  # noqa: B023 - awaited at once
+        while (queued := await self._queue.get()) is not None:
+            progress, page = queued
+            record = None if page is None else await asyncio.to_thread(page_record, page)
+            await self._retry.call(lambda: self._store.write_progress(self._job, progress, record))  # noqa: B023 - awaited at once

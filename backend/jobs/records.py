@@ -1,4 +1,4 @@
-"""What a background job is, from the moment it is accepted until it is forgotten. Plain records; nothing acts here."""
+"""Records of a background job: its file, status, progress, failure and events. Data only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ ENDED: frozenset[Status] = frozenset(("succeeded", "failed", "cancelled"))
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """The file a job is about, as it was sent."""
-
     name: str
     size_bytes: int
     sha256: str  # hexadecimal
@@ -26,8 +24,6 @@ class JobFile:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is."""
-
     stage: Stage = "queued"
     pages_done: int = 0  # read or failed
     pages_total: int | None = None  # None until the file is open
@@ -36,7 +32,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a job failed, as its error would have been answered."""
+    """Why a job failed, with the fields that an error answer has."""
 
     message: str
     code: str
@@ -45,25 +41,24 @@ class Failure:
 
     @classmethod
     def of(cls, error: FinanciaError) -> Failure:
-        """What an error of our tree says."""
         return cls(str(error) or error.title, error.code, error.status, error.param)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One file to be read in the background. Times are Unix seconds.
+    """One file to be processed in the background. Times are Unix seconds.
 
-    ``version`` counts the changes `states.move` made: who holds an old one cannot change the job any more, which is
-    what keeps two processes from both working on it to its end.
+    ``version`` counts the changes that `states.move` made. A process that holds an old version cannot change the job
+    any more, so two processes never both finish it.
     """
 
     id: str
-    owner: str  # hash of the API key it came with; empty where no keys are asked for
+    owner: str  # hash of the API key it came with; empty where no keys are needed
     file: JobFile
-    options: Mapping[str, Any]  # what was asked, as JSON; never the password
-    same: str  # digest of owner, content and options: equal for equal wishes
-    limit_s: float  # that one attempt may run
-    ttl_s: float  # that it is kept after it ended
+    options: Mapping[str, Any]  # of the request, as JSON values; never the password
+    same: str  # digest of owner, content and options: equal for equal requests
+    limit_s: float  # one attempt may run this long
+    ttl_s: float  # the job is kept this long after its end
     created_s: float
     expires_s: float
     needs_password: bool = False
@@ -77,28 +72,28 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Nothing changes any more."""
+        """Whether the job is in a final state."""
         return self.status in ENDED
 
 
-class PageNote(NamedTuple):
-    """A page that was read, for those who watch and for a document that stays a part."""
+class PageRecord(NamedTuple):
+    """An extracted page as a store keeps it: for watchers, and for the partial document of a job that fails."""
 
     number: int
-    packed: bytes  # documents.page_codec
-    event: bytes  # JSON, for who watches
+    packed: bytes  # by documents.page_codec
+    event: bytes  # JSON, the data of the "page" event
 
 
 class JobEvent(NamedTuple):
-    """Something that happened to a job. An id is greater than those before it; a reader goes on after it."""
+    """Something that happened to a job. Ids grow; a client that reconnects continues after the last id it saw."""
 
     id: str
     kind: EventKind
-    data: bytes  # JSON; of "end" empty: the job itself tells
+    data: bytes  # JSON; empty for "end", where the job itself is sent
 
 
 class Claim(NamedTuple):
     """The right to work on a job for as long as it is renewed."""
 
     job_id: str
-    place: str  # where the store keeps it; means nothing elsewhere
+    place: str  # queue entry, in the form of the store that gave it

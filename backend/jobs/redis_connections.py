@@ -1,4 +1,4 @@
-"""The connections through which jobs reach Redis: plain commands, and reads that wait. Knows nothing of jobs."""
+"""Redis connections for job stores: one pool for commands, one for blocking stream reads. Knows nothing of jobs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from backend.cache.redis_client import address
 from backend.errors import BadSettings, Unavailable
 from backend.telemetry import log_event
 
-_AGAIN_S = (0.2, 5.0)  # the first wait after a fault, and the longest; each is twice the one before
-_NOT_NOW = (OutOfMemoryError, ReadOnlyError, MasterDownError)  # refusals that pass
+_RETRY_S = (0.2, 5.0)  # the first wait after a fault, and the longest; each is twice the one before
+_TEMPORARY = (OutOfMemoryError, ReadOnlyError, MasterDownError)  # errors that pass
 _logger = logging.getLogger(__name__)
 
 
-class RedisDoor:
-    """One Redis, asked with patience: unlike the cache, a job has nowhere else to be.
+class RedisConnections:
+    """Connections to one Redis. Unlike the cache, jobs cannot do without it, so commands get seconds to answer.
 
-    Two pools, so that readers that wait for events cannot keep commands from their turn.
+    Two pools, so that blocking reads cannot use up the connections that commands need.
 
     Args:
         url: REDIS_URL.
-        settle_s: what one command may take.
-        block_s: how long a read waits for something to come before it is asked again.
-        readers: reads that may wait at once.
+        settle_s: timeout of one command.
+        block_s: how long one blocking read waits before it returns nothing.
+        readers: blocking reads at once.
 
-    Raises: BadSettings for what is no URL of a Redis.
+    Raises: BadSettings for a bad URL.
     """
 
     def __init__(self, url: str, *, settle_s: float, block_s: float, readers: int) -> None:
@@ -45,69 +45,68 @@ class RedisDoor:
         self._down = False
 
     async def call(self, *command: str | bytes | float) -> Any:
-        """The reply to one command as it came. Raises: Unavailable; ResponseError for a refusal."""
-        return await self._ask(self._commands, command)
+        """The raw reply to one command. Raises: Unavailable; ResponseError for an error reply."""
+        return await self._execute(self._commands, command)
 
-    async def read(self, kind: str, *rest: str, streams: dict[str, str]) -> list[tuple[str, dict[str, bytes]]]:
-        """Entries (id, fields) of streams after these ids; waits for one, and gives none after ``block_s``.
+    async def read(self, command: str, *arguments: str, streams: dict[str, str]) -> list[tuple[str, dict[str, bytes]]]:
+        """Entries (id, fields) of streams after these ids. Waits for one, and returns none after ``block_s``.
 
         Args:
-            kind: XREAD or XREADGROUP; ``rest`` follows it.
+            command: XREAD or XREADGROUP, with its ``arguments``.
         """
-        command = (kind, *rest, "BLOCK", self._block_ms, "STREAMS", *streams, *streams.values())
-        return entries_of(await self._ask(self._readers, command))
+        words = (command, *arguments, "BLOCK", self._block_ms, "STREAMS", *streams, *streams.values())
+        return stream_entries(await self._execute(self._readers, words))
 
     async def pause(self, faults: int) -> None:
-        """Wait before the next try, the longer the more in a row failed."""
-        first_s, most_s = _AGAIN_S
+        """Wait before the next try: exponential backoff by the number of ``faults`` in a row."""
+        first_s, most_s = _RETRY_S
         await asyncio.sleep(min(first_s * 2 ** min(faults, 10), most_s))
 
     async def close(self) -> None:
-        """Close every connection."""
         for client in (self._commands, self._readers):
             try:
                 await client.aclose(close_connection_pool=True)
             except (RedisError, OSError) as error:
                 log_event(_logger, logging.DEBUG, "closing the Redis connections failed", error=type(error).__name__)
 
-    async def _ask(self, client: Redis, command: tuple[Any, ...]) -> Any:
+    async def _execute(self, client: Redis, command: tuple[Any, ...]) -> Any:
         task = asyncio.current_task()
         assert task is not None, "jobs are asked for in tasks"
         cancels = task.cancelling()
         try:
             reply = await client.execute_command(*command)  # type: ignore[no-untyped-call]  # as its own callers
         except ResponseError as error:
-            if isinstance(error, _NOT_NOW) or str(error).startswith("MISCONF"):
+            if isinstance(error, _TEMPORARY) or str(error).startswith("MISCONF"):
                 raise self._unavailable(f"takes no jobs ({error})") from error
             raise
         except (RedisError, OSError, TimeoutError) as error:
             raise self._unavailable(f"does not answer ({type(error).__name__})") from error
         finally:
-            if task.cancelling() > cancels:  # redis-py 8.1 now and then swallows it (seen with XAUTOCLAIM)
+            if task.cancelling() > cancels:  # redis-py 8.1 sometimes swallows it (seen with XAUTOCLAIM)
                 raise asyncio.CancelledError
         if self._down:
             self._down = False
             log_event(_logger, logging.INFO, "Redis answers for jobs again", redis=self.address)
         return reply
 
-    def _unavailable(self, what: str) -> Unavailable:
+    def _unavailable(self, reason: str) -> Unavailable:
         if not self._down:
             self._down = True
-            log_event(_logger, logging.WARNING, "Redis fails jobs", redis=self.address, what=what)
+            log_event(_logger, logging.WARNING, "Redis fails jobs", redis=self.address, what=reason)
         return Unavailable(
-            f"jobs: Redis (REDIS_URL), where all replicas keep them, {what}. Try again, or send the file to "
+            f"jobs: Redis (REDIS_URL), where all replicas keep them, {reason}. Try again, or send the file to "
             "/v1/documents, which answers without it",
-            retry_after_s=_AGAIN_S[1],
+            retry_after_s=_RETRY_S[1],
         )
 
 
-def entries_of(reply: Any) -> list[tuple[str, dict[str, bytes]]]:
-    """The entries of a raw reply to XREAD, one list for all its streams."""
-    return [entry_of(row) for _, rows in reply or () for row in rows if row[1] is not None]
+def stream_entries(reply: Any) -> list[tuple[str, dict[str, bytes]]]:
+    """The entries of a raw XREAD reply, of all its streams in one list."""
+    return [stream_entry(row) for _, rows in reply or () for row in rows if row[1] is not None]
 
 
-def entry_of(row: Any) -> tuple[str, dict[str, bytes]]:
-    """One entry of a stream: its id and its fields."""
+def stream_entry(row: Any) -> tuple[str, dict[str, bytes]]:
+    """Id and fields of a raw stream entry."""
     entry, flat = row
     return entry.decode(), {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
@@ -123,5 +122,5 @@ def _client(url: str, *, connections: int, wait_s: float, answer_s: float) -> Re
         protocol=2,
     )
     client = Redis(connection_pool=pool)
-    client.response_callbacks.clear()  # replies as they come: the scripts' are ours, and one form is enough
+    client.response_callbacks.clear()  # raw replies, as the Lua scripts give them
     return client

@@ -1,4 +1,4 @@
-"""Which job a replica takes next: those that a silent one left, those that only it can run, then what comes."""
+"""Which job a replica takes next: one whose replica fell silent, one that only this replica can run, or a new one."""
 
 from __future__ import annotations
 
@@ -13,86 +13,84 @@ from redis.exceptions import ResponseError
 
 from backend.errors import Unavailable
 from backend.jobs.records import Claim, Job
-from backend.jobs.redis_connections import RedisDoor, entry_of
+from backend.jobs.redis_connections import RedisConnections, stream_entry
 from backend.jobs.redis_scripts import RENEW
 from backend.telemetry import log_event
 
 GROUP = "workers"
 _log = logging.getLogger(__name__)
-_Entries: TypeAlias = list[tuple[str, dict[str, bytes]]]
+_StreamEntries: TypeAlias = list[tuple[str, dict[str, bytes]]]
 
 
 class RedisQueue:
-    """Two streams with a consumer group each, in which a replica is a consumer.
+    """Two streams with a consumer group each; every replica is a consumer.
 
-    An entry is its taker's until it has been silent about it for a lease; then the next to look takes it over.
-    Entries of ``kept`` have their taker from the start, as its process alone can run them.
+    An entry belongs to the replica that took it until that replica has not renewed it for a lease; then another one
+    claims it. Entries of the ``pinned`` stream belong to one replica from the start, as only its process can run them.
     """
 
-    def __init__(self, door: RedisDoor, prefix: str, lease_s: float, monotonic: Callable[[], float]) -> None:
-        self.shared, self.kept = f"{prefix}:jobs:queue", f"{prefix}:jobs:kept"
-        self.me = os.urandom(8).hex()
-        self.live = 0  # entries of both, as last seen
-        self._door, self._lease_s, self._monotonic = door, lease_s, monotonic
-        self._ours: deque[Claim] = deque()  # entries of ``kept`` that no worker took yet
-        self._ours_came = asyncio.Event()
-        self._reading: asyncio.Task[_Entries] | None = None  # outlives a `take` that was given something else
-        self._looked_s = monotonic() - lease_s  # when we last looked for what others left
+    def __init__(self, redis: RedisConnections, prefix: str, lease_s: float, monotonic: Callable[[], float]) -> None:
+        self.shared, self.pinned = f"{prefix}:jobs:queue", f"{prefix}:jobs:kept"
+        self.consumer = os.urandom(8).hex()
+        self.unfinished = 0  # entries of both streams, at the last count
+        self._redis, self._lease_s, self._monotonic = redis, lease_s, monotonic
+        self._pinned_claims: deque[Claim] = deque()  # entries of ``pinned`` that no worker has taken yet
+        self._pinned_added = asyncio.Event()
+        self._read_task: asyncio.Task[_StreamEntries] | None = None  # outlives a `take` that returned another claim
+        self._reclaimed_s = monotonic() - lease_s  # when this replica last looked for expired leases
 
     async def start(self) -> None:
-        """Make the groups where they are absent. Raises: Unavailable."""
-        for stream in (self.shared, self.kept):
+        """Create the consumer groups where they are absent. Raises: Unavailable."""
+        for stream in (self.shared, self.pinned):
             try:
-                await self._door.call("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM")
+                await self._redis.call("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM")
             except ResponseError as error:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
 
     async def close(self) -> None:
-        """Stop reading."""
-        if self._reading is not None:
-            reading, self._reading = self._reading, None
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+        if self._read_task is not None:
+            task, self._read_task = self._read_task, None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    def keep(self, claim: Claim) -> None:
-        """An entry of ``kept`` that is ours."""
-        self._ours.append(claim)
-        self._ours_came.set()
+    def add_pinned(self, claim: Claim) -> None:
+        """Queue an entry of ``pinned`` that this replica added."""
+        self._pinned_claims.append(claim)
+        self._pinned_added.set()
 
     async def take(self) -> Claim:
-        """The next; waits for it, whatever befalls Redis."""
+        """The next job; waits for one, through all faults of Redis."""
         faults = 0
         while True:
             try:
-                if claim := await self._left_by_others() or await self._next():
+                if claim := await self._reclaim() or await self._next():
                     return claim
                 faults = 0
             except (Unavailable, ResponseError) as error:
-                await self._mend(error, faults)
+                await self._recover(error, faults)
                 faults += 1
 
     async def renew(self, claim: Claim, job_key: str, job: Job | None) -> bool:
-        """Keep others from taking it over; whether it still is ours."""
+        """Extend the lease of a claim; False when it is no longer ours."""
         stream, _, entry = claim.place.partition(" ")
         version = "" if job is None else job.version
-        reply = await self._door.call("EVAL", RENEW, 2, job_key, stream, GROUP, self.me, entry, version)
+        reply = await self._redis.call("EVAL", RENEW, 2, job_key, stream, GROUP, self.consumer, entry, version)
         return bool(reply)
 
     async def renew_waiting(self) -> None:
-        """The same for what no worker has taken yet; and look how many jobs live."""
-        for claim in list(self._ours):
+        """Extend the leases of pinned jobs that no worker has taken yet, and count the unfinished jobs."""
+        for claim in list(self._pinned_claims):
             await self.renew(claim, "", None)
-        self.live = sum([await self._door.call("XLEN", stream) for stream in (self.shared, self.kept)])
+        self.unfinished = sum([await self._redis.call("XLEN", stream) for stream in (self.shared, self.pinned)])
 
     async def settle(self, claim: Claim) -> None:
-        """Drop an entry."""
         stream, _, entry = claim.place.partition(" ")
-        await self._door.call("XACK", stream, GROUP, entry)
-        await self._door.call("XDEL", stream, entry)
+        await self._redis.call("XACK", stream, GROUP, entry)
+        await self._redis.call("XDEL", stream, entry)
 
-    async def _mend(self, error: Exception, faults: int) -> None:
-        """Make the groups again where Redis was emptied, else give it time: it may be full, loading, or a replica."""
+    async def _recover(self, error: Exception, faults: int) -> None:
+        """Recreate the groups where Redis was emptied; else wait: it may be full, loading, or read-only."""
         if isinstance(error, ResponseError):
             if str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 try:
@@ -102,44 +100,44 @@ class RedisQueue:
                     pass  # logged where it was raised
             else:
                 log_event(_log, logging.WARNING, "Redis refuses to give jobs", error=error)
-        await self._door.pause(faults)
+        await self._redis.pause(faults)
 
-    async def _left_by_others(self) -> Claim | None:
-        if self._monotonic() - self._looked_s < self._lease_s / 2:
+    async def _reclaim(self) -> Claim | None:
+        if self._monotonic() - self._reclaimed_s < self._lease_s / 2:
             return None
         lease_ms = max(1, round(self._lease_s * 1000))
-        for stream in (self.shared, self.kept):
+        for stream in (self.shared, self.pinned):
             cursor: str | bytes = "0-0"
             while True:
-                cursor, rows, *_ = await self._door.call(
-                    "XAUTOCLAIM", stream, GROUP, self.me, lease_ms, cursor, "COUNT", 1
+                cursor, rows, *_ = await self._redis.call(
+                    "XAUTOCLAIM", stream, GROUP, self.consumer, lease_ms, cursor, "COUNT", 1
                 )
                 if rows:
-                    return _claim(stream, *entry_of(rows[0]))
+                    return _claim(stream, *stream_entry(rows[0]))
                 if cursor == b"0-0":
                     break
-        self._looked_s = self._monotonic()
+        self._reclaimed_s = self._monotonic()
         return None
 
     async def _next(self) -> Claim | None:
-        if not self._ours:
-            self._ours_came.clear()
-            if self._reading is None:
-                what = ("XREADGROUP", "GROUP", GROUP, self.me, "COUNT", "1")
-                self._reading = asyncio.create_task(self._door.read(*what, streams={self.shared: ">"}))
-            came = asyncio.create_task(self._ours_came.wait())
+        if not self._pinned_claims:
+            self._pinned_added.clear()
+            if self._read_task is None:
+                words = ("XREADGROUP", "GROUP", GROUP, self.consumer, "COUNT", "1")
+                self._read_task = asyncio.create_task(self._redis.read(*words, streams={self.shared: ">"}))
+            added = asyncio.create_task(self._pinned_added.wait())
             try:
-                await asyncio.wait({self._reading, came}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({self._read_task, added}, return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError:
-                await self.close()  # or it would be given what is put back now, and keep it for a lease
+                await self.close()  # else it would take the next entry, and no worker would run that for a lease
                 raise
             finally:
-                came.cancel()
-            if self._reading.done():
-                reading, self._reading = self._reading, None
-                for entry in reading.result():
+                added.cancel()
+            if self._read_task.done():
+                task, self._read_task = self._read_task, None
+                for entry in task.result():
                     return _claim(self.shared, *entry)
-        return self._ours.popleft() if self._ours else None
+        return self._pinned_claims.popleft() if self._pinned_claims else None
 
 
 def _claim(stream: str, entry: str, fields: dict[str, bytes]) -> Claim:

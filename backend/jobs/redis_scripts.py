@@ -1,4 +1,4 @@
-"""What must happen to a job in Redis in one piece. Which changes are right is decided in `states`, not here.
+"""Lua scripts for changes of a job that must be atomic. Which changes are allowed is decided in `states`.
 
 A job is a hash: ``v`` (its version), ``record`` and ``progress`` (JSON), and ``queue`` and ``entry``, its place in the
 queue until it ends. Its file and result are lists of chunks, its pages a hash, its events a stream.
@@ -53,7 +53,7 @@ return 'done'
 """
 
 # KEYS: job, pages, events; ARGV: version, progress, expires_ms, page number or '', packed page, page event
-NOTE = """
+WRITE_PROGRESS = """
 if redis.call('HGET', KEYS[1], 'v') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'progress', ARGV[2])
 if ARGV[4] ~= '' and redis.call('HSET', KEYS[2], ARGV[4], ARGV[5]) == 1 then

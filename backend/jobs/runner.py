@@ -1,4 +1,4 @@
-"""The workers behind the jobs: take one, read its file, write down how far it is, and end it in every way there is."""
+"""Workers that take jobs from the store, process their files, and write progress, results and failures."""
 
 from __future__ import annotations
 
@@ -11,24 +11,17 @@ from typing import Literal, Protocol
 
 from backend.batching.work_item import Priority
 from backend.documents.parsing.stored_file import StoredFile
-from backend.errors import (
-    DeadlineExceeded,
-    FinanciaError,
-    InferenceFailed,
-    PasswordRequired,
-    Unavailable,
-)
-from backend.jobs.document_codec import options_of
-from backend.jobs.progress_writer import JobNotes
+from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, PasswordRequired, Unavailable
+from backend.jobs.document_codec import options_of, pack_answer
+from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Claim, Failure, Job
 from backend.jobs.states import Change, move
-from backend.jobs.store import JobStore
-from backend.jobs.store_retry import Patience
-from backend.services.documents.records import DocumentAnswer, DocumentOptions, Tell
+from backend.jobs.store import JobStore, StoreRetry
+from backend.services.documents.records import DocumentAnswer, DocumentOptions, EventCallback
 from backend.services.inference import Urgency
 from backend.telemetry import Telemetry, log_event
 
-Stop = Literal["cancelled", "lost", "closing"]
+StopReason = Literal["cancelled", "lost", "closing"]
 _log = logging.getLogger(__name__)
 
 
@@ -36,44 +29,38 @@ class Process(Protocol):
     """`DocumentService.process`."""
 
     def __call__(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, tell: Tell
+        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback
     ) -> Awaitable[DocumentAnswer]: ...
-
-
-Write = Callable[[DocumentAnswer, str], bytes]  # the answer and the form of its vectors -> JSON; on any thread
 
 
 @dataclass(frozen=True, slots=True)
 class JobPolicy:
-    """How jobs run."""
+    """How many jobs run, for how long, and how often they are tried."""
 
-    workers: int = 2  # jobs at once in this process; the pages of one are read several at once already
-    limit_s: float = 3600.0  # LIMIT_JOB_S; that one attempt may take
-    ttl_s: float = 86_400.0  # JOB_TTL_S; that a job is kept after it ended
-    attempts: int = 3  # before a job whose process ends under it is given up
+    workers: int = 2  # jobs at once in this process; the pages of one job are already processed several at once
+    limit_s: float = 3600.0  # LIMIT_JOB_S; one attempt may take this long
+    ttl_s: float = 86_400.0  # JOB_TTL_S; a job is kept this long after its end
+    attempts: int = 3  # before a job whose process died each time is given up
 
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """A job on its worker."""
-
     claim: Claim
-    job: Job  # as it was when it started: its version is our right to write
+    job: Job  # as it was when it started; writes succeed while its version is current
     work: asyncio.Task[bytes] | None = None
-    stopped: Stop | None = None
+    stopped: StopReason | None = None
 
-    def stop(self, why: Stop) -> None:
-        """Cancel what runs for it, at once."""
-        self.stopped = self.stopped or why
+    def stop(self, reason: StopReason) -> None:
+        self.stopped = self.stopped or reason
         if self.work is not None:
             self.work.cancel()
 
 
 class JobRunner:
-    """Runs jobs of a store on a few workers, in the store's order. Belongs to the loop.
+    """Runs jobs of a store on a few workers, in the store's order. Used on the event loop only.
 
     Args:
-        passwords: of encrypted files by job; they are in no store.
+        passwords: of encrypted files by job id; they are in no store.
         now: Unix seconds.
     """
 
@@ -84,115 +71,112 @@ class JobRunner:
         policy: JobPolicy,
         *,
         process: Process,
-        write: Write,
         passwords: dict[str, str],
         now: Callable[[], float],
     ) -> None:
-        self._store, self._process, self._write = store, process, write
+        self._store, self._process = store, process
         self._telemetry, self._policy, self._passwords, self._now = telemetry, policy, passwords, now
-        self._free = asyncio.Semaphore(policy.workers)
+        self._free_workers = asyncio.Semaphore(policy.workers)
         self._runs: dict[str, _Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._services: list[asyncio.Task[None]] = []
-        self._patience = Patience()
+        self._background: list[asyncio.Task[None]] = []
+        self._retry = StoreRetry()
 
     @property
     def running(self) -> int:
-        """Jobs that run in this process."""
         return len(self._runs)
 
     def start(self) -> None:
-        """Begin to take jobs."""
-        services = [self._take_jobs(), self._listen()]
+        loops = [self._take_jobs(), self._watch_cancellations()]
         if self._store.heartbeat_s is not None:
-            services.append(self._keep_claims(self._store.heartbeat_s))
-        self._services = [asyncio.create_task(service) for service in services]
+            loops.append(self._renew_claims(self._store.heartbeat_s))
+        self._background = [asyncio.create_task(loop) for loop in loops]
 
     def stop(self, job_id: str) -> None:
-        """End a job that was cancelled, if it runs here."""
+        """Cancel the work of a job that was cancelled, if it runs here."""
         if run := self._runs.get(job_id):
             run.stop("cancelled")
 
     async def close(self) -> None:
-        """Take no more; what runs goes back into the queue, for another replica or the next start."""
-        self._patience.end()
-        for service in self._services:
-            service.cancel()
-        await asyncio.gather(*self._services, return_exceptions=True)
+        """Take no more jobs; running ones go back into the queue, for another replica or the next start."""
+        self._retry.stop()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
         for run in self._runs.values():
             run.stop("closing")
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _take_jobs(self) -> None:
         while True:
-            await self._free.acquire()
+            await self._free_workers.acquire()
             claim = await self._store.take()
-            task = asyncio.create_task(self._serve(claim))
+            task = asyncio.create_task(self._handle(claim))
             self._tasks.add(task)
-            task.add_done_callback(self._served)
+            task.add_done_callback(self._on_task_done)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._free.release()
+        self._free_workers.release()
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a job's worker failed", exc_info=error)
 
-    async def _listen(self) -> None:
-        async for job_id in self._store.stops():
+    async def _watch_cancellations(self) -> None:
+        async for job_id in self._store.cancellations():
             self.stop(job_id)
 
-    async def _keep_claims(self, every_s: float) -> None:
-        while not await self._patience.ends_within(every_s):
+    async def _renew_claims(self, every_s: float) -> None:
+        while not await self._retry.stops_within(every_s):
             try:
                 await self._store.renew_waiting()
                 for run in list(self._runs.values()):
                     if not await self._store.renew(run.claim, run.job):
                         run.stop("lost")
             except Unavailable:
-                continue  # logged by the store; claims outlive two missed beats
+                continue  # logged by the store; claims outlive two missed renewals
 
-    async def _serve(self, claim: Claim) -> None:
-        """One claim, from its taking to the job's end."""
-        if claim.job_id in self._runs:  # ours, late with its renewal, and given to us again
+    async def _handle(self, claim: Claim) -> None:
+        """Process a claim until its job has ended."""
+        if claim.job_id in self._runs:  # our own claim, renewed late and given to us again
             return
         try:
-            job = await self._patience.ask(lambda: self._begin(claim))
+            job = await self._retry.call(lambda: self._start_job(claim))
             if job is not None:
-                await self._run(claim, job)
-        except Unavailable:  # the process ends before the store is back: whoever finds it next goes on
+                await self._run_job(claim, job)
+        except Unavailable:  # this process ends before the store is back; another one takes the job over
             log_event(_log, logging.WARNING, "job left unfinished, its store is away", job=claim.job_id)
 
-    async def _run(self, claim: Claim, job: Job) -> None:
+    async def _run_job(self, claim: Claim, job: Job) -> None:
         run = self._runs[job.id] = _Run(claim, job)
         started_s = time.monotonic()
-        notes = JobNotes(job, self._store, self._patience, self._telemetry)
+        writer = ProgressWriter(job, self._store, self._retry, self._telemetry)
         try:
-            outcome = await self._outcome(run, notes)
-            await notes.close()
-            await self._end(run, notes, outcome)
+            outcome = await self._outcome(run, writer)
+            await writer.close()
+            await self._end(run, writer, outcome)
         finally:
-            notes.cancel()
+            writer.cancel()
             del self._runs[job.id]
             self._telemetry.document_job_duration_seconds.observe(time.monotonic() - started_s)
 
-    async def _begin(self, claim: Claim) -> Job | None:
-        """The job as it runs from now on; None where there is nothing to run."""
+    async def _start_job(self, claim: Claim) -> Job | None:
+        """Move the claimed job to "running"; None where it cannot run."""
         while True:
             job = await self._store.find(claim.job_id)
             if job is None or job.ended:
                 await self._store.settle(claim)
                 return None
-            unfit = self._unfit(job)
-            change: Change = "fail" if unfit else "start"
-            changed = move(job, change, self._now(), unfit)
+            rejection = self._rejection(job)
+            change: Change = "fail" if rejection else "start"
+            changed = move(job, change, self._now(), rejection)
             if changed is not None and await self._store.swap(job, changed) == "done":
-                if unfit is None:
+                if rejection is None:
                     return changed
                 self._count(changed)
                 return None
 
-    def _unfit(self, job: Job) -> Failure | None:
-        """Why a job is not even tried."""
+    def _rejection(self, job: Job) -> Failure | None:
+        """Why a job must not be started; None where it may."""
         if job.attempts >= self._policy.attempts:
             return Failure.of(
                 InferenceFailed(
@@ -209,10 +193,10 @@ class JobRunner:
             )
         return None
 
-    async def _outcome(self, run: _Run, notes: JobNotes) -> bytes | Failure | None:
-        """The result; or why there is none; or None where somebody else decides about the job."""
+    async def _outcome(self, run: _Run, writer: ProgressWriter) -> bytes | Failure | None:
+        """The packed result, or why the job failed; None where it is requeued or no longer ours."""
         job = run.job
-        run.work = asyncio.create_task(self._work(job, notes))
+        run.work = asyncio.create_task(self._work(job, writer))
         if run.stopped:
             run.work.cancel()
         try:
@@ -221,7 +205,7 @@ class JobRunner:
             run.work.cancel()
             await asyncio.wait({run.work})
         if run.stopped:
-            return self._when_stopped(run)
+            return self._outcome_when_stopped(run)
         if not done or run.work.cancelled():
             return Failure.of(_overdue(job))
         error = run.work.exception()
@@ -234,26 +218,26 @@ class JobRunner:
         _log.error("job failed", exc_info=error, extra={"fields": {"job": job.id}})
         return Failure.of(InferenceFailed(f"the service failed on this file; its log tells why under the job {job.id}"))
 
-    def _when_stopped(self, run: _Run) -> Failure | None:
+    def _outcome_when_stopped(self, run: _Run) -> Failure | None:
         if run.stopped != "closing" or (self._store.heartbeat_s is not None and not run.job.needs_password):
             return None
         return Failure.of(Unavailable("the service was stopped while it read this file; send it again"))
 
-    async def _work(self, job: Job, notes: JobNotes) -> bytes:
-        stored = await self._patience.ask(lambda: self._store.file(job.id))
+    async def _work(self, job: Job, writer: ProgressWriter) -> bytes:
+        stored = await self._retry.call(lambda: self._store.file(job.id))
         if stored is None:
             raise Unavailable("jobs: the file is no longer in the store; send it again")
         try:
             options = options_of(job.options["document"], self._passwords.get(job.id))
             urgency = Urgency(Priority.BULK, time.monotonic() + job.limit_s)
-            answer = await self._process(stored, options, urgency, notes.tell)
-            return await asyncio.to_thread(self._write, answer, job.options["encoding_format"])
+            answer = await self._process(stored, options, urgency, writer.on_event)
+            return await asyncio.to_thread(pack_answer, answer)
         finally:
             stored.close()
 
-    async def _end(self, run: _Run, notes: JobNotes, outcome: bytes | Failure | None) -> None:
-        """Write how a job ended, unless it is no longer ours to say."""
-        job = notes.job_now(run.job)
+    async def _end(self, run: _Run, writer: ProgressWriter, outcome: bytes | Failure | None) -> None:
+        """Write the final state of a job, unless it is no longer ours."""
+        job = writer.with_progress(run.job)
         if outcome is None:
             changed = move(job, "requeue", self._now()) if run.stopped == "closing" else None
         elif isinstance(outcome, Failure):
@@ -264,14 +248,14 @@ class JobRunner:
             return
         result = outcome if isinstance(outcome, bytes) else None
         try:
-            swapped = await self._patience.ask(lambda: self._store.swap(run.job, changed, result))
-        except FinanciaError as error:  # the result is larger than the store takes
+            swapped = await self._retry.call(lambda: self._store.swap(run.job, changed, result))
+        except FinanciaError as error:  # TooLarge: the result is over LIMIT_JOB_BYTES
             if result is None:
                 raise
-            await self._end(run, notes, Failure.of(error))
+            await self._end(run, writer, Failure.of(error))
             return
         if swapped == "gone" and changed.ended:
-            await self._patience.ask(lambda: self._store.restore(changed, result))
+            await self._retry.call(lambda: self._store.restore(changed, result))
         if swapped != "stale" and changed.ended:
             self._count(changed)
 

@@ -1,4 +1,4 @@
-"""What may become of a job, and which job a request means. Pure: no clock, no store."""
+"""State transitions of a job, and which existing job a request means. Pure: no clock, no store."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal
 from backend.errors import InvalidField, Overloaded
 from backend.jobs.records import ENDED, Failure, Job, Progress, Status
 
-_AGAIN_S = 30.0  # a guess: what a job takes nobody knows before it ran
+_RETRY_AFTER_S = 30.0  # a guess: how long a job takes is not known before it ran
 Change = Literal["start", "requeue", "succeed", "fail", "cancel"]
 
-# A job that runs may be started again: its process has gone, and another takes it over.
+# A running job may be started again: its process has gone, and another takes the job over.
 _NEXT: Mapping[tuple[Status, Change], Status] = {
     ("queued", "start"): "running",
     ("queued", "fail"): "failed",
@@ -26,7 +26,7 @@ _NEXT: Mapping[tuple[Status, Change], Status] = {
 
 
 def move(job: Job, change: Change, now_s: float, failure: Failure | None = None) -> Job | None:
-    """The job after a change; None where it cannot change so. The only place that knows which way jobs go.
+    """The job after a change; None where its status does not allow the change.
 
     Args:
         now_s: Unix seconds.
@@ -43,7 +43,7 @@ def move(job: Job, change: Change, now_s: float, failure: Failure | None = None)
         started_s=now_s if job.started_s is None and status == "running" else job.started_s,
         ended_s=now_s if ended else None,
         expires_s=now_s + running_s + job.ttl_s,
-        attempts=job.attempts + {"start": 1, "requeue": -1}.get(change, 0),  # an orderly stop is no failed attempt
+        attempts=job.attempts + {"start": 1, "requeue": -1}.get(change, 0),  # an orderly stop is no attempt
         version=job.version + 1,
         failure=failure,
         progress=_progress(job.progress, status),
@@ -58,14 +58,14 @@ def _progress(progress: Progress, status: Status) -> Progress:
     return progress
 
 
-def same_job(keyed: Job | None, alike: Job | None, same: str) -> Job | None:
-    """The job that a request means which is already there; None: a new one.
+def same_job(keyed: Job | None, equal: Job | None, same: str) -> Job | None:
+    """The existing job that a request means; None when the request needs a new one.
 
-    A job that failed or was cancelled is tried again by the next equal request, unless that carries its key.
+    An equal request after a failed or cancelled job starts a new one, unless it carries the Idempotency-Key of the old.
 
     Args:
         keyed: the job of the request's Idempotency-Key.
-        alike: the last job of the same owner, content and options.
+        equal: the latest job of the same owner, content and options.
         same: the digest of those three.
 
     Raises: InvalidField when the key belongs to another request.
@@ -77,14 +77,14 @@ def same_job(keyed: Job | None, alike: Job | None, same: str) -> Job | None:
                 param="Idempotency-Key",
             )
         return keyed
-    if alike is not None and alike.status not in ("failed", "cancelled"):
-        return alike
+    if equal is not None and equal.status not in ("failed", "cancelled"):
+        return equal
     return None
 
 
-def too_many(what: str, value: int, limit: int, setting: str) -> Overloaded:
-    """The refusal of a job for which there is no room."""
+def too_many(counted: str, value: int, limit: int, setting: str) -> Overloaded:
+    """The error for a job over a limit."""
     message = (
-        f"{value} {what} are over the limit of {limit} ({setting}); try again when some have ended, or delete some"
+        f"{value} {counted} are over the limit of {limit} ({setting}); try again when some have ended, or delete some"
     )
-    return Overloaded(value, limit, _AGAIN_S, message)
+    return Overloaded(value, limit, _RETRY_AFTER_S, message)

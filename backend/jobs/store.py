@@ -1,37 +1,41 @@
-"""What a store of background jobs promises; one in the memory of the process and one in Redis keep it."""
+"""The interface of job stores (one in memory, one in Redis), and retries for calls to a store that is away."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Literal, Protocol
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, Literal, Protocol, TypeVar
 
 from backend.documents.parsing.stored_file import StoredFile
-from backend.jobs.records import Claim, Job, JobEvent, PageNote, Progress
+from backend.errors import Unavailable
+from backend.jobs.records import Claim, Job, JobEvent, PageRecord, Progress
 
 Swap = Literal["done", "stale", "gone"]
+Result = TypeVar("Result")
+_RETRY_S = (0.5, 10.0)  # the first wait for a store that is away, and the longest; each is twice the one before
 
 
 class JobStore(Protocol):
-    """Jobs, their files, pages, results and events; a queue of those that wait. Loop only.
+    """Jobs, their files, pages, results and events, and a queue of waiting jobs. Loop only.
 
-    Every method but `take`, `stops` and `close` raises Unavailable where the store cannot be asked.
+    Every method but `take`, `cancellations` and `close` raises Unavailable where the store does not answer.
     """
 
     heartbeat_s: float | None  # claims are to be renewed this often; None: never
 
     async def start(self) -> None:
-        """Open what is needed; does not fail where the store is not there yet."""
+        """Open what is needed. Does not fail where the store is not there yet."""
 
     async def close(self) -> None:
         """Let go. Iterators and `take` end or wait for ever."""
 
-    async def add(self, job: Job, upload: StoredFile, key: str | None, *, here: bool) -> Job:
-        """Keep a new job with its file and put it in the queue; or the one there is (`states.same_job`).
+    async def add(self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool) -> Job:
+        """Keep a new job with its file and put it in the queue; or return the job there is (`states.same_job`).
 
         Args:
             upload: stays the caller's.
             key: digest of owner and Idempotency-Key.
-            here: only this process can run it; nobody else takes it while this one lives.
+            pinned: only this process can run it; no other takes it while this one lives.
 
         Raises: Overloaded, and InvalidField of `same_job`.
         """
@@ -40,59 +44,92 @@ class JobStore(Protocol):
         """The job; None where there is none (any more)."""
 
     async def file(self, job_id: str) -> StoredFile | None:
-        """Its file, to be closed by the caller."""
+        """The job's file, to be closed by the caller."""
 
     async def result(self, job: Job) -> bytes | None:
-        """What a job that succeeded gave."""
+        """The packed result of a job that succeeded (`document_codec.pack_answer`)."""
 
     async def pages(self, job_id: str) -> dict[int, bytes]:
-        """The pages read so far by their number, packed."""
+        """The pages extracted so far by their number, packed."""
 
     async def page(self, job_id: str, number: int) -> bytes | None:
-        """One of them; None where it was not read (yet)."""
+        """One page, packed; None where it was not extracted (yet)."""
 
     async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
-        """Put ``new`` (of `states.move`) where ``old`` is: "stale" when it has changed meanwhile, "gone" when lost.
+        """Replace ``old`` by ``new`` (of `states.move`): "stale" when it has changed meanwhile, "gone" when lost.
 
-        Watchers are told. A job that is queued again goes to the end of the queue; one that ended leaves it; one that
-        was cancelled is told of by `stops`.
+        Sends events to watchers. A job that is queued again goes to the end of the queue, one that ended leaves the
+        queue, and the id of one that was cancelled goes to `cancellations`.
         """
 
     async def restore(self, job: Job, result: bytes | None) -> None:
         """Keep an ended job that the store has lost."""
 
-    async def note(self, job: Job, progress: Progress, page: PageNote | None) -> bool:
-        """Write how far a running job is, and a page; whether it still is what ``job`` says.
+    async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
+        """Write how far a running job is, and a page; False when the job has changed since ``job``.
 
-        A page that was noted before, by an earlier attempt, is not told of again.
+        A page that an earlier attempt wrote gets no second event.
         """
 
     async def forget(self, job: Job) -> None:
-        """Drop it with everything that belongs to it."""
+        """Drop the job with everything that belongs to it."""
 
     async def take(self) -> Claim:
-        """The next job that nobody works on; waits until there is one, whatever befalls the store.
+        """The next job that no worker has; waits until there is one, whatever befalls the store.
 
         One call at a time.
         """
 
     async def renew(self, claim: Claim, job: Job | None) -> bool:
-        """Keep a claim; whether it still is ours and the job, where given, is what it was."""
+        """Keep a claim; False when it is no longer ours or ``job``, where given, has changed."""
 
     async def renew_waiting(self) -> None:
-        """The same for jobs that only this process can run and no worker has taken yet."""
+        """Keep the claims on jobs that only this process can run and no worker has taken yet."""
 
     async def settle(self, claim: Claim) -> None:
-        """Give a claim up whose job is no more."""
+        """Give up a claim whose job is no more."""
 
     def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
         """What happened after this event's id (empty: from the beginning), then what happens, up to the job's end."""
 
-    def stops(self) -> AsyncIterator[str]:
+    def cancellations(self) -> AsyncIterator[str]:
         """Ids of jobs that are cancelled from now on, in whatever process."""
 
     def waiting(self) -> int:
-        """Jobs in the queue, as last seen; those that run included where the store cannot tell them apart."""
+        """Jobs in the queue, at the last count; includes running jobs where the store cannot tell them apart."""
 
     def report(self) -> dict[str, Any]:
-        """What it is and what it holds, for people."""
+        """Kind and contents of the store, for GET /v1/system."""
+
+
+class StoreRetry:
+    """Repeats calls to a store that is away until it answers or this process stops.
+
+    A result of an hour's work is then not lost to a fault that passes.
+    """
+
+    def __init__(self) -> None:
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """The process ends: fail at the next fault instead of waiting."""
+        self._stopping.set()
+
+    async def call(self, request: Callable[[], Awaitable[Result]]) -> Result:
+        """The answer to ``request``, as soon as there is one. Raises: Unavailable when `stop` comes first."""
+        wait_s, most_s = _RETRY_S
+        while True:
+            try:
+                return await request()
+            except Unavailable:
+                if await self.stops_within(wait_s):
+                    raise
+                wait_s = min(wait_s * 2, most_s)
+
+    async def stops_within(self, seconds: float) -> bool:
+        """Wait so long, or until `stop` was called; whether it was."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._stopping.wait()
+        except TimeoutError:
+            return False

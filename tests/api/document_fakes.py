@@ -23,11 +23,11 @@ from backend.services.documents.records import (
     DocumentAnswer,
     DocumentEvent,
     DocumentOptions,
+    ExtractedDocument,
     FailedPage,
     PlacedEntity,
-    ReadDocument,
     Understood,
-    nobody,
+    ignore_event,
 )
 from backend.services.inference import Urgency
 
@@ -72,7 +72,7 @@ def answer_of(options: DocumentOptions) -> DocumentAnswer:
     )
     failed = FailedPage(3, UnreadableFile("page 3: broken", page=3))
     return DocumentAnswer(
-        ReadDocument(read, (failed,), 2, 0.01, 0.2, 0.15), read.text, understood, options, "cpu", 0.05, 0.26
+        ExtractedDocument(read, (failed,), 2, 0.01, 0.2, 0.15), read.text, understood, options, "cpu", 0.05, 0.26
     )
 
 
@@ -93,13 +93,13 @@ class FakeDocuments:
 
     error: Exception | None = None
     gate: asyncio.Event | None = None
-    reader: FakeReader = field(default_factory=FakeReader)
+    extractor: FakeReader = field(default_factory=FakeReader)
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: int = 0
     calls: list[tuple[bytes, DocumentOptions, Urgency | None]] = field(default_factory=list)
 
     async def process(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, tell: Any = nobody
+        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, on_event: Any = ignore_event
     ) -> DocumentAnswer:
         self.calls.append((upload.content(), options, urgency))
         self.entered.set()
@@ -111,5 +111,5 @@ class FakeDocuments:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        tell(DocumentEvent("done", 2, 2))
+        on_event(DocumentEvent("done", 2, 2))
         return answer_of(options)

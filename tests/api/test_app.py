@@ -17,7 +17,7 @@ from backend.jobs.memory_store import MemoryJobStore
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 from tests.fakes import ManualClock
-from tests.jobs.job_desk import FakeReading, JobDesk
+from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import NOW_S
 
 JSON = "application/json"
@@ -76,7 +76,7 @@ def test_every_route_has_an_example(document: dict[str, Any]) -> None:
 @asynccontextmanager
 async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
     """Services, and the id of a job that has ended well."""
-    desk = JobDesk(MemoryJobStore(10, 1_000_000, ManualClock(NOW_S)), FakeReading(), now=ManualClock(NOW_S))
+    desk = JobReplica(MemoryJobStore(10, 1_000_000, ManualClock(NOW_S)), FakeProcess(), now=ManualClock(NOW_S))
     services = fake_services()
     services.jobs = desk.service
     await desk.service.start()

@@ -116,7 +116,7 @@ async def test_formats(
         assert etree.fromstring(by_field.content) is not None
     elif form == "pdf":
         assert by_field.content.startswith(b"%PDF")
-        assert services.documents.reader.asked
+        assert services.documents.extractor.asked
     else:
         assert "1.284,50" in by_field.text
 

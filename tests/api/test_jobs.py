@@ -1,4 +1,4 @@
-"""``/v1/jobs`` over real jobs in memory and a reading that does what a test says."""
+"""``/v1/jobs`` over jobs in memory with scripted document processing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 from tests.fakes import ManualClock
-from tests.jobs.job_desk import PATIENCE_S, FakeReading, JobDesk
+from tests.jobs.replica import TIMEOUT_S, FakeProcess, JobReplica
 from tests.jobs.samples import NOW_S, TTL_S
 
 PDF = b"%PDF-1.7 one"
@@ -32,10 +32,10 @@ FILE = {"file": ("factura.pdf", PDF, "application/pdf")}
 
 
 @dataclass
-class House:
+class JobsApi:
     """An app over a job service."""
 
-    desk: JobDesk
+    replica: JobReplica
     services: Any
     app: Any
     client: httpx.AsyncClient
@@ -48,56 +48,54 @@ class House:
 
 
 class ServicesWithJobs(FakeServices):
-    """All services, and jobs."""
-
     jobs: Any
 
 
 @contextlib.asynccontextmanager
-async def opened(reading: FakeReading, *, keys: tuple[str, ...] = (), jobs: int = 10) -> AsyncIterator[House]:
-    """A house with its workers at work."""
+async def opened(process: FakeProcess, *, keys: tuple[str, ...] = (), jobs: int = 10) -> AsyncIterator[JobsApi]:
+    """The API with running workers."""
     clock = ManualClock(NOW_S)
-    desk = JobDesk(
-        MemoryJobStore(jobs, 1_000_000, clock), reading, JobPolicy(workers=1, limit_s=60, ttl_s=TTL_S), now=clock
+    replica = JobReplica(
+        MemoryJobStore(jobs, 1_000_000, clock), process, JobPolicy(workers=1, limit_s=60, ttl_s=TTL_S), now=clock
     )
-    services = ServicesWithJobs(None, None, None, telemetry=desk.telemetry)  # type: ignore[arg-type]
-    services.jobs = desk.service
+    services = ServicesWithJobs(None, None, None, telemetry=replica.telemetry)  # type: ignore[arg-type]
+    services.jobs = replica.service
     app = create_app(services, ApiOptions(api_keys=keys))  # type: ignore[arg-type]
-    await desk.service.start()
+    await replica.service.start()
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-            yield House(desk, services, app, client, clock)
+            yield JobsApi(replica, services, app, client, clock)
     finally:
-        await desk.service.close()
+        await replica.service.close()
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    """Reads two pages at once."""
-    async with opened(FakeReading()) as house:
-        yield house
+async def api() -> AsyncIterator[JobsApi]:
+    """Processes two pages at once."""
+    async with opened(FakeProcess()) as api:
+        yield api
 
 
 @pytest.fixture
-async def slow() -> AsyncIterator[House]:
-    """Reads one page, and the second when told."""
-    async with opened(FakeReading(stops_at=2)) as house:
-        yield house
+async def slow() -> AsyncIterator[JobsApi]:
+    """Processes one page, and the second when its gate opens."""
+    async with opened(FakeProcess(stops_at=2)) as api:
+        yield api
 
 
 def events_of(text: str) -> list[tuple[str, str, Any]]:
     """Id, name and data of each event of a stream."""
-    told = []
+    received = []
     for block in text.split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
         if "event" in fields:
-            told.append((fields["id"], fields["event"], orjson.loads(fields["data"])))
-    return told
+            received.append((fields["id"], fields["event"], orjson.loads(fields["data"])))
+    return received
 
 
-async def test_a_job_from_end_to_end(house):
-    """Accepted with its place, then done with the document."""
-    answer = await house.client.post("/v1/jobs", files=FILE, data={"features": "text", "deadline_s": "5"})
+async def test_a_job_from_end_to_end(api):
+    """Accepted with its location, then done with the document."""
+    answer = await api.client.post("/v1/jobs", files=FILE, data={"features": "text", "deadline_s": "5"})
     job = answer.json()
 
     assert (202, f"/v1/jobs/{job['id']}") == (answer.status_code, answer.headers["location"])
@@ -105,26 +103,26 @@ async def test_a_job_from_end_to_end(house):
     assert {"stage": "queued", "pages_done": 0, "pages_total": None, "failed_pages": 0} == job["progress"]
     assert {"name": "factura.pdf", "bytes": len(PDF)} == {name: job["file"][name] for name in ("name", "bytes")}
     assert (NOW_S, NOW_S + TTL_S) == (job["created_at"], job["expires_at"])
-    done = await house.ended(job["id"])
+    done = await api.ended(job["id"])
     assert ("succeeded", None, 1) == (done["status"], done["error"], done["attempts"])
     assert ["page1", "page2"] == [page["text"] for page in done["result"]["pages"]]
     assert "page1\n\x0cpage2" == done["result"]["text"]
-    lean = (await house.client.get(f"/v1/jobs/{job['id']}?result=false")).json()
+    lean = (await api.client.get(f"/v1/jobs/{job['id']}?result=false")).json()
     assert done | {"result": None} == lean
-    assert frozenset({"text"}) == house.desk.reading.calls[0][1].features
+    assert frozenset({"text"}) == api.replica.process.calls[0][1].features
 
 
-async def test_the_same_again(house):
-    """Is the same job; an Idempotency-Key belongs to one request."""
-    first = await house.client.post("/v1/jobs", files=FILE, headers={"Idempotency-Key": "a"})
-    again = await house.client.post("/v1/jobs", content=PDF, headers={"content-type": "application/pdf"})
-    other = await house.client.post("/v1/jobs", files=FILE, data={"pages": "1"}, headers={"Idempotency-Key": "a"})
+async def test_an_equal_request(api):
+    """It is the same job; an Idempotency-Key belongs to one request."""
+    first = await api.client.post("/v1/jobs", files=FILE, headers={"Idempotency-Key": "a"})
+    again = await api.client.post("/v1/jobs", content=PDF, headers={"content-type": "application/pdf"})
+    other = await api.client.post("/v1/jobs", files=FILE, data={"pages": "1"}, headers={"Idempotency-Key": "a"})
 
     assert first.json()["id"] == again.json()["id"]
     assert (200, "true") == (again.status_code, again.headers["idempotent-replay"])
     assert "idempotent-replay" not in first.headers
     problem(other, 422, "invalid_field", "Idempotency-Key")
-    problem(await house.client.post("/v1/jobs", files=FILE, headers={"Idempotency-Key": "x" * 256}), 422, None, "255")
+    problem(await api.client.post("/v1/jobs", files=FILE, headers={"Idempotency-Key": "x" * 256}), 422, None, "255")
 
 
 @pytest.mark.parametrize(
@@ -136,39 +134,37 @@ async def test_the_same_again(house):
         pytest.param({"format": "docx"}, "format", id="unknown-format"),
     ],
 )
-async def test_bad_fields(house, data, named):
-    """Are refused before anything is kept."""
-    problem(await house.client.post("/v1/jobs", files=FILE, data=data), 422, "invalid_field", named)
-    assert 0 == house.desk.service.report()["jobs"]
+async def test_bad_fields(api, data, named):
+    problem(await api.client.post("/v1/jobs", files=FILE, data=data), 422, "invalid_field", named)
+    assert 0 == api.replica.service.report()["jobs"]
 
 
-async def test_foreign_files(house):
-    """Nobody need wait to hear that."""
-    problem(await house.client.post("/v1/jobs", files={"file": b"what"}), 415, "wrong_media_type")
+async def test_unknown_types(api):
+    problem(await api.client.post("/v1/jobs", files={"file": b"what"}), 415, "wrong_media_type")
 
 
-async def test_too_many():
-    """Numbers, the setting, and when to come again."""
-    async with opened(FakeReading(stops_at=1), jobs=1) as house:
-        await house.client.post("/v1/jobs", files=FILE)
-        answer = await house.client.post("/v1/jobs", files={"file": b"%PDF-1.7 two"})
+async def test_too_many_jobs():
+    """The error has the numbers, the setting, and when to retry."""
+    async with opened(FakeProcess(stops_at=1), jobs=1) as api:
+        await api.client.post("/v1/jobs", files=FILE)
+        answer = await api.client.post("/v1/jobs", files={"file": b"%PDF-1.7 two"})
 
     problem(answer, 429, "overloaded", "1 jobs", "LIMIT_JOBS")
     assert "30" == answer.headers["retry-after"]
 
 
-async def test_events(house):
-    """Progress, every page with its text, and the end with the job; each with an id to go on from."""
-    job = (await house.client.post("/v1/jobs", files=FILE)).json()
-    answer = await house.client.get(f"/v1/jobs/{job['id']}/events")
-    told = events_of(answer.text)
+async def test_events(api):
+    """Progress, every page with its text, and the end with the job; ids to continue from."""
+    job = (await api.client.post("/v1/jobs", files=FILE)).json()
+    answer = await api.client.get(f"/v1/jobs/{job['id']}/events")
+    received = events_of(answer.text)
 
     assert "text/event-stream; charset=utf-8" == answer.headers["content-type"]
     assert ("no-store", "no") == (answer.headers["cache-control"], answer.headers["x-accel-buffering"])
     assert "content-length" not in answer.headers
-    names = [name for _, name, _ in told]
+    names = [name for _, name, _ in received]
     assert ("progress", 2, "end") == (names[0], names.count("page"), names[-1])
-    page = next(data for _, name, data in told if name == "page")
+    page = next(data for _, name, data in received if name == "page")
     assert {
         "number": 1,
         "source": "ocr",
@@ -181,29 +177,28 @@ async def test_events(house):
         "width": 100,
         "height": 200,
     } == page
-    end = told[-1][2]
+    end = received[-1][2]
     assert (job["id"], "succeeded", "done") == (end["id"], end["status"], end["progress"]["stage"])
     assert "result" not in end
-    after = await house.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": told[2][0]})
-    assert told[3:] == events_of(after.text)
-    nothing = await house.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": told[-1][0]})
+    after = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": received[2][0]})
+    assert received[3:] == events_of(after.text)
+    nothing = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": received[-1][0]})
     assert (204, b"") == (nothing.status_code, nothing.content)
-    odd = await house.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": "x' OR 1"})
-    assert told == events_of(odd.text)
+    odd = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": "x' OR 1"})
+    assert received == events_of(odd.text)
 
 
-async def first_page(house: House, job_id: str) -> None:
-    """Wait until a page was read."""
-    async with contextlib.aclosing(house.desk.store.events(job_id, "")) as events:
+async def first_page(api: JobsApi, job_id: str) -> None:
+    async with contextlib.aclosing(api.replica.store.events(job_id, "")) as events:
         async for event in events:
             if event.kind == "page":
                 return
 
 
 async def test_cancel_and_forget(slow):
-    """First the work ends and what was read stays; then it is gone."""
+    """First the work ends and its pages stay; then the job is deleted."""
     job_id = (await slow.client.post("/v1/jobs", files=FILE)).json()["id"]
-    await slow.desk.reading.started.get()
+    await slow.replica.process.started.get()
     url = f"/v1/jobs/{job_id}"
     problem(await slow.client.get(f"{url}/result"), 404, "not_found", "running", "events")
     await first_page(slow, job_id)
@@ -217,16 +212,15 @@ async def test_cancel_and_forget(slow):
     assert 204 == (await slow.client.delete(url)).status_code
     for method, path in (("GET", url), ("DELETE", url), ("GET", f"{url}/events"), ("GET", f"{url}/result")):
         problem(await slow.client.request(method, path), 404, "not_found", "JOB_TTL_S")
-    text = slow.desk.telemetry.render().decode()
+    text = slow.replica.telemetry.render().decode()
     assert 'requests_total{route="/v1/jobs/{id}",status="204"} 1.0' in text
 
 
-async def test_a_failure_is_told_as_a_problem():
-    """As the request that waits would have been answered."""
-    async with opened(FakeReading(pages=0, error=UnreadableFile("file: it is broken"))) as house:
-        job_id = (await house.client.post("/v1/jobs", files=FILE)).json()["id"]
-        job = await house.ended(job_id)
-        result = await house.client.get(f"/v1/jobs/{job_id}/result")
+async def test_a_failure_has_the_error_of_a_request():
+    async with opened(FakeProcess(pages=0, error=UnreadableFile("file: it is broken"))) as api:
+        job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
+        job = await api.ended(job_id)
+        result = await api.client.get(f"/v1/jobs/{job_id}/result")
 
     assert {
         "message": "file: it is broken",
@@ -239,7 +233,7 @@ async def test_a_failure_is_told_as_a_problem():
 
 
 @pytest.mark.parametrize(
-    ("asked", "accept", "media_type", "named"),
+    ("query", "accept", "media_type", "named"),
     [
         pytest.param("", "*/*", "application/json", '"pages"', id="json"),
         pytest.param("?format=text", "*/*", "text/plain; charset=utf-8", "page1", id="text"),
@@ -249,82 +243,80 @@ async def test_a_failure_is_told_as_a_problem():
         pytest.param("?format=pdf", "*/*", "application/pdf", "%PDF-1.7 searchable", id="pdf"),
     ],
 )
-async def test_results_in_every_format(house, asked, accept, media_type, named):
-    """Alone, as /v1/documents writes them."""
-    job_id = (await house.client.post("/v1/jobs", files=FILE)).json()["id"]
-    await house.ended(job_id)
-    answer = await house.client.get(f"/v1/jobs/{job_id}/result{asked}", headers={"Accept": accept})
+async def test_results_in_every_format(api, query, accept, media_type, named):
+    job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
+    await api.ended(job_id)
+    answer = await api.client.get(f"/v1/jobs/{job_id}/result{query}", headers={"Accept": accept})
 
     assert (200, media_type) == (answer.status_code, answer.headers["content-type"])
     assert named in answer.text
     assert "x-partial" not in answer.headers
 
 
-async def test_the_jobs_own_format(house):
-    """What was wished for when it was sent is what nobody has to ask for later."""
-    job_id = (await house.client.post("/v1/jobs", files=FILE, data={"format": "markdown"})).json()["id"]
-    await house.ended(job_id)
+async def test_the_jobs_own_format(api):
+    """The format of the submission is the default of the result."""
+    job_id = (await api.client.post("/v1/jobs", files=FILE, data={"format": "markdown"})).json()["id"]
+    await api.ended(job_id)
 
-    assert "text/markdown" in (await house.client.get(f"/v1/jobs/{job_id}/result")).headers["content-type"]
-    problem(await house.client.get(f"/v1/jobs/{job_id}/result?format=tea"), 422, None, "markdown")
-    problem(await house.client.get(f"/v1/jobs/{job_id}/result", headers={"Accept": "audio/ogg"}), 406)
+    assert "text/markdown" in (await api.client.get(f"/v1/jobs/{job_id}/result")).headers["content-type"]
+    problem(await api.client.get(f"/v1/jobs/{job_id}/result?format=tea"), 422, None, "markdown")
+    problem(await api.client.get(f"/v1/jobs/{job_id}/result", headers={"Accept": "audio/ogg"}), 406)
 
 
-async def test_pictures(house):
-    """Of the kept file, turned as the page was read."""
-    job_id = (await house.client.post("/v1/jobs", files=FILE)).json()["id"]
-    await house.ended(job_id)
-    answer = await house.client.get(f"/v1/jobs/{job_id}/pages/1?dpi=72")
+async def test_page_images(api):
+    """Of the stored file, rotated as OCR found the page."""
+    job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
+    await api.ended(job_id)
+    answer = await api.client.get(f"/v1/jobs/{job_id}/pages/1?dpi=72")
 
     assert ("image/png", b"12 1 90 72 None") == (answer.headers["content-type"], answer.content)
-    assert b"12 2 90 110 None" == (await house.client.get(f"/v1/jobs/{job_id}/pages/2")).content
+    assert b"12 2 90 110 None" == (await api.client.get(f"/v1/jobs/{job_id}/pages/2")).content
     for path in ("0", "x", "-1", "1?dpi=9", "1?dpi=x", "1?dpi=nan", "1?dpi=301"):
-        problem(await house.client.get(f"/v1/jobs/{job_id}/pages/{path}"), 422, "invalid_field")
+        problem(await api.client.get(f"/v1/jobs/{job_id}/pages/{path}"), 422, "invalid_field")
 
 
 async def test_jobs_are_seen_with_their_own_key():
-    """Another key finds nothing, and is told no more than that."""
+    """With another key they are not found, and nothing of them is in the error."""
     mine, yours = ({"Authorization": f"Bearer {key}"} for key in ("mine", "yours"))
-    async with opened(FakeReading(), keys=("mine", "yours")) as house:
-        job_id = (await house.client.post("/v1/jobs", files=FILE, headers=mine)).json()["id"]
-        await house.ended(job_id, mine)
+    async with opened(FakeProcess(), keys=("mine", "yours")) as api:
+        job_id = (await api.client.post("/v1/jobs", files=FILE, headers=mine)).json()["id"]
+        await api.ended(job_id, mine)
         url = f"/v1/jobs/{job_id}"
         for path in (url, f"{url}/events", f"{url}/result", f"{url}/pages/1"):
-            assert 200 == (await house.client.get(path, headers=mine)).status_code
-            body = problem(await house.client.get(path, headers=yours), 404, "not_found")
+            assert 200 == (await api.client.get(path, headers=mine)).status_code
+            body = problem(await api.client.get(path, headers=yours), 404, "not_found")
             assert "factura" not in body["detail"]
-        problem(await house.client.delete(url, headers=yours), 404)
-        problem(await house.client.get(url), 401)
-        assert job_id != (await house.client.post("/v1/jobs", files=FILE, headers=yours)).json()["id"]
+        problem(await api.client.delete(url, headers=yours), 404)
+        problem(await api.client.get(url), 401)
+        assert job_id != (await api.client.post("/v1/jobs", files=FILE, headers=yours)).json()["id"]
 
 
-async def test_expired(house):
-    """404, which says how long jobs are kept."""
-    job_id = (await house.client.post("/v1/jobs", files=FILE)).json()["id"]
-    await house.ended(job_id)
-    house.clock.advance(TTL_S)
+async def test_expired(api):
+    job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
+    await api.ended(job_id)
+    api.clock.advance(TTL_S)
 
-    problem(await house.client.get(f"/v1/jobs/{job_id}"), 404, "not_found", "100 s")
+    problem(await api.client.get(f"/v1/jobs/{job_id}"), 404, "not_found", "100 s")
 
 
-async def test_a_client_that_leaves_its_events(slow):
-    """Nothing of it goes on, and the job does."""
+async def test_a_client_that_disconnects_from_events(slow):
+    """Its stream ends, and the job goes on."""
     job_id = (await slow.client.post("/v1/jobs", files=FILE)).json()["id"]
-    await slow.desk.reading.started.get()
+    await slow.replica.process.started.get()
     call = Call(slow.services, f"/v1/jobs/{job_id}/events", method="GET", app=slow.app)
     before = asyncio.all_tasks()
     running = asyncio.create_task(call.run())
     await asyncio.sleep(0)
     assert not running.done()
     call.leave()
-    await asyncio.wait_for(running, PATIENCE_S)
+    await asyncio.wait_for(running, TIMEOUT_S)
 
     assert before - {running} >= asyncio.all_tasks() - {running}
     assert "running" == (await slow.client.get(f"/v1/jobs/{job_id}")).json()["status"]
 
 
 async def sent(stream: EventStream, gone: asyncio.Event, enough: int) -> list[bytes]:
-    """The first parts that a stream sends before its client leaves."""
+    """The first ``enough`` parts that a stream sends."""
     parts: list[bytes] = []
 
     async def receive() -> dict[str, str]:
@@ -336,7 +328,7 @@ async def sent(stream: EventStream, gone: asyncio.Event, enough: int) -> list[by
         if len(parts) == enough:
             gone.set()
 
-    await asyncio.wait_for(stream({}, receive, send), PATIENCE_S)
+    await asyncio.wait_for(stream({}, receive, send), TIMEOUT_S)
     return parts
 
 
@@ -345,15 +337,15 @@ async def never() -> AsyncGenerator[ServerEvent]:
     yield ServerEvent("1", "never", b"")
 
 
-async def test_a_silent_stream_says_that_it_is_there():
-    """Proxies close what says nothing."""
+async def test_heartbeats_of_a_silent_stream():
+    """Proxies close idle connections."""
     parts = await sent(EventStream(never(), OpenStreams(), heartbeat_s=0.01), asyncio.Event(), 4)
 
     assert [b"", b"retry: 2000\n\n", b": still here\n\n", b": still here\n\n"] == parts[:4]
 
 
 async def test_streams_end_with_the_process():
-    """A server that stops does not wait for listeners; those that come later leave at once."""
+    """A server that stops does not wait for listeners; later streams end at once."""
     streams = OpenStreams()
     asyncio.get_running_loop().call_soon(streams.end)
 
@@ -361,9 +353,7 @@ async def test_streams_end_with_the_process():
     assert [b"", b"retry: 2000\n\n", b""] == await sent(EventStream(never(), streams), asyncio.Event(), 99)
 
 
-async def test_a_store_that_is_lost_ends_the_stream():
-    """The client connects again and goes on where it was."""
-
+async def test_a_lost_store_ends_the_stream():
     async def failing() -> AsyncGenerator[ServerEvent]:
         yield ServerEvent("1", "progress", b"{}")
         raise Unavailable("gone")
@@ -373,8 +363,8 @@ async def test_a_store_that_is_lost_ends_the_stream():
     assert [b"id: 1\nevent: progress\ndata: {}\n\n", b""] == parts[2:]
 
 
-class TellingServer(uvicorn.Server):
-    """Says when it listens."""
+class ObservableServer(uvicorn.Server):
+    """Sets an event when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -386,15 +376,14 @@ class TellingServer(uvicorn.Server):
 
 
 async def test_events_over_a_real_connection(slow):
-    """Each event is there when it happens, whatever stands between: nothing waits for the next or for the end."""
     config = uvicorn.Config(
         slow.app, port=0, http=OneWriteProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=5
     )
-    server = TellingServer(config)
+    server = ObservableServer(config)
     serving = asyncio.create_task(server._serve())
-    await asyncio.wait_for(server.up.wait(), PATIENCE_S)
+    await asyncio.wait_for(server.up.wait(), TIMEOUT_S)
     port = server.servers[0].sockets[0].getsockname()[1]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S) as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT_S) as client:
         job_id = (await client.post("/v1/jobs", files=FILE)).json()["id"]
         names = []
         async with client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
@@ -402,7 +391,7 @@ async def test_events_over_a_real_connection(slow):
                 if line.startswith("event: "):
                     names.append(line.removeprefix("event: "))
                     if names.count("page") == 1:
-                        slow.desk.reading.gate.set()  # the second page is not read before the first was seen
+                        slow.replica.process.gate.set()  # the second page is not read before the first was seen
         async with client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
             whole = await answer.aread()
     server.should_exit = True
@@ -412,9 +401,9 @@ async def test_events_over_a_real_connection(slow):
     assert names == [name for _, name, _ in events_of(whole.decode())]
 
 
-async def test_openapi_tells_of_jobs(house):
-    """With what comes in and what goes out."""
-    document = (await house.client.get("/openapi.json")).json()
+async def test_openapi(api):
+    """The job routes with their bodies and answers."""
+    document = (await api.client.get("/openapi.json")).json()
     created = document["paths"]["/v1/jobs"]["post"]
 
     assert "deadline_s" in created["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]

@@ -20,7 +20,7 @@ from backend.api.app import create_app
 from backend.api.middleware import OTHER, STATUSES
 from backend.bootstrap.services import TASKS
 from backend.device.watch.gpu_readings import THROTTLE_REASONS, table
-from backend.engines.ocr.tasks import OCR_TASKS
+from backend.engines.ocr.records import OCR_TASKS
 from backend.telemetry import METRICS, PREFIX, Telemetry
 from tests.conftest import absent
 

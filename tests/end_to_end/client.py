@@ -1,4 +1,4 @@
-"""How tests ask the running service, and what they see of it from outside."""
+"""Requests to the running service, and its memory, files and processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 
 from tests.clients.server import LiveServer
 
-# The first test waits for the service to start.
+# The first test waits until the service has started.
 MARKS = [pytest.mark.tesseract, pytest.mark.timeout(300)]
-PATIENCE_S = 60.0  # only bounds a broken test
+TIMEOUT_S = 60.0  # only bounds a broken test
 WORKER = "backend.documents.parsing.worker"
 
 
@@ -29,7 +29,7 @@ def send(
 
 
 def answer_of(client: httpx.Client, content: bytes, **fields: str) -> dict[str, Any]:
-    """What is known of a document, which must be readable."""
+    """The answer for a document; must be 200."""
     response = send(client, content, **fields)
     assert 200 == response.status_code, response.text
     answer: dict[str, Any] = response.json()
@@ -37,7 +37,7 @@ def answer_of(client: httpx.Client, content: bytes, **fields: str) -> dict[str, 
 
 
 def problem_of(response: httpx.Response) -> tuple[int, str]:
-    """Status and code of a refusal that says what is wrong."""
+    """Status and code of an error answer, whose detail must be a sentence."""
     problem = response.json()
     assert "application/problem+json" == response.headers["content-type"], response.text
     assert len(problem["detail"].split()) > 3, "a sentence"
@@ -45,19 +45,18 @@ def problem_of(response: httpx.Response) -> tuple[int, str]:
 
 
 def vector_of(text: str) -> np.ndarray:
-    """base64 of little-endian float32."""
+    """A vector from the base64 of little-endian float32."""
     return np.frombuffer(base64.b64decode(text), "<f4")
 
 
-class Told(NamedTuple):
+class Event(NamedTuple):
     """One server-sent event."""
 
     name: str
     data: Any
 
 
-def events(client: httpx.Client, job_id: str) -> Iterator[Told]:
-    """What happens to a job, as it happens."""
+def events(client: httpx.Client, job_id: str) -> Iterator[Event]:
     with client.stream("GET", f"/v1/jobs/{job_id}/events") as stream:
         assert 200 == stream.status_code
         name = ""
@@ -65,18 +64,17 @@ def events(client: httpx.Client, job_id: str) -> Iterator[Told]:
             if line.startswith("event: "):
                 name = line.removeprefix("event: ")
             elif line.startswith("data: "):
-                yield Told(name, json.loads(line.removeprefix("data: ")))
+                yield Event(name, json.loads(line.removeprefix("data: ")))
 
 
 def metric(client: httpx.Client, series: str) -> float:
-    """The value of one series."""
     lines = client.get("/metrics").text.splitlines()
     [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"{series} ")]
     return float(value)
 
 
 class Footprint(NamedTuple):
-    """What the service holds of the machine."""
+    """Memory, files and processes of the service."""
 
     memory_bytes: int  # resident, its readers included
     files: int  # descriptors of the service alone
@@ -84,18 +82,17 @@ class Footprint(NamedTuple):
 
 
 def footprint(served: LiveServer) -> Footprint:
-    """As the system counts it now."""
     process = psutil.Process(served.process.pid)
     readers = [child for child in process.children() if WORKER in _command(child)]
     memory_bytes = process.memory_info().rss + sum(_memory(reader) for reader in readers)
     return Footprint(memory_bytes, process.num_fds(), len(readers))
 
 
-def wait_until(client: httpx.Client, true: Callable[[], bool], what: str) -> None:
-    """Ask the service again and again: what another process holds is told by nobody."""
-    end_s = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end_s, what
+def wait_until(client: httpx.Client, condition: Callable[[], bool], failure: str) -> None:
+    """Poll: another process does not notify about its memory."""
+    end_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < end_s, failure
         client.get("/health/live")
 
 

@@ -13,13 +13,12 @@ from tests.clients.server import QUICK, LiveServer, run_server
 
 @pytest.fixture(scope="session")
 def served(state_dir: Path) -> Iterator[LiveServer]:
-    """The service as it is by default, but for its arithmetic."""
+    """The service with its defaults, and quick arithmetic."""
     with run_server(state_dir, **QUICK) as server:
         yield server
 
 
 @pytest.fixture
 def client(served: LiveServer) -> Iterator[httpx.Client]:
-    """A client of it."""
     with served.client() as client:
         yield client

@@ -1,4 +1,4 @@
-"""What a hostile or clumsy client sends to the real service, and that nothing of it stays."""
+"""Broken and hostile uploads to the running service, and that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -15,28 +15,19 @@ from PIL import Image
 
 from tests.clients.server import LiveServer
 from tests.documents.parsing.pdfs import encoded, pdf, text
-from tests.end_to_end.client import (
-    MARKS,
-    Footprint,
-    answer_of,
-    footprint,
-    metric,
-    problem_of,
-    send,
-    wait_until,
-)
-from tests.end_to_end.papers import ENGLISH, SPANISH, scanned
+from tests.end_to_end.client import MARKS, Footprint, answer_of, footprint, metric, problem_of, send, wait_until
+from tests.end_to_end.invoices import ENGLISH, SPANISH, scanned
 
 pytestmark = MARKS
 BOUNDARY = "vQ7"
 CHUNK = b"x" * 2**20
 LIMIT_FILE_BYTES = 100 * 2**20
-_KEPT_BYTES = 200 * 2**20  # of memory that allocators may hold after everything below
+_KEPT_BYTES = 200 * 2**20  # that allocators may keep after everything below
 
 
 @pytest.fixture(scope="module", autouse=True)
 def before(served: LiveServer) -> Footprint:
-    """What the service held when each engine had read a page and both readers were there."""
+    """The footprint after each engine has recognised a page and both reader processes have started."""
     with served.client() as client:
         for engine in ("tesseract", "pytesseract", "rapidocr"):
             answer_of(client, scanned([SPANISH.strip, ENGLISH.strip]), engine=engine)
@@ -59,7 +50,6 @@ def part(content: bytes, name: str = "a.pdf") -> bytes:
 
 
 def status_of(connection: socket.socket) -> tuple[int, bytes]:
-    """The status of the answer, and its body."""
     with connection.makefile("rb") as stream:
         status, length = int(stream.readline().split()[1]), 0
         while (line := stream.readline()) not in (b"\r\n", b""):
@@ -72,7 +62,7 @@ FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
 
 
 def test_an_upload_that_is_cut_off(served: LiveServer, client: httpx.Client) -> None:
-    """Half a form, then nothing: the client is gone, and so is what it sent."""
+    """Half a form, then the client is gone: the next upload works."""
     for _ in range(5):
         with connected(served, FORM, "Content-Length: 3000000") as connection:
             connection.sendall(part(ENGLISH.digital + CHUNK))
@@ -80,7 +70,7 @@ def test_an_upload_that_is_cut_off(served: LiveServer, client: httpx.Client) -> 
 
 
 def test_a_form_without_its_end(served: LiveServer) -> None:
-    """Its length is kept, its last boundary never comes: it is told, and not read."""
+    """It has its announced length but no last boundary: an error."""
     body = part(ENGLISH.digital)
     with connected(served, FORM, f"Content-Length: {len(body)}") as connection:
         connection.sendall(body)
@@ -90,7 +80,7 @@ def test_a_form_without_its_end(served: LiveServer) -> None:
     assert "not whole" in json.loads(answer)["detail"]
 
 
-def test_a_length_that_is_too_much(served: LiveServer) -> None:
+def test_an_announced_length_over_the_limit(served: LiveServer) -> None:
     """500 MB are announced and none is sent: 413 at once."""
     with connected(served, FORM, f"Content-Length: {500 * 2**20}") as connection:
         status, answer = status_of(connection)
@@ -100,7 +90,7 @@ def test_a_length_that_is_too_much(served: LiveServer) -> None:
 
 
 def test_an_endless_upload_is_refused_at_the_byte_that_is_too_many(served: LiveServer, client: httpx.Client) -> None:
-    """In chunks nobody knows the length of: 413 before the end, and the memory is given back."""
+    """In chunks, without a known length: 413 before the end, and the memory is freed."""
     before = footprint(served).memory_bytes
     with connected(served, "Content-Type: application/pdf", "Transfer-Encoding: chunked") as connection:
         sent = 0
@@ -109,7 +99,7 @@ def test_an_endless_upload_is_refused_at_the_byte_that_is_too_many(served: LiveS
                 connection.sendall(b"100000\r\n" + CHUNK + b"\r\n")
                 sent += len(CHUNK)
         except OSError:
-            pass  # it stopped listening
+            pass  # the service closed the connection
         status, answer = status_of(connection)
 
     assert (413, "too_large") == (status, json.loads(answer)["code"])
@@ -118,8 +108,8 @@ def test_an_endless_upload_is_refused_at_the_byte_that_is_too_many(served: LiveS
     wait_until(client, lambda: footprint(served).memory_bytes < before + 64 * 2**20, "the upload stays in memory")
 
 
-def test_a_connection_is_sane_after_a_refusal(served: LiveServer) -> None:
-    """The rest of a refused upload is no request, even if it looks like one; the next request is answered."""
+def test_a_connection_after_a_refusal(served: LiveServer) -> None:
+    """The rest of a refused upload is not taken for a request; the next request is answered."""
     smuggled = b"DELETE /v1/classifiers/default HTTP/1.1\r\nHost: test\r\n\r\n"
     length = LIMIT_FILE_BYTES + 2**22
     with connected(served, FORM, f"Content-Length: {length}") as connection:
@@ -132,7 +122,7 @@ def test_a_connection_is_sane_after_a_refusal(served: LiveServer) -> None:
 
 
 def nested(times: int) -> bytes:
-    """A PDF whose form draws itself so many times, and so on."""
+    """A PDF whose form draws itself ``times`` times, recursively."""
     file = pikepdf.new()
     page = file.add_blank_page(page_size=(300, 200))
     form = file.make_stream(
@@ -177,49 +167,48 @@ def archive() -> bytes:
         pytest.param(b"%PDF-1.7\n", 422, "unreadable_file", id="a-pdf-of-nothing"),
     ],
 )
-def test_what_is_no_document(client: httpx.Client, content: bytes, status: int, code: str) -> None:
-    """It says what it looks like, or what is broken."""
+def test_files_that_are_no_documents(client: httpx.Client, content: bytes, status: int, code: str) -> None:
+    """The error says what the file looks like, or what is broken."""
     assert (status, code) == problem_of(send(client, content))
 
 
 @pytest.mark.parametrize("name", ["invoice.exe", "invoice", "invoice.png", "../../etc/passwd", "\x00.pdf", "a" * 3000])
-def test_what_it_is_called_does_not_matter(client: httpx.Client, name: str) -> None:
-    """Its bytes tell what a file is."""
+def test_the_file_name_does_not_matter(client: httpx.Client, name: str) -> None:
+    """The bytes decide what a file is."""
     assert 200 == send(client, ENGLISH.digital, name=name, features="text").status_code
 
 
 def test_pdfs_within_pdfs(client: httpx.Client) -> None:
-    """One that draws itself has an end; of one with others attached its own pages are read."""
+    """One that draws itself is limited; of one with attachments the own pages are used."""
     assert 200 == send(client, nested(1)).status_code
     assert "See the attached file" == answer_of(client, attached())["text"].strip()
 
 
 def test_a_picture_that_is_cut_off(client: httpx.Client) -> None:
-    """What there is of it is read, and the answer says that it is not all."""
-    told = answer_of(client, ENGLISH.png[: len(ENGLISH.png) // 4], features="text")
+    """The readable part is processed, and the answer says that it is incomplete."""
+    document = answer_of(client, ENGLISH.png[: len(ENGLISH.png) // 4], features="text")
 
-    assert "Northwind Supplies Ltd" in told["text"]
-    assert "GB82" not in told["text"]
-    assert "cut off or damaged" in told["pages"][0]["why"]
+    assert "Northwind Supplies Ltd" in document["text"]
+    assert "GB82" not in document["text"]
+    assert "cut off or damaged" in document["pages"][0]["why"]
 
 
 def test_a_client_that_leaves_during_ocr(served: LiveServer, client: httpx.Client) -> None:
-    """Nothing more is read of its pages: the lanes are for those who wait."""
     body = part(scanned([SPANISH.strip, ENGLISH.strip] * 20)) + f"\r\n--{BOUNDARY}--\r\n".encode()
     series = 'financia_pages_total{source="ocr"}'
     before = metric(client, series)
     with connected(served, FORM, f"Content-Length: {len(body)}") as connection:
         connection.sendall(body)
-        wait_until(client, lambda: metric(client, series) > before, "no page was read")
-    read = metric(client, series)
+        wait_until(client, lambda: metric(client, series) > before, "no page was recognised")
+    recognised = metric(client, series)
     for height_px in (500, 501, 502):  # each is new to the cache
         answer_of(client, scanned([ENGLISH.scan.crop((0, 0, ENGLISH.scan.width, height_px))]), features="text")
 
-    assert metric(client, series) <= read + 3 + 2, "beside the three, what was being read when the client left"
+    assert metric(client, series) <= recognised + 3 + 2, "beside the three, the pages that ran when the client left"
 
 
 def test_hostile_files_beside_good_ones(served: LiveServer) -> None:
-    """Eight at once: each good one gets its answer, each bad one its refusal, or its end when its time is up."""
+    """Eight at once: each good one gets its answer, each bad one an error, at its deadline at the latest."""
     good = [SPANISH.scanned_pdf, ENGLISH.scanned_pdf, SPANISH.digital, ENGLISH.png]
     bomb = encoded(Image.new("1", (12_000, 12_000)), "PNG")
     bad = [b"%PDF-1.7\n" + b"[" * 100_000, b"\x89PNG\r\n\x1a\n" + b"\x00" * 3000, nested(2), bomb]
@@ -233,15 +222,15 @@ def test_hostile_files_beside_good_ones(served: LiveServer) -> None:
         refused = [threads.submit(ask, content, limit_s=3) for content in bad]
         answered = [threads.submit(ask, content, limit_s=60) for content in good]
 
-    for answer in (one.result() for one in answered):
+    for answer in (future.result() for future in answered):
         assert 200 == answer.status_code, answer.text
         assert "12345678Z" in answer.json()["text"]
-    for answer in (one.result() for one in refused):
+    for answer in (future.result() for future in refused):
         assert problem_of(answer)[0] in (413, 422, 504)
 
 
 def test_after_all_of_it(served: LiveServer, client: httpx.Client, before: Footprint) -> None:
-    """Ready, as many readers as before, memory and files given back, and not one error of ours in the log."""
+    """Ready, with the readers, memory and files of before, and no error in the log."""
     assert 200 == client.get("/health/ready").status_code
     answer_of(client, scanned([SPANISH.strip, ENGLISH.strip]), engine="tesseract")
     wait_until(client, lambda: footprint(served).files <= before.files + 2, "file descriptors are left open")

@@ -1,4 +1,4 @@
-"""Every kind of file, every format of answer, pages and passwords."""
+"""Every file type, every answer format, page ranges and passwords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 from tests.documents.parsing.pdfs import encoded
 from tests.documents.programs import pdftotext
 from tests.end_to_end.client import MARKS, answer_of, problem_of, send
-from tests.end_to_end.papers import ENGLISH, SCAN_DPI, SPANISH, drawn, pages_of, scanned
+from tests.end_to_end.invoices import ENGLISH, SCAN_DPI, SPANISH, drawn, pages_of, scanned
 
 pytestmark = MARKS
 pillow_heif.register_heif_opener()
@@ -24,14 +24,13 @@ HOCR_BOX = re.compile(r"bbox (\d+) (\d+) (\d+) (\d+)")
 PIXELS_A_POINT = SCAN_DPI / 72
 
 
-def iban(told: dict[str, Any]) -> str:
-    """Of the account that was found."""
-    [found] = {one["value"] for one in told["entities"] if one["type"] == "IBAN"}
-    return str(found)
+def iban(document: dict[str, Any]) -> str:
+    [value] = {entity["value"] for entity in document["entities"] if entity["type"] == "IBAN"}
+    return str(value)
 
 
 @pytest.mark.parametrize(
-    ("wished", "media_type"),
+    ("format_name", "media_type"),
     [
         ("text", "text/plain"),
         ("markdown", "text/markdown"),
@@ -40,9 +39,9 @@ def iban(told: dict[str, Any]) -> str:
         ("pdf", "application/pdf"),
     ],
 )
-def test_each_format(client: httpx.Client, wished: str, media_type: str) -> None:
-    """Asked for by field or by Accept, it has every word, and readers of the format read it."""
-    by_field = send(client, ENGLISH.scanned_pdf, format=wished)
+def test_each_format(client: httpx.Client, format_name: str, media_type: str) -> None:
+    """Requested by field or by Accept, it has every word, and parsers of the format accept it."""
+    by_field = send(client, ENGLISH.scanned_pdf, format=format_name)
     by_accept = client.post("/v1/documents", content=ENGLISH.scanned_pdf, headers={"Accept": media_type})
 
     assert (200, 200) == (by_field.status_code, by_accept.status_code)
@@ -54,20 +53,19 @@ def test_each_format(client: httpx.Client, wished: str, media_type: str) -> None
         "hocr": lambda content: _texts(content, "//*[@class='ocrx_word']"),
         "alto": _strings,
         "pdf": lambda content: pdftotext(content).split(),
-    }[wished]
+    }[format_name]
     assert ENGLISH.text.split() == words(by_field.content) == words(by_accept.content)
 
 
 def test_boxes_of_hocr_and_of_a_searchable_pdf(client: httpx.Client) -> None:
-    """The same word lies on the same ink in both; the picture of the searchable PDF is the scan's own."""
+    """The same word lies on the same ink in both; the searchable PDF has the picture of the scan."""
     hocr = send(client, ENGLISH.scanned_pdf, format="hocr").content
     searchable = send(client, ENGLISH.scanned_pdf, format="pdf").content
     left, top, right, bottom = ENGLISH.place("WEST")
 
     [word] = [node for node in _nodes(hocr, "//*[@class='ocrx_word']") if "".join(node.itertext()) == "WEST"]
     [page] = _nodes(hocr, "//*[@class='ocr_page']")
-    whole = _bbox(page)
-    scale = whole[2] / 595
+    scale = _bbox(page)[2] / 595
     assert [left, top, right, bottom] == pytest.approx([side / scale for side in _bbox(word)], abs=2)
     cut = (f"-x {int(left) - 2} -y {int(top) - 4} -W {int(right - left) + 4} -H {int(bottom - top) + 8}").split()
     assert "WEST" == pdftotext(searchable, *cut).strip()
@@ -75,14 +73,14 @@ def test_boxes_of_hocr_and_of_a_searchable_pdf(client: httpx.Client) -> None:
     assert np.abs(before - after).max() < 3
 
 
-def test_a_searchable_pdf_is_read_as_text(client: httpx.Client) -> None:
-    """What we wrote, we trust: the second reading needs no OCR and finds the same."""
+def test_the_text_layer_of_a_searchable_pdf(client: httpx.Client) -> None:
+    """It is used without OCR, and gives the same text."""
     searchable = send(client, SPANISH.scanned_pdf, format="pdf").content
 
-    told = answer_of(client, searchable, source="text_layer")
-    assert ["text_layer"] == [page["source"] for page in told["pages"]]
-    assert SPANISH.text.split() == told["text"].split()
-    assert "ES9121000418450200051332" == iban(told)
+    document = answer_of(client, searchable, source="text_layer")
+    assert ["text_layer"] == [page["source"] for page in document["pages"]]
+    assert SPANISH.text.split() == document["text"].split()
+    assert "ES9121000418450200051332" == iban(document)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +94,11 @@ def test_a_searchable_pdf_is_read_as_text(client: httpx.Client) -> None:
     ],
 )
 def test_a_picture_of_each_kind(client: httpx.Client, kind: str, options: dict[str, Any]) -> None:
-    """Read whatever it is; boxes are in its pixels."""
-    told = answer_of(client, encoded(SPANISH.strip, kind, **options))
+    """Boxes are in its pixels."""
+    document = answer_of(client, encoded(SPANISH.strip, kind, **options))
 
-    assert "ES9121000418450200051332" == iban(told)
-    [page] = told["pages"]
+    assert "ES9121000418450200051332" == iban(document)
+    [page] = document["pages"]
     assert SPANISH.strip.size == (page["width"], page["height"])
 
 
@@ -109,48 +107,52 @@ def test_a_tiff_of_several_pages(client: httpx.Client) -> None:
     english = ENGLISH.strip.convert("1")
     tiff = encoded(SPANISH.strip, "TIFF", save_all=True, append_images=[english, SPANISH.strip], dpi=(200, 200))
 
-    told = answer_of(client, tiff, pages="1-2")
-    assert ("tiff", 3, [1, 2]) == (told["kind"], told["page_count"], [page["number"] for page in told["pages"]])
-    values = [(one["places"][0]["page"], one["value"][:2]) for one in told["entities"] if one["type"] == "IBAN"]
+    document = answer_of(client, tiff, pages="1-2")
+    assert ("tiff", 3, [1, 2]) == (
+        document["kind"],
+        document["page_count"],
+        [page["number"] for page in document["pages"]],
+    )
+    values = [(iban["places"][0]["page"], iban["value"][:2]) for iban in document["entities"] if iban["type"] == "IBAN"]
     assert [(1, "ES"), (2, "GB")] == values
 
 
 def test_a_photograph_that_its_camera_turned(client: httpx.Client) -> None:
-    """The EXIF orientation is obeyed: the page is upright, and so are its boxes."""
+    """The page and its boxes follow the EXIF orientation."""
     exif = Image.Exif()
     exif[0x0112] = 6  # turn it clockwise to see it upright
     turned = SPANISH.scan.transpose(Image.Transpose.ROTATE_90)
-    told = answer_of(client, encoded(turned, "JPEG", quality=92, exif=exif))
+    document = answer_of(client, encoded(turned, "JPEG", quality=92, exif=exif))
 
-    [page] = told["pages"]
-    assert SPANISH.text.split() == told["text"].split()
+    [page] = document["pages"]
+    assert SPANISH.text.split() == document["text"].split()
     assert (SPANISH.scan.size, 0) == ((page["width"], page["height"]), page["rotation"])
-    _require_place(told)
+    _require_place(document)
 
 
-def test_a_scan_that_lies_on_its_side(client: httpx.Client) -> None:
-    """Nothing says so but the print: it is turned, and the answer says how far."""
-    told = answer_of(client, encoded(SPANISH.scan.transpose(Image.Transpose.ROTATE_90), "PNG"))
+def test_a_sideways_scan(client: httpx.Client) -> None:
+    """Only the print shows it: the page is rotated, and the answer says by how much."""
+    document = answer_of(client, encoded(SPANISH.scan.transpose(Image.Transpose.ROTATE_90), "PNG"))
 
-    [page] = told["pages"]
-    assert SPANISH.text.split() == told["text"].split()
+    [page] = document["pages"]
+    assert SPANISH.text.split() == document["text"].split()
     assert (90, SPANISH.scan.size) == (page["rotation"], (page["width"], page["height"]))
-    _require_place(told)
+    _require_place(document)
 
 
 def test_a_range_of_pages(client: httpx.Client) -> None:
-    """Only what was asked for is read; what is not there is told."""
+    """Only these pages are processed; a page that does not exist is an error."""
     three = pages_of(SPANISH, ENGLISH, SPANISH)
-    told = answer_of(client, three, pages="2-")
+    document = answer_of(client, three, pages="2-")
 
-    assert ([2, 3], 3) == ([page["number"] for page in told["pages"]], told["page_count"])
-    assert ["GB", "ES"] == [one["value"][:2] for one in told["entities"] if one["type"] == "IBAN"]
+    assert ([2, 3], 3) == ([page["number"] for page in document["pages"]], document["page_count"])
+    assert ["GB", "ES"] == [entity["value"][:2] for entity in document["entities"] if entity["type"] == "IBAN"]
     assert (422, "invalid_field") == problem_of(send(client, three, pages="4"))
     assert (422, "invalid_field") == problem_of(send(client, three, pages="2-x"))
 
 
 def test_an_encrypted_pdf(client: httpx.Client) -> None:
-    """With its password it is any PDF, also as a searchable one; without or with another one it is refused."""
+    """With its password it works like any PDF, also as a searchable one; else it is refused."""
     locked = pages_of(ENGLISH, password="geheim ñ")
 
     assert "GB82WEST12345698765432" == iban(answer_of(client, locked, password="geheim ñ"))
@@ -160,16 +162,14 @@ def test_an_encrypted_pdf(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("engine", ["tesseract", "pytesseract", "rapidocr"])
-def test_an_engine_that_was_asked_for(client: httpx.Client, engine: str) -> None:
-    """Each reads the page; the answer names it."""
-    told = answer_of(client, encoded(SPANISH.strip, "PNG"), engine=engine)
+def test_a_requested_engine(client: httpx.Client, engine: str) -> None:
+    document = answer_of(client, encoded(SPANISH.strip, "PNG"), engine=engine)
 
-    assert "ES9121000418450200051332" == iban(told)
-    assert engine.removeprefix("py") in told["pages"][0]["engine"]
+    assert "ES9121000418450200051332" == iban(document)
+    assert engine.removeprefix("py") in document["pages"][0]["engine"]
 
 
 def test_a_file_as_the_body(client: httpx.Client) -> None:
-    """Without a form its fields stand in the query."""
     answer = client.post(
         "/v1/documents?features=text&pages=1&source=ocr",
         content=scanned([ENGLISH.scan]),
@@ -180,9 +180,9 @@ def test_a_file_as_the_body(client: httpx.Client) -> None:
     assert "language" not in answer.json()
 
 
-def _require_place(told: dict[str, Any]) -> None:
-    """The account stands where it was drawn."""
-    [place] = [one["places"][0] for one in told["entities"] if one["type"] == "IBAN"]
+def _require_place(document: dict[str, Any]) -> None:
+    """The IBAN has the place where it was drawn."""
+    [place] = [entity["places"][0] for entity in document["entities"] if entity["type"] == "IBAN"]
     expected = [side * PIXELS_A_POINT for side in SPANISH.place("ES91 2100 0418 4502 0005 1332")]
 
     assert expected == pytest.approx(place["box"], abs=6)
@@ -201,6 +201,6 @@ def _strings(content: bytes) -> list[str]:
 
 
 def _bbox(node: Any) -> list[int]:
-    found = HOCR_BOX.search(node.get("title"))
-    assert found is not None
-    return [int(side) for side in found.groups()]
+    match = HOCR_BOX.search(node.get("title"))
+    assert match is not None
+    return [int(side) for side in match.groups()]

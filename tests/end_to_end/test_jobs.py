@@ -1,4 +1,4 @@
-"""The same work in the background: progress, cancelling, what is kept."""
+"""Background jobs of the running service: progress, cancellation, results."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from PIL import Image
 
 from tests.documents.programs import pdftotext
 from tests.end_to_end.client import MARKS, answer_of, events, metric, send
-from tests.end_to_end.papers import ENGLISH, SPANISH, pages_of, scanned
+from tests.end_to_end.invoices import ENGLISH, SPANISH, pages_of, scanned
 
 pytestmark = MARKS
 
 
 def job_of(response: httpx.Response) -> dict[str, Any]:
-    """The job that was accepted."""
     assert response.status_code in (200, 202), response.text
     job: dict[str, Any] = response.json()
     assert f"/v1/jobs/{job['id']}" == response.headers["location"]
@@ -33,20 +32,22 @@ def ended(client: httpx.Client, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_progress_page_by_page(client: httpx.Client) -> None:
-    """Each page is told of before the next is done, the end comes last, and the result is the answer of the route."""
+    """Each page has its event before the next is done, the end comes last, and the result equals a direct answer."""
     file = scanned([SPANISH.strip, ENGLISH.strip] * 2)
     job = job_of(send(client, file, "/v1/jobs", name="scan.pdf", encoding_format="base64"))
-    told = list(events(client, job["id"]))
+    received = list(events(client, job["id"]))
 
-    assert "end" == told[-1].name
-    pages = [one.data for one in told if one.name == "page"]
+    assert "end" == received[-1].name
+    pages = [event.data for event in received if event.name == "page"]
     assert [1, 2, 3, 4] == sorted(page["number"] for page in pages)
     assert all("ocr" == page["source"] and page["words"] > 10 and page["text"] for page in pages)
-    done = [one.data["pages_done"] for one in told if one.name == "progress"]
+    done = [event.data["pages_done"] for event in received if event.name == "progress"]
     assert done == sorted(done)
-    first_page = next(index for index, one in enumerate(told) if one.name == "page")
-    assert max([one.data["pages_done"] for one in told[:first_page] if one.name == "progress"], default=0) <= 1
-    assert "succeeded" == told[-1].data["status"]
+    first_page = next(index for index, event in enumerate(received) if event.name == "page")
+    assert (
+        max([event.data["pages_done"] for event in received[:first_page] if event.name == "progress"], default=0) <= 1
+    )
+    assert "succeeded" == received[-1].data["status"]
     result = client.get(f"/v1/jobs/{job['id']}").json()["result"]
     answer = answer_of(client, file, encoding_format="base64")
     same = ("pages", "text", "language", "classes", "entities", "key_sentences", "vector", "chunks")
@@ -54,16 +55,16 @@ def test_progress_page_by_page(client: httpx.Client) -> None:
 
 
 def test_cancelling_in_the_middle_of_a_long_scan(client: httpx.Client) -> None:
-    """It keeps what it had read, nothing more is read of it, and the lanes are free for the next document."""
+    """The pages so far are kept, no further page is processed, and the lanes are free for the next document."""
     job = job_of(send(client, scanned([SPANISH.strip, ENGLISH.strip] * 30), "/v1/jobs", name="long.pdf"))
     stream = events(client, job["id"])
-    assert any(one.name == "page" for one in stream)
+    assert any(event.name == "page" for event in stream)
     stream.close()
     answer = client.delete(f"/v1/jobs/{job['id']}")
 
     assert (200, "cancelled") == (answer.status_code, answer.json()["status"])
     read = metric(client, 'financia_pages_total{source="ocr"}')
-    cut = SPANISH.scan.crop((0, 0, SPANISH.scan.width, 800))  # not in the cache
+    cut = SPANISH.scan.crop((0, 0, SPANISH.scan.width, 800))  # not cached yet
     assert "FACTURA" in answer_of(client, scanned([cut]), features="text")["text"]
     assert metric(client, 'financia_pages_total{source="ocr"}') == read + 1
     kept = client.get(f"/v1/jobs/{job['id']}").json()
@@ -73,7 +74,7 @@ def test_cancelling_in_the_middle_of_a_long_scan(client: httpx.Client) -> None:
 
 
 def test_the_same_file_twice_is_one_job(client: httpx.Client) -> None:
-    """Whatever its name; other options are another job."""
+    """Whatever its name; with other options it is another job."""
     file = pages_of(ENGLISH, SPANISH)
     first = send(client, file, "/v1/jobs", name="a.pdf")
     again = send(client, file, "/v1/jobs", name="b.pdf")
@@ -87,7 +88,7 @@ def test_the_same_file_twice_is_one_job(client: httpx.Client) -> None:
 
 
 def test_results_in_other_formats(client: httpx.Client) -> None:
-    """Of one job, as often as they are asked for, until it is forgotten."""
+    """Of one job, as often as requested, until it is deleted."""
     job = job_of(send(client, ENGLISH.scanned_pdf, "/v1/jobs"))
     ended(client, job)
     result = f"/v1/jobs/{job['id']}/result"
@@ -99,8 +100,8 @@ def test_results_in_other_formats(client: httpx.Client) -> None:
     assert 404 == client.get(result).status_code
 
 
-def test_the_picture_of_a_page_stands_as_its_words_do(client: httpx.Client) -> None:
-    """A page that lay on its side is shown upright: there is ink in the box of each word."""
+def test_the_image_of_a_page_fits_its_words(client: httpx.Client) -> None:
+    """A sideways page is shown upright, with ink in the box of each word."""
     job = job_of(send(client, scanned([SPANISH.scan.transpose(Image.Transpose.ROTATE_90)]), "/v1/jobs"))
     [page] = ended(client, job)["result"]["pages"]
     answer = client.get(f"/v1/jobs/{job['id']}/pages/1", params={"dpi": 100})

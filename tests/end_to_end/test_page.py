@@ -1,4 +1,4 @@
-"""A person, a browser and the real service: a scan is dropped, and what it says is seen."""
+"""The page of the running service in a browser: a dropped scan and its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.browser.chrome import Chrome, open_tab
 from tests.clients.server import LiveServer
 from tests.end_to_end.client import MARKS
-from tests.end_to_end.papers import SPANISH
+from tests.end_to_end.invoices import SPANISH
 
 pytestmark = [*MARKS, pytest.mark.chromium, pytest.mark.slow]
 DONE = "!document.querySelector('#forget').hidden"
@@ -24,7 +24,7 @@ def chrome(tmp_path: Path) -> Iterator[Chrome]:
 
 
 async def test_a_dropped_scan(served: LiveServer, chrome: Chrome, tmp_path: Path) -> None:
-    """Its picture with the words on it, what it is, and its entities; a screenshot is kept to be looked at."""
+    """Its image with words, its class and language, and its entities; keeps a screenshot."""
     scan = tmp_path / "factura.pdf"
     scan.write_bytes(SPANISH.scanned_pdf)
     async with open_tab(chrome) as tab:
@@ -39,8 +39,8 @@ async def test_a_dropped_scan(served: LiveServer, chrome: Chrome, tmp_path: Path
         words = await tab.run("document.querySelectorAll('#page-1 .words rect').length")
         faults = tab.faults
 
-    assert all(said in overview for said in ("Invoice", "Spanish"))
-    assert all(said in entities for said in ("ES91 2100 0418 4502 0005 1332", "María García López", "12345678Z"))
+    assert all(text in overview for text in ("Invoice", "Spanish"))
+    assert all(text in entities for text in ("ES91 2100 0418 4502 0005 1332", "María García López", "12345678Z"))
     assert len(SPANISH.text.split()) == words
     assert (tmp_path / "dropped.png").stat().st_size > 10_000
     assert [] == faults

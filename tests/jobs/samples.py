@@ -10,7 +10,7 @@ from backend.documents.parsing.stored_file import StoredFile
 from backend.jobs.records import Job, JobFile
 from backend.jobs.states import Change, move
 
-NOW_S = 1_900_000_000.0  # Unix time in the future: what Redis is told to forget then, it keeps
+NOW_S = 1_900_000_000.0  # in the future: keys that Redis is to expire then are kept
 TTL_S = 100.0
 LIMITS = FileLimits()
 CONTENT = b"%PDF-1.7 " + bytes(range(256))
@@ -18,7 +18,7 @@ CONTENT = b"%PDF-1.7 " + bytes(range(256))
 
 def job(job_id: str = "one", **changes: Any) -> Job:
     """A job that was just accepted."""
-    made = Job(
+    record = Job(
         id=job_id,
         owner="owner",
         file=JobFile("invoice.pdf", len(CONTENT), "ab" * 32, "pdf"),
@@ -29,18 +29,17 @@ def job(job_id: str = "one", **changes: Any) -> Job:
         created_s=NOW_S,
         expires_s=NOW_S + TTL_S,
     )
-    return replace(made, **changes)
+    return replace(record, **changes)
 
 
 def upload(content: bytes = CONTENT) -> StoredFile:
-    """A file as it came in."""
     return StoredFile.of(content, LIMITS)
 
 
-def moved(one: Job, *changes: Change, now_s: float = NOW_S) -> Job:
+def moved(record: Job, *changes: Change, now_s: float = NOW_S) -> Job:
     """The job after these changes, all of which must be allowed."""
     for change in changes:
-        after = move(one, change, now_s)
+        after = move(record, change, now_s)
         assert after is not None
-        one = after
-    return one
+        record = after
+    return record

@@ -1,4 +1,4 @@
-"""The bounds of a store in memory."""
+"""The limits of the store in memory."""
 
 from __future__ import annotations
 
@@ -8,40 +8,41 @@ import pytest
 
 from backend.errors import Overloaded
 from backend.jobs.memory_store import MemoryJobStore
-from backend.jobs.records import PageNote
+from backend.jobs.records import PageRecord
 from tests.fakes import ManualClock
 from tests.jobs.samples import NOW_S, TTL_S, job, moved, upload
 
 FILE = b"x" * 400
 
 
-async def added(store, one):
+async def added(store, record):
     with contextlib.closing(upload(FILE)) as stored:
-        return await store.add(one, stored, None, here=False)
+        return await store.add(record, stored, None, pinned=False)
 
 
-async def ended(store, one, result=b""):
-    """The job, done."""
-    await added(store, one)
-    running, done = moved(one, "start"), moved(one, "start", "succeed")
-    await store.swap(one, running)
+async def ended(store, record, result=b""):
+    """Add a job that has succeeded."""
+    await added(store, record)
+    running, done = moved(record, "start"), moved(record, "start", "succeed")
+    await store.swap(record, running)
     await store.swap(running, done, result)
 
 
-async def test_the_oldest_that_ended_goes_first():
-    """Files, pages and results count together; what lives stays."""
+async def test_the_oldest_ended_job_is_dropped_first():
+    """Files, pages and results count together; live jobs stay."""
     store = MemoryJobStore(10, 2_000, ManualClock(NOW_S))
     await added(store, job("live"))
     await ended(store, job("old"))
     await ended(store, job("new"))
     await added(store, job("last"))
 
-    assert [True, False, True, True] == [await store.find(one) is not None for one in ("live", "old", "new", "last")]
+    assert [True, False, True, True] == [
+        await store.find(record) is not None for record in ("live", "old", "new", "last")
+    ]
     assert store.report()["bytes"] <= 2_000
 
 
-async def test_a_large_result_makes_room_for_itself():
-    """It is kept, whatever it takes from those before it."""
+async def test_a_large_result_drops_older_jobs():
     store = MemoryJobStore(10, 2_000, ManualClock(NOW_S))
     await ended(store, job("old"))
     await ended(store, job("large"), b"y" * 1_200)
@@ -50,19 +51,19 @@ async def test_a_large_result_makes_room_for_itself():
     assert b"y" * 1_200 == await store.result(moved(job("large"), "start", "succeed"))
 
 
-async def test_full_of_what_lives():
-    """Numbers and the setting."""
+async def test_a_store_full_of_live_jobs():
+    """New jobs are refused with the numbers and the setting."""
     store = MemoryJobStore(10, 1_000, ManualClock(NOW_S))
     await added(store, job("one"))
-    await store.note(job("one"), job().progress, PageNote(1, b"z" * 200, b"{}"))
+    await store.write_progress(job("one"), job().progress, PageRecord(1, b"z" * 200, b"{}"))
 
     with pytest.raises(Overloaded, match=r"limit of 1000 \(LIMIT_JOB_BYTES\)"):
         await added(store, job("two"))
     assert await store.find("two") is None
 
 
-async def test_time_passes():
-    """A job that expired is gone, its place in the queue too."""
+async def test_expiry():
+    """An expired job is gone, and its place in the queue too."""
     clock = ManualClock(NOW_S)
     store = MemoryJobStore(10, 10_000, clock)
     await added(store, job("waits"))

@@ -1,4 +1,4 @@
-"""What only a shared store can get wrong: races, refusals, foreign content."""
+"""Faults that only a shared store can have: races, error replies, foreign content."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import time
 import pytest
 
 from backend.errors import BadSettings, Overloaded, TooLarge, Unavailable
-from backend.jobs.records import PageNote
-from backend.jobs.redis_options import RedisJobOptions
-from backend.jobs.redis_store import RedisJobStore
+from backend.jobs.records import PageRecord
+from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from tests.jobs.samples import LIMITS, NOW_S, job, moved, upload
 
 pytestmark = pytest.mark.redis
@@ -31,26 +30,25 @@ async def connect(redis_server):
         yield start
 
 
-async def added(store, one, key=None):
+async def added(store, record, key=None):
     with contextlib.closing(upload()) as stored:
-        return await store.add(one, stored, key, here=False)
+        return await store.add(record, stored, key, pinned=False)
 
 
 async def test_equal_requests_at_once_are_one_job(connect, redis_server):
-    """Whichever replica takes them; the files of the others do not stay behind."""
+    """On all replicas; the files of the duplicates are removed."""
     stores = [await connect() for _ in range(3)]
     jobs = [job(str(number), same="same") for number in range(12)]
     kept = await asyncio.gather(
-        *(added(stores[int(one.id) % 3], one, "key" if int(one.id) % 2 else None) for one in jobs)
+        *(added(stores[int(record.id) % 3], record, "key" if int(record.id) % 2 else None) for record in jobs)
     )
 
-    assert 1 == len({one.id for one in kept})
+    assert 1 == len({record.id for record in kept})
     assert 1 == len(redis_server.client.keys("*:file"))
     assert 1 == redis_server.client.xlen("financia:jobs:queue")
 
 
 async def test_each_job_is_taken_once(connect):
-    """By whichever replica is free."""
     stores = [await connect() for _ in range(3)]
     taken: asyncio.Queue[str] = asyncio.Queue()
 
@@ -70,36 +68,37 @@ async def test_each_job_is_taken_once(connect):
     assert taken.empty()
 
 
-async def test_one_of_two_changes_wins(connect):
-    """Whatever they are and however close."""
+async def test_one_of_two_simultaneous_changes_wins(connect):
     here, there = await connect(), await connect()
-    one = job()
-    await added(here, one)
-    verdicts = await asyncio.gather(here.swap(one, moved(one, "start")), there.swap(one, moved(one, "cancel")))
+    record = job()
+    await added(here, record)
+    verdicts = await asyncio.gather(
+        here.swap(record, moved(record, "start")), there.swap(record, moved(record, "cancel"))
+    )
 
     assert ["done", "stale"] == sorted(verdicts)
 
 
 async def test_a_claim_that_was_taken_over_is_not_renewed(connect):
-    """Its new owner keeps it."""
+    """It belongs to the replica that took it over."""
     late, living = await connect(lease_s=0.1), await connect(lease_s=0.1)
     await added(late, job())
     claim = await late.take()
-    taken_over = await asyncio.wait_for(living.take(), 20)
+    new_claim = await asyncio.wait_for(living.take(), 20)
 
-    assert claim == taken_over
+    assert claim == new_claim
     assert not await late.renew(claim, None)
-    assert await living.renew(taken_over, None)
+    assert await living.renew(new_claim, None)
 
 
-async def test_what_belongs_to_a_job_lives_as_long(connect, redis_server):
+async def test_all_keys_of_a_job_expire_together(connect, redis_server):
     """A job that ran for long must not lose its file before its end."""
     store = await connect()
-    one = job()
-    await added(store, one)
-    running = moved(one, "start", now_s=NOW_S + 50)
-    await store.swap(one, running)
-    await store.note(running, running.progress, PageNote(1, b"packed", b"{}"))
+    record = job()
+    await added(store, record)
+    running = moved(record, "start", now_s=NOW_S + 50)
+    await store.swap(record, running)
+    await store.write_progress(running, running.progress, PageRecord(1, b"packed", b"{}"))
     done = moved(running, "succeed", now_s=NOW_S + 500)
     await store.swap(running, done, b"{}")
     keys = [key for key in redis_server.client.keys("*") if b":job:" in key or b":same:" in key]
@@ -109,7 +108,7 @@ async def test_what_belongs_to_a_job_lives_as_long(connect, redis_server):
 
 
 async def test_a_full_redis_takes_no_jobs(connect, redis_server):
-    """503 with what to do, and nothing half kept."""
+    """The error says what to do, and nothing is left half written."""
     store = await connect()
     redis_server.client.config_set("maxmemory", "1")
 
@@ -121,20 +120,18 @@ async def test_a_full_redis_takes_no_jobs(connect, redis_server):
 
 
 async def test_a_result_has_a_limit(connect):
-    """The job can then be ended in another way."""
     store = await connect(result_bytes=10)
-    one = job()
-    await added(store, one)
-    running = moved(one, "start")
-    await store.swap(one, running)
+    record = job()
+    await added(store, record)
+    running = moved(record, "start")
+    await store.swap(record, running)
 
     with pytest.raises(TooLarge, match="LIMIT_JOB_BYTES"):
         await store.swap(running, moved(running, "succeed"), b"12345678901")
     assert "done" == await store.swap(running, moved(running, "fail"))
 
 
-async def test_what_another_version_wrote_is_no_job(connect, redis_server):
-    """It is not guessed at."""
+async def test_records_of_another_version_are_no_jobs(connect, redis_server):
     store = await connect()
     await added(store, job())
     redis_server.client.hset("financia:job:one", "record", b'{"id":"one"}')
@@ -142,8 +139,8 @@ async def test_what_another_version_wrote_is_no_job(connect, redis_server):
     assert await store.find("one") is None
 
 
-async def test_watchers_leave_room_for_work(connect):
-    """Each holds a connection: too many are refused, and jobs are taken all the same."""
+async def test_watchers_are_limited(connect):
+    """Each holds a connection: too many are refused, and jobs are still taken."""
     store = await connect(watchers=2, settle_s=0.2)
     await added(store, job())
     watchers = [store.events("one", "") for _ in range(3)]
@@ -159,8 +156,7 @@ async def test_watchers_leave_room_for_work(connect):
         assert "progress" == (await anext(again)).kind
 
 
-async def test_an_emptied_redis_gets_its_queue_again(connect, redis_server):
-    """Who waits for jobs goes on waiting, and gets the next."""
+async def test_the_queue_is_recreated_in_an_emptied_redis(connect, redis_server):
     store = await connect(lease_s=0.2)
     taking = asyncio.create_task(store.take())
     await asyncio.sleep(0)
@@ -170,34 +166,35 @@ async def test_an_emptied_redis_gets_its_queue_again(connect, redis_server):
     assert "one" == (await asyncio.wait_for(taking, 20)).job_id
 
 
-async def test_stops_are_heard_after_a_break(connect, redis_proxy, redis_server):
-    """What was cancelled while the connection was down is told of when it is back."""
-    deaf = RedisJobStore(RedisJobOptions(redis_proxy.url, lease_s=0.2, settle_s=1.0), LIMITS, monotonic=time.monotonic)
-    await deaf.start()
+async def test_cancellations_after_a_lost_connection(connect, redis_proxy, redis_server):
+    disconnected = RedisJobStore(
+        RedisJobOptions(redis_proxy.url, lease_s=0.2, settle_s=1.0), LIMITS, monotonic=time.monotonic
+    )
+    await disconnected.start()
     other = await connect()
-    one, two = job("one"), job("two")
-    for each in (one, two):
+    first, second = job("one"), job("two")
+    for each in (first, second):
         await added(other, each)
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
 
     async def listen() -> None:
-        async for job_id in deaf.stops():
-            heard.put_nowait(job_id)
+        async for job_id in disconnected.cancellations():
+            received.put_nowait(job_id)
 
     listening = asyncio.create_task(listen())
-    await other.swap(one, moved(one, "cancel"))
-    assert "one" == await asyncio.wait_for(heard.get(), 20)
+    await other.swap(first, moved(first, "cancel"))
+    assert "one" == await asyncio.wait_for(received.get(), 20)
     redis_proxy.cut()
-    await other.swap(two, moved(two, "cancel"))
-    assert "two" == await asyncio.wait_for(heard.get(), 20)
+    await other.swap(second, moved(second, "cancel"))
+    assert "two" == await asyncio.wait_for(received.get(), 20)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
-    await deaf.close()
+    await disconnected.close()
 
 
 @pytest.mark.parametrize("url", ["http://x", "redis://:p#w@host", "nonsense"])
-def test_no_address(url):
-    """The start says which setting it is, and not the password."""
-    with pytest.raises(BadSettings, match="REDIS_URL") as told:
+def test_bad_urls(url):
+    """The error names the setting, and not the password."""
+    with pytest.raises(BadSettings, match="REDIS_URL") as received:
         RedisJobStore(RedisJobOptions(url), LIMITS, monotonic=time.monotonic)
-    assert "p#w" not in str(told.value)
+    assert "p#w" not in str(received.value)

@@ -1,7 +1,4 @@
-"""Jobs of several replicas on one Redis: whoever is asked answers, and none is lost with the process that runs it.
-
-A lease is short here, so that what takes a lease takes part of a second; nothing else passes in real time.
-"""
+"""Jobs of several replicas on one Redis: any replica answers, and no job is lost with its process."""
 
 from __future__ import annotations
 
@@ -14,80 +11,80 @@ import orjson
 import pytest
 
 from backend.errors import Unavailable
-from backend.jobs.redis_options import RedisJobOptions
-from backend.jobs.redis_store import RedisJobStore
+from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.services.documents.records import DocumentOptions
-from tests.jobs.job_desk import FakeReading, JobDesk
+from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, TTL_S
 
 pytestmark = pytest.mark.redis
 
 LEASE_S = 0.4
-PATIENT_S = 10.0
+TIMEOUT_S = 10.0
 
 
 @pytest.fixture
-async def open_desk(redis_server) -> AsyncIterator[Callable[..., JobDesk]]:
+async def open_replica(redis_server) -> AsyncIterator[Callable[..., JobReplica]]:
     """Start a replica; all are closed after the test."""
-    desks: list[JobDesk] = []
+    replicas: list[JobReplica] = []
 
-    async def start(reading: FakeReading | None = None, url: str = "", workers: int = 1, **options: float) -> JobDesk:
+    async def start(
+        process: FakeProcess | None = None, url: str = "", workers: int = 1, **options: float
+    ) -> JobReplica:
         chosen = RedisJobOptions(url or redis_server.url, **{"lease_s": LEASE_S, **options})
         policy = JobPolicy(workers=workers, limit_s=60.0, ttl_s=TTL_S)
-        desk = JobDesk(RedisJobStore(chosen, LIMITS, monotonic=time.monotonic), reading or FakeReading(), policy)
-        desks.append(desk)
-        await desk.service.start()
-        return desk
+        replica = JobReplica(RedisJobStore(chosen, LIMITS, monotonic=time.monotonic), process or FakeProcess(), policy)
+        replicas.append(replica)
+        await replica.service.start()
+        return replica
 
     yield start
-    for desk in desks:
-        await desk.service.close()
+    for replica in replicas:
+        await replica.service.close()
 
 
-async def idle(open_desk) -> JobDesk:
-    """A replica that takes no jobs."""
-    desk = await open_desk()
-    for service in desk.service._runner._services:
+async def idle(open_replica) -> JobReplica:
+    """A replica whose workers take no jobs."""
+    replica = await open_replica()
+    for service in replica.service._runner._background:
         service.cancel()
-    return desk
+    return replica
 
 
-async def first_page(desk, job) -> None:
-    """Wait until a page was read."""
-    async with asyncio.timeout(PATIENT_S):
-        async with aclosing(desk.service.events(job, "")) as events:
+async def first_page(replica, job) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        async with aclosing(replica.service.events(job, "")) as events:
             async for event in events:
                 if event.kind == "page":
                     return
 
 
-async def test_any_replica_answers(open_desk):
-    """State, pages, file, result and events are where all find them."""
-    here, there = await open_desk(), await idle(open_desk)
+async def test_any_replica_answers(open_replica):
+    """State, pages, file, result and events are shared."""
+    here, there = await open_replica(), await idle(open_replica)
     content = b"%PDF-1.7 " + bytes(range(256)) * 12_000  # three chunks
     job = await there.submit(content)
     ended = await there.ended(job)
 
     assert "succeeded" == ended.status
     assert ended == await here.service.find(job.id, "")
-    assert content == here.reading.calls[0][0]
-    result = await there.service.result(ended)
-    assert result == await here.service.result(ended)
-    assert ["page1", "page2"] == [page["text"] for page in orjson.loads(result)["pages"]]
+    assert content == here.process.calls[0][0]
+    document = await there.service.document(ended)
+    assert document == await here.service.document(ended)
+    assert ["page1", "page2"] == [page.text for page in document.pages]
     kinds = [event.kind async for event in there.service.events(job, "")]
     assert (2, "end") == (kinds.count("page"), kinds[-1])
     assert (job.id, True) == ((await here.submitted(content))[0].id, (await here.submitted(content))[1])
 
 
-async def test_a_dead_replicas_job_is_taken_over(open_desk):
-    """By another, from the beginning; pages that were told of are not told of again."""
-    dead = await open_desk(FakeReading(stops_at=2))
+async def test_a_dead_replicas_job_is_taken_over(open_replica):
+    """Another replica starts it again; pages that have an event get no second one."""
+    dead = await open_replica(FakeProcess(stops_at=2))
     job = await dead.submit()
-    await dead.reading.started.get()
+    await dead.process.started.get()
     await first_page(dead, job)
-    dead.die()
-    living = await open_desk()
+    dead.kill()
+    living = await open_replica()
     ended = await living.ended(job)
 
     assert ("succeeded", 2) == (ended.status, ended.attempts)
@@ -95,17 +92,17 @@ async def test_a_dead_replicas_job_is_taken_over(open_desk):
     assert [1, 2] == [orjson.loads(event.data)["number"] for event in pages]
 
 
-async def test_a_replica_that_wakes_up_late_is_not_believed(open_desk):
-    """Its job was taken over: what it says of it no longer counts, and its work is ended."""
-    late = await open_desk(FakeReading(stops_at=1))
+async def test_a_late_replica_cannot_change_its_job(open_replica):
+    """Another one took it over: late writes do not count, and the late work ends."""
+    late = await open_replica(FakeProcess(stops_at=1))
     job = await late.submit()
-    await late.reading.started.get()
-    beat = late.service._runner._services.pop()
+    await late.process.started.get()
+    beat = late.service._runner._background.pop()
     beat.cancel()
-    living = await open_desk()
+    living = await open_replica()
     ended = await living.ended(job)
-    late.reading.gate.set()
-    async with asyncio.timeout(PATIENT_S):
+    late.process.gate.set()
+    async with asyncio.timeout(TIMEOUT_S):
         await asyncio.gather(*late.service._runner._tasks)
 
     assert ("succeeded", 2) == (ended.status, ended.attempts)
@@ -113,144 +110,143 @@ async def test_a_replica_that_wakes_up_late_is_not_believed(open_desk):
     assert 0 == late.count('document_jobs_total{status="succeeded"}')
 
 
-async def test_a_lost_claim_ends_the_work(open_desk):
-    """The next beat after somebody else has changed the job."""
-    desk, other = await open_desk(FakeReading(stops_at=1)), await idle(open_desk)
-    desk.service._runner._services[1].cancel()  # deaf to cancellations
-    job = await desk.submit()
-    await desk.reading.started.get()
-    tasks = list(desk.service._runner._tasks)
+async def test_a_lost_claim_ends_the_work(open_replica):
+    """At the next renewal after another replica changed the job."""
+    replica, other = await open_replica(FakeProcess(stops_at=1)), await idle(open_replica)
+    replica.service._runner._background[1].cancel()  # deaf to cancellations
+    job = await replica.submit()
+    await replica.process.started.get()
+    tasks = list(replica.service._runner._tasks)
     await other.service.cancel(job.id, "")
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await asyncio.gather(*tasks)
 
-    assert 1 == desk.reading.cancelled
+    assert 1 == replica.process.cancelled
 
 
-async def test_it_is_given_up_after_three_times(open_desk):
-    """What ends every process that touches it must not go round for ever."""
+async def test_a_job_is_given_up_after_three_attempts(open_replica):
+    """A file that kills every process must not be tried for ever."""
     job = None
     for _ in range(3):
-        desk = await open_desk(FakeReading(stops_at=1))
-        job = job or await desk.submit()
-        await asyncio.wait_for(desk.reading.started.get(), PATIENT_S)
-        desk.die()
-    last = await open_desk()
+        replica = await open_replica(FakeProcess(stops_at=1))
+        job = job or await replica.submit()
+        await asyncio.wait_for(replica.process.started.get(), TIMEOUT_S)
+        replica.kill()
+    last = await open_replica()
     ended = await last.ended(job)
 
     assert ("failed", 3) == (ended.status, ended.attempts)
     assert "ended 3 times" in ended.failure.message
-    assert [] == last.reading.calls
+    assert [] == last.process.calls
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_restart(open_desk, workers):
-    """What runs goes back into the queue at once, and that counts as no attempt; a free worker does not get it."""
-    stopping = await open_desk(FakeReading(stops_at=2), workers=workers, lease_s=1000.0)
+async def test_a_restart(open_replica, workers):
+    """Running jobs are requeued at once without counting as an attempt; no worker of the same process takes them."""
+    stopping = await open_replica(FakeProcess(stops_at=2), workers=workers, lease_s=1000.0)
     job = await stopping.submit()
-    await stopping.reading.started.get()
+    await stopping.process.started.get()
     await stopping.service.close()
-    started = await open_desk(lease_s=1000.0)
+    started = await open_replica(lease_s=1000.0)
     ended = await started.ended(job)
 
     assert ("succeeded", 1) == (ended.status, ended.attempts)
-    assert 1 == stopping.reading.cancelled
+    assert 1 == stopping.process.cancelled
 
 
-async def test_cancelled_from_elsewhere(open_desk):
-    """Its work ends at once, without waiting for the next beat; the pages it had read can be had anywhere."""
-    here, there = await open_desk(FakeReading(stops_at=2), lease_s=1000.0), await idle(open_desk)
+async def test_cancel_by_another_replica(open_replica):
+    """The work ends before the next renewal, and all replicas have the pages so far."""
+    here, there = await open_replica(FakeProcess(stops_at=2), lease_s=1000.0), await idle(open_replica)
     job = await here.submit()
-    await here.reading.started.get()
+    await here.process.started.get()
     await first_page(there, job)
     tasks = list(here.service._runner._tasks)
     await there.service.cancel(job.id, "")
-    async with asyncio.timeout(PATIENT_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await asyncio.gather(*tasks)
     ended = await there.ended(job)
 
-    assert ("cancelled", 1) == (ended.status, here.reading.cancelled)
-    assert ["page1"] == [page["text"] for page in orjson.loads(await there.service.result(ended))["pages"]]
+    assert ("cancelled", 1) == (ended.status, here.process.cancelled)
+    assert ["page1"] == [page.text for page in (await there.service.document(ended)).pages]
 
 
-async def test_a_password_stays_with_who_took_it(open_desk, redis_server):
+async def test_a_password_stays_in_its_process(open_replica, redis_server):
     """That replica runs the job, however busy; Redis never sees the password."""
-    other = await open_desk()
-    here = await open_desk(FakeReading(stops_at=1))
+    other = await open_replica()
+    here = await open_replica(FakeProcess(stops_at=1))
     busy = await here.submit(b"%PDF-1.7 busy", options=DocumentOptions(password="s3cret"))
-    await here.reading.started.get()
+    await here.process.started.get()
     job = await here.submit(options=DocumentOptions(password="s3cret"))
     following = await other.ended(await other.submit(b"%PDF-1.7 three"))  # more than a lease may pass meanwhile
-    await asyncio.wait_for(other.service._runner._patience.ends_within(2 * LEASE_S), PATIENT_S)
+    await asyncio.wait_for(other.service._runner._retry.stops_within(2 * LEASE_S), TIMEOUT_S)
     assert "queued" == (await other.service.find(job.id, "")).status
-    here.reading.gate.set()
+    here.process.gate.set()
 
-    assert {"succeeded"} == {(await other.ended(one)).status for one in (busy, job)} | {following.status}
-    assert [b"%PDF-1.7 three"] == [content for content, _, _ in other.reading.calls]
+    assert {"succeeded"} == {(await other.ended(each)).status for each in (busy, job)} | {following.status}
+    assert [b"%PDF-1.7 three"] == [content for content, _, _ in other.process.calls]
     assert b"s3cret" not in dump(redis_server)
 
 
-async def test_a_password_that_is_lost(open_desk):
-    """Its job fails, and says what to do."""
-    dead = await open_desk(FakeReading(stops_at=1))
+async def test_a_lost_password(open_replica):
+    """The job fails, and the error says what to do."""
+    dead = await open_replica(FakeProcess(stops_at=1))
     job = await dead.submit(options=DocumentOptions(password="s3cret"))
-    await dead.reading.started.get()
-    dead.die()
-    living = await open_desk()
+    await dead.process.started.get()
+    dead.kill()
+    living = await open_replica()
     ended = await living.ended(job)
 
     assert ("failed", "password_required", "password") == (ended.status, ended.failure.code, ended.failure.param)
     assert "send the file and its password again" in ended.failure.message
 
 
-async def test_without_redis(open_desk, redis_server):
-    """Jobs are refused with what to do, not kept where no other replica would find them."""
-    desk = await open_desk(settle_s=0.5)
+async def test_without_redis(open_replica, redis_server):
+    """Jobs are refused with what to do, not kept in memory."""
+    replica = await open_replica(settle_s=0.5)
     redis_server.kill()
 
     with pytest.raises(Unavailable, match=r"REDIS_URL.*/v1/documents"):
-        await desk.submit()
+        await replica.submit()
     redis_server.start()
-    ended = await desk.ended(await desk.submit())
+    ended = await replica.ended(await replica.submit())
     assert "succeeded" == ended.status
 
 
-async def test_redis_comes_back_empty(open_desk, redis_server):
-    """A job that ran meanwhile goes on to its end and is there again with its result."""
-    desk = await open_desk(FakeReading(stops_at=2), settle_s=0.5)
-    job = await desk.submit()
-    await desk.reading.started.get()
+async def test_redis_comes_back_empty(open_replica, redis_server):
+    """A job that ran meanwhile ends and is restored with its result."""
+    replica = await open_replica(FakeProcess(stops_at=2), settle_s=0.5)
+    job = await replica.submit()
+    await replica.process.started.get()
     redis_server.kill()
-    desk.reading.gate.set()
+    replica.process.gate.set()
     redis_server.start()
-    async with asyncio.timeout(PATIENT_S):
-        await asyncio.gather(*desk.service._runner._tasks)
-    ended = await desk.service.find(job.id, "")
+    async with asyncio.timeout(TIMEOUT_S):
+        await asyncio.gather(*replica.service._runner._tasks)
+    ended = await replica.service.find(job.id, "")
 
     assert "succeeded" == ended.status
-    assert ["page1", "page2"] == [page["text"] for page in orjson.loads(await desk.service.result(ended))["pages"]]
+    assert ["page1", "page2"] == [page.text for page in (await replica.service.document(ended)).pages]
 
 
-async def test_redis_is_silent_for_a_while(open_desk, redis_proxy):
-    """What was read meanwhile is written when it answers again."""
-    desk = await open_desk(FakeReading(stops_at=2), url=redis_proxy.url, settle_s=0.2, lease_s=1000.0)
-    job = await desk.submit()
-    await desk.reading.started.get()
+async def test_redis_does_not_answer_for_a_while(open_replica, redis_proxy):
+    replica = await open_replica(FakeProcess(stops_at=2), url=redis_proxy.url, settle_s=0.2, lease_s=1000.0)
+    job = await replica.submit()
+    await replica.process.started.get()
     redis_proxy.open.clear()
-    desk.reading.gate.set()
+    replica.process.gate.set()
     with pytest.raises(Unavailable):
-        await desk.service.find(job.id, "")
+        await replica.service.find(job.id, "")
     redis_proxy.open.set()
-    ended = await desk.ended(job)
+    ended = await replica.ended(job)
 
     assert "succeeded" == ended.status
-    assert {1, 2} == set(await desk.store.pages(job.id))
+    assert {1, 2} == set(await replica.store.pages(job.id))
 
 
-async def test_nothing_stays_for_ever(open_desk, redis_server):
-    """Every key of a job expires; the queue is empty once all have ended."""
-    desk = await open_desk()
-    await desk.ended(await desk.submit(key="mine"))
+async def test_all_keys_expire(open_replica, redis_server):
+    """The queue is empty once all jobs have ended."""
+    replica = await open_replica()
+    await replica.ended(await replica.submit(key="mine"))
     client = redis_server.client
     keys = [key for key in client.keys("*") if b":job:" in key or b":same:" in key or b":key:" in key]
 
@@ -261,8 +257,7 @@ async def test_nothing_stays_for_ever(open_desk, redis_server):
 
 
 def dump(server) -> bytes:
-    """Everything that is in a server, more or less."""
-    client, told = server.client, b""
+    client, received = server.client, b""
     for key in client.keys("*"):
         kind = client.type(key)
         read = {
@@ -271,5 +266,5 @@ def dump(server) -> bytes:
             b"string": client.get,
             b"list": lambda name: client.lrange(name, 0, -1),
         }[kind]
-        told += key + repr(read(key)).encode()
-    return told
+        received += key + repr(read(key)).encode()
+    return received

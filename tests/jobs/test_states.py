@@ -1,4 +1,4 @@
-"""Which way jobs go, and which job a request means."""
+"""State transitions of jobs, and which job a request means."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("status", "change"), list(product(get_args(Status), get_args(Change))))
-def test_every_change_of_every_state(status, change):
-    """The table is all there is: nothing leaves an end."""
+def test_transitions(status, change):
+    """Exactly those of the table; nothing leaves a final state."""
     after = move(job(status=status), change, NOW_S + 5)
 
     assert ALLOWED.get((status, change)) == (after and after.status)
@@ -49,8 +49,7 @@ def test_times_and_attempts():
     assert "done" == ended.progress.stage
 
 
-def test_a_failure_is_kept_and_progress_with_it():
-    """What was reached stays to be seen; why it ended too."""
+def test_a_failed_job_keeps_failure_and_progress():
     failure = Failure("too late", "deadline_exceeded", 504)
     failed = move(moved(job(progress=Progress("reading", 2, 9)), "start"), "fail", NOW_S, failure)
 
@@ -63,14 +62,13 @@ def test_a_failure_is_kept_and_progress_with_it():
     [("queued", True), ("running", True), ("succeeded", True), ("failed", False), ("cancelled", False)],
 )
 def test_an_equal_request(status, expected):
-    """It gets the job there is, unless that came to nothing."""
+    """It gets the existing job, unless that failed or was cancelled."""
     there = job(status=status)
 
     assert expected == (same_job(None, there, there.same) is there)
 
 
-def test_a_key_means_its_job_whatever_became_of_it():
-    """That is what it is for; with another request it is refused."""
+def test_a_key_means_its_job_in_any_state():
     there = job(status="failed")
 
     assert there is same_job(there, None, there.same)

@@ -62,7 +62,7 @@ async def _process(request: Request, upload: Upload, options: DocumentOptions) -
         return await process(upload.stored, options, Urgency(deadline_s=deadline_s))
 
     answer = await ask(request, work)
-    read = answer.read
+    read = answer.extraction
     exchange_of(request).stages = (("open", read.open_s), ("read", read.read_s), ("understand", answer.understand_s))
     return answer
 
@@ -75,7 +75,7 @@ async def _written(
         return JsonBytes(await written_off_loop(answer.document, as_json))
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
-        reader, password = services_of(request).documents.reader, answer.options.password
+        reader, password = services_of(request).documents.extractor, answer.options.password
         return await reader.searchable_pdf(upload.stored, answer.document, password=password, until=deadline_s)
 
     failed = ",".join(str(one.number) for one in answer.failed)

@@ -1,4 +1,4 @@
-"""What came of a job: its document alone in any format, and pictures of its pages."""
+"""The result of a job: its document alone in any format, and images of its pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from starlette.responses import Response
 from backend.api.answers import JsonBytes
 from backend.api.deps import services_of
 from backend.api.document_formats import accepted, document_answer
-from backend.api.job_answers import job_of
+from backend.api.job_answers import job_of, result_bytes
 from backend.api.routes.documents import DOCUMENT_EXAMPLE
 from backend.api.routes.jobs import ID_PARAMETER
 from backend.api.routes.plain import get
@@ -33,14 +33,16 @@ async def retrieve_result(request: Request) -> Response:
         result = await services_of(request).jobs.result(job)
         if result is None:
             raise _no_result(job)
-        return JsonBytes(result, headers=headers)
+        return JsonBytes(await result_bytes(job, result), headers=headers)
     services = services_of(request)
     document = await services.jobs.document(job)
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
         stored, password = await services.jobs.file(job), services.jobs.password(job)
         try:
-            return await services.documents.reader.searchable_pdf(stored, document, password=password, until=deadline_s)
+            return await services.documents.extractor.searchable_pdf(
+                stored, document, password=password, until=deadline_s
+            )
         finally:
             stored.close()
 
@@ -50,21 +52,21 @@ async def retrieve_result(request: Request) -> Response:
 async def retrieve_page(request: Request) -> Response:
     """A page as a PNG, turned to stand upright as it was read: boxes of its words fit it."""
     job = await job_of(request)
-    number, dpi = _whole(request.path_params["number"]), _dpi(request.query_params.get("dpi"))
+    number, dpi = _page_number(request.path_params["number"]), _dpi(request.query_params.get("dpi"))
 
     async def work(*, deadline_s: float) -> bytes:
-        del deadline_s  # the picture has its own, LIMIT_PAGE_S
-        return await services_of(request).jobs.picture(job, number, dpi)
+        del deadline_s  # rendering has its own, LIMIT_PAGE_S
+        return await services_of(request).jobs.page_image(job, number, dpi)
 
     return Response(await ask(request, work), media_type="image/png")
 
 
 def _format(request: Request, job: Job) -> Format:
     accept = accepted(request) or "*/*"
-    wished = request.query_params.get("format")
-    if not wished and accept.strip() in ("", "*/*"):
-        wished = str(job.options["format"])
-    return negotiate(accept, wished)
+    name = request.query_params.get("format")
+    if not name and accept.strip() in ("", "*/*"):
+        name = str(job.options["format"])
+    return negotiate(accept, name)
 
 
 def _no_result(job: Job) -> NotFound:
@@ -75,7 +77,7 @@ def _no_result(job: Job) -> NotFound:
     )
 
 
-def _whole(text: str) -> int:
+def _page_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0):
         raise InvalidField(f"number: must be a page's number from 1, got '{text[:40]}'", param="number")
     return int(text)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from backend.api.answers import json_answer
 from backend.api.body import validated
 from backend.api.deps import exchange_of, services_of
-from backend.api.job_answers import job_fields, job_of, owner_of, with_result
+from backend.api.job_answers import job_fields, job_of, job_with_result, owner_of
 from backend.api.routes.plain import JSON, delete, get, upload_route
 from backend.api.schemas.checks import check_labels
 from backend.api.schemas.jobs import JobAnswer, JobForm
@@ -41,7 +41,7 @@ async def create_job(request: Request) -> Response:
     async with uploaded(request) as upload:
         form = validated(JobForm, upload.fields)
         check_labels(form.labels, services.limits)
-        wanted = JobRequest(
+        job_request = JobRequest(
             upload.stored,
             upload.name,
             form.options(),
@@ -54,7 +54,7 @@ async def create_job(request: Request) -> Response:
 
         async def work(*, deadline_s: float) -> tuple[Job, bool]:
             del deadline_s  # of the request, not of the job
-            return await services.jobs.submit(wanted)
+            return await services.jobs.submit(job_request)
 
         job, replayed = await ask(request, work)
     headers = {"Location": f"/v1/jobs/{job.id}"}
@@ -66,11 +66,11 @@ async def create_job(request: Request) -> Response:
 async def retrieve_job(request: Request) -> Response:
     """A job and, once it has ended, its document; `result=false` leaves the document out."""
     job = await job_of(request)
-    wanted = request.query_params.get("result", "true").lower()
-    if wanted not in ("true", "false", "1", "0"):
-        raise InvalidField(f"result: must be true or false, got '{wanted[:40]}'", param="result")
-    result = await services_of(request).jobs.result(job) if wanted in ("true", "1") else None
-    return json_answer(with_result(job, result))
+    with_result = request.query_params.get("result", "true").lower()
+    if with_result not in ("true", "false", "1", "0"):
+        raise InvalidField(f"result: must be true or false, got '{with_result[:40]}'", param="result")
+    result = await services_of(request).jobs.result(job) if with_result in ("true", "1") else None
+    return json_answer(await job_with_result(job, result))
 
 
 async def delete_job(request: Request) -> Response:
@@ -86,20 +86,20 @@ async def watch_job(request: Request) -> Response:
     broken connection `Last-Event-ID` goes on where it broke; 204 says that nothing more will come.
     """
     job = await job_of(request)
-    told = services_of(request).jobs.events(job, _last_event_id(request))
-    first = await anext(told, None) if job.ended else None
+    events = services_of(request).jobs.events(job, _last_event_id(request))
+    first = await anext(events, None) if job.ended else None
     if job.ended and first is None:
         return Response(status_code=204)
-    return EventStream(_server_events(request, told, first), request.app.state.streams)
+    return EventStream(_server_events(request, events, first), request.app.state.streams)
 
 
 async def _server_events(
-    request: Request, told: AsyncGenerator[JobEvent, None], first: JobEvent | None
+    request: Request, events: AsyncGenerator[JobEvent, None], first: JobEvent | None
 ) -> AsyncGenerator[ServerEvent, None]:
-    async with aclosing(told):
+    async with aclosing(events):
         if first is not None:
             yield await _server_event(request, first)
-        async for event in told:
+        async for event in events:
             yield await _server_event(request, event)
 
 
@@ -109,16 +109,16 @@ async def _server_event(request: Request, event: JobEvent) -> ServerEvent:
 
 
 def _last_event_id(request: Request) -> str:
-    """Where to go on; an id that is none of ours begins at the beginning."""
-    given = exchange_of(request).headers.get(b"last-event-id", b"")
-    return given.decode("ascii") if _EVENT_ID.fullmatch(given) else ""
+    """The event id to continue after; an id of another form starts from the beginning."""
+    header = exchange_of(request).headers.get(b"last-event-id", b"")
+    return header.decode("ascii") if _EVENT_ID.fullmatch(header) else ""
 
 
 def _idempotency_key(request: Request) -> str | None:
-    given = exchange_of(request).headers.get(b"idempotency-key")
-    if given is None:
+    header = exchange_of(request).headers.get(b"idempotency-key")
+    if header is None:
         return None
-    key = given.decode("latin-1").strip()
+    key = header.decode("latin-1").strip()
     if not 1 <= len(key) <= _KEY_CHARS:
         raise InvalidField(
             f"Idempotency-Key: must have 1 to {_KEY_CHARS} characters, got {len(key)}", param="Idempotency-Key"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from backend.api.schemas.checks import require_choice, require_labels
 from backend.documents.parsing.text_source import RequestedSource
-from backend.services.documents.ocr import EngineWish
+from backend.engines.ocr.engine_choice import OcrEngineName
 from backend.services.documents.records import FEATURES, PAGE_FEATURES, DocumentOptions
 
 DocumentFeature = Literal[
@@ -49,7 +49,7 @@ class ReadRequest(BaseModel):
     source: Annotated[RequestedSource | None, BeforeValidator(filled)] = Field(
         None, description="auto decides page by page; text_layer never recognises, ocr always does."
     )
-    engine: Annotated[EngineWish | None, BeforeValidator(filled)] = Field(
+    engine: Annotated[OcrEngineName | None, BeforeValidator(filled)] = Field(
         None, description="What recognises; auto chooses page by page, and the answer says which and why."
     )
     password: str | None = Field(None, max_length=1000, description="Of an encrypted PDF.")

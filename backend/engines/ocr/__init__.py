@@ -1,1 +1,1 @@
-"""Reading words out of images: engines of the lanes, one record in and one out."""
+"""OCR engines for the lanes: an image in, words with boxes out."""

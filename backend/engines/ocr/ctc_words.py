@@ -1,4 +1,4 @@
-"""From the columns of a CTC recogniser to words with places. No network here."""
+"""Decodes the output of a CTC recogniser into words with their places on the crop. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 COLUMN_PX = 8  # pixels of the crop that one column of the recogniser's output stands for
 _BLANK = 0
-_MARGIN = 0.25  # columns that a word's box is wider on either side: capitals and m are wider than usual letters
-# The recogniser loses spaces between Latin words (RapidOCR #723), yet its columns betray most of them. Word recall of
-# receipts as words stand between blanks: 0.860 as decoded, 0.895 with this; Spanish print 0.893 either way.
-_SPACE_AT = 0.2
-_FAINT_SPACE_AT = 0.02  # where the letters also stand this far apart:
-_FAR_APART = 1.6  # times the usual distance of the line's letters
+_MARGIN = 0.25  # columns added to a word's box on either side: capitals and m are wider than the average letter
+# The recogniser loses spaces between Latin words (RapidOCR #723), but its columns show most of them. Word recall on
+# receipts: 0.860 as decoded, 0.895 with this; Spanish print 0.893 either way.
+_SPACE_PROBABILITY = 0.2
+_FAINT_SPACE_PROBABILITY = 0.02  # enough where the letters are also this far apart:
+_WIDE_GAP = 1.6  # times the median distance of the line's letters
 
 
 class _Letter(NamedTuple):
@@ -27,7 +27,7 @@ class _Letter(NamedTuple):
 
 
 class CropWord(NamedTuple):
-    """A word on its crop."""
+    """A word on the crop of its line."""
 
     text: str
     left_px: float
@@ -36,27 +36,27 @@ class CropWord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadLine:
-    """What a crop says."""
+class RecognizedLine:
+    """The words of one crop."""
 
     words: tuple[CropWord, ...]
     confidence: float  # mean of all letters', 0..1; 0 without any
 
 
-def read_line(likely: NDArray[np.float32], characters: Sequence[str], width_px: int) -> ReadLine:
+def decode_line(probabilities: NDArray[np.float32], characters: Sequence[str], width_px: int) -> RecognizedLine:
     """The words of one crop.
 
-    Shapes: likely (columns, characters) from 0 to 1; the first character is CTC's blank, the last the space.
+    Shapes: probabilities (columns, characters) from 0 to 1; the first character is CTC's blank, the last the space.
     """
-    letters = _letters(likely, characters)
-    real = [letter for letter in letters if letter.text != " "]
-    if not real:
-        return ReadLine((), 0.0)
-    words = _words(letters, likely[:, -1], width_px)
-    return ReadLine(tuple(words), sum(letter.confidence for letter in real) / len(real))
+    letters = _letters(probabilities, characters)
+    printed = [letter for letter in letters if letter.text != " "]
+    if not printed:
+        return RecognizedLine((), 0.0)
+    words = _words(letters, probabilities[:, -1], width_px)
+    return RecognizedLine(tuple(words), sum(letter.confidence for letter in printed) / len(printed))
 
 
-def page_confidence(lines: Sequence[ReadLine]) -> float | None:
+def page_confidence(lines: Sequence[RecognizedLine]) -> float | None:
     """Mean over the letters of all lines, 0..1; None without any."""
     weights = [sum(len(word.text) for word in line.words) for line in lines]
     total = sum(weights)
@@ -65,45 +65,50 @@ def page_confidence(lines: Sequence[ReadLine]) -> float | None:
     return sum(line.confidence * weight for line, weight in zip(lines, weights, strict=True)) / total
 
 
-def _letters(likely: NDArray[np.float32], characters: Sequence[str]) -> list[_Letter]:
-    best = likely.argmax(axis=1)
-    sure = likely[np.arange(len(best)), best]
+def _letters(probabilities: NDArray[np.float32], characters: Sequence[str]) -> list[_Letter]:
+    best = probabilities.argmax(axis=1)
+    confidences = probabilities[np.arange(len(best)), best]
     starts = np.flatnonzero(np.diff(best, prepend=-1))
     letters = []
     for start, end in zip(starts, [*starts[1:], len(best)], strict=True):
         if best[start] != _BLANK:
-            letters.append(_Letter(characters[best[start]], (start + end - 1) / 2, float(sure[start:end].max())))
+            letters.append(_Letter(characters[best[start]], (start + end - 1) / 2, float(confidences[start:end].max())))
     return letters
 
 
 def _words(letters: list[_Letter], spaces: NDArray[np.float32], width_px: int) -> list[CropWord]:
-    usual = _usual_distance(letters)
-    parts: list[list[_Letter]] = [[]]
+    spacing = _median_spacing(letters)
+    groups: list[list[_Letter]] = [[]]
     for letter in letters:
         if letter.text == " ":
-            parts.append([])
+            groups.append([])
             continue
-        if parts[-1] and _is_apart(parts[-1][-1], letter, spaces, usual):
-            parts.append([])
-        parts[-1].append(letter)
-    return [_word(part, usual, width_px) for part in parts if part]
+        if groups[-1] and _is_apart(groups[-1][-1], letter, spaces, spacing):
+            groups.append([])
+        groups[-1].append(letter)
+    return [_word(group, spacing, width_px) for group in groups if group]
 
 
-def _is_apart(one: _Letter, next_one: _Letter, spaces: NDArray[np.float32], usual: float) -> bool:
-    space = float(spaces[int(one.column) + 1 : int(next_one.column)].max(initial=0))
-    return space > _SPACE_AT or (space > _FAINT_SPACE_AT and next_one.column - one.column > _FAR_APART * usual)
+def _is_apart(before: _Letter, after: _Letter, spaces: NDArray[np.float32], spacing: float) -> bool:
+    space = float(spaces[int(before.column) + 1 : int(after.column)].max(initial=0))
+    return space > _SPACE_PROBABILITY or (
+        space > _FAINT_SPACE_PROBABILITY and after.column - before.column > _WIDE_GAP * spacing
+    )
 
 
-def _usual_distance(letters: list[_Letter]) -> float:
+def _median_spacing(letters: list[_Letter]) -> float:
     distances = [
         after.column - before.column for before, after in pairwise(letters) if " " not in (before.text, after.text)
     ]
     return float(np.median(distances)) if distances else 1.0
 
 
-def _word(letters: list[_Letter], usual: float, width_px: int) -> CropWord:
-    """From half a usual letter and a little before the middle of the first to as much after that of the last."""
-    half = usual / 2 + _MARGIN
+def _word(letters: list[_Letter], spacing: float, width_px: int) -> CropWord:
+    """The word of these letters.
+
+    Its box reaches half a letter spacing and a margin beyond the middles of the first and the last letter.
+    """
+    half = spacing / 2 + _MARGIN
     left = max(0.0, (letters[0].column + 0.5 - half) * COLUMN_PX)
     right = min(float(width_px), (letters[-1].column + 0.5 + half) * COLUMN_PX)
     text = "".join(letter.text for letter in letters)

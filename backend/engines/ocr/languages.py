@@ -1,8 +1,7 @@
-"""Names of languages: ISO 639-1 as requests say them, ISO 639-2 as Tesseract's files are called."""
+"""Language codes: ISO 639-1 in requests, ISO 639-2 in the names of Tesseract's files."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from types import MappingProxyType
 
@@ -16,30 +15,13 @@ TESSERACT_CODES = MappingProxyType({
     "sr": "srp", "sv": "swe", "sw": "swa", "th": "tha", "tr": "tur", "uk": "ukr", "vi": "vie", "zh": "chi_sim",
 })  # fmt: skip
 _ISO_CODES = MappingProxyType({tesseract: iso for iso, tesseract in TESSERACT_CODES.items()})
-_SEPARATORS = re.compile(r"[\s,+;]+")
-
-
-def iso_code(name: str) -> str | None:
-    """ISO 639-1 of "es", "ES", "es-MX" or Tesseract's "spa"; None for a language that is not in the table."""
-    name = name.strip().lower()
-    if name in _ISO_CODES:
-        return _ISO_CODES[name]
-    primary = re.split(r"[-_]", name, maxsplit=1)[0]
-    if primary in TESSERACT_CODES:
-        return primary
-    return _ISO_CODES.get(primary)
 
 
 def tesseract_code(iso: str) -> str | None:
-    """The name of Tesseract's data for an ISO 639-1 code; None where the table has none."""
+    """The name of Tesseract's data for an ISO 639-1 code; None for a code that is not in the table."""
     return TESSERACT_CODES.get(iso)
 
 
 def iso_codes(tesseract: Iterable[str]) -> tuple[str, ...]:
-    """ISO 639-1 of those data that are a language of the table, in their order; "osd" and scripts are left out."""
+    """ISO 639-1 of Tesseract's data names, in order; names that are no language ("osd", scripts) are left out."""
     return tuple(_ISO_CODES[code] for code in tesseract if code in _ISO_CODES)
-
-
-def split_languages(wish: str) -> tuple[str, ...]:
-    """The names in "es", "es,en" or Tesseract's "spa+eng", in their order, each once; not checked against anything."""
-    return tuple(dict.fromkeys(name for name in _SEPARATORS.split(wish.strip()) if name))

@@ -1,4 +1,4 @@
-"""RapidOCR's networks as sessions of ONNX Runtime: files of its wheel, opened at first use, shared by all lanes."""
+"""RapidOCR's networks as ONNX Runtime sessions: files of its wheel, opened at first use, shared by all lanes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.engines.ocr.rapidocr_charset import is_latin
 from backend.errors import ModelUnavailable
 
 Network = Literal["detect", "recognize", "upright"]
@@ -29,37 +28,56 @@ _ARENA = {
     "max_mem": 0,  # no limit
     "arena_extend_strategy": 0,  # each extent twice the last
     "initial_chunk_size_bytes": 2**20,
-    "max_dead_bytes_per_chunk": 2**20,  # what is larger than that is split off for others
+    "max_dead_bytes_per_chunk": 2**20,  # larger remainders are split off for other requests
 }
-_LOGITS = "MatMul"  # the recogniser ends in MatMul (hidden, characters), Add, Softmax
+_LOGITS = "MatMul"  # operator; the recogniser ends in MatMul (hidden, characters), Add, Softmax
+
+_TYPOGRAPHY = range(0x2010, 0x2040)  # dashes, typographic quotes, daggers, bullets, per mille
+_SYMBOLS = frozenset("€™№")  # beyond Latin letters
+_LATIN_END = 0x250  # Latin Extended-B ends before it
+_LATIN_LANGUAGES = (
+    *("af", "az", "bs", "ca", "cs", "cy", "da", "de", "en", "eo", "es", "et", "eu", "fi", "fr", "ga", "gl", "hr", "hu"),
+    *("id", "is", "it", "la", "lb", "lt", "lv", "ms", "mt", "nl", "no", "oc", "pl", "pt", "ro", "sk", "sl", "sq", "sv"),
+    *("sw", "tr"),
+)
+# Beyond Latin print: Vietnamese, whose letters stand in a block of their own, Chinese and Japanese.
+LANGUAGES = tuple(sorted([*_LATIN_LANGUAGES, "ja", "vi", "zh"]))  # ISO 639-1, as PP-OCRv6 lists them
 
 Numbers = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where the sessions run."""
-
     name: str  # "CPUExecutionProvider" or "CUDAExecutionProvider"
     options: Mapping[str, str]
     why: str  # one sentence; shown by GET /v1/system
 
 
-def rapid_version() -> str:
-    """Of the installed package; "" where one of what it needs is absent. Nothing is imported to find out."""
+def rapidocr_version() -> str:
+    """Version of the installed package; "" where it, a model or a dependency is absent. Imports none of them."""
     try:
-        found = version("rapidocr")
+        installed = version("rapidocr")
     except PackageNotFoundError:
         return ""
     usable = all(importlib.util.find_spec(module) is not None for module in _MODULES)
-    return found if usable and all(path.is_file() for path in _paths().values()) else ""
+    return installed if usable and all(path.is_file() for path in _paths().values()) else ""
+
+
+def is_latin_print(languages: Sequence[str]) -> bool:
+    """Whether the recogniser cut to Latin characters is enough for these languages."""
+    return all(language in _LATIN_LANGUAGES for language in languages)
+
+
+def is_latin(character: str) -> bool:
+    """Whether Latin print uses the character. True for CTC's blank, which is ""."""
+    return all(ord(point) < _LATIN_END or ord(point) in _TYPOGRAPHY or point in _SYMBOLS for point in character)
 
 
 def choose_provider(device: str, available: Sequence[str]) -> Provider:
     """The provider for a torch device string: CUDA's where the device is CUDA and this ONNX Runtime has it.
 
-    cuDNN's search is pinned to its heuristic: by default every new shape is searched for anew, which made a GPU 4.4
-    times slower than a CPU (docling PR #4168).
+    cuDNN's algorithm search is set to its heuristic: by default it searches anew for every new shape, which made a GPU
+    4.4 times slower than a CPU (docling PR #4168).
     """
     if not device.startswith("cuda"):
         return Provider(_CPU, {}, f"ONNX Runtime on the CPU, as the models are ({device})")
@@ -72,11 +90,11 @@ def choose_provider(device: str, available: Sequence[str]) -> Provider:
     return Provider("CUDAExecutionProvider", options, f"ONNX Runtime on {device}, cuDNN's search by its heuristic")
 
 
-class RapidModels:
-    """The sessions, each opened once, by the lane that needs it first."""
+class RapidOcrModels:
+    """The sessions, each opened once by the lane that needs it first. Any thread."""
 
     def __init__(self, device: str, threads: int) -> None:
-        """Nothing is opened yet. ``device``: torch device string; ``threads``: of a lane's arithmetic on a CPU."""
+        """Opens nothing yet. ``device``: torch device string; ``threads``: of a lane, for arithmetic on a CPU."""
         self._device, self._threads = device, threads
         self._lock = threading.Lock()
         self._sessions: dict[tuple[Network, bool], Any] = {}
@@ -84,20 +102,20 @@ class RapidModels:
 
     @property
     def provider(self) -> Provider:
-        """Where the sessions run, or will. Imports ONNX Runtime."""
-        import onnxruntime  # not before it is asked for: a service that reads no pages may do without
+        """Where the sessions run. Imports ONNX Runtime."""
+        import onnxruntime  # lazily: a service without OCR does not need it
 
         return choose_provider(self._device, onnxruntime.get_available_providers())
 
     def run(self, network: Network, pixels: Numbers, *, latin: bool = False) -> Numbers:
-        """The network's one output for (batch, 3, height, width_px). On a lane. Raises: ModelUnavailable."""
+        """The output of a network for (batch, 3, height, width_px). Runs on a lane. Raises: ModelUnavailable."""
         return _run(self._session(network, latin), pixels)
 
-    def give_back(self) -> None:
-        """Return to the system what the arena keeps of past pages: some hundred MB. Any thread, 20 ms.
+    def release_memory(self) -> None:
+        """Return the arena's free memory, some hundred MB after past pages, to the system. Any thread, 20 ms.
 
-        ONNX Runtime does so only at the end of a run, hence one of the smallest picture. After every run it would
-        cost 6 % of the time (measured on business papers): ask when nothing is read.
+        ONNX Runtime does so only at the end of a run, hence one with the smallest image. Doing so after every run would
+        cost 6 % of the time (measured on business papers), so this is called when no page is recognised.
         """
         with self._lock:
             session = self._sessions.get(("detect", False))
@@ -110,7 +128,7 @@ class RapidModels:
         _run(session, np.zeros((1, 3, 32, 32), np.float32), options)
 
     def characters(self, *, latin: bool) -> tuple[str, ...]:
-        """What the recogniser's classes mean; the first is CTC's blank, the last the space."""
+        """The characters of the recogniser's classes; the first is CTC's blank, the last the space."""
         self._session("recognize", latin)
         return self._characters[latin]
 
@@ -122,7 +140,7 @@ class RapidModels:
             return self._sessions[key]
 
     def _open(self, network: Network, latin: bool) -> Any:
-        import cv2  # of the pages that these networks read
+        import cv2  # lazily: only pages need it
         import onnxruntime  # see ``provider``
 
         cv2.setNumThreads(self._threads)  # more would take the other lanes' cores
@@ -138,7 +156,7 @@ class RapidModels:
             session = onnxruntime.InferenceSession(graph, options, providers=[(provider.name, dict(provider.options))])
         except Exception as error:  # its errors share no other base
             raise ModelUnavailable(f"ONNX Runtime refuses RapidOCR's {_FILES[network]}: {error}") from error
-        if session.get_providers()[0] != provider.name:  # it falls back without a word
+        if session.get_providers()[0] != provider.name:  # it falls back silently
             raise ModelUnavailable(f"ONNX Runtime offers {provider.name} but could not start it; see its log")
         return session
 
@@ -156,35 +174,34 @@ def _paths() -> Mapping[Network, Path]:
 
 
 def _recognizer(latin: bool) -> tuple[bytes, tuple[str, ...]]:
-    """The recogniser's graph, with the classes of Latin print alone where that is asked for, and their meaning.
+    """The recogniser's graph, cut to the classes of Latin print if ``latin``, and the characters of its classes.
 
-    It knows 18,708 characters, of which Latin print needs some 500: the rest is memory and time for what no page of
-    these languages says.
+    It knows 18,708 characters, of which Latin print needs some 500: the rest would cost memory and time for nothing.
     """
-    import onnx  # the graph is cut once a process, when the first page is read
+    import onnx  # lazily: used once a process, for the first page
     from onnx import numpy_helper
 
     model = onnx.load(str(_paths()["recognize"]))
-    listed = next(entry.value for entry in model.metadata_props if entry.key == "character").split("\n")
-    characters = ["", *listed, " "]
-    kept = [index for index, one in enumerate(characters) if not latin or is_latin(one)]
+    names = next(entry.value for entry in model.metadata_props if entry.key == "character").split("\n")
+    characters = ["", *names, " "]
+    classes = [index for index, character in enumerate(characters) if not latin or is_latin(character)]
     last = next(node for node in reversed(model.graph.node) if node.op_type == _LOGITS)
     bias = next(node for node in model.graph.node if last.output[0] in node.input)
     names = {*last.input, *bias.input}
     for tensor in model.graph.initializer:
         if tensor.name in names and tensor.dims[-1] == len(characters):
-            cut = numpy_helper.to_array(tensor)[..., kept]
+            cut = numpy_helper.to_array(tensor)[..., classes]
             tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(cut), tensor.name))
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     model.graph.output[0].type.tensor_type.ClearField("shape")
-    return model.SerializeToString(), tuple(characters[index] for index in kept)
+    return model.SerializeToString(), tuple(characters[index] for index in classes)
 
 
 @cache
 def _share_arena() -> None:
-    """Let all sessions of this process use one arena.
+    """Register one arena for all sessions of this process.
 
-    One each keeps its own peak: 1.43 GB instead of 0.95 on business papers, for 4 % of the time.
+    With one each, every session keeps its own peak: 1.43 GB instead of 0.95 on business papers, for 4 % of the time.
     """
     import onnxruntime  # see ``provider``
 
@@ -201,6 +218,6 @@ def _options(threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.enable_mem_pattern = False  # shapes change with every page: a pattern for each is memory for nothing
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a spinning thread starves the other lane
+    options.enable_mem_pattern = False  # shapes change with every page: memory patterns would be kept for nothing
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning would take cores of other lanes
     return options

@@ -1,41 +1,47 @@
-"""The engine that reads lines: crops of all pages and requests share its batches."""
+"""The engine that recognises text lines, in batches across pages and requests, and the words it finds on a page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import median
 
 import numpy as np
 
 from backend.engines.engine import BatchLimits, UnlimitedBatches
-from backend.engines.ocr.ctc_words import ReadLine, read_line
+from backend.engines.ocr.ctc_words import CropWord, RecognizedLine, decode_line
+from backend.engines.ocr.curved_lines import bend_offset
 from backend.engines.ocr.rapidocr_detector import normalized
-from backend.engines.ocr.rapidocr_models import Numbers, RapidModels
-from backend.engines.ocr.tasks import RECOGNIZE
-from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Pixels
+from backend.engines.ocr.rapidocr_models import Numbers, RapidOcrModels
+from backend.engines.ocr.reading_order import TextLine, in_order
+from backend.engines.ocr.records import RECOGNIZE, OcrBlocks, OcrWord, PixelBox
+from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Crop, Pixels, Quad
 
 _BUCKETS_PX = (320, 400, 480, 640, 800, 960, 1120, 1280, 1440, 1600, 1920, 2240, 2560, 3200)
-_CPU_BUDGET_PX = 2560  # a batch gains nothing on a CPU (20.8 ms a crop of 320, one or four): short ones free the lane
+# A batch gains nothing on a CPU (20.8 ms a crop of 320 px, one or four), and short batches free the lane.
+_CPU_BUDGET_PX = 2560
 _GPU_BUDGET_PX = 32_768
+_MIN_LINE_CONFIDENCE = 0.5  # below, a line is a picture or a rule; RapidOCR's own threshold
+_MIN_ASPECT = 5.0  # width to height of lines whose slope counts for the page
 
 
-class RecognizeEngine:
-    """ml.engine.Engine: a crop (48, width_px, 3) uint8 -> ReadLine; its cost is ``bucket_px`` of its width."""
+class RecognitionEngine:
+    """An `Engine`: a crop (48, width_px, 3) uint8 -> RecognizedLine; its cost is ``bucket_px`` of its width."""
 
     name = RECOGNIZE
     padding_cost = 1.0
 
-    def __init__(self, models: RapidModels, *, latin: bool, on_gpu: bool) -> None:
-        """``latin``: with the characters of Latin print alone, which is faster and mistakes none for a Chinese one."""
+    def __init__(self, models: RapidOcrModels, *, latin: bool, on_gpu: bool) -> None:
+        """``latin``: only the characters of Latin print, which is faster and takes none for a Chinese one."""
         self._models, self._latin = models, latin
         self.budget = _GPU_BUDGET_PX if on_gpu else _CPU_BUDGET_PX
         self.batch_limits: BatchLimits = UnlimitedBatches()
 
-    def on(self, device_index: int) -> RecognizeEngine:  # noqa: ARG002 - sessions of one device serve all lanes
-        """Itself."""
+    def on(self, device_index: int) -> RecognitionEngine:  # noqa: ARG002 - sessions of one device serve all lanes
         return self
 
     def prepare(self, payloads: Sequence[Pixels]) -> tuple[Numbers, list[int]]:
-        """(batch, 3, 48, bucket): each crop from the left, gray after it."""
+        """(batch, 3, 48, bucket): each crop at the left, padded with gray."""
         width = bucket_px(max(crop.shape[1] for crop in payloads))
         batch = np.zeros((len(payloads), 3, CROP_HEIGHT_PX, width), np.float32)
         for row, crop in zip(batch, payloads, strict=True):
@@ -43,17 +49,60 @@ class RecognizeEngine:
         return batch, [crop.shape[1] for crop in payloads]
 
     def forward(self, prepared: tuple[Numbers, list[int]]) -> tuple[Numbers, list[int]]:
-        """(batch, columns, characters): how likely each character is in each column of eight pixels."""
+        """(batch, columns, characters): the probability of each character in each column of eight pixels."""
         batch, widths = prepared
         return self._models.run("recognize", batch, latin=self._latin), widths
 
-    def finish(self, output: tuple[Numbers, list[int]]) -> list[ReadLine]:
-        """The words of each crop."""
-        likely, widths = output
+    def finish(self, output: tuple[Numbers, list[int]]) -> list[RecognizedLine]:
+        probabilities, widths = output
         characters = self._models.characters(latin=self._latin)
-        return [read_line(row, characters, width_px) for row, width_px in zip(likely, widths, strict=True)]
+        return [decode_line(row, characters, width_px) for row, width_px in zip(probabilities, widths, strict=True)]
 
 
 def bucket_px(width_px: int) -> int:
-    """The width that a crop is padded to: few distinct ones, so that a GPU meets few shapes."""
+    """The width that a crop is padded to: one of a few, so that a GPU sees few shapes."""
     return next((bucket for bucket in _BUCKETS_PX if width_px <= bucket), _BUCKETS_PX[-1])
+
+
+def words_on_page(crops: Sequence[Crop], lines: Sequence[RecognizedLine]) -> OcrBlocks:
+    """The words of all legible lines in reading order, boxes in pixels of the page."""
+    legible = [(crop, line) for crop, line in zip(crops, lines, strict=True) if line.confidence >= _MIN_LINE_CONFIDENCE]
+    slope = _page_slope([crop.line.quad for crop, _ in legible])
+    return in_order([_text_line(crop, line, slope) for crop, line in legible])
+
+
+def _text_line(crop: Crop, line: RecognizedLine, slope: float) -> TextLine:
+    words = tuple(OcrWord(word.text, _word_box(crop, word), word.confidence) for word in line.words)
+    quad = crop.line.quad
+    deskewed = quad - np.stack([np.zeros(4), quad[:, 0] * slope], axis=1)
+    return TextLine(words, _box_around(deskewed))
+
+
+def _word_box(crop: Crop, word: CropWord) -> PixelBox:
+    """The upright box around a word of the crop, on the page."""
+    quad, bend = crop.line
+    top_left, top_right, bottom_right, bottom_left = quad
+    ends = [x / crop.pixels.shape[1] for x in (word.left_px, word.right_px)]
+    corners = [
+        start + (end - start) * along + (0 if bend is None else bend_offset(quad, bend, along))
+        for start, end in ((top_left, top_right), (bottom_left, bottom_right))
+        for along in ends
+    ]
+    return _box_around(np.stack(corners))
+
+
+def _box_around(corners: Quad) -> PixelBox:
+    left, top = corners.min(axis=0)
+    right, bottom = corners.max(axis=0)
+    return PixelBox(float(max(left, 0)), float(max(top, 0)), float(right), float(bottom))
+
+
+def _page_slope(quads: Sequence[Quad]) -> float:
+    """Median slope of the page's long lines, pixels down per pixel to the right; 0 without any."""
+    slopes = []
+    for quad in quads:
+        (across, down), (_, height) = quad[1] - quad[0], quad[3] - quad[0]
+        if across > _MIN_ASPECT * max(1.0, float(height)):
+            slopes.append(float(down) / float(across))
+    slope = median(slopes) if slopes else 0.0
+    return slope if math.isfinite(slope) else 0.0

@@ -1,4 +1,4 @@
-"""What an engine that reads pages takes and gives: an image in, words with boxes out."""
+"""Input and output of OCR engines, and the names of the engines in metrics and logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import TooLarge
+
+TESSERACT = "ocr_tesseract"
+PROGRAM = "ocr_tesseract_program"
+DETECT = "ocr_detect"
+RECOGNIZE = "ocr_recognize"
+OCR_TASKS = (TESSERACT, PROGRAM, DETECT, RECOGNIZE)
 
 Gray = NDArray[np.uint8]  # (height, width_px)
 
@@ -23,8 +29,6 @@ class PixelBox(NamedTuple):
 
 
 class OcrWord(NamedTuple):
-    """A word as an engine read it."""
-
     text: str
     box: PixelBox
     confidence: float  # 0..1
@@ -35,32 +39,31 @@ OcrBlocks = tuple[tuple[tuple[OcrWord, ...], ...], ...]  # words of lines of blo
 
 @dataclass(frozen=True, slots=True)
 class OcrImage:
-    """One page to read: the payload of a page engine."""
+    """One page to recognise: the payload of a page engine."""
 
     pixels: NDArray[np.uint8]  # (height, width_px) gray or (height, width_px, 3) RGB
-    dpi: float | None  # None where nobody knows
+    dpi: float | None  # None where it is unknown
     languages: tuple[str, ...]  # ISO 639-1, most likely first: ("es", "en")
-    limit_s: float  # seconds the engine may take for it; an error after
+    limit_s: float  # seconds the engine may take; TooLarge after that
 
 
 @dataclass(frozen=True, slots=True)
 class OcrResult:
-    """What was read on one page."""
+    """The recognised words of one page, and how they were found."""
 
-    blocks: OcrBlocks  # boxes in pixels of the image as given after it was turned by ``rotation``; deskew is undone
-    rotation: int  # 0, 90, 180, 270: degrees clockwise that the image was turned by to stand upright
-    confidence: float | None  # of the page, 0..1; None where nothing was read
+    blocks: OcrBlocks  # boxes in pixels of the given image rotated by ``rotation``; deskew is undone
+    rotation: int  # 0, 90, 180, 270: degrees clockwise to the upright page
+    confidence: float | None  # of the page, 0..1; None without words
     engine: str  # name and version: "tesseract 5.5.1", "rapidocr 3.10.0"
     why: str  # one sentence: which engine and preprocessing, and why
-    steps: tuple[str, ...]  # preprocessing that was done, e.g. "deskew -1.8°"
+    steps: tuple[str, ...]  # preprocessing steps, e.g. "deskew -1.8°"
 
     @property
     def words(self) -> tuple[OcrWord, ...]:
-        """Every word, in reading order."""
         return tuple(word for block in self.blocks for line in block for word in line)
 
 
 def too_long(spent_s: float, limit_s: float, advice: str) -> TooLarge:
-    """The error for a page that takes more time than it may."""
+    """The error for a page over its time limit."""
     what = "file: seconds of OCR for a page"
     return TooLarge(what, round(spent_s, 1), limit_s, "LIMIT_PAGE_S", advice=advice, param="file")

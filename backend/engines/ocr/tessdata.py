@@ -1,4 +1,4 @@
-"""Where Tesseract's language data are, and which languages that makes. Loads none of them."""
+"""Finds the folder of Tesseract's language data and the languages in it. Loads none of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from backend.errors import SetupError
 
 _SUFFIX = ".traineddata"
 _NOT_LANGUAGES = frozenset({"osd", "equ"})  # orientation and script, equations
-_ASK_S = 10.0  # the program answers in milliseconds
-_USUAL_PLACES = (
+_PROGRAM_TIMEOUT_S = 10.0  # the program answers in milliseconds
+_USUAL_FOLDERS = (
     "/usr/share/tesseract-ocr/5/tessdata",  # Debian, Ubuntu
     "/usr/share/tesseract-ocr/5.00/tessdata",
     "/usr/share/tesseract-ocr/4.00/tessdata",
     "/usr/share/tessdata",  # Alpine, Fedora, Arch
     "/usr/share/tesseract/tessdata",  # openSUSE
-    "/usr/local/share/tessdata",  # built by hand; Homebrew on Intel
+    "/usr/local/share/tessdata",  # built from source; Homebrew on Intel
     "/opt/homebrew/share/tessdata",  # Homebrew on Apple silicon
     "/opt/local/share/tessdata",  # MacPorts
     "C:/Program Files/Tesseract-OCR/tessdata",
@@ -30,8 +30,6 @@ _USUAL_PLACES = (
 
 @dataclass(frozen=True, slots=True)
 class Tessdata:
-    """One folder of language data."""
-
     folder: Path
     codes: tuple[str, ...]  # Tesseract's names, sorted: ("eng", "spa")
     why: str  # how it was found; one sentence
@@ -42,32 +40,32 @@ class Tessdata:
         return iso_codes(self.codes)
 
 
-def find_tessdata(wish: str | None = None, program: str = "tesseract") -> Tessdata | None:
+def find_tessdata(setting: str | None = None, program: str = "tesseract") -> Tessdata | None:
     """The folder of language data to use; None where there is none.
 
-    1. ``wish``, the setting TESSDATA_PREFIX: the folder itself or the one above it.
-    2. The environment that Python runs in (conda), then the usual places of Debian, Alpine, Homebrew and others.
-    3. What the ``tesseract`` program says when asked.
+    1. ``setting``, TESSDATA_PREFIX: the folder itself or its parent.
+    2. The environment that Python runs in (conda), then the usual folders of Debian, Alpine, Homebrew and others.
+    3. The folder that the ``tesseract`` program reports.
 
     Raises:
-        SetupError: ``wish`` has no language data; it is not passed over in silence.
+        SetupError: ``setting`` has no language data; it is not ignored silently.
     """
-    if wish:
-        return _wished(Path(wish))
-    places = [Path(sys.prefix) / "share" / "tessdata", *map(Path, _USUAL_PLACES)]
-    for place in places:
-        if codes := _codes_in(place):
-            return Tessdata(place, codes, f"found in {place}")
-    told = _told_by(program)
-    if told is not None and (codes := _codes_in(told)):
-        return Tessdata(told, codes, f"{told}, as the {program} program says")
+    if setting:
+        return _in_setting(Path(setting))
+    folders = [Path(sys.prefix) / "share" / "tessdata", *map(Path, _USUAL_FOLDERS)]
+    for folder in folders:
+        if codes := _codes_in(folder):
+            return Tessdata(folder, codes, f"found in {folder}")
+    reported = _reported_by(program)
+    if reported is not None and (codes := _codes_in(reported)):
+        return Tessdata(reported, codes, f"{reported}, as the {program} program says")
     return None
 
 
-def _wished(folder: Path) -> Tessdata:
-    for place in (folder, folder / "tessdata"):
-        if codes := _codes_in(place):
-            return Tessdata(place, codes, f"{place}, which TESSDATA_PREFIX names")
+def _in_setting(folder: Path) -> Tessdata:
+    for candidate in (folder, folder / "tessdata"):
+        if codes := _codes_in(candidate):
+            return Tessdata(candidate, codes, f"{candidate}, which TESSDATA_PREFIX names")
     raise SetupError(
         f"TESSDATA_PREFIX: {folder} has no *{_SUFFIX}; name the folder that holds eng{_SUFFIX} and its like, or leave "
         "the setting out to have the usual places searched"
@@ -77,19 +75,24 @@ def _wished(folder: Path) -> Tessdata:
 def _codes_in(folder: Path) -> tuple[str, ...]:
     try:
         names = sorted(path.name.removesuffix(_SUFFIX) for path in folder.glob(f"*{_SUFFIX}") if path.stat().st_size)
-    except OSError:  # may not be looked into: then it is of no use either
+    except OSError:  # not readable, so of no use
         return ()
     return tuple(name for name in names if name not in _NOT_LANGUAGES)
 
 
-def _told_by(program: str) -> Path | None:
+def _reported_by(program: str) -> Path | None:
     """The folder in 'List of available languages in "/usr/share/…/tessdata/" (3):'."""
     path = shutil.which(program)
     if path is None:
         return None
     try:
         answer = subprocess.run(  # noqa: S603 - a program of this machine, found by name
-            [path, "--list-langs"], capture_output=True, text=True, timeout=_ASK_S, check=False, errors="replace"
+            [path, "--list-langs"],
+            capture_output=True,
+            text=True,
+            timeout=_PROGRAM_TIMEOUT_S,
+            check=False,
+            errors="replace",
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,4 +1,4 @@
-"""Tesseract as an engine of the lanes: look at the page, prepare it, read it, give its words their places back."""
+"""Tesseract as an engine of the lanes: preprocesses pages, recognises them, and maps boxes back to the page."""
 
 from __future__ import annotations
 
@@ -8,33 +8,30 @@ from dataclasses import dataclass, field
 
 from backend.engines.engine import BatchLimits, UnlimitedBatches
 from backend.engines.ocr.languages import tesseract_code
-from backend.engines.ocr.records import Gray, OcrImage, OcrResult, too_long
-from backend.engines.ocr.tasks import PROGRAM, TESSERACT
+from backend.engines.ocr.records import PROGRAM, TESSERACT, Gray, OcrImage, OcrResult, too_long
 from backend.engines.ocr.tessdata import Tessdata
-from backend.engines.ocr.tesseract_library import LibraryReader
-from backend.engines.ocr.tesseract_program import ProgramReader
-from backend.engines.ocr.tesseract_words import Reading, TesseractReader
+from backend.engines.ocr.tesseract_library import TesseractLibrary
+from backend.engines.ocr.tesseract_program import TesseractProgram
+from backend.engines.ocr.tesseract_words import TesseractBackend, TesseractResult
 from backend.errors import InvalidField, TooLarge
 
-DEFAULT_DPI = 200.0  # what pages are drawn with where nobody says otherwise; Tesseract only sizes its layout by it
+DEFAULT_DPI = 200.0  # of images without a resolution; Tesseract uses it for its layout analysis only
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A payload with the time by which it must be read."""
-
+class TimedPage:
     image: OcrImage
     codes: tuple[str, ...]
-    until: float  # on the engine's clock
+    until: float  # of the engine's clock
 
 
 @dataclass(frozen=True, slots=True)
 class TesseractEngine:
-    """Pages to words by Tesseract, one page a batch. Every lane may run it at once."""
+    """An `Engine`: OcrImage -> OcrResult by Tesseract, one page a batch. All lanes may run it at once."""
 
-    reader: TesseractReader
+    backend: TesseractBackend
     data: Tessdata
     clock: Clock = time.monotonic
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
@@ -44,43 +41,41 @@ class TesseractEngine:
 
     @property
     def version(self) -> str:
-        """Of Tesseract: "tesseract 5.5.4"."""
-        return f"tesseract {self.reader.version}"
+        """Name and version: "tesseract 5.5.4"."""
+        return f"tesseract {self.backend.version}"
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """ISO 639-1 of what it can read."""
         return self.data.languages
 
     def on(self, device_index: int) -> TesseractEngine:  # noqa: ARG002 - the protocol's arguments
-        """Itself: it runs on the CPU, whatever the device of the lane."""
+        """The same engine: it runs on the CPU, whatever the device of the lane."""
         return self
 
-    def prepare(self, payloads: Sequence[OcrImage]) -> list[Page]:
-        """Begin the payloads' time.
+    def prepare(self, payloads: Sequence[OcrImage]) -> list[TimedPage]:
+        """Start the time of the payloads.
 
         Raises:
-            InvalidField: a language whose data are not there.
+            InvalidField: a language without data.
         """
         now = self.clock()
-        return [Page(image, self.codes_of(image.languages), now + image.limit_s) for image in payloads]
+        return [TimedPage(image, self.codes_of(image.languages), now + image.limit_s) for image in payloads]
 
-    def forward(self, prepared: list[Page]) -> list[OcrResult]:
-        """Read the pages, each within its time."""
-        return [self._read(page) for page in prepared]
+    def forward(self, prepared: list[TimedPage]) -> list[OcrResult]:
+        return [self._recognize(page) for page in prepared]
 
     def finish(self, output: list[OcrResult]) -> list[OcrResult]:
-        """Nothing is left to do."""
+        """The results as they are: nothing is left to do."""
         return output
 
     def codes_of(self, languages: Sequence[str]) -> tuple[str, ...]:
         """Tesseract's names of languages.
 
         Raises:
-            InvalidField: one whose data are not there, or none.
+            InvalidField: one without data, or no language at all.
         """
-        codes = tuple(dict.fromkeys(code for one in languages if (code := tesseract_code(one))))
-        missing = [one for one in languages if tesseract_code(one) not in self.data.codes]
+        codes = tuple(dict.fromkeys(code for language in languages if (code := tesseract_code(language))))
+        missing = [language for language in languages if tesseract_code(language) not in self.data.codes]
         if missing or not codes:
             raise InvalidField(
                 f"language: Tesseract has no data for '{','.join(missing)}' in {self.data.folder}, only for "
@@ -89,29 +84,29 @@ class TesseractEngine:
             )
         return codes
 
-    def _read(self, page: Page) -> OcrResult:
-        from backend.engines.ocr.orientation import read_upright  # OpenCV is loaded by the first page, not by the start
+    def _recognize(self, page: TimedPage) -> OcrResult:
+        from backend.engines.ocr.orientation import recognize_upright  # lazily: loads OpenCV
 
-        def read(gray: Gray, dpi: float) -> Reading:
+        def recognize(gray: Gray, dpi: float) -> TesseractResult:
             left_s = page.until - self.clock()
             if left_s <= 0:
                 raise TimeoutError
-            return self.reader.read(gray, page.codes, dpi, left_s)
+            return self.backend.recognize(gray, page.codes, dpi, left_s)
 
         try:
-            read_page = read_upright(page.image.pixels, page.image.dpi or DEFAULT_DPI, read)
+            upright = recognize_upright(page.image.pixels, page.image.dpi or DEFAULT_DPI, recognize)
         except TimeoutError as error:
             raise self._too_long(page) from error
         return OcrResult(
-            blocks=read_page.blocks,
-            rotation=read_page.rotation,
-            confidence=read_page.confidence,
+            blocks=upright.blocks,
+            rotation=upright.rotation,
+            confidence=upright.confidence,
             engine=self.version,
-            why=_why(self.reader.why, read_page.steps, read_page.confidence),
-            steps=read_page.steps,
+            why=_why(self.backend.why, upright.steps, upright.confidence),
+            steps=upright.steps,
         )
 
-    def _too_long(self, page: Page) -> TooLarge:
+    def _too_long(self, page: TimedPage) -> TooLarge:
         limit_s = page.image.limit_s
         spent_s = self.clock() - page.until + limit_s
         return too_long(spent_s, limit_s, "Send it at a lower resolution, or ask for one language only")
@@ -129,7 +124,7 @@ def start_tesseract(data: Tessdata) -> TesseractEngine:
     Raises:
         SetupError: tesserocr is absent.
     """
-    return TesseractEngine(LibraryReader(data), data)
+    return TesseractEngine(TesseractLibrary(data), data)
 
 
 def start_tesseract_program(data: Tessdata, program: str = "tesseract") -> TesseractEngine:
@@ -138,4 +133,4 @@ def start_tesseract_program(data: Tessdata, program: str = "tesseract") -> Tesse
     Raises:
         SetupError: the program or pytesseract is absent.
     """
-    return TesseractEngine(ProgramReader(data, program), data, name=PROGRAM)
+    return TesseractEngine(TesseractProgram(data, program), data, name=PROGRAM)

@@ -1,4 +1,4 @@
-"""Tesseract in this process: one recognition a page, on the lane's own thread, without the interpreter's lock."""
+"""Tesseract in this process, through tesserocr: runs on the lane's thread and releases the GIL."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from typing import Any
 
 from backend.engines.ocr.records import Gray
 from backend.engines.ocr.tessdata import Tessdata
-from backend.engines.ocr.tesseract_words import Found, Reading, reading_of
+from backend.engines.ocr.tesseract_words import TesseractResult, TesseractWord, result_of
 from backend.errors import InferenceFailed, SetupError
 from backend.telemetry import log_event
 
 logger = logging.getLogger(__name__)
 
-_SETS_A_THREAD = 3  # of languages kept loaded by each lane; Spanish with English takes 54 MB with the fast data
-_PAGES_A_READER = 500  # then it is made anew: 120 like pages leaked nothing, others might, and it costs one page's time
+_APIS_A_THREAD = 3  # sets of languages that each lane keeps loaded; Spanish with English takes 54 MB (fast data)
+_PAGES_AN_API = 500  # then replaced, in case of leaks (120 similar pages leaked nothing); costs one page's time
 _SILENT = 6  # leptonica's L_SEVERITY_NONE
-_starting = threading.Lock()  # its parameters are global to the process while one is being made
+_starting = threading.Lock()  # Tesseract's parameters are process-wide while an API starts
 
 
-class LibraryReader:
-    """tesserocr, each thread with its own readers by languages, which no other thread ever touches."""
+class TesseractLibrary:
+    """A `TesseractBackend` by tesserocr. Each thread has its own APIs, one for each set of languages."""
 
     def __init__(self, data: Tessdata) -> None:
-        """Load nothing yet.
+        """Loads no data yet.
 
         Raises:
             SetupError: tesserocr cannot be imported here.
         """
         self._data = data
         self._tesserocr = _load()
-        self._mine = threading.local()
+        self._local = threading.local()
 
     @property
     def version(self) -> str:
@@ -45,28 +45,28 @@ class LibraryReader:
     def why(self) -> str:
         return "in the process"
 
-    def read(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> Reading:
-        """See `TesseractReader`. Layout analysis, a fifth of the time, does not look at the clock."""
+    def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
+        """See `TesseractBackend`. Layout analysis, a fifth of the time, does not check the time limit."""
         height, width_px = gray.shape
-        api = self._reader(codes)
+        api = self._api(codes)
         try:
             api.SetImageBytes(gray.tobytes(), width_px, height, 1, width_px)
             api.SetSourceResolution(round(dpi))
             if not api.Recognize(timeout=max(1, round(limit_s * 1000))):
                 raise TimeoutError
-            return reading_of(self._words(api), width_px, height)
+            return result_of(self._words(api), width_px, height)
         except RuntimeError as error:
-            self._forget(codes)
+            self._drop(codes)
             raise InferenceFailed(f"Tesseract failed on this page: {error}") from error
         finally:
             api.Clear()
 
-    def _words(self, api: Any) -> Iterator[Found]:
-        """What was recognised, word by word: a third of the time that its TSV takes, with nothing to parse."""
+    def _words(self, api: Any) -> Iterator[TesseractWord]:
+        """The recognised words, from the iterator: a third of the time that the TSV takes."""
         levels = self._tesserocr.RIL
         paragraph = line = -1
         words = api.GetIterator()
-        if words is None:  # nothing was found
+        if words is None:  # no words
             return
         for word in self._tesserocr.iterate_level(words, levels.WORD):
             if word.Empty(levels.WORD):
@@ -75,30 +75,32 @@ class LibraryReader:
             line += word.IsAtBeginningOf(levels.TEXTLINE)
             box = word.BoundingBox(levels.WORD)
             if box is not None:
-                yield Found(word.GetUTF8Text(levels.WORD), box, word.Confidence(levels.WORD) / 100, paragraph, line)
+                yield TesseractWord(
+                    word.GetUTF8Text(levels.WORD), box, word.Confidence(levels.WORD) / 100, paragraph, line
+                )
 
-    def _reader(self, codes: tuple[str, ...]) -> Any:
-        """This thread's reader of these languages; made anew when it has read its pages."""
-        readers = self._readers()
-        api, pages = readers.pop(codes, (None, 0))
-        if api is None or pages >= _PAGES_A_READER:
+    def _api(self, codes: tuple[str, ...]) -> Any:
+        """This thread's API for these languages; a new one after `_PAGES_AN_API` pages."""
+        apis = self._apis()
+        api, pages = apis.pop(codes, (None, 0))
+        if api is None or pages >= _PAGES_AN_API:
             if api is not None:
                 api.End()
             api, pages = self._start(codes), 0
-        readers[codes] = (api, pages + 1)
-        while len(readers) > _SETS_A_THREAD:
-            _, (oldest, _) = readers.popitem(last=False)
+        apis[codes] = (api, pages + 1)
+        while len(apis) > _APIS_A_THREAD:
+            _, (oldest, _) = apis.popitem(last=False)
             oldest.End()
         return api
 
-    def _forget(self, codes: tuple[str, ...]) -> None:
-        self._readers().pop(codes, None)
+    def _drop(self, codes: tuple[str, ...]) -> None:
+        self._apis().pop(codes, None)
 
-    def _readers(self) -> OrderedDict[tuple[str, ...], tuple[Any, int]]:
-        if not hasattr(self._mine, "readers"):
-            self._mine.readers = OrderedDict()
-        readers: OrderedDict[tuple[str, ...], tuple[Any, int]] = self._mine.readers
-        return readers
+    def _apis(self) -> OrderedDict[tuple[str, ...], tuple[Any, int]]:
+        if not hasattr(self._local, "apis"):
+            self._local.apis = OrderedDict()
+        apis: OrderedDict[tuple[str, ...], tuple[Any, int]] = self._local.apis
+        return apis
 
     def _start(self, codes: tuple[str, ...]) -> Any:
         folder = f"{self._data.folder}/"
@@ -114,7 +116,7 @@ class LibraryReader:
 
 def _load() -> Any:
     try:
-        import tesserocr  # has no wheel for Windows, where the program serves
+        import tesserocr  # lazily: has no wheel for Windows, where the program is used
     except ImportError as error:
         raise SetupError(
             f"tesserocr cannot be imported ({error}); install it, or use the tesseract program (OCR_ENGINE=pytesseract)"
@@ -124,7 +126,7 @@ def _load() -> Any:
 
 
 def _silence(package: Path) -> None:
-    """Leptonica writes a line to stderr for every empty box it meets; a server's log has no use for them."""
+    """Stop Leptonica from writing a line to stderr for every empty box."""
     for path in sorted(package.parent.glob("tesserocr.libs/libleptonica*.so*")):
         try:
             ctypes.CDLL(str(path)).setMsgSeverity(_SILENT)

@@ -1,4 +1,4 @@
-"""Tesseract as a program, through pytesseract: one call a page gives everything. For machines without the library."""
+"""Tesseract as a program, through pytesseract: one call a page. For machines without the library."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Any
 
 from backend.engines.ocr.records import Gray
 from backend.engines.ocr.tessdata import Tessdata
-from backend.engines.ocr.tesseract_words import Found, Reading, reading_of
+from backend.engines.ocr.tesseract_words import TesseractResult, TesseractWord, result_of
 from backend.errors import InferenceFailed, SetupError
 
 _WORD = "5"  # the level of a row of TSV that is a word
 _COLUMNS = 12
-_ASK_S = 10.0
-_INHERITED = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")  # what a program needs of an environment
+_VERSION_TIMEOUT_S = 10.0
+# Environment variables that the program needs.
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
-class ProgramReader:
-    """The ``tesseract`` program, a process a page, killed when its time is up."""
+class TesseractProgram:
+    """A `TesseractBackend` that starts the ``tesseract`` program for each page, and kills it at the time limit."""
 
     def __init__(self, data: Tessdata, program: str = "tesseract") -> None:
-        """Ask the program for its version.
+        """Check the version of the program.
 
         Raises:
             SetupError: pytesseract or the program is absent.
@@ -41,14 +42,13 @@ class ProgramReader:
     def why(self) -> str:
         return "as a program"
 
-    def read(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> Reading:
-        """See `TesseractReader`."""
+    def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
         height, width_px = gray.shape
         with tempfile.TemporaryDirectory(prefix="ocr-") as folder:
-            page = Path(folder) / "page.pgm"  # the pixels as they are: no PNG is packed and unpacked
+            page = Path(folder) / "page.pgm"  # raw pixels: no time for a PNG
             page.write_bytes(b"P5 %d %d 255\n" % (width_px, height) + gray.tobytes())
             table = self._table(page, codes, dpi, limit_s)
-        return reading_of(_words(table), width_px, height)
+        return result_of(_words(table), width_px, height)
 
     def _table(self, page: Path, codes: tuple[str, ...], dpi: float, limit_s: float) -> str:
         config = f'--dpi {round(dpi)} --psm 3 --tessdata-dir "{self._data.folder.as_posix()}"'
@@ -56,25 +56,25 @@ class ProgramReader:
             return str(self._pytesseract.image_to_data(str(page), lang="+".join(codes), config=config, timeout=limit_s))
         except self._pytesseract.TesseractError as error:
             raise InferenceFailed(f"Tesseract failed on this page: {str(error.message)[:300]}") from error
-        except RuntimeError as error:  # what pytesseract says when it has killed the program
+        except RuntimeError as error:  # of pytesseract, after it has killed the program
             raise TimeoutError from error
 
 
-def _words(table: str) -> Iterator[Found]:
+def _words(table: str) -> Iterator[TesseractWord]:
     """The rows of words: level, page, block, paragraph, line, word, left, top, width, height, confidence, text."""
     paragraph = line = -1
-    places = ("", "")
+    previous = ("", "")
     for row in table.splitlines():
         cells = row.split("\t")
         if cells[0] != _WORD or len(cells) < _COLUMNS:
             continue
-        place = ("/".join(cells[2:4]), "/".join(cells[2:5]))
-        paragraph += place[0] != places[0]
-        line += place[1] != places[1]
-        places = place
+        ids = ("/".join(cells[2:4]), "/".join(cells[2:5]))
+        paragraph += ids[0] != previous[0]
+        line += ids[1] != previous[1]
+        previous = ids
         left, top, width_px, height = (int(cell) for cell in cells[6:10])
         box = (left, top, left + width_px, top + height)
-        yield Found(cells[11], box, float(cells[10]) / 100, paragraph, line)
+        yield TesseractWord(cells[11], box, float(cells[10]) / 100, paragraph, line)
 
 
 def _version_of(program: str) -> str:
@@ -83,7 +83,12 @@ def _version_of(program: str) -> str:
         raise SetupError(f"the program '{program}' is not on this machine; install tesseract-ocr")
     try:
         answer = subprocess.run(  # noqa: S603 - a program of this machine, found by name
-            [path, "--version"], capture_output=True, text=True, timeout=_ASK_S, check=True, errors="replace"
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_VERSION_TIMEOUT_S,
+            check=True,
+            errors="replace",
         )
         return (answer.stdout or answer.stderr).split()[1].removeprefix("v")
     except (OSError, subprocess.SubprocessError, IndexError) as error:
@@ -92,13 +97,13 @@ def _version_of(program: str) -> str:
 
 def _load(program: str) -> Any:
     try:
-        import pytesseract  # only where the library is absent, or when asked for
+        import pytesseract  # lazily: only where the library is absent or the setting asks for it
     except ImportError as error:
         raise SetupError(f"pytesseract cannot be imported ({error}); install it") from error
     inner = pytesseract.pytesseract
     inner.tesseract_cmd = program
-    # What its children inherit: nothing of ours, keys and addresses least of all. One thread a page: OpenMP's four
-    # take other lanes' cores and give 8 % (DESIGN: documents.md, fact 2). Only theirs: our own OpenMP is torch's.
+    # What the program inherits: no secrets of this service. One thread a page: OpenMP's four would take other lanes'
+    # cores for 8 % less time. Set for the program only, as torch uses OpenMP in this process.
     inherited = {name: inner.environ[name] for name in _INHERITED if name in inner.environ}
     inner.environ = {**inherited, "OMP_THREAD_LIMIT": "1"}
     return pytesseract

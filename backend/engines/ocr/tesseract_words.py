@@ -1,4 +1,4 @@
-"""What both ways of running Tesseract take and give, and what of it is kept."""
+"""The interface of both ways to run Tesseract, and the words of its output that are kept."""
 
 from __future__ import annotations
 
@@ -7,83 +7,83 @@ from typing import NamedTuple, Protocol
 
 from backend.engines.ocr.records import Gray, OcrBlocks, OcrWord, PixelBox
 
-_PICTURE_RATIO = 0.25  # of the page under one word of a letter or two: a frame or a picture that was taken for it
+_PICTURE_RATIO = 0.25  # of the page under one word of a letter or two: that is a frame or a picture
 _PICTURE_LETTERS = 2
-_SURE = 0.5
+_MIN_CONFIDENCE = 0.5
 
 
-class Found(NamedTuple):
-    """A word as Tesseract gives it, before anything is dropped."""
+class TesseractWord(NamedTuple):
+    """A word of Tesseract's output, before filtering."""
 
     text: str
     box: tuple[int, int, int, int]  # left, top, right, bottom in pixels
     confidence: float  # 0..1
-    paragraph: int  # counted through the page; words of a paragraph follow each other
+    paragraph: int  # numbered through the page; words of a paragraph are contiguous
     line: int  # the same
 
 
-class Reading(NamedTuple):
-    """A page as it was read, boxes in pixels of the image that was given."""
+class TesseractResult(NamedTuple):
+    """Tesseract's words of one image, boxes in its pixels."""
 
     blocks: OcrBlocks  # a block is a paragraph of Tesseract's
     confidence: float | None  # mean over letters, 0..1; None where there is no word
 
 
-class TesseractReader(Protocol):
-    """Tesseract, in this process or as a program. Any thread, several at once."""
+class TesseractBackend(Protocol):
+    """Tesseract in this process or as a program. Any thread, several at once."""
 
     @property
     def version(self) -> str:
-        """Of Tesseract itself: "5.5.4"."""
+        """Version of Tesseract: "5.5.4"."""
 
     @property
     def why(self) -> str:
-        """How it is run; a few words: "in the process"."""
+        """How it runs, in a few words: "in the process"."""
 
-    def read(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> Reading:
-        """Read a page in one recognition. Blocks for as long as it takes.
+    def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
+        """Recognise a page. Blocks for as long as it takes.
 
         Args:
             gray: (height, width_px), dark ink on light paper.
-            codes: Tesseract's names of languages whose data are there, most likely first.
+            codes: Tesseract's names of installed languages, most likely first.
 
         Raises:
-            TimeoutError: over ``limit_s``; the page was given up.
-            InferenceFailed: Tesseract gave up on it.
+            TimeoutError: over ``limit_s``; the page was abandoned.
+            InferenceFailed: Tesseract failed on it.
         """
 
 
-def reading_of(found: Iterable[Found], width_px: int, height: int) -> Reading:
-    """The words worth keeping, in their paragraphs and lines.
+def result_of(words: Iterable[TesseractWord], width_px: int, height: int) -> TesseractResult:
+    """The words in their paragraphs and lines.
 
-    Left out are words without text, without a box within the page, and frames and pictures taken for a letter.
+    Leaves out words without text or without a box on the page, and frames and pictures taken for a letter.
     """
     blocks: list[list[list[OcrWord]]] = []
     place = (-1, -1)
-    letters, weighed = 0, 0.0
-    for one in found:
-        word = _kept(one, width_px, height)
+    letters, confidence_sum = 0, 0.0
+    for raw in words:
+        word = _clean_word(raw, width_px, height)
         if word is None:
             continue
-        if not blocks or one.paragraph != place[0]:
+        if not blocks or raw.paragraph != place[0]:
             blocks.append([[]])
-        elif one.line != place[1]:
+        elif raw.line != place[1]:
             blocks[-1].append([])
-        place = (one.paragraph, one.line)
+        place = (raw.paragraph, raw.line)
         blocks[-1][-1].append(word)
         letters += len(word.text)
-        weighed += len(word.text) * word.confidence
-    kept = tuple(tuple(tuple(line) for line in block) for block in blocks)
-    return Reading(kept, weighed / letters if letters else None)
+        confidence_sum += len(word.text) * word.confidence
+    result_blocks = tuple(tuple(tuple(line) for line in block) for block in blocks)
+    return TesseractResult(result_blocks, confidence_sum / letters if letters else None)
 
 
-def _kept(one: Found, width_px: int, height: int) -> OcrWord | None:
-    text = one.text.strip()
-    left, top, right, bottom = one.box
+def _clean_word(word: TesseractWord, width_px: int, height: int) -> OcrWord | None:
+    text = word.text.strip()
+    left, top, right, bottom = word.box
     left, top, right, bottom = max(0, left), max(0, top), min(width_px, right), min(height, bottom)
     if not text or left >= right or top >= bottom:
         return None
     ratio = (right - left) * (bottom - top) / (width_px * height)
-    if ratio > _PICTURE_RATIO and len(text) <= _PICTURE_LETTERS and one.confidence < _SURE:
+    if ratio > _PICTURE_RATIO and len(text) <= _PICTURE_LETTERS and word.confidence < _MIN_CONFIDENCE:
         return None
-    return OcrWord(text, PixelBox(left, top, right, bottom), min(1.0, max(0.0, one.confidence)))
+    return OcrWord(text, PixelBox(left, top, right, bottom), min(1.0, max(0.0, word.confidence)))

@@ -1,1 +1,1 @@
-"""One upload in, everything there is to know of it out: pages read, then understood."""
+"""Extracts the pages of uploaded files by text layer or OCR, and analyses their text."""

@@ -1,4 +1,4 @@
-"""Files to pages: text layer or OCR page by page, several at once, each kept by what was read and how."""
+"""Files to pages: text layer or OCR page by page, several pages at once, with a cache of pages."""
 
 from __future__ import annotations
 
@@ -25,26 +25,31 @@ from backend.documents.parsing.stored_file import StoredFile
 from backend.documents.parsing.text_source import ChosenSource, choose_source
 from backend.engines.ocr.records import OcrImage, OcrResult
 from backend.errors import InferenceFailed, Overloaded, TooLarge, UnreadableFile
-from backend.services.documents.ocr import PageReader
-from backend.services.documents.ocr_page import page_of
-from backend.services.documents.records import DocumentEvent, DocumentOptions, FailedPage, ReadDocument, Tell
+from backend.services.documents.ocr import OcrService, page_of
+from backend.services.documents.records import (
+    DocumentEvent,
+    DocumentOptions,
+    EventCallback,
+    ExtractedDocument,
+    FailedPage,
+)
 from backend.services.inference import Urgency
 
-Made = TypeVar("Made")
-_PAGES_OWN = (UnreadableFile, TooLarge, InferenceFailed)  # faults of one page, which must not cost the others
+Result = TypeVar("Result")
+_PAGE_ERRORS = (UnreadableFile, TooLarge, InferenceFailed)  # errors of one page; the other pages are still extracted
 
 
 @dataclass(slots=True)
-class _Reading:
-    """One file on its way."""
+class _Extraction:
+    """State of one file while its pages are extracted."""
 
     file: OpenFile
     options: DocumentOptions
     urgency: Urgency
-    tell: Tell
-    numbers: tuple[int, ...]
+    on_event: EventCallback
+    numbers: tuple[int, ...]  # pages to extract
     languages: tuple[str, ...]  # of the print
-    keys: CacheNamespace  # of its pages, read with these options
+    keys: CacheNamespace  # of pages of these options
     pages: dict[int, Page] = field(default_factory=dict)
     failed: dict[int, FailedPage] = field(default_factory=dict)
     ocr_s: float = 0.0
@@ -53,19 +58,19 @@ class _Reading:
         return DocumentEvent("reading", len(self.pages) + len(self.failed), len(self.numbers), page, failed)
 
 
-class DocumentReader:
-    """Uploads in, pages out. Belongs to the loop's thread.
+class DocumentExtractor:
+    """Extracts the pages of uploads. Used on the event loop only.
 
     Args:
         languages: of the print, where a request names none.
-        pages_at_once: of one file; while one is drawn others are read.
-        version: of this code; what an older one read is not used.
+        pages_at_once: of one file; while one is rendered others are recognised.
+        version: of this code; cached pages of other versions are not used.
     """
 
     def __init__(
         self,
         readers: FileReaders,
-        ocr: PageReader,
+        ocr: OcrService,
         cache: BlobCache,
         *,
         languages: tuple[str, ...],
@@ -78,65 +83,65 @@ class DocumentReader:
         self._threads = ThreadPoolExecutor(max_workers=pages_at_once, thread_name_prefix="read")
 
     def report(self) -> dict[str, Any]:
-        """What recognises pages here, and why; the processes that parse files."""
+        """OCR engines with reasons, default languages, and the reader processes, for GET /v1/system."""
         return {**self._ocr.report(), "languages": self._languages, "readers": asdict(self._readers.counts())}
 
-    async def read(
+    async def extract(
         self,
         upload: StoredFile,
         options: DocumentOptions,
         urgency: Urgency,
-        tell: Tell,
-        use: Callable[[Page], None],
-    ) -> ReadDocument:
-        """All the pages that were asked for; those that cannot be read are told of, and cost the others nothing.
+        on_event: EventCallback,
+        on_page: Callable[[Page], None],
+    ) -> ExtractedDocument:
+        """Every requested page; one that cannot be extracted is listed with its error, and the others are not affected.
 
         Args:
-            upload: stays the caller's.
-            use: told of each page at once, before anyone else.
+            upload: stays the caller's to close.
+            on_page: called with each page as soon as it is there, before ``on_event``.
 
-        Raises: what `FileReaders.open` raises; InvalidField, TooLarge for the pages asked for; the error of the first
-            page where none could be read; Overloaded, Unavailable, DeadlineExceeded.
+        Raises: what `FileReaders.open` raises; InvalidField, TooLarge for the requested pages; the error of the first
+            page where none could be extracted; Overloaded, Unavailable, DeadlineExceeded.
         """
         started_s = time.perf_counter()
-        tell(DocumentEvent("opening"))
+        on_event(DocumentEvent("opening"))
         file = await self._open(upload, options, urgency)
         try:
             numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
             languages = options.languages or self._languages
             keys = self._keys.narrow(options.source, options.engine, *languages)
-            reading = _Reading(file, options, urgency, tell, numbers, languages, keys)
-            tell(reading.event())
+            extraction = _Extraction(file, options, urgency, on_event, numbers, languages, keys)
+            on_event(extraction.event())
             opened_s = time.perf_counter()
-            await self._read_all(reading, use)
+            await self._extract_all(extraction, on_page)
         except BaseException:
-            file.cancel()  # what runs for it in a worker ends at once
+            file.cancel()  # ends its work in a reader process at once
             raise
         finally:
             file.close()
-        return _gathered(reading, opened_s - started_s, time.perf_counter() - opened_s)
+        return _result(extraction, opened_s - started_s, time.perf_counter() - opened_s)
 
-    async def picture(
-        self, upload: StoredFile, number: int, *, turn: int, dpi: float, password: str | None = None
+    async def page_image(
+        self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
     ) -> bytes:
-        """A page as a PNG, turned as it was read, for viewers.
+        """A page as a PNG, rotated clockwise by ``rotation`` degrees.
 
         Raises: what `FileReaders` raises for the file or the page.
         """
 
         def draw() -> bytes:
             with self._readers.open(upload.shared(), password=password) as file:
-                return self._readers.picture(file, number, dpi=dpi, turn=turn)
+                return self._readers.picture(file, number, dpi=dpi, turn=rotation)
 
         return await self._on_thread(draw)
 
     async def searchable_pdf(
         self, upload: StoredFile, document: Document, *, password: str | None = None, until: float | None = None
     ) -> bytes:
-        """The file as a PDF in which the words that were read of it are found.
+        """The file as a PDF with its recognised words as invisible text, to be searched and copied.
 
         Args:
-            document: as it was read of this upload.
+            document: the pages extracted from this upload.
 
         Raises: what `FileReaders` raises.
         """
@@ -148,11 +153,10 @@ class DocumentReader:
         return await self._on_thread(write)
 
     async def warm_up(self, lanes: int) -> None:
-        """Have a process ready, and every lane what it reads pages with, before the first file comes."""
+        """Start a reader process, and load OCR data on every lane, before the first file comes."""
         await asyncio.gather(self._on_thread(self._readers.start), self._ocr.warm_up(lanes, self._languages))
 
     def close(self) -> None:
-        """Let the threads go and end the worker processes."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._readers.close()
 
@@ -165,11 +169,11 @@ class DocumentReader:
             future.add_done_callback(_close_opened)
             raise
 
-    async def _read_all(self, reading: _Reading, use: Callable[[Page], None]) -> None:
-        numbers = iter(reading.numbers)
+    async def _extract_all(self, extraction: _Extraction, on_page: Callable[[Page], None]) -> None:
+        numbers = iter(extraction.numbers)
         tasks = [
-            asyncio.create_task(self._read_some(reading, numbers, use))
-            for _ in range(min(self._pages_at_once, len(reading.numbers)))
+            asyncio.create_task(self._extract_next(extraction, numbers, on_page))
+            for _ in range(min(self._pages_at_once, len(extraction.numbers)))
         ]
         try:
             await asyncio.gather(*tasks)
@@ -178,62 +182,64 @@ class DocumentReader:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _read_some(self, reading: _Reading, numbers: Iterator[int], use: Callable[[Page], None]) -> None:
+    async def _extract_next(
+        self, extraction: _Extraction, numbers: Iterator[int], on_page: Callable[[Page], None]
+    ) -> None:
         for number in numbers:
             try:
-                page = await self._read_page(reading, number)
-            except _PAGES_OWN as error:
-                reading.failed[number] = FailedPage(number, error)
-                reading.tell(reading.event(failed=reading.failed[number]))
+                page = await self._extract_page(extraction, number)
+            except _PAGE_ERRORS as error:
+                extraction.failed[number] = FailedPage(number, error)
+                extraction.on_event(extraction.event(failed=extraction.failed[number]))
                 continue
-            reading.pages[number] = page
-            use(page)
-            reading.tell(reading.event(page=page))
+            extraction.pages[number] = page
+            on_page(page)
+            extraction.on_event(extraction.event(page=page))
 
-    async def _read_page(self, reading: _Reading, number: int) -> Page:
-        key = reading.keys.key("file", f"{reading.file.info.sha256} {number}".encode())
-        if (kept := await self._cache.get(key)) is not None:
-            unpacked = await self._on_thread(partial(unpack_page, kept))
+    async def _extract_page(self, extraction: _Extraction, number: int) -> Page:
+        key = extraction.keys.key("file", f"{extraction.file.info.sha256} {number}".encode())
+        if (cached := await self._cache.get(key)) is not None:
+            unpacked = await self._on_thread(partial(unpack_page, cached))
             if unpacked is not None:
                 return unpacked
-        layer, chosen = await self._on_thread(partial(self._look, reading, number))
+        layer, chosen = await self._on_thread(partial(self._read_text_layer, extraction, number))
         if chosen.source == "text_layer":
             page = layer.page(number, chosen.why)
         else:
-            page = await self._recognise(reading, number, layer, chosen)
-        page, packed = await self._on_thread(partial(_finished, page))
+            page = await self._ocr_page(extraction, number, layer, chosen)
+        page, packed = await self._on_thread(partial(_with_language, page))
         self._cache.put(key, packed)
         return page
 
-    async def _recognise(self, reading: _Reading, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:
-        file, urgency = reading.file, reading.urgency
+    async def _ocr_page(self, extraction: _Extraction, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:
+        file, urgency = extraction.file, extraction.urgency
         size = file.info.size(number)
         resolution = choose_resolution(
             size.width or layer.width, size.height or layer.height, layer.stats, self._readers.limits
         )
         draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=_until(urgency))
         raster = await self._on_thread(draw)
-        image = OcrImage(raster.pixels, raster.dpi, reading.languages, self._readers.limits.page_s)
+        image = OcrImage(raster.pixels, raster.dpi, extraction.languages, self._readers.limits.page_s)
         started_s = time.perf_counter()
-        result = await self._recognised(image, reading)
-        reading.ocr_s += time.perf_counter() - started_s
+        result = await self._ocr_result(image, extraction)
+        extraction.ocr_s += time.perf_counter() - started_s
         return page_of(raster, result, number, file.kind, chosen)
 
-    async def _recognised(self, image: OcrImage, reading: _Reading) -> OcrResult:
-        """On the lanes. What runs in the background waits where there is no room, for it has pages to lose."""
+    async def _ocr_result(self, image: OcrImage, extraction: _Extraction) -> OcrResult:
+        """OCR on the lanes. Background work retries when the queue is full: failing would lose its other pages."""
         while True:
             try:
-                return await self._ocr.read(image, reading.options.engine, reading.urgency)
+                return await self._ocr.recognize(image, extraction.options.engine, extraction.urgency)
             except Overloaded as error:
-                if reading.urgency.priority is not Priority.BULK:
+                if extraction.urgency.priority is not Priority.BULK:
                     raise
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
-    def _look(self, reading: _Reading, number: int) -> tuple[TextLayer, ChosenSource]:
-        layer = self._readers.page_text(reading.file, number, until=_until(reading.urgency))
-        return layer, choose_source(layer, reading.options.source)
+    def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource]:
+        layer = self._readers.page_text(extraction.file, number, until=_until(extraction.urgency))
+        return layer, choose_source(layer, extraction.options.source)
 
-    async def _on_thread(self, work: Callable[[], Made]) -> Made:
+    async def _on_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
@@ -246,19 +252,19 @@ def _close_opened(future: asyncio.Future[OpenFile]) -> None:
         future.result().close()
 
 
-def _finished(page: Page) -> tuple[Page, bytes]:
-    """The page with its language, and what the cache keeps of it: some milliseconds, on a thread."""
-    found = detect(page.text) if page.text else None
-    page = replace(page, language=found.code) if found else page
+def _with_language(page: Page) -> tuple[Page, bytes]:
+    """The page with its language, and its bytes for the cache. Takes milliseconds: runs on a thread."""
+    language = detect(page.text) if page.text else None
+    page = replace(page, language=language.code) if language else page
     return page, pack_page(page)
 
 
-def _gathered(reading: _Reading, open_s: float, read_s: float) -> ReadDocument:
-    failed = tuple(reading.failed[number] for number in sorted(reading.failed))
-    if failed and not reading.pages:
+def _result(extraction: _Extraction, open_s: float, read_s: float) -> ExtractedDocument:
+    failed = tuple(extraction.failed[number] for number in sorted(extraction.failed))
+    if failed and not extraction.pages:
         raise failed[0].error
-    info = reading.file.info
-    pages = tuple(reading.pages[number] for number in sorted(reading.pages))
+    info = extraction.file.info
+    pages = tuple(extraction.pages[number] for number in sorted(extraction.pages))
     document = Document(info.kind, pages, info.page_count, info.sha256, info.metadata)
     ocr_pages = sum(page.source == "ocr" for page in pages)
-    return ReadDocument(document, failed, ocr_pages, open_s, read_s, reading.ocr_s)
+    return ExtractedDocument(document, failed, ocr_pages, open_s, read_s, extraction.ocr_s)

@@ -1,4 +1,4 @@
-"""Work for when nothing else is to be done: giving memory back."""
+"""Returns freed memory to the system after no page has been recognised for a while."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Rest:
-    """Does something once nobody has been busy for a while. Belongs to the loop.
+class IdleTrim:
+    """Calls ``trim`` once after ``after_s`` seconds without a busy caller. Used on the event loop only.
 
     Args:
-        act: runs on a thread, once for each time of rest; asyncio logs what it raises.
-        after_s: how long nobody must have been busy.
+        trim: runs on a thread; asyncio logs what it raises.
     """
 
-    def __init__(self, act: Callable[[], None], after_s: float) -> None:
-        self._act, self._after_s = act, after_s
-        self._busy = 0
-        self._alarm: asyncio.TimerHandle | None = None
+    def __init__(self, trim: Callable[[], None], after_s: float) -> None:
+        self._trim, self._after_s = trim, after_s
+        self._busy_callers = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Somebody is, for as long as this is entered; any number may be."""
-        self._busy += 1
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        """Marks the caller as busy while the block runs. Reentrant."""
+        self._busy_callers += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         try:
             yield
         finally:
-            self._busy -= 1
-            if not self._busy:
+            self._busy_callers -= 1
+            if not self._busy_callers:
                 loop = asyncio.get_running_loop()
-                self._alarm = loop.call_later(self._after_s, loop.run_in_executor, None, self._act)
+                self._timer = loop.call_later(self._after_s, loop.run_in_executor, None, self._trim)

@@ -1,4 +1,4 @@
-"""A page's image in, its words out: engines on the lanes, the choice between them, one page a call."""
+"""OCR of one page: chooses the engines, runs them on the lanes, and turns their result into a page of a document."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from numpy.typing import NDArray
 from backend.batching.batcher import Batcher
 from backend.batching.work_item import Job
 from backend.device.memory.release import trim_heap
+from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
+from backend.documents.parsing.records import Raster
+from backend.documents.parsing.text_source import ChosenSource
 from backend.engines.engine import Engine
-from backend.engines.ocr.ctc_words import ReadLine, page_confidence
-from backend.engines.ocr.engine_choice import EngineWish, better, doubt, kept
+from backend.engines.ocr.ctc_words import RecognizedLine, page_confidence
+from backend.engines.ocr.engine_choice import OcrEngineName, accept_first, choose_result, reason_for_doubt
 from backend.engines.ocr.rapidocr_detector import DetectedPage
-from backend.engines.ocr.rapidocr_lines import placed
-from backend.engines.ocr.rapidocr_recognizer import bucket_px
-from backend.engines.ocr.records import OcrImage, OcrResult, too_long
+from backend.engines.ocr.rapidocr_recognizer import bucket_px, words_on_page
+from backend.engines.ocr.records import OcrImage, OcrResult, PixelBox, too_long
 from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge, Unavailable
-from backend.services.documents.idle_trim import Rest
-from backend.services.documents.ocr_engines import OcrEngines, RapidEngines, TesseractFacts, cannot_read, unread
+from backend.services.documents.idle_trim import IdleTrim
+from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
 from backend.services.inference import Urgency
 
-__all__ = ["EngineWish", "PageReader"]  # what the floors above need of OCR
-
 _PIXELS_A_TOKEN = 256  # a page then weighs in the queue what texts of the same time on a lane do
-_LINES_AT_ONCE = 64  # of a page; the limit of seconds is looked at between them
+_LINES_AT_ONCE = 64  # of a page; its time limit is checked between them
 _WARM_UP_S = 20.0
-_REST_S = 10.0  # without a page, before memory is given back: RapidOCR then takes 0.15 s to have it again (measured)
+_TRIM_AFTER_S = 10.0  # without a page; getting the memory again costs RapidOCR 0.15 s (measured)
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 
 
 @dataclass(slots=True)
-class _Spent:
-    """Seconds that a page's jobs have had on lanes, against its limit."""
+class _LaneTime:
+    """Seconds that a page has taken on lanes, against its limit."""
 
     limit_s: float
     seconds: float = 0.0
 
-    def add(self, jobs: Sequence[Job]) -> None:
-        """Count jobs that ran beside each other. Raises: TooLarge when the limit has passed."""
-        self.seconds += max(job.finished_s for job in jobs) - min(job.started_s for job in jobs)
+    def add(self, items: Sequence[Job]) -> None:
+        """Count items that ran in parallel. Raises: TooLarge when the limit has passed."""
+        self.seconds += max(item.finished_s for item in items) - min(item.started_s for item in items)
         if self.seconds > self.limit_s:
             raise too_long(
                 self.seconds, self.limit_s, "Send the page at a lower resolution, or ask for engine=tesseract"
@@ -52,105 +52,109 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Who reads a page: Tesseract, RapidOCR, or the one and then the other where it is in doubt."""
+    """The engines for a page. With both, RapidOCR runs only where Tesseract's result is in doubt."""
 
-    tesseract: TesseractFacts | None
-    rapid: RapidEngines | None
+    tesseract: TesseractInfo | None
+    rapidocr: RapidOcrEngines | None
     why: str  # why one of them alone
 
 
-class PageReader:
-    """Reads pages by the engines that are here. Belongs to the loop's thread.
+class OcrService:
+    """Recognises pages with the engines of this machine. Used on the event loop only.
 
     Args:
-        pages: lanes on the CPU, for engines that run there.
-        device: lanes of the device that models run on; the same object where that is the CPU.
-        rest_s: without a page, after which memory is given back.
+        cpu_lanes: for engines that run on the CPU.
+        model_lanes: lanes of the device that models run on; the same object where that is the CPU.
+        trim_after_s: seconds without a page after which freed memory is returned to the system.
     """
 
-    def __init__(self, engines: OcrEngines, pages: Batcher, device: Batcher, *, rest_s: float = _REST_S) -> None:
-        self._engines, self._pages = engines, pages
-        self._rapid_lanes = device if engines.rapid is not None and engines.rapid.on_device else pages
-        self._rest = Rest(self._give_back, rest_s)
+    def __init__(
+        self, engines: OcrEngines, cpu_lanes: Batcher, model_lanes: Batcher, *, trim_after_s: float = _TRIM_AFTER_S
+    ) -> None:
+        self._engines, self._cpu_lanes = engines, cpu_lanes
+        on_device = engines.rapidocr is not None and engines.rapidocr.on_device
+        self._rapidocr_lanes = model_lanes if on_device else cpu_lanes
+        self._idle_trim = IdleTrim(self._release_memory, trim_after_s)
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Names that a request may ask for, beside "auto"."""
+        """Names that a request may choose, beside "auto"."""
         return self._engines.names
 
     def report(self) -> dict[str, Any]:
-        """What there is and what ``auto`` does, for GET /v1/system."""
+        """The engines with their versions and languages, and what ``auto`` does, for GET /v1/system."""
         engines = self._engines
         return {
-            "engine": engines.wish,
+            "engine": engines.default,
             "why": engines.why,
             "engines": {
-                name: {"version": one.version, "languages": list(one.languages)}
-                for name, one in engines.by_name.items()
+                name: {"version": engine.version, "languages": list(engine.languages)}
+                for name, engine in engines.by_name.items()
             },
-            "rapidocr_runs_on": engines.rapid.why if engines.rapid else None,
+            "rapidocr_runs_on": engines.rapidocr.why if engines.rapidocr else None,
             "absent": list(engines.absent),
         }
 
     async def warm_up(self, lanes: int, languages: Sequence[str]) -> None:
-        """Have Tesseract's data read on every lane, half a second that the first pages need not wait for.
+        """Load Tesseract's data on every lane: half a second that the first pages need not wait for.
 
-        RapidOCR's networks are left alone: they take 0.7 GB, and many services never need them.
+        RapidOCR's networks are not loaded: they take 0.7 GB, and many services never need them.
         """
-        if self._engines.tesseract is None or self._engines.wish not in ("auto", "tesseract"):
+        if self._engines.tesseract is None or self._engines.default not in ("auto", "tesseract"):
             return
         bars = np.full((64, 256), 255, np.uint8)
         bars[24:40, 32:224:8] = 0
-        pages = [self.read(OcrImage(bars, None, tuple(languages), _WARM_UP_S), "tesseract") for _ in range(lanes)]
-        await asyncio.gather(*pages, return_exceptions=True)  # what fails here fails again where somebody is told
+        image = OcrImage(bars, None, tuple(languages), _WARM_UP_S)
+        pages = [self.recognize(image, "tesseract") for _ in range(lanes)]
+        await asyncio.gather(*pages, return_exceptions=True)  # a fault shows again with the first request, as its error
 
-    async def read(self, image: OcrImage, engine: EngineWish = "auto", urgency: Urgency | None = None) -> OcrResult:
-        """The words of a page.
-
-        Leaving early (cancelling) gives up what still waits for a lane.
+    async def recognize(
+        self, image: OcrImage, engine: OcrEngineName = "auto", urgency: Urgency | None = None
+    ) -> OcrResult:
+        """The words of a page. Cancelling gives up what still waits for a lane.
 
         Args:
-            engine: "auto" is the setting's, and by default the choice between engines (``ml.ocr.choice``).
+            engine: "auto" is the setting OCR_ENGINE, and by default a choice page by page (`engine_choice`).
 
         Raises: InvalidField for an engine or a language that is not here; TooLarge over the page's seconds; Overloaded,
             Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
-        plan = self._plan(image.languages, self._engines.wish if engine == "auto" else engine)
-        with self._rest.busy():
-            return await self._by_plan(plan, image, urgency or Urgency())
+        plan = self._plan(image.languages, self._engines.default if engine == "auto" else engine)
+        with self._idle_trim.busy():
+            return await self._run_plan(plan, image, urgency or Urgency())
 
-    async def _by_plan(self, plan: _Plan, image: OcrImage, urgency: Urgency) -> OcrResult:
+    async def _run_plan(self, plan: _Plan, image: OcrImage, urgency: Urgency) -> OcrResult:
         if await asyncio.to_thread(_is_blank, image.pixels):
             return OcrResult((), 0, None, "none", "the page is blank: no engine was asked", ())
         if plan.tesseract is None:
-            assert plan.rapid is not None  # a plan has one of them
-            return replace(await self._by_rapid(plan.rapid, image, urgency), why=f"RapidOCR read it: {plan.why}")
-        if plan.rapid is None:
-            first = await self._by_tesseract(plan.tesseract, image, urgency)
-            return replace(first, why=f"{first.why}; {plan.why}")
-        return await self._by_both(plan.tesseract, plan.rapid, image, urgency)
+            assert plan.rapidocr is not None  # a plan has one of them
+            return replace(await self._rapidocr(plan.rapidocr, image, urgency), why=f"RapidOCR read it: {plan.why}")
+        if plan.rapidocr is None:
+            result = await self._tesseract(plan.tesseract, image, urgency)
+            return replace(result, why=f"{result.why}; {plan.why}")
+        return await self._tesseract_then_rapidocr(plan.tesseract, plan.rapidocr, image, urgency)
 
-    async def _by_both(
-        self, tesseract: TesseractFacts, rapid: RapidEngines, image: OcrImage, urgency: Urgency
+    async def _tesseract_then_rapidocr(
+        self, tesseract: TesseractInfo, rapidocr: RapidOcrEngines, image: OcrImage, urgency: Urgency
     ) -> OcrResult:
         try:
-            first = await self._by_tesseract(tesseract, image, urgency)
+            first = await self._tesseract(tesseract, image, urgency)
         except InferenceFailed as error:
-            return replace(await self._by_rapid(rapid, image, urgency), why=f"RapidOCR read it: {error}")
-        why = doubt(first)
+            return replace(await self._rapidocr(rapidocr, image, urgency), why=f"RapidOCR read it: {error}")
+        why = reason_for_doubt(first)
         if not why:
-            return kept(first)
+            return accept_first(first)
         try:
-            return better(first, await self._by_rapid(rapid, image, urgency), why)
-        except (Overloaded, TooLarge, InferenceFailed) as error:  # a doubtful reading is better than none
+            return choose_result(first, await self._rapidocr(rapidocr, image, urgency), why)
+        except (Overloaded, TooLarge, InferenceFailed) as error:  # a doubtful result is better than none
             return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
 
-    def _give_back(self) -> None:
-        if self._engines.rapid is not None:
-            self._engines.rapid.give_back()
-        trim_heap()  # not ``release``: collecting garbage would hold the loop
+    def _release_memory(self) -> None:
+        if self._engines.rapidocr is not None:
+            self._engines.rapidocr.release_memory()
+        trim_heap()  # not ``release``: a garbage collection would block the event loop
 
-    def _plan(self, languages: Sequence[str], engine: EngineWish) -> _Plan:
+    def _plan(self, languages: Sequence[str], engine: OcrEngineName) -> _Plan:
         engines = self._engines
         if not engines.names:
             raise Unavailable(f"no page can be read here: {'; '.join(engines.absent)}")
@@ -158,69 +162,108 @@ class PageReader:
             return _automatic(engines, languages)
         chosen = engines.by_name.get(engine)
         if chosen is None:
-            there = "; ".join([f"there are {', '.join(('auto', *engines.names))}", *engines.absent])
-            raise InvalidField(f"engine: '{engine}' is not here; {there}", param="engine")
-        if unknown := unread(languages, chosen):
+            known = "; ".join([f"there are {', '.join(('auto', *engines.names))}", *engines.absent])
+            raise InvalidField(f"engine: '{engine}' is not here; {known}", param="engine")
+        if unknown := unsupported(languages, chosen):
             raise cannot_read(unknown, engine, chosen.languages)
         why = f"{engine} was asked for"
-        return _Plan(None, chosen, why) if isinstance(chosen, RapidEngines) else _Plan(chosen, None, why)
+        return _Plan(None, chosen, why) if isinstance(chosen, RapidOcrEngines) else _Plan(chosen, None, why)
 
-    async def _by_tesseract(self, tesseract: TesseractFacts, image: OcrImage, urgency: Urgency) -> OcrResult:
-        jobs = self._pages.submit(
-            tesseract.engine,
-            [image],
-            [_cost(image.pixels)],
-            priority=urgency.priority,
-            deadline_s=urgency.deadline_s,
+    async def _tesseract(self, tesseract: TesseractInfo, image: OcrImage, urgency: Urgency) -> OcrResult:
+        items = self._cpu_lanes.submit(
+            tesseract.engine, [image], [_cost(image.pixels)], priority=urgency.priority, deadline_s=urgency.deadline_s
         )
-        [result] = await _answers(jobs)
+        [result] = await _results(items)
         return cast("OcrResult", result)
 
-    async def _by_rapid(self, rapid: RapidEngines, image: OcrImage, urgency: Urgency) -> OcrResult:
-        spent = _Spent(image.limit_s)
-        [found] = await self._on_lanes(rapid.detect, [image.pixels], [_cost(image.pixels)], urgency, spent)
-        page = cast("DetectedPage", found)
-        recognizer = rapid.recognizer(image.languages)
-        lines: list[ReadLine] = []
+    async def _rapidocr(self, rapidocr: RapidOcrEngines, image: OcrImage, urgency: Urgency) -> OcrResult:
+        lane_time = _LaneTime(image.limit_s)
+        [detected] = await self._on_lanes(rapidocr.detect, [image.pixels], [_cost(image.pixels)], urgency, lane_time)
+        page = cast("DetectedPage", detected)
+        recognizer = rapidocr.recognizer(image.languages)
+        lines: list[RecognizedLine] = []
         for start in range(0, len(page.lines), _LINES_AT_ONCE):
             crops = [line.pixels for line in page.lines[start : start + _LINES_AT_ONCE]]
             costs = [bucket_px(crop.shape[1]) for crop in crops]
-            lines += await self._on_lanes(recognizer, crops, costs, urgency, spent)
-        blocks = await asyncio.to_thread(placed, page.lines, lines)
+            lines += await self._on_lanes(recognizer, crops, costs, urgency, lane_time)
+        blocks = await asyncio.to_thread(words_on_page, page.lines, lines)
         steps = (f"turn {page.rotation}°",) if page.rotation else ()
-        return OcrResult(blocks, page.rotation, page_confidence(lines), rapid.version, "RapidOCR read it", steps)
+        return OcrResult(blocks, page.rotation, page_confidence(lines), rapidocr.version, "RapidOCR read it", steps)
 
     async def _on_lanes(
-        self, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], urgency: Urgency, spent: _Spent
+        self, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], urgency: Urgency, lane_time: _LaneTime
     ) -> list[Any]:
-        jobs = self._rapid_lanes.submit(
+        items = self._rapidocr_lanes.submit(
             engine, payloads, costs, priority=urgency.priority, deadline_s=urgency.deadline_s
         )
-        answers = await _answers(jobs)
-        spent.add(jobs)
-        return answers
+        results = await _results(items)
+        lane_time.add(items)
+        return results
 
 
-async def _answers(jobs: Sequence[Job]) -> list[Any]:
-    """Of all jobs, in order; when one fails or the caller leaves, those that still wait are given up."""
+def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: ChosenSource) -> Page:
+    """The page of a document that an OCR result makes. Pure.
+
+    Args:
+        raster: the image that was recognised; its scale turns pixels into page units.
+        result: its boxes are in pixels after its rotation.
+        kind: of the file; a PDF's page units are points, an image's its own pixels.
+    """
+    width, height, scale_x, scale_y = raster.width, raster.height, raster.scale_x, raster.scale_y
+    if result.rotation % 180:
+        width, height, scale_x, scale_y = height, width, scale_y, scale_x
+    blocks = [
+        [
+            [RawWord(word.text, _page_box(word.box, scale_x, scale_y), word.confidence) for word in line]
+            for line in block
+        ]
+        for block in result.blocks
+    ]
+    why = "; ".join(reason for reason in (chosen.why, result.why, raster.why, raster.incomplete) if reason)
+    return make_page(
+        blocks,
+        number=number,
+        width=width,
+        height=height,
+        units_per_inch=_units_per_inch(raster, kind),
+        rotation=result.rotation,
+        source="ocr",
+        why=why,
+        engine=result.engine,
+        confidence=result.confidence,
+    )
+
+
+def _page_box(box: PixelBox, scale_x: float, scale_y: float) -> Box:
+    return Box(box.left / scale_x, box.top / scale_y, box.right / scale_x, box.bottom / scale_y)
+
+
+def _units_per_inch(raster: Raster, kind: str) -> float:
+    if kind == "pdf" or raster.dpi is None:
+        return POINTS_PER_INCH
+    return float(np.float64(raster.dpi) / max(raster.scale_x, raster.scale_y))
+
+
+async def _results(items: Sequence[Job]) -> list[Any]:
+    """The results in order. When one fails or the caller leaves, items that still wait are abandoned."""
     try:
-        return [await job.future for job in jobs]
+        return [await item.future for item in items]
     finally:
-        for job in jobs:
-            job.abandon()
+        for item in items:
+            item.abandon()
 
 
 def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:
-    """Tesseract, then RapidOCR where it is in doubt; one alone where the other is absent or lacks the language."""
-    first, rapid = engines.first, engines.rapid
+    """Tesseract, then RapidOCR for doubtful results; one alone where the other is absent or lacks a language."""
+    tesseract, rapidocr = engines.any_tesseract, engines.rapidocr
     why = list(engines.absent)
-    if first is not None and (unknown := unread(languages, first)):
-        first, why = None, [*why, f"Tesseract has no data for {', '.join(unknown)}"]
-    if rapid is not None and (unknown := unread(languages, rapid)):
-        rapid, why = None, [*why, f"RapidOCR does not know {', '.join(unknown)}"]
-    if first is None and rapid is None:
+    if tesseract is not None and (unknown := unsupported(languages, tesseract)):
+        tesseract, why = None, [*why, f"Tesseract has no data for {', '.join(unknown)}"]
+    if rapidocr is not None and (unknown := unsupported(languages, rapidocr)):
+        rapidocr, why = None, [*why, f"RapidOCR does not know {', '.join(unknown)}"]
+    if tesseract is None and rapidocr is None:
         raise cannot_read(languages, "no engine", engines.languages)
-    return _Plan(first, rapid, "; ".join(why))
+    return _Plan(tesseract, rapidocr, "; ".join(why))
 
 
 def _is_blank(pixels: NDArray[np.uint8]) -> bool:

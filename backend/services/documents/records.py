@@ -1,4 +1,4 @@
-"""What is asked of a document, what is told while it is read, and what comes out."""
+"""Records of document processing: options, progress events, extracted pages, and what their text says."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from backend.documents.ocr_confusions import Repair
 from backend.documents.pages import Document, Page
 from backend.documents.parsing.text_source import RequestedSource
 from backend.documents.text_locations import TextLocation
+from backend.engines.ocr.engine_choice import OcrEngineName
 from backend.errors import FinanciaError
 from backend.models.encoder import Vectors
 from backend.services.analysis import KeySentence
 from backend.services.classification import ClassifiedText
-from backend.services.documents.ocr import EngineWish
 
 PAGE_FEATURES = ("text", "words")  # of the pages themselves
 TEXT_FEATURES = (
@@ -38,12 +38,10 @@ Stage = Literal["opening", "reading", "understanding", "done"]
 
 @dataclass(frozen=True, slots=True)
 class DocumentOptions:
-    """What is asked of a document."""
-
     features: frozenset[str] = frozenset(FEATURES)  # of FEATURES
     pages: str = ""  # "1-3,7"; empty for all
     source: RequestedSource = "auto"
-    engine: EngineWish = "auto"
+    engine: OcrEngineName = "auto"
     languages: tuple[str, ...] = ()  # ISO 639-1, of the print; empty: OCR_LANGUAGES
     password: str | None = field(default=None, repr=False)
     labels: tuple[str, ...] | None = None  # classes in words
@@ -52,60 +50,60 @@ class DocumentOptions:
     top_sentences: int = 3
 
     def key(self) -> str:
-        """Equal for equal wishes, in every process; of the password only its hash."""
+        """A digest that is equal for equal options in every process; includes only a hash of the password."""
         secret = "" if self.password is None else blake2b(self.password.encode(), digest_size=16).hexdigest()
-        wishes = [
+        fields = [
             sorted(self.features), self.pages, self.source, self.engine, self.languages, secret, self.labels,
             self.classifier, self.top_phrases, self.top_sentences,
         ]  # fmt: skip
-        return blake2b(orjson.dumps(wishes), digest_size=16).hexdigest()
+        return blake2b(orjson.dumps(fields), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class FailedPage:
-    """A page that could not be read; the others were."""
+    """A page that could not be extracted, and why."""
 
     number: int
     error: FinanciaError
 
 
 class DocumentEvent(NamedTuple):
-    """How far a document is. ``page`` or ``failed`` is the page that this event is about, if it is about one."""
+    """Progress of a document. ``page`` or ``failed`` is set when the event is about one page."""
 
     stage: Stage
-    pages_done: int = 0  # read or failed
+    pages_done: int = 0  # extracted or failed
     pages_total: int | None = None  # None until the file is open
     page: Page | None = None
     failed: FailedPage | None = None
 
 
-Tell = Callable[[DocumentEvent], None]  # called on the loop; must not block
+EventCallback = Callable[[DocumentEvent], None]  # called on the loop; must not block
 
 
 @dataclass(frozen=True, slots=True)
-class ReadDocument:
-    """A file's pages."""
+class ExtractedDocument:
+    """The extracted pages of a file."""
 
-    document: Document  # of the pages that could be read, in the order of the file
+    document: Document  # of the pages that could be extracted, in file order
     failed: tuple[FailedPage, ...]
-    ocr_pages: int  # read by OCR, now or earlier; the rest have a text layer
+    ocr_pages: int  # by OCR, now or from the cache; the rest have a text layer
     open_s: float
     read_s: float  # from the first page's start to the last one's end
-    ocr_s: float  # of it, summed over pages: on the lanes or waiting for one
+    ocr_s: float  # of that, on lanes or waiting for one; summed over pages
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedEntity:
-    """An entity and where it stands on paper."""
+    """An entity with its boxes on the pages."""
 
     entity: Entity  # places count code points of the whole text
     places: tuple[TextLocation, ...]
-    repair: Repair | None = None  # what it must have been, where OCR read look-alikes; only offered
+    repair: Repair | None = None  # the likely value where OCR confused characters; offered beside the entity
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A stretch of the text that fits the embedding model; its vector is that of ``/v1/embeddings``."""
+    """A stretch of text that fits the embedding model, with the vector that ``/v1/embeddings`` gives it."""
 
     start: int
     end: int
@@ -116,7 +114,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """What the text says. What was not asked for is empty or None."""
+    """What the text says. Features that were not requested are empty or None."""
 
     language: Language | None = None
     classes: ClassifiedText | None = None
@@ -126,15 +124,15 @@ class Understood:
     key_sentences: tuple[KeySentence, ...] = ()
     vector: Vectors | None = None
     chunks: tuple[Chunk, ...] = ()
-    model: str = ""  # the embedding model; empty where nothing was asked of it
+    model: str = ""  # the embedding model; empty where no feature needed it
     tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentAnswer:
-    """Everything that was asked of one document."""
+    """The requested features of one document."""
 
-    read: ReadDocument
+    extraction: ExtractedDocument
     text: str  # of all pages, `pages.PAGE_GAP` between them
     understood: Understood
     options: DocumentOptions
@@ -144,14 +142,12 @@ class DocumentAnswer:
 
     @property
     def document(self) -> Document:
-        """The pages."""
-        return self.read.document
+        return self.extraction.document
 
     @property
     def failed(self) -> tuple[FailedPage, ...]:
-        """The pages that could not be read."""
-        return self.read.failed
+        return self.extraction.failed
 
 
-def nobody(event: DocumentEvent) -> Any:
-    """A `Tell` that tells no one."""
+def ignore_event(event: DocumentEvent) -> Any:
+    """An `EventCallback` that does nothing."""

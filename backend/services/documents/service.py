@@ -1,4 +1,4 @@
-"""The use cases behind ``/v1/ocr`` and ``/v1/documents``: one upload in, pages and what they say out."""
+"""The use cases behind ``/v1/ocr`` and ``/v1/documents``: extract the pages of an upload and analyse their text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import time
 
 from backend.documents.pages import Document, Page
 from backend.documents.parsing.stored_file import StoredFile
-from backend.services.documents.extraction import DocumentReader
+from backend.services.documents.extraction import DocumentExtractor
 from backend.services.documents.records import (
     TEXT_FEATURES,
     DocumentAnswer,
     DocumentEvent,
     DocumentOptions,
-    Tell,
+    EventCallback,
     Understood,
-    nobody,
+    ignore_event,
 )
 from backend.services.documents.understanding import TextServices, Understanding
 from backend.services.inference import Urgency
@@ -22,20 +22,24 @@ from backend.telemetry import Telemetry
 
 
 class DocumentService:
-    """Belongs to the loop's thread. A call that is cancelled ends what runs for it in reader processes and on lanes."""
+    """Used on the event loop only. Cancelling a call also ends its work in reader processes and on lanes."""
 
-    def __init__(self, reader: DocumentReader, services: TextServices, telemetry: Telemetry) -> None:
-        self.reader = reader
+    def __init__(self, extractor: DocumentExtractor, services: TextServices, telemetry: Telemetry) -> None:
+        self.extractor = extractor
         self._services, self._telemetry = services, telemetry
 
     async def process(
-        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, tell: Tell = nobody
+        self,
+        upload: StoredFile,
+        options: DocumentOptions,
+        urgency: Urgency | None = None,
+        on_event: EventCallback = ignore_event,
     ) -> DocumentAnswer:
-        """Read a file and understand its text.
+        """Extract the pages of a file and analyse their text.
 
         Args:
             upload: stays the caller's to close.
-            tell: of how far it is, and of every page as soon as it is read.
+            on_event: called with the progress, and with every page as soon as it is extracted.
 
         Raises: PasswordRequired, WrongPassword, UnreadableFile, WrongMediaType, TooLarge, InvalidField for the upload;
             Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for the service.
@@ -44,24 +48,24 @@ class DocumentService:
         started_s = time.perf_counter()
         understanding = Understanding(self._services, options, urgency)
 
-        def use(page: Page) -> None:
+        def on_page(page: Page) -> None:
             self._telemetry.pages_total.labels(page.source).inc()
             understanding.add(page)
 
         try:
-            read = await self.reader.read(upload, options, urgency, tell, use)
-            self._telemetry.pages_failed_total.inc(len(read.failed))
-            done = len(read.document.pages) + len(read.failed)
-            tell(DocumentEvent("understanding", done, done))
+            extraction = await self.extractor.extract(upload, options, urgency, on_event, on_page)
+            self._telemetry.pages_failed_total.inc(len(extraction.failed))
+            done = len(extraction.document.pages) + len(extraction.failed)
+            on_event(DocumentEvent("understanding", done, done))
             read_s = time.perf_counter()
-            text = read.document.text
-            understood = await self._understand(understanding, options, read.document, text)
+            text = extraction.document.text
+            understood = await self._understand(understanding, options, extraction.document, text)
         finally:
             await understanding.stop()
         ended_s = time.perf_counter()
-        tell(DocumentEvent("done", done, done))
+        on_event(DocumentEvent("done", done, done))
         device = self._services.catalog.embedding().placement.device
-        return DocumentAnswer(read, text, understood, options, device, ended_s - read_s, ended_s - started_s)
+        return DocumentAnswer(extraction, text, understood, options, device, ended_s - read_s, ended_s - started_s)
 
     async def _understand(
         self, understanding: Understanding, options: DocumentOptions, document: Document, text: str

@@ -1,4 +1,4 @@
-"""Pages drawn for tests, whose words and places are known to the pixel."""
+"""Drawn pages for tests, with known words and places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = " ".join(LINES)
 
 
 def drawn_page(lines: tuple[str, ...] = LINES, *, size_px: int = 30, ink: int = 0, paper: int = 255) -> Image.Image:
-    """A gray page with these lines, as 200 dpi would show 11 points."""
+    """A gray page with these lines, like 11 point print at 200 dpi."""
     font = ImageFont.load_default(size_px)
     page = Image.new("L", (30 * size_px, round((2 * len(lines) + 2) * size_px)), paper)
     draw = ImageDraw.Draw(page)
@@ -30,10 +30,9 @@ def drawn_page(lines: tuple[str, ...] = LINES, *, size_px: int = 30, ink: int = 
 
 
 def skewed(page: Image.Image, degrees: float, paper: int = 255) -> Image.Image:
-    """The page turned clockwise by so much, larger by what its corners need."""
+    """The page rotated clockwise by ``degrees`` and enlarged to keep its corners."""
     return page.rotate(-degrees, Image.Resampling.BICUBIC, expand=True, fillcolor=paper)
 
 
 def pixels_of(page: Image.Image) -> NDArray[np.uint8]:
-    """(height, width_px) gray."""
     return np.asarray(page, np.uint8)

@@ -1,4 +1,4 @@
-"""Each step of preparing does what it says, only where it is needed, and leaves a way back to the page."""
+"""Each preprocessing step runs only where it is needed, and boxes can be mapped back to the page."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from backend.engines.ocr.image_stats import Look, look
-from backend.engines.ocr.preprocessing import MOST_PIXELS_A_SIDE, placed_back, prepare, to_gray, turned
+from backend.engines.ocr.image_stats import ImageStats, measure
+from backend.engines.ocr.preprocessing import MAX_SIDE_PX, prepare, rotated, to_gray, to_original_box
 from backend.engines.ocr.records import PixelBox
 from tests.engines.ocr.drawn_pages import drawn_page, pixels_of, skewed
 
-GOOD = Look(contrast=255, inverted=False, shade=0, glyphs=500, glyph_height=24, specks=0.1, skew=0.0, sideways=False)
+GOOD = ImageStats(
+    contrast=255, inverted=False, shade=0, glyphs=500, glyph_height=24, specks=0.1, skew=0.0, sideways=False
+)
 
 
 def marked_page(width_px: int, height: int, box: tuple[int, int, int, int]) -> np.ndarray:
@@ -24,19 +26,17 @@ def marked_page(width_px: int, height: int, box: tuple[int, int, int, int]) -> n
 
 
 def box_of_ink(gray: np.ndarray) -> PixelBox:
-    """Around everything darker than the middle."""
     rows, columns = np.nonzero(gray < 128)
     return PixelBox(columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
 
 
-def test_a_clean_page_is_left_alone():
-    """No step, and nothing of it is changed."""
+def test_a_clean_page_is_not_changed():
     gray = pixels_of(drawn_page())
 
-    prepared = prepare(gray, look(gray))
+    prepared = prepare(gray, measure(gray))
 
     assert () == prepared.steps
-    inner = placed_back(PixelBox(0, 0, *prepared.gray.shape[::-1]), prepared.back, gray.shape[1], gray.shape[0])
+    inner = to_original_box(PixelBox(0, 0, *prepared.gray.shape[::-1]), prepared.back, gray.shape[1], gray.shape[0])
     assert PixelBox(0, 0, gray.shape[1], gray.shape[0]) == inner
 
 
@@ -50,8 +50,8 @@ def test_a_clean_page_is_left_alone():
         pytest.param({}, None, id="as-it-is"),
     ],
 )
-def test_boxes_come_back_to_their_ink(change: dict[str, float], step: str | None):
-    """What is found at a place of the prepared image is where its ink is on the page, to a pixel and a half."""
+def test_boxes_map_back_to_their_ink(change: dict[str, float], step: str | None):
+    """To a pixel and a half."""
     box = PixelBox(300, 200, 480, 230)
     page = marked_page(800, 600, box)
 
@@ -59,13 +59,13 @@ def test_boxes_come_back_to_their_ink(change: dict[str, float], step: str | None
 
     assert (step is None) == (prepared.steps == ())
     assert step is None or step in prepared.steps
-    found = placed_back(box_of_ink(prepared.gray), prepared.back, 800, 600)
+    mapped = to_original_box(box_of_ink(prepared.gray), prepared.back, 800, 600)
     grown = grown_by(box, change.get("skew", 0.0))
-    assert found == pytest.approx(grown, abs=1.5)
+    assert mapped == pytest.approx(grown, abs=1.5)
 
 
 def grown_by(box: PixelBox, skew: float) -> PixelBox:
-    """The box around the box that is upright on the deskewed page: turning it there and back makes it larger twice."""
+    """The upright box after rotation by the skew and back, which enlarges it twice."""
     angle = abs(np.radians(skew))
     for _ in range(2 if skew else 0):
         middle = ((box.left + box.right) / 2, (box.top + box.bottom) / 2)
@@ -78,57 +78,56 @@ def grown_by(box: PixelBox, skew: float) -> PixelBox:
 
 @pytest.mark.parametrize("degrees", [-6.0, 1.5, 5.0])
 def test_deskewing_straightens_lines(degrees: float):
-    """What was skewed looks straight afterwards."""
     gray = pixels_of(skewed(drawn_page(), degrees))
 
-    prepared = prepare(gray, look(gray))
+    prepared = prepare(gray, measure(gray))
 
-    assert abs(look(prepared.gray).skew) <= 0.3
+    assert abs(measure(prepared.gray).skew) <= 0.3
 
 
 def test_light_on_dark_becomes_dark_on_light():
     gray = pixels_of(drawn_page(ink=255, paper=0))
 
-    prepared = prepare(gray, look(gray))
+    prepared = prepare(gray, measure(gray))
 
     assert ("invert",) == prepared.steps
-    assert not look(prepared.gray).inverted
+    assert not measure(prepared.gray).inverted
 
 
-def test_a_shadow_is_taken_away():
-    """Afterwards the paper is as bright in the dark corner as elsewhere, and the ink is still ink."""
+def test_a_shadow_is_removed():
+    """Afterwards the paper is evenly bright, and the ink is still dark."""
     light = np.linspace(1.0, 0.3, 900)
     gray = (pixels_of(drawn_page()) * light).astype(np.uint8)
 
-    prepared = prepare(gray, look(gray))
+    prepared = prepare(gray, measure(gray))
 
     assert "even the light" in prepared.steps
-    after = look(prepared.gray)
+    after = measure(prepared.gray)
     assert after.shade < 10
     assert after.contrast > 200
 
 
-def test_specks_are_taken_away():
+def test_specks_are_removed():
     gray = pixels_of(drawn_page()).copy()
     gray[np.random.default_rng(2).random(gray.shape) < 0.01] = 0
 
-    prepared = prepare(gray, look(gray))
+    prepared = prepare(gray, measure(gray))
 
     assert "remove specks" in prepared.steps
-    assert look(prepared.gray).specks < 1
+    assert measure(prepared.gray).specks < 1
 
 
-def test_a_strip_longer_than_tesseract_takes_is_reduced():
+def test_a_strip_over_tesseracts_limit_is_reduced():
     gray = np.full((40, 50_000), 255, np.uint8)
 
     prepared = prepare(gray, GOOD)
 
-    assert max(prepared.gray.shape) == MOST_PIXELS_A_SIDE
+    assert max(prepared.gray.shape) == MAX_SIDE_PX
     assert ("reduce 0.64 times",) == prepared.steps
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (30, 8)])
-def test_a_crop_gets_room(shape: tuple[int, int]):
+def test_a_small_crop_is_padded(shape: tuple[int, int]):
     """Tesseract's layout analysis fails on images of a few pixels."""
     prepared = prepare(np.full(shape, 200, np.uint8), GOOD)
 
@@ -136,7 +135,7 @@ def test_a_crop_gets_room(shape: tuple[int, int]):
     assert set(np.unique(prepared.gray)) == {200}
 
 
-def test_a_large_page_of_specks_is_not_enlarged_without_end():
+def test_a_large_page_of_specks_is_enlarged_within_limits():
     """Noise looks like tiny letters; a page of it must not become a hundred million pixels."""
     prepared = prepare(np.full((3000, 3000), 255, np.uint8), replace(GOOD, glyph_height=4.0))
 
@@ -144,15 +143,15 @@ def test_a_large_page_of_specks_is_not_enlarged_without_end():
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
-def test_turned_is_clockwise(degrees: int):
-    """As Pillow turns against the clock."""
+def test_rotated_is_clockwise(degrees: int):
+    """Pillow rotates counterclockwise."""
     gray = pixels_of(drawn_page())
 
-    assert np.array_equal(np.asarray(Image.fromarray(gray).rotate(-degrees, expand=True)), turned(gray, degrees))
+    assert np.array_equal(np.asarray(Image.fromarray(gray).rotate(-degrees, expand=True)), rotated(gray, degrees))
 
 
 def test_to_gray():
-    """Colours become one channel by their brightness; gray stays as it is."""
+    """Colours become one channel by their brightness; a gray image shares its memory."""
     colours = np.zeros((2, 3, 3), np.uint8)
     colours[0] = (255, 255, 255)
     colours[1] = (255, 0, 0)

@@ -1,23 +1,22 @@
-"""RapidOCR's engines on drawn pages: the networks of the wheel, no Tesseract needed."""
+"""RapidOCR's engines on drawn pages, with the networks of its wheel."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from backend.engines.ocr.ctc_words import ReadLine
-from backend.engines.ocr.rapidocr_detector import DetectedPage, DetectEngine
-from backend.engines.ocr.rapidocr_lines import placed
-from backend.engines.ocr.rapidocr_models import RapidModels
-from backend.engines.ocr.rapidocr_recognizer import RecognizeEngine, bucket_px
+from backend.engines.ocr.ctc_words import RecognizedLine
+from backend.engines.ocr.rapidocr_detector import DetectedPage, DetectionEngine
+from backend.engines.ocr.rapidocr_models import RapidOcrModels
+from backend.engines.ocr.rapidocr_recognizer import RecognitionEngine, bucket_px, words_on_page
 from tests.engines.ocr.drawn_pages import LINES, drawn_page, pixels_of, skewed
 
 PRINT = LINES[:3]
 
 
 @pytest.fixture(scope="module")
-def models() -> RapidModels:
-    return RapidModels("cpu", 1)
+def models() -> RapidOcrModels:
+    return RapidOcrModels("cpu", 1)
 
 
 @pytest.fixture(scope="module")
@@ -26,37 +25,37 @@ def page() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def detected(models: RapidModels, page: np.ndarray) -> DetectedPage:
+def detected(models: RapidOcrModels, page: np.ndarray) -> DetectedPage:
     return detect(models, page)
 
 
-def detect(models: RapidModels, pixels: np.ndarray) -> DetectedPage:
-    engine = DetectEngine(models)
+def detect(models: RapidOcrModels, pixels: np.ndarray) -> DetectedPage:
+    engine = DetectionEngine(models)
     return engine.finish(engine.forward(engine.prepare([pixels])))[0]
 
 
-def recognize(models: RapidModels, *crops: np.ndarray) -> list[ReadLine]:
-    engine = RecognizeEngine(models, latin=True, on_gpu=False)
+def recognize(models: RapidOcrModels, *crops: np.ndarray) -> list[RecognizedLine]:
+    engine = RecognitionEngine(models, latin=True, on_gpu=False)
     return engine.finish(engine.forward(engine.prepare(crops)))
 
 
-def text(lines: list[ReadLine]) -> list[str]:
+def text(lines: list[RecognizedLine]) -> list[str]:
     return [" ".join(word.text for word in line.words) for line in lines]
 
 
-def words_on(models: RapidModels, found: DetectedPage) -> list[tuple[str, tuple[float, ...]]]:
-    blocks = placed(found.lines, recognize(models, *[line.pixels for line in found.lines]))
+def words_on(models: RapidOcrModels, found: DetectedPage) -> list[tuple[str, tuple[float, ...]]]:
+    """Text and box of each recognised word."""
+    blocks = words_on_page(found.lines, recognize(models, *[line.pixels for line in found.lines]))
     return [(word.text, tuple(word.box)) for block in blocks for line in block for word in line]
 
 
-def test_a_page_is_read_in_order(models, detected):
-    """Two languages, accents and all."""
+def test_words_of_a_page_in_order(models, detected):
     assert " ".join(PRINT) == " ".join(word for word, _ in words_on(models, detected))
     assert 0 == detected.rotation
 
 
 def test_boxes_lie_on_the_ink(models, page, detected):
-    """Each word's box holds ink, and all boxes hold nearly all of it."""
+    """Each word's box has ink, and all boxes together nearly all of it."""
     left = 255 - page.astype(int)
     for word, (x0, y0, x1, y1) in words_on(models, detected):
         inside = (slice(round(y0), round(y1)), slice(round(x0), round(x1)))
@@ -67,8 +66,7 @@ def test_boxes_lie_on_the_ink(models, page, detected):
 
 
 @pytest.mark.parametrize("turn", [90, 180, 270])
-def test_a_turned_page_stands_up(models, page, detected, turn):
-    """Whichever way it lies, the boxes are those of the upright page."""
+def test_a_rotated_page(models, page, detected, turn):
     found = detect(models, np.ascontiguousarray(np.rot90(page, turn // 90)))
     words = words_on(models, found)
 
@@ -77,21 +75,21 @@ def test_a_turned_page_stands_up(models, page, detected, turn):
     assert words[0][1] == pytest.approx(words_on(models, detected)[0][1], abs=8)
 
 
-def test_a_skewed_page_keeps_its_rows(models):
-    """Lines that fall by several line heights over the page are still read one after the other."""
+def test_rows_of_a_skewed_page(models):
+    """Lines that fall by several line heights are still read one after the other."""
     found = detect(models, pixels_of(skewed(drawn_page(PRINT), 5.0)))
 
     assert " ".join(PRINT) == " ".join(word for word, _ in words_on(models, found))
 
 
 def test_an_empty_page_has_no_lines(models):
-    """Neither text nor an error; colour and odd sizes too."""
+    """And no error; also with colour and odd sizes."""
     assert () == detect(models, np.full((37, 411, 3), 240, np.uint8)).lines
-    assert () == placed((), ())
+    assert () == words_on_page((), ())
 
 
-def test_a_batch_is_its_crops_one_by_one(models, detected):
-    """Neighbours and their widths change neither text nor, but for rounding, confidence; the order is kept."""
+def test_a_batch_equals_single_crops(models, detected):
+    """Batching changes neither text nor order, and confidence only by rounding."""
     crops = [line.pixels for line in detected.lines]
     short = np.ascontiguousarray(crops[0][:, : crops[0].shape[1] // 3])
     crops = [crops[0], short, *crops[1:]]
@@ -103,7 +101,7 @@ def test_a_batch_is_its_crops_one_by_one(models, detected):
 
 
 def test_padding_to_the_next_bucket_changes_nothing(models, detected):
-    """A crop in a batch with a wider one says the same, in the same place."""
+    """A crop beside a wider one has the same text in the same place."""
     crop = min((line.pixels for line in detected.lines), key=lambda pixels: pixels.shape[1])
     wide = np.full((48, bucket_px(crop.shape[1]) + 200, 3), 255, np.uint8)
     [alone], padded = recognize(models, crop), recognize(models, crop, wide)[0]
@@ -114,5 +112,4 @@ def test_padding_to_the_next_bucket_changes_nothing(models, detected):
 
 @pytest.mark.parametrize(("width_px", "expected"), [(1, 320), (320, 320), (321, 400), (1500, 1600), (9999, 3200)])
 def test_bucket_px(width_px, expected):
-    """The next of a few widths."""
     assert expected == bucket_px(width_px)

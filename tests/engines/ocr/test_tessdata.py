@@ -1,4 +1,4 @@
-"""Language data are found where systems put them, or where the setting says."""
+"""Language data are found in the usual folders, or where the setting says."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def put(folder: Path, *codes: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """This machine's own Tesseract is none of these tests' business."""
-    monkeypatch.setattr(tessdata, "_USUAL_PLACES", ())
+    """Hides the Tesseract of this machine."""
+    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", ())
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
 
 
-def test_nothing_is_there():
-    """A machine without data says so by None, which is no error: another engine may read."""
+def test_no_data():
+    """None is no error: another engine may be usable."""
     assert find_tessdata(program="no-such-program") is None
 
 
 @pytest.mark.parametrize("above", [pytest.param(False, id="the-folder"), pytest.param(True, id="the-one-above")])
 def test_the_setting_names_the_folder(tmp_path: Path, above: bool):
-    """TESSDATA_PREFIX meant the folder above in Tesseract 3 and the folder itself since."""
+    """TESSDATA_PREFIX meant the parent folder in Tesseract 3, and the folder itself since."""
     folder = put(tmp_path / "tessdata", "spa", "eng", "osd")
 
     found = find_tessdata(str(tmp_path if above else folder))
@@ -43,18 +43,18 @@ def test_the_setting_names_the_folder(tmp_path: Path, above: bool):
     assert "TESSDATA_PREFIX" in found.why
 
 
-def test_a_wrong_setting_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Data elsewhere do not excuse a setting that names a folder without any."""
-    monkeypatch.setattr(tessdata, "_USUAL_PLACES", (str(put(tmp_path / "usual", "eng")),))
+def test_a_wrong_setting_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Data elsewhere do not replace a setting without data."""
+    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
     (tmp_path / "osd.traineddata").write_bytes(b"no language")
 
     with pytest.raises(SetupError, match="TESSDATA_PREFIX"):
         find_tessdata(str(tmp_path))
 
 
-def test_the_environment_of_python_goes_before_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A conda environment brings data that suit its library."""
-    monkeypatch.setattr(tessdata, "_USUAL_PLACES", (str(put(tmp_path / "usual", "eng")),))
+def test_the_python_environment_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A conda environment has data that fit its library."""
+    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(put(tmp_path / "usual", "eng")),))
     conda = put(tmp_path / "prefix" / "share" / "tessdata", "deu")
 
     found = find_tessdata()
@@ -64,9 +64,9 @@ def test_the_environment_of_python_goes_before_the_system(tmp_path: Path, monkey
 
 
 def test_an_empty_file_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A download that was cut off at once leaves one behind."""
+    """An interrupted download leaves one."""
     (put(tmp_path / "usual", "eng") / "spa.traineddata").write_bytes(b"")
-    monkeypatch.setattr(tessdata, "_USUAL_PLACES", (str(tmp_path / "usual"),))
+    monkeypatch.setattr(tessdata, "_USUAL_FOLDERS", (str(tmp_path / "usual"),))
 
     found = find_tessdata()
 
@@ -75,8 +75,7 @@ def test_an_empty_file_is_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a shell script stands for the program")
-def test_the_program_is_asked_last(tmp_path: Path):
-    """Wherever a distribution put its data, its program knows."""
+def test_the_program_comes_last(tmp_path: Path):
     folder = put(tmp_path / "far away", "glg", "eng")
     program = tmp_path / "tesseract"
     program.write_text(f"#!/bin/sh\necho 'List of available languages in \"{folder}/\" (2):'\necho eng\n")

@@ -1,4 +1,4 @@
-"""From a map of likely text to level crops: boxes where the text is, strips that follow the line."""
+"""From maps of text probabilities to boxes and level crops."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import cv2
 import numpy as np
 import pytest
 
-from backend.engines.ocr.curved_lines import shift
-from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Line, cut, find_lines, is_tall, turned
+from backend.engines.ocr.curved_lines import bend_offset
+from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Line, crop_lines, find_lines, is_tall, rotate_line
 
 
 def drawn(*lines: np.ndarray, thickness: int = 8, size: tuple[int, int] = (200, 400)) -> np.ndarray:
-    """A map on which lines (points of x and y) are sure text."""
-    likely = np.zeros(size, np.float32)
+    """A map with lines (points of x and y) of probability 1."""
+    probabilities = np.zeros(size, np.float32)
     for points in lines:
-        cv2.polylines(likely, [np.round(points).astype(np.int32)], isClosed=False, color=1.0, thickness=thickness)
-    return likely
+        cv2.polylines(
+            probabilities, [np.round(points).astype(np.int32)], isClosed=False, color=1.0, thickness=thickness
+        )
+    return probabilities
 
 
 def straight(left: float, top: float, right: float, bottom: float) -> np.ndarray:
@@ -28,7 +30,7 @@ def wave() -> np.ndarray:
 
 
 def test_a_box_is_grown_and_in_pixels_of_the_page():
-    """The network sees the core of a line; what is cut is the line, at the page's scale."""
+    """The network sees the core of a line; the box is that of the line, at the scale of the page."""
     [line] = find_lines(drawn(straight(50, 100, 350, 100)), 2.0, 3.0)
     left, top = line.quad.min(axis=0)
     right, bottom = line.quad.max(axis=0)
@@ -41,8 +43,7 @@ def test_a_box_is_grown_and_in_pixels_of_the_page():
     assert line.bend is None
 
 
-def test_specks_and_unsure_places_are_no_lines():
-    """Too small, or likely text nowhere inside."""
+def test_specks_and_low_probabilities_are_no_lines():
     speck = drawn(straight(50, 50, 51, 50), thickness=1)
     unsure = drawn(straight(50, 100, 350, 100)) * 0.4
 
@@ -50,8 +51,7 @@ def test_specks_and_unsure_places_are_no_lines():
     assert [] == find_lines(unsure, 1, 1)
 
 
-def test_corners_begin_at_the_top_left_of_a_slanting_line():
-    """Clockwise from where the text begins."""
+def test_corners_of_a_slanting_line():
     [line] = find_lines(drawn(straight(50, 60, 350, 130)), 1, 1)
     top_left, top_right, bottom_right, bottom_left = line.quad
 
@@ -61,33 +61,32 @@ def test_corners_begin_at_the_top_left_of_a_slanting_line():
     assert top_right[1] < bottom_right[1]
 
 
-def test_a_tall_line_is_laid_on_its_side():
-    """A line that runs downwards gives a crop as long as the line, not one letter high."""
+def test_a_tall_line_is_rotated():
+    """A line that runs downwards gives a crop as long as the line."""
     page = np.full((400, 200), 255, np.uint8)
     [line] = find_lines(drawn(straight(100, 50, 100, 350), size=(400, 200)), 1, 1)
-    [crop] = cut(page, [line])
+    [crop] = crop_lines(page, [line])
 
     assert is_tall(line)
     assert (CROP_HEIGHT_PX, 3) == (crop.pixels.shape[0], crop.pixels.shape[2])
     assert crop.pixels.shape[1] > 5 * CROP_HEIGHT_PX
 
 
-def test_a_crop_holds_the_line_level():
-    """Dark print on a slanting line ends in the middle rows of its strip."""
+def test_a_crop_is_level():
+    """The print of a slanting line is in the middle rows of its crop."""
     points = straight(50, 60, 350, 130)
     page = np.uint8(255 * (1 - drawn(points)))
-    [crop] = cut(page, find_lines(drawn(points), 1, 1))
+    [crop] = crop_lines(page, find_lines(drawn(points), 1, 1))
     rows = crop.pixels[:, 40:-40, 0].mean(axis=1)
 
     assert rows[20:28].max() < 60
     assert rows[[0, -1]].min() > 200
 
 
-def test_a_bent_line_is_cut_along_its_bend():
-    """Print on crumpled paper: the strip follows it, and is as thin as the print."""
+def test_a_curved_line_is_cropped_along_its_bend():
     page = np.uint8(255 * (1 - drawn(wave())))
     [line] = find_lines(drawn(wave()), 1, 1)
-    [crop] = cut(page, [line])
+    [crop] = crop_lines(page, [line])
     rows = crop.pixels[:, 60:-60, 0].mean(axis=1)
 
     assert line.bend is not None
@@ -95,31 +94,30 @@ def test_a_bent_line_is_cut_along_its_bend():
     assert rows[[2, -3]].min() > 200
 
 
-def test_the_place_of_a_bent_line_is_where_the_print_is():
-    """The box's middle, moved by the bend, lies on the line."""
+def test_the_offset_of_a_curved_line():
+    """The middle of the box, moved by the offset, lies on the line."""
     [line] = find_lines(drawn(wave()), 1, 1)
     assert line.bend is not None
     for along in (0.1, 0.4, 0.75):
         left, right = (line.quad[0] + line.quad[3]) / 2, (line.quad[1] + line.quad[2]) / 2
-        x, y = left + (right - left) * along + shift(line.quad, line.bend, along)
+        x, y = left + (right - left) * along + bend_offset(line.quad, line.bend, along)
 
         assert 100 + 14 * np.sin(x / 60) == pytest.approx(y, abs=2.5)
 
 
-@pytest.mark.parametrize("turn", [90, 180])
-def test_turning_the_page_turns_its_lines(turn):
-    """The quad lies where the turned map has the text, and a turn back gives the line again."""
-    likely = drawn(straight(30, 40, 250, 40))
-    [line] = find_lines(likely, 1, 1)
-    [expected] = find_lines(np.ascontiguousarray(np.rot90(likely, -turn // 90)), 1, 1)
+@pytest.mark.parametrize("degrees", [90, 180])
+def test_lines_of_a_rotated_page(degrees):
+    """They lie where the rotated map has the text."""
+    probabilities = drawn(straight(30, 40, 250, 40))
+    [line] = find_lines(probabilities, 1, 1)
+    [expected] = find_lines(np.ascontiguousarray(np.rot90(probabilities, -degrees // 90)), 1, 1)
 
-    np.testing.assert_allclose(turned(line, turn, 400, 200).quad, expected.quad, atol=2.5)
+    np.testing.assert_allclose(rotate_line(line, degrees, 400, 200).quad, expected.quad, atol=2.5)
 
 
-def test_a_bend_is_turned_along():
-    """Upside down, what sank rises, and the end is the beginning."""
+def test_a_bend_is_rotated():
     quad = np.array([[0, 0], [90, 0], [90, 10], [0, 10]], np.float32)
-    line = turned(Line(quad, np.array([1.0, 2.0, 5.0], np.float32)), 180, 100, 100)
+    line = rotate_line(Line(quad, np.array([1.0, 2.0, 5.0], np.float32)), 180, 100, 100)
 
     assert line.bend is not None
     assert [-5.0, -2.0, -1.0] == line.bend.tolist()

@@ -1,4 +1,4 @@
-"""The document service on real reader processes, lanes and models, over an OCR that a test tells what to say."""
+"""The document service on real reader processes, lanes and models, with scripted OCR results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.stored_file import StoredFile
 from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.services.analysis import AnalysisService
-from backend.services.documents.extraction import DocumentReader
+from backend.services.documents.extraction import DocumentExtractor
 from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
@@ -42,21 +42,21 @@ def result_of(lines: tuple[tuple[str, ...], ...] = LINES, *, rotation: int = 0, 
 
 
 @dataclass
-class ToldOcr:
-    """Says what it was told; waits at its gate, or fails, where a test wants that."""
+class ScriptedOcr:
+    """Stands for `OcrService`: gives ``result``, waits for ``gate``, or raises ``errors``."""
 
     result: OcrResult | None = None
     errors: list[Exception] = field(default_factory=list)  # raised first, one a page
     gate: asyncio.Event | None = None
     images: list[OcrImage] = field(default_factory=list)
-    wishes: list[tuple[str, Urgency]] = field(default_factory=list)
+    requests: list[tuple[str, Urgency]] = field(default_factory=list)
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: int = 0
     engines: tuple[str, ...] = ("told",)
 
-    async def read(self, image: OcrImage, engine: Any = "auto", urgency: Urgency | None = None) -> OcrResult:
+    async def recognize(self, image: OcrImage, engine: Any = "auto", urgency: Urgency | None = None) -> OcrResult:
         self.images.append(image)
-        self.wishes.append((engine, urgency or Urgency()))
+        self.requests.append((engine, urgency or Urgency()))
         self.entered.set()
         if self.errors:
             raise self.errors.pop(0)
@@ -73,12 +73,12 @@ class ToldOcr:
 
 
 @dataclass
-class Archive:
-    """The service, and what is below it."""
+class DocumentsFixture:
+    """The service, with its OCR and the services below."""
 
     service: DocumentService
-    ocr: ToldOcr
-    house: House
+    ocr: ScriptedOcr
+    stack: House
     events: list[DocumentEvent] = field(default_factory=list)
 
     async def process(self, content: bytes, urgency: Urgency | None = None, **options: Any) -> DocumentAnswer:
@@ -91,23 +91,24 @@ class Archive:
 
 @pytest.fixture(scope="session")
 def file_readers() -> Iterator[FileReaders]:
-    """Two real processes for all tests."""
     with FileReaders(2, LIMITS) as readers:
         yield readers
 
 
 @pytest.fixture
-async def archive(build: Callable[..., House], tmp_path: Any, file_readers: FileReaders) -> AsyncIterator[Archive]:
+async def documents(
+    build: Callable[..., House], tmp_path: Any, file_readers: FileReaders
+) -> AsyncIterator[DocumentsFixture]:
     """A service with the bundled encoder, a head that classifies, and patterns for entities."""
-    house = build(embedding_model("bundled"), lanes=2)
-    keep_head(tmp_path, "document-type", head_of(house.catalog.embedding().spec.sha256))
-    desk = desk_of(house, tmp_path)
-    entities = EntityService(house.catalog, house.inference, house.telemetry)
-    analysis = AnalysisService(house.catalog, house.inference, desk.service, entities, house.telemetry)
-    ocr: Any = ToldOcr()
-    reader = DocumentReader(
-        file_readers, ocr, BlobCache(house.cache), languages=("es", "en"), pages_at_once=3, version="test"
+    stack = build(embedding_model("bundled"), lanes=2)
+    keep_head(tmp_path, "document-type", head_of(stack.catalog.embedding().spec.sha256))
+    classification = desk_of(stack, tmp_path)
+    entities = EntityService(stack.catalog, stack.inference, stack.telemetry)
+    analysis = AnalysisService(stack.catalog, stack.inference, classification.service, entities, stack.telemetry)
+    ocr: Any = ScriptedOcr()
+    reader = DocumentExtractor(
+        file_readers, ocr, BlobCache(stack.cache), languages=("es", "en"), pages_at_once=3, version="test"
     )
-    services = TextServices(house.catalog, house.service, entities, analysis)
-    yield Archive(DocumentService(reader, services, house.telemetry), ocr, house)
+    services = TextServices(stack.catalog, stack.service, entities, analysis)
+    yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)
     reader._threads.shutdown(wait=False)

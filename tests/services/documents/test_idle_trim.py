@@ -1,39 +1,38 @@
-"""What is done when nobody is busy."""
+"""Memory is trimmed when no caller has been busy for a while."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 
-from backend.services.documents.idle_trim import Rest
+from backend.services.documents.idle_trim import IdleTrim
 
 
-async def test_rest():
-    """Once, on another thread, after the last of those who were busy at a time."""
-    acted = threading.Event()
-    on: list[bool] = []
+async def test_trims_once_after_the_last_busy_caller():
+    trimmed = threading.Event()
+    on_main_thread: list[bool] = []
 
-    def act() -> None:
-        on.append(threading.current_thread() is threading.main_thread())
-        acted.set()
+    def trim() -> None:
+        on_main_thread.append(threading.current_thread() is threading.main_thread())
+        trimmed.set()
 
-    rest = Rest(act, 0.0)
-    with rest.busy():
-        with rest.busy():
+    idle_trim = IdleTrim(trim, 0.0)
+    with idle_trim.busy():
+        with idle_trim.busy():
             pass
         await asyncio.sleep(0.02)
-        assert [] == on
-    await asyncio.to_thread(acted.wait)
+        assert [] == on_main_thread
+    await asyncio.to_thread(trimmed.wait)
 
-    assert [False] == on
+    assert [False] == on_main_thread
 
 
-async def test_work_puts_it_off():
-    """What begins in time keeps the memory."""
-    acted: list[int] = []
-    rest = Rest(lambda: acted.append(1), 0.05)
+async def test_work_postpones_it():
+    """A caller that comes before the time is up keeps the memory."""
+    calls: list[int] = []
+    idle_trim = IdleTrim(lambda: calls.append(1), 0.05)
     for _ in range(20):
-        with rest.busy():
+        with idle_trim.busy():
             await asyncio.sleep(0.005)
 
-    assert [] == acted
+    assert [] == calls

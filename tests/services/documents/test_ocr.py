@@ -1,4 +1,4 @@
-"""A page to words: who is asked, what is done when one fails, and what is given up when the caller leaves."""
+"""OCR of a page: which engines run, what happens when one fails, and when the caller leaves."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ import pytest
 
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
-from backend.engines.ocr.ctc_words import CropWord, ReadLine
+from backend.documents.pages import Box
+from backend.documents.parsing.records import Raster
+from backend.documents.parsing.text_source import ChosenSource
+from backend.engines.ocr.ctc_words import CropWord, RecognizedLine
 from backend.engines.ocr.rapidocr_detector import DetectedPage
 from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.engines.ocr.text_boxes import Crop, Line
 from backend.errors import InferenceFailed, InvalidField, TooLarge, Unavailable
-from backend.services.documents.ocr import PageReader
-from backend.services.documents.ocr_engines import OcrEngines, RapidEngines, TesseractFacts
+from backend.services.documents.ocr import OcrService, page_of
+from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo
 from backend.telemetry import Telemetry
 from tests.fakes import EchoEngine, GatedEngine
 
 INK = np.full((40, 60), 255, np.uint8)
 INK[10:20, 10:50] = 0
 PAGE = OcrImage(INK, 200.0, ("es", "en"), limit_s=60.0)
-LINES = 70  # more than are asked for at once
+LINES = 70  # more than go to a lane at once
 
 
 @dataclass
-class Told(EchoEngine):
-    """Answers every payload with what it was told to; an error is raised."""
+class ScriptedEngine(EchoEngine):
+    """Answers every payload with ``answer``, or raises it."""
 
     answer: Any = None
-    asked: list[Any] = field(default_factory=list)
+    payloads: list[Any] = field(default_factory=list)
 
     def finish(self, output: Any) -> list[Any]:
-        self.asked += output
+        self.payloads += output
         if isinstance(self.answer, Exception):
             raise self.answer
         return [self.answer for _ in output]
@@ -54,51 +57,55 @@ def detected(rotation: int = 0) -> DetectedPage:
     return DetectedPage(rotation, tuple(Crop(Line(quad), np.zeros((48, 432, 3), np.uint8)) for quad in quads))
 
 
-READ = ReadLine((CropWord("hola", 0, 200, 0.99), CropWord("mundo", 216, 432, 0.99)), 0.99)
+READ = RecognizedLine((CropWord("hola", 0, 200, 0.99), CropWord("mundo", 216, 432, 0.99)), 0.99)
 
 
 @dataclass
-class Desk:
-    """Engines that answer as told, and a reader over them."""
+class OcrUnderTest:
+    """Scripted engines, and services over them."""
 
-    tesseract: Told = field(default_factory=lambda: Told("ocr_tesseract", answer=tesseract()))
-    detect: Told = field(default_factory=lambda: Told("ocr_detect", answer=detected()))
-    latin: Told = field(default_factory=lambda: Told("ocr_recognize", budget=2000, answer=READ))
-    every_script: Told = field(default_factory=lambda: Told("ocr_recognize", budget=2000, answer=READ))
+    tesseract: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_tesseract", answer=tesseract()))
+    detect: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_detect", answer=detected()))
+    latin: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_recognize", budget=2000, answer=READ))
+    every_script: ScriptedEngine = field(
+        default_factory=lambda: ScriptedEngine("ocr_recognize", budget=2000, answer=READ)
+    )
     batcher: Batcher = field(default_factory=lambda: Batcher(1, QueueLimits(1_000_000), Telemetry()))
 
     @property
     def all(self) -> OcrEngines:
-        facts = TesseractFacts(self.tesseract, "tesseract 5", ("en", "es"))
-        rapid = RapidEngines("rapidocr 3", self.detect, self.latin, self.every_script, ("en", "es", "fr", "zh"))
-        return OcrEngines(facts, None, rapid)
+        facts = TesseractInfo(self.tesseract, "tesseract 5", ("en", "es"))
+        rapidocr = RapidOcrEngines("rapidocr 3", self.detect, self.latin, self.every_script, ("en", "es", "fr", "zh"))
+        return OcrEngines(facts, None, rapidocr)
 
-    def reader(self, *, rest_s: float = 60.0, **changes: Any) -> PageReader:
+    def service(self, *, trim_after_s: float = 60.0, **changes: Any) -> OcrService:
         """``changes``: fields of OcrEngines."""
-        return PageReader(dataclasses.replace(self.all, **changes), self.batcher, self.batcher, rest_s=rest_s)
+        return OcrService(
+            dataclasses.replace(self.all, **changes), self.batcher, self.batcher, trim_after_s=trim_after_s
+        )
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    desk = Desk()
-    desk.batcher.start(asyncio.get_running_loop())
-    yield desk
-    await desk.batcher.drain(0.0)
+async def ocr() -> AsyncIterator[OcrUnderTest]:
+    ocr = OcrUnderTest()
+    ocr.batcher.start(asyncio.get_running_loop())
+    yield ocr
+    await ocr.batcher.drain(0.0)
 
 
-async def test_a_sure_reading_costs_no_second_engine(desk):
-    """Clean print is Tesseract's, and the answer says why."""
-    result = await desk.reader().read(PAGE)
+async def test_a_confident_result_needs_no_second_engine(ocr):
+    """Clean print is recognised by Tesseract alone, and the answer says why."""
+    result = await ocr.service().recognize(PAGE)
 
     assert "tesseract 5" == result.engine
     assert "sure of it" in result.why
-    assert [] == desk.detect.asked
+    assert [] == ocr.detect.payloads
 
 
-async def test_a_doubtful_page_is_read_again(desk):
+async def test_a_doubtful_page_goes_to_rapidocr(ocr):
     """RapidOCR's words, in their places, with its own confidence and the reason."""
-    desk.tesseract.answer = tesseract(0.5)
-    result = await desk.reader().read(PAGE)
+    ocr.tesseract.answer = tesseract(0.5)
+    result = await ocr.service().recognize(PAGE)
 
     assert "rapidocr 3" == result.engine
     assert "Tesseract was unsure" in result.why
@@ -107,184 +114,230 @@ async def test_a_doubtful_page_is_read_again(desk):
     assert (45.0, 12.0, 90.0, 22.0) == pytest.approx(result.words[3].box)
 
 
-async def test_every_line_is_asked_for_once(desk):
-    """Long pages are read in parts; lines of one part share batches."""
-    await desk.reader().read(PAGE, "rapidocr")
+async def test_every_line_is_recognised_once(ocr):
+    """Long pages go to the lanes in groups of lines; lines of one group share batches."""
+    await ocr.service().recognize(PAGE, "rapidocr")
 
-    assert LINES == len(desk.latin.asked)
-    assert len(desk.latin.batches) < LINES
+    assert LINES == len(ocr.latin.payloads)
+    assert len(ocr.latin.batches) < LINES
 
 
-async def test_a_turned_page_says_so(desk):
-    """The boxes are those of the page as it was turned."""
-    desk.detect.answer = detected(180)
-    result = await desk.reader().read(PAGE, "rapidocr")
+async def test_a_rotated_page_says_so(ocr):
+    ocr.detect.answer = detected(180)
+    result = await ocr.service().recognize(PAGE, "rapidocr")
 
     assert (180, ("turn 180°",)) == (result.rotation, result.steps)
 
 
 @pytest.mark.parametrize("engine", ["auto", "rapidocr"])
-async def test_a_blank_page_asks_nobody(desk, engine):
-    """White paper has no words, and no lane is taken for it."""
+async def test_a_blank_page_runs_no_engine(ocr, engine):
+    """Its result has no words and says why."""
     blank = dataclasses.replace(PAGE, pixels=np.full((40, 60, 3), 253, np.uint8))
-    result = await desk.reader().read(blank, engine)
+    result = await ocr.service().recognize(blank, engine)
 
     assert ((), None) == (result.blocks, result.confidence)
     assert "blank" in result.why
-    assert [] == [*desk.tesseract.asked, *desk.detect.asked]
+    assert [] == [*ocr.tesseract.payloads, *ocr.detect.payloads]
 
 
-async def test_memory_is_given_back_at_rest(desk):
-    """When the last of several pages has been read, once; not before, and again after the next."""
-    given = asyncio.Queue()
+async def test_memory_is_released_when_idle(ocr):
+    """Once after the last of several pages, and again after the next ones."""
+    released = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    rapid = dataclasses.replace(desk.all.rapid, give_back=lambda: loop.call_soon_threadsafe(given.put_nowait, None))
-    reader = desk.reader(rest_s=0.0, rapid=rapid)
+    rapidocr = dataclasses.replace(
+        ocr.all.rapidocr, release_memory=lambda: loop.call_soon_threadsafe(released.put_nowait, None)
+    )
+    service = ocr.service(trim_after_s=0.0, rapidocr=rapidocr)
     for _ in range(2):
-        await asyncio.gather(*(reader.read(PAGE) for _ in range(3)))
-        await given.get()
+        await asyncio.gather(*(service.recognize(PAGE) for _ in range(3)))
+        await released.get()
 
-    assert given.empty()
+    assert released.empty()
 
 
-async def test_the_setting_is_what_auto_means(desk):
-    """OCR_ENGINE=rapidocr, and a request that asks for nothing else."""
-    result = await desk.reader(wish="rapidocr").read(PAGE)
+async def test_the_setting_is_what_auto_means(ocr):
+    """OCR_ENGINE=rapidocr, and a request that names no engine."""
+    result = await ocr.service(default="rapidocr").recognize(PAGE)
 
     assert "rapidocr 3" == result.engine
-    assert [] == desk.tesseract.asked
+    assert [] == ocr.tesseract.payloads
 
 
-async def test_a_request_may_ask_for_one_engine(desk):
-    """And gets it, however unsure it is."""
-    desk.tesseract.answer = tesseract(0.2)
-    result = await desk.reader().read(PAGE, "tesseract")
+async def test_a_request_may_choose_an_engine(ocr):
+    ocr.tesseract.answer = tesseract(0.2)
+    result = await ocr.service().recognize(PAGE, "tesseract")
 
     assert "tesseract 5" == result.engine
-    assert [] == desk.detect.asked
+    assert [] == ocr.detect.payloads
 
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        pytest.param({"rapid": None, "absent": ("rapidocr is not installed",)}, "tesseract 5", id="without-rapidocr"),
+        pytest.param(
+            {"rapidocr": None, "absent": ("rapidocr is not installed",)}, "tesseract 5", id="without-rapidocr"
+        ),
         pytest.param({"tesseract": None, "absent": ("no language data",)}, "rapidocr 3", id="without-tesseract"),
     ],
 )
-async def test_one_engine_alone_reads_everything(desk, changes, expected):
-    """Doubt or not; why there is no choice is said."""
-    desk.tesseract.answer = tesseract(0.2)
-    result = await desk.reader(**changes).read(PAGE)
+async def test_one_engine_alone_recognises_everything(ocr, changes, expected):
+    """Without a check for doubt; the answer says why there is no choice."""
+    ocr.tesseract.answer = tesseract(0.2)
+    result = await ocr.service(**changes).recognize(PAGE)
 
     assert expected == result.engine
     assert changes["absent"][0] in result.why
 
 
-async def test_a_language_that_tesseract_lacks_is_rapidocrs(desk):
-    """And one beyond Latin print has a reader of its own."""
-    french = await desk.reader().read(dataclasses.replace(PAGE, languages=("fr",)))
-    await desk.reader().read(dataclasses.replace(PAGE, languages=("zh",)))
+async def test_a_language_that_tesseract_lacks_is_rapidocrs(ocr):
+    """Languages beyond Latin print have a recogniser of their own."""
+    french = await ocr.service().recognize(dataclasses.replace(PAGE, languages=("fr",)))
+    await ocr.service().recognize(dataclasses.replace(PAGE, languages=("zh",)))
 
     assert "Tesseract has no data for fr" in french.why
-    assert [] == desk.tesseract.asked
-    assert (LINES, LINES) == (len(desk.latin.asked), len(desk.every_script.asked))
+    assert [] == ocr.tesseract.payloads
+    assert (LINES, LINES) == (len(ocr.latin.payloads), len(ocr.every_script.payloads))
 
 
 @pytest.mark.parametrize(
     ("engine", "languages", "param", "part"),
     [
-        pytest.param("auto", ("ru",), "language", "only en, es, fr, zh", id="nobody-reads-it"),
-        pytest.param("tesseract", ("fr",), "language", "only en, es", id="the-one-asked-for-does-not"),
+        pytest.param("auto", ("ru",), "language", "only en, es, fr, zh", id="no-engine-has-it"),
+        pytest.param("tesseract", ("fr",), "language", "only en, es", id="the-one-payloads-for-does-not"),
         pytest.param("pytesseract", ("es",), "engine", "auto, tesseract, rapidocr", id="no-such-engine-here"),
         pytest.param("abbyy", ("es",), "engine", "auto, tesseract, rapidocr", id="no-such-engine-at-all"),
     ],
 )
-async def test_what_cannot_be_had(desk, engine, languages, param, part):
+async def test_engines_and_languages_that_are_not_here(ocr, engine, languages, param, part):
     """The error names the field and what there is."""
     with pytest.raises(InvalidField, match=part) as caught:
-        await desk.reader().read(dataclasses.replace(PAGE, languages=languages), engine)
+        await ocr.service().recognize(dataclasses.replace(PAGE, languages=languages), engine)
 
     assert param == caught.value.param
 
 
-async def test_without_any_engine(desk):
-    """The reasons are the message."""
+async def test_without_any_engine(ocr):
     with pytest.raises(Unavailable, match="no language data"):
-        await desk.reader(tesseract=None, rapid=None, absent=("no language data",)).read(PAGE)
+        await ocr.service(tesseract=None, rapidocr=None, absent=("no language data",)).recognize(PAGE)
 
 
-async def test_a_failure_of_tesseract_is_rapidocrs_page(desk):
-    """It gave up on the page; the other has not seen it yet."""
-    desk.tesseract.answer = InferenceFailed("Tesseract gave up on this page")
-    result = await desk.reader().read(PAGE)
+async def test_a_failure_of_tesseract_is_rapidocrs_page(ocr):
+    ocr.tesseract.answer = InferenceFailed("Tesseract gave up on this page")
+    result = await ocr.service().recognize(PAGE)
 
     assert "rapidocr 3" == result.engine
     assert "gave up" in result.why
 
 
-async def test_a_doubtful_reading_is_better_than_none(desk):
-    """RapidOCR failed: Tesseract's reading stands, with both reasons."""
-    desk.tesseract.answer = tesseract(0.5)
-    desk.detect.answer = InferenceFailed("no boxes")
-    result = await desk.reader().read(PAGE)
+async def test_a_doubtful_result_is_better_than_none(ocr):
+    """When RapidOCR fails, Tesseract's result stands, with both reasons."""
+    ocr.tesseract.answer = tesseract(0.5)
+    ocr.detect.answer = InferenceFailed("no boxes")
+    result = await ocr.service().recognize(PAGE)
 
     assert "tesseract 5" == result.engine
     assert "RapidOCR could not read it: no boxes" in result.why
 
 
-async def test_the_limit_of_seconds_stops_between_parts(desk):
-    """Lines that would come later are never asked for."""
+async def test_the_time_limit_is_checked_between_groups_of_lines(ocr):
     with pytest.raises(TooLarge, match="LIMIT_PAGE_S"):
-        await desk.reader().read(dataclasses.replace(PAGE, limit_s=-1.0), "rapidocr")
+        await ocr.service().recognize(dataclasses.replace(PAGE, limit_s=-1.0), "rapidocr")
 
-    assert [] == desk.latin.asked
+    assert [] == ocr.latin.payloads
 
 
-async def test_leaving_gives_up_what_waits(desk):
-    """A cancelled caller's lines never reach the device."""
+async def test_cancelling_abandons_waiting_lines(ocr):
     gated = GatedEngine("ocr_recognize", budget=500)
-    rapid = dataclasses.replace(desk.all.rapid, latin=gated)
-    task = asyncio.create_task(desk.reader(rapid=rapid).read(PAGE, "rapidocr"))
+    rapidocr = dataclasses.replace(ocr.all.rapidocr, latin=gated)
+    task = asyncio.create_task(ocr.service(rapidocr=rapidocr).recognize(PAGE, "rapidocr"))
     await asyncio.to_thread(gated.entered.wait, 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     gated.gate.set()
-    await desk.reader().read(PAGE, "tesseract")  # the lane has passed over the rest
+    await ocr.service().recognize(PAGE, "tesseract")  # the lane has skipped the rest
 
     assert 1 == len(gated.batches)
 
 
-async def test_report(desk):
-    """What there is, in which version, and what auto does."""
-    report = desk.reader(absent=("pytesseract is not installed",)).report()
+async def test_report(ocr):
+    """Engines with versions and languages, and what auto does."""
+    report = ocr.service(absent=("pytesseract is not installed",)).report()
 
     assert {"tesseract", "rapidocr"} == report["engines"].keys()
     assert {"version": "tesseract 5", "languages": ["en", "es"]} == report["engines"]["tesseract"]
     assert ["pytesseract is not installed"] == report["absent"]
     assert "Tesseract reads first" in report["why"]
-    assert ("tesseract", "rapidocr") == desk.reader().engines
+    assert ("tesseract", "rapidocr") == ocr.service().engines
 
 
-async def test_warming_up_reads_a_page_on_every_lane(desk):
-    """By Tesseract alone, before the first file comes."""
-    await desk.reader().warm_up(3, ("es", "en"))
+async def test_warm_up_recognises_a_page_on_every_lane(ocr):
+    await ocr.service().warm_up(3, ("es", "en"))
 
-    assert 3 == len(desk.tesseract.asked)
-    assert {("es", "en")} == {image.languages for image in desk.tesseract.asked}
-    assert [] == desk.detect.asked
+    assert 3 == len(ocr.tesseract.payloads)
+    assert {("es", "en")} == {image.languages for image in ocr.tesseract.payloads}
+    assert [] == ocr.detect.payloads
 
 
-@pytest.mark.parametrize("changes", [{"tesseract": None}, {"wish": "rapidocr"}])
-async def test_what_will_not_be_asked_is_not_warmed_up(desk, changes):
+@pytest.mark.parametrize("changes", [{"tesseract": None}, {"default": "rapidocr"}])
+async def test_unused_engines_are_not_warmed_up(ocr, changes):
     """RapidOCR's networks come with the first page that needs them."""
-    await desk.reader(**changes).warm_up(2, ("es",))
+    await ocr.service(**changes).warm_up(2, ("es",))
 
-    assert [] == desk.tesseract.asked == desk.detect.asked
+    assert [] == ocr.tesseract.payloads == ocr.detect.payloads
 
 
-async def test_a_warm_up_that_fails_is_no_failure(desk):
-    """The first file tells."""
-    desk.tesseract.answer = InferenceFailed("broken")
+async def test_a_failed_warm_up_is_no_error(ocr):
+    ocr.tesseract.answer = InferenceFailed("broken")
 
-    await desk.reader().warm_up(1, ("es", "en"))
+    await ocr.service().warm_up(1, ("es", "en"))
+
+
+CHOSEN = ChosenSource("ocr", "it has no text of its own")
+
+
+def raster(**changes: object) -> Raster:
+    fields = {"width": 100.0, "height": 200.0, "scale_x": 2.0, "scale_y": 4.0, "dpi": 300.0, "why": "drawn so"}
+    return Raster(np.zeros((800, 200), np.uint8), **(fields | changes))  # type: ignore[arg-type]
+
+
+def turned_result(rotation: int = 0) -> OcrResult:
+    word = OcrWord("word", PixelBox(20, 40, 60, 80), 0.5)
+    return OcrResult((((word,),),), rotation, 0.7, "engine 1", "because", ("deskew",))
+
+
+@pytest.mark.parametrize(
+    ("rotation", "size", "box"),
+    [
+        (0, (100, 200), Box(10, 10, 30, 20)),
+        (90, (200, 100), Box(5, 20, 15, 40)),
+        (180, (100, 200), Box(10, 10, 30, 20)),
+    ],
+)
+def test_boxes_follow_the_rotation(rotation: int, size: tuple[float, float], box: Box) -> None:
+    """The scales of the axes are swapped with them."""
+    page = page_of(raster(), turned_result(rotation), 3, "png", CHOSEN)
+
+    assert (*size, rotation, 3) == (page.width, page.height, page.rotation, page.number)
+    assert box == page.words[0].box
+
+
+@pytest.mark.parametrize(
+    ("kind", "dpi", "expected"),
+    [
+        pytest.param("pdf", 300.0, 72.0, id="points"),
+        pytest.param("png", 300.0, 75.0, id="own-pixels"),
+        pytest.param("png", None, 72.0, id="unknown"),
+    ],
+)
+def test_units_per_inch(kind: str, dpi: float | None, expected: float) -> None:
+    """Of the page's units, not of the rendered image."""
+    assert expected == page_of(raster(dpi=dpi), turned_result(), 1, kind, CHOSEN).units_per_inch
+
+
+def test_reasons_are_joined() -> None:
+    """Why OCR, which engine, which resolution, and what is missing."""
+    page = page_of(raster(incomplete="the file is cut off"), turned_result(), 1, "pdf", CHOSEN)
+
+    assert "it has no text of its own; because; drawn so; the file is cut off" == page.why
+    assert ("engine 1", 0.7, "ocr") == (page.engine, page.confidence, page.source)

@@ -1,4 +1,4 @@
-"""Which engines there are, and a wish that cannot be granted."""
+"""Which engines are usable, and an OCR_ENGINE that is not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from backend.services.documents.ocr_engines import load_ocr_engines
 
 @pytest.fixture
 def no_tesseract(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without Tesseract's data."""
     monkeypatch.setattr(ocr_engines, "find_tessdata", lambda _folder: None)
 
 
@@ -21,32 +20,31 @@ def test_without_tesseract_auto_is_rapidocr():
     engines = load_ocr_engines("auto")
 
     assert ("rapidocr",) == engines.names
-    assert engines.first is None
+    assert engines.any_tesseract is None
     assert "install tesseract-ocr" in engines.why
 
 
 @pytest.mark.usefixtures("no_tesseract")
-@pytest.mark.parametrize("wish", ["tesseract", "pytesseract"])
-def test_a_wish_that_cannot_be_granted_stops_the_start(wish):
-    """With the reason and what there is; nothing else is taken in its place."""
-    with pytest.raises(SetupError, match=f"OCR_ENGINE={wish}.*install tesseract-ocr.*There are: rapidocr"):
-        load_ocr_engines(wish)
+@pytest.mark.parametrize("default", ["tesseract", "pytesseract"])
+def test_an_unusable_default_stops_the_start(default):
+    """With the reason and the usable engines; no other engine replaces it."""
+    with pytest.raises(SetupError, match=f"OCR_ENGINE={default}.*install tesseract-ocr.*There are: rapidocr"):
+        load_ocr_engines(default)
 
 
 @pytest.mark.tesseract
 def test_without_rapidocr_auto_is_tesseract(monkeypatch):
-    """The other way round."""
-    monkeypatch.setattr(ocr_engines, "rapid_version", lambda: "")
+    monkeypatch.setattr(ocr_engines, "rapidocr_version", lambda: "")
     engines = load_ocr_engines("auto")
 
-    assert engines.rapid is None
+    assert engines.rapidocr is None
     assert "Tesseract reads every page" in engines.why
     with pytest.raises(SetupError, match="rapidocr"):
         load_ocr_engines("rapidocr")
 
 
 @pytest.mark.tesseract
-def test_with_both_there_is_a_choice():
+def test_with_both_auto_chooses_by_page():
     """Both ways to run Tesseract and RapidOCR; the languages of all."""
     engines = load_ocr_engines("auto")
 

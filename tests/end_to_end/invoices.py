@@ -1,4 +1,4 @@
-"""Invoices in two languages, as a digital PDF and as scans of it, and where on paper each stretch of them stands."""
+"""Invoices in two languages, as digital PDFs and as scans, and where their texts are on the page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Rectangle = tuple[float, float, float, float]  # left, top, right, bottom in poi
 
 @dataclass(frozen=True)
 class Invoice:
-    """One page: its lines from the top, and what is to be found in them as (type, text, value)."""
+    """One page: its lines from the top, and the entities in them as (type, text, value)."""
 
     language: str
     lines: tuple[str, ...]
-    found: tuple[tuple[str, str, str | None], ...]
-    key: str  # words of a sentence that says what the page is about
+    entities: tuple[tuple[str, str, str | None], ...]
+    key: str  # in a key sentence of the page
 
     @property
     def text(self) -> str:
@@ -34,22 +34,20 @@ class Invoice:
 
     @cached_property
     def digital(self) -> bytes:
-        """A PDF with these lines as text."""
         return pages_of(self)
 
     @cached_property
     def scan(self) -> Image.Image:
-        """What a scanner makes of it: gray, with a little noise."""
+        """A scan of the PDF: gray, with a little noise."""
         return drawn(self.digital)
 
     @cached_property
     def strip(self) -> Image.Image:
-        """The lower lines of the scan: enough to see that it was read, in less time."""
+        """The lower lines of the scan, for less time in OCR."""
         return self.scan.crop((0, 540, self.scan.width, 1000))
 
     @cached_property
     def scanned_pdf(self) -> bytes:
-        """A PDF of one picture."""
         return scanned([self.scan])
 
     @cached_property
@@ -57,14 +55,14 @@ class Invoice:
         return encoded(self.scan, "PNG", dpi=(SCAN_DPI, SCAN_DPI))
 
     def place(self, words: str) -> Rectangle:
-        """Where this stretch of a line was drawn: its letters' ink."""
+        """The box of the ink of these words."""
         file = pdfium.PdfDocument(self.digital)
         page = file[0].get_textpage()
         searcher = page.search(words, match_case=True)
-        found = searcher.get_next()
-        assert found is not None, words
+        match = searcher.get_next()
+        assert match is not None, words
         boxes = [
-            page.get_charbox(index) for index in range(found[0], found[0] + found[1]) if words[index - found[0]] != " "
+            page.get_charbox(index) for index in range(match[0], match[0] + match[1]) if words[index - match[0]] != " "
         ]
         lefts, bottoms, rights, tops = zip(*boxes, strict=True)
         searcher.close()
@@ -73,7 +71,6 @@ class Invoice:
 
 
 def pages_of(*invoices: Invoice, password: str | None = None) -> bytes:
-    """A digital PDF with a page for each."""
     contents = []
     for invoice in invoices:
         top, content = 80.0, b""
@@ -86,7 +83,6 @@ def pages_of(*invoices: Invoice, password: str | None = None) -> bytes:
 
 
 def drawn(file: bytes, number: int = 1) -> Image.Image:
-    """A page as a scanner sees it."""
     document = pdfium.PdfDocument(file)
     pixels = np.array(document[number - 1].render(scale=SCAN_DPI / 72, grayscale=True).to_pil(), np.int16)
     document.close()
@@ -95,17 +91,17 @@ def drawn(file: bytes, number: int = 1) -> Image.Image:
 
 
 def scanned(images: list[Image.Image]) -> bytes:
-    """A PDF with a picture on each page, as large as the paper was; a picture that comes again is kept once."""
-    whole = pikepdf.new()
+    """A PDF with a picture on each page, as large as the paper; a repeated picture is stored once."""
+    file = pikepdf.new()
     for image in images:
         width, height = image.width * 72 / SCAN_DPI, image.height * 72 / SCAN_DPI
-        page = whole.add_blank_page(page_size=(width, height))
-        page.Contents = whole.make_stream(b"q %g 0 0 %g 0 0 cm /Im1 Do Q" % (width, height))
-    kept = {id(image): whole.make_indirect(_embedded(whole, image)) for image in images}
-    for page, image in zip(whole.pages, images, strict=True):
-        page.Resources = pikepdf.Dictionary(XObject=pikepdf.Dictionary(Im1=kept[id(image)]))
+        page = file.add_blank_page(page_size=(width, height))
+        page.Contents = file.make_stream(b"q %g 0 0 %g 0 0 cm /Im1 Do Q" % (width, height))
+    embedded = {id(image): file.make_indirect(_embedded(file, image)) for image in images}
+    for page, image in zip(file.pages, images, strict=True):
+        page.Resources = pikepdf.Dictionary(XObject=pikepdf.Dictionary(Im1=embedded[id(image)]))
     target = io.BytesIO()
-    whole.save(target)
+    file.save(target)
     return target.getvalue()
 
 
