@@ -16,7 +16,7 @@ from fastapi import FastAPI, Response
 from starlette.requests import Request
 
 from backend.api.app import ROUTES, create_app
-from backend.api.deps import Services
+from backend.api.dependencies import Services
 from backend.telemetry import Telemetry
 
 _PATH = "/v1/embeddings"

@@ -21,7 +21,7 @@ from backend.telemetry import METRICS, PREFIX, Telemetry
 from tools.docs import PAGES, default_text, stale_pages, write_pages
 
 if TYPE_CHECKING:
-    from backend.api.deps import Services
+    from backend.api.dependencies import Services
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,1 +1,1 @@
-"""HTTP only: what comes in is checked here, what goes out is written here, and nothing is computed here."""
+"""The HTTP layer: checks requests, calls services and writes answers. It computes nothing."""

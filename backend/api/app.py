@@ -1,4 +1,4 @@
-"""The application: routes and middleware over services that are handed in."""
+"""The FastAPI application: routes and middleware over the services that it is given."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.deps import ApiOptions, Services, exchange_of
-from backend.api.middleware import Edge, Guard, KeyGate, RequestMetrics, Shortcut
+from backend.api.dependencies import ApiOptions, Services, context_of
+from backend.api.middleware import (
+    ApiKeyMiddleware,
+    DirectRoutingMiddleware,
+    ProblemMiddleware,
+    RequestContextMiddleware,
+    RequestMetrics,
+)
 from backend.api.openapi import describe
-from backend.api.problems import answer, problem_of
+from backend.api.problems import problem_of, problem_response
 from backend.api.routes import (
     admin,
     analyze,
@@ -34,11 +40,11 @@ from backend.api.routes import (
     rerank,
     tei,
 )
-from backend.api.routes.plain import PlainRoute
+from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
 
 TITLE = "FinancIA Inference"
-# In the order they are tried: the busiest first.
+# In the order in which they are tried: the busiest first.
 ROUTES: tuple[PlainRoute, ...] = (
     *embeddings.ROUTES,
     *entities.ROUTES,
@@ -86,16 +92,16 @@ class InferenceApp(FastAPI):
         )
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made at the first call."""
+        """The OpenAPI document, made at the first call."""
         if self.openapi_schema is None:
             self.openapi_schema = describe(self, keys_needed=self._keys_needed)
         return self.openapi_schema
 
 
 def create_app(services: Services, options: ApiOptions | None = None) -> InferenceApp:
-    """The app over ``services``, which stay their owner's to start and to close.
+    """The app over ``services``, which the caller starts and closes.
 
-    ``app.state.draining`` is for the server to set while it stops, ``app.state.streams`` to end.
+    While the server stops it sets ``app.state.draining`` and ends ``app.state.streams``.
     """
     options = options or ApiOptions()
     app = InferenceApp(options)
@@ -105,13 +111,13 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
     app.state.keys_needed = bool(options.api_keys)
     app.router.routes[:0] = (*ROUTES, *page.ROUTES)
     app.user_middleware = _middleware(app, services, options)
-    for foreign in (HTTPException, RequestValidationError):  # FastAPI's own errors; ours go to Guard
-        app.add_exception_handler(foreign, _problem)
+    for error in (HTTPException, RequestValidationError):  # FastAPI's own; ours go to ProblemMiddleware
+        app.add_exception_handler(error, _problem_handler)
     return app
 
 
-async def _problem(request: Request, error: Exception) -> Response:
-    return answer(problem_of(error, request.url.path), exchange_of(request).request_id)
+async def _problem_handler(request: Request, error: Exception) -> Response:
+    return problem_response(problem_of(error, request.url.path), context_of(request).request_id)
 
 
 def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[Middleware]:
@@ -119,7 +125,7 @@ def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[M
     metrics = RequestMetrics(
         services.telemetry, [*(route.path_format for route in (*ROUTES, *page.ROUTES)), *_DOCUMENTS]
     )
-    stack = [Middleware(Edge, metrics=metrics, state=app.state)]
+    stack = [Middleware(RequestContextMiddleware, metrics=metrics, state=app.state)]
     if options.cors_origins:
         stack.append(
             Middleware(
@@ -130,7 +136,7 @@ def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[M
                 expose_headers=_EXPOSED,
             )
         )
-    stack.append(Middleware(Guard, state=app.state))
+    stack.append(Middleware(ProblemMiddleware, state=app.state))
     if options.api_keys:
-        stack.append(Middleware(KeyGate, keys=options.api_keys))
-    return [*stack, Middleware(Shortcut, routes=ROUTES)]
+        stack.append(Middleware(ApiKeyMiddleware, keys=options.api_keys))
+    return [*stack, Middleware(DirectRoutingMiddleware, routes=ROUTES)]

@@ -1,4 +1,4 @@
-"""A connection that sends an answer's head and body together."""
+"""uvicorn's HTTP protocol, with the head and the body of a response sent in one write."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 class OneWriteProtocol(HttpToolsProtocol):
     """uvicorn's protocol over a transport that joins writes.
 
-    uvicorn writes the head of an answer, then its body: two calls of the system, and two wake-ups of the client.
-    Joined, cached answers came 1.1 times as fast (docs/engine.md).
+    uvicorn writes the head of a response, then its body: two system calls, and two wake-ups of the client. Joined,
+    cached answers came 1.1 times as fast (docs/engine.md).
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -21,9 +21,9 @@ class OneWriteProtocol(HttpToolsProtocol):
 
 
 class JoinedWrites:
-    """A transport that holds an answer's head back for the body that follows in the same step of the loop.
+    """A transport that holds the head of a response until its body is written in the same step of the event loop.
 
-    What follows later, or never, leaves at the loop's next step by itself.
+    A head whose body comes later, or never, is sent at the next step of the loop.
     """
 
     __slots__ = ("_flush", "_head", "_loop", "_transport")
@@ -38,7 +38,7 @@ class JoinedWrites:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Send, together with a head that is held; hold what is a head."""
+        """Hold a head; send anything else, together with the head that is held."""
         if self._head:
             self._transport.writelines((self._release(), data))
         elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
@@ -48,7 +48,7 @@ class JoinedWrites:
             self._transport.write(data)
 
     def close(self) -> None:
-        """Send what is held, then close."""
+        """Send the head that is held, then close."""
         self._send_head()
         self._transport.close()
 

@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 
-from backend.api.deps import exchange_of, services_of
-from backend.api.document_answers import document_bytes
-from backend.api.document_formats import written_off_loop
+from backend.api.dependencies import context_of, services_of
 from backend.api.problems import Problem, openai_error
+from backend.api.responses.document_formats import run_off_loop
+from backend.api.responses.documents import document_bytes
 from backend.documents.formats.plain_json import document_fields, pages_fields
 from backend.documents.pages import Document
 from backend.jobs.records import Failure, Job
@@ -23,7 +23,7 @@ def owner_of(request: Request) -> str:
     """The API key of a request, where keys are needed: a job is visible with the key that submitted it."""
     if not request.app.state.keys_needed:
         return ""
-    return exchange_of(request).headers[b"authorization"].partition(b" ")[2].strip().decode("latin-1")
+    return context_of(request).headers[b"authorization"].partition(b" ")[2].strip().decode("latin-1")
 
 
 async def job_of(request: Request) -> Job:
@@ -57,7 +57,7 @@ async def result_bytes(job: Job, result: JobResult) -> bytes:
         write = partial(_partial_document, result.document)
     else:
         write = partial(document_bytes, result.answer, job.options["encoding_format"])
-    return await written_off_loop(result.document, write)
+    return await run_off_loop(result.document, write)
 
 
 def _partial_document(document: Document) -> bytes:

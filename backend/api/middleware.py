@@ -1,8 +1,8 @@
-"""What happens to every request, whatever its route. Pure ASGI: no task groups, no copies of bodies.
+"""The middleware of every request. Pure ASGI: no task groups, no copies of bodies.
 
-From the outside in: ``Edge`` opens the exchange and counts it, (CORS, where it is on,) ``Guard`` turns errors
-into problems, ``KeyGate`` asks for a key, ``Shortcut`` finds the route. Errors are answered inside CORS, so that
-browsers may read them.
+From the outside in: ``RequestContextMiddleware`` makes the request's context and counts it, (CORS, where it is on,)
+``ProblemMiddleware`` turns errors into problems, ``ApiKeyMiddleware`` requires a key, ``DirectRoutingMiddleware`` finds
+the route. Errors are answered inside CORS, so that browsers may read them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from backend.api.deps import EXCHANGE, Exchange
-from backend.api.problems import answer, problem_of
+from backend.api.dependencies import CONTEXT_KEY, RequestContext
+from backend.api.problems import problem_of, problem_response
 from backend.api.routes import page
-from backend.api.routes.plain import PlainRoute
+from backend.api.routing import PlainRoute
 from backend.errors import Unauthorized, Unavailable
 from backend.telemetry import STAGES, Telemetry
 
@@ -32,32 +32,14 @@ OPEN_PATHS = frozenset(
     ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/docs", "/openapi.json", *page.PATHS)
 )
 # Every status a request can end with; their series exist from the first scrape.
-STATUSES = (
-    "200",
-    "202",
-    "204",
-    "400",
-    "401",
-    "404",
-    "405",
-    "406",
-    "413",
-    "415",
-    "422",
-    "429",
-    "499",
-    "500",
-    "503",
-    "504",
-    "507",
-)
-_SANE_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
-Spent = tuple[tuple[str, float], ...]  # stages of telemetry.STAGES and their seconds
+STATUSES = tuple(map(str, (200, 202, 204, 400, 401, 404, 405, 406, 413, 415, 422, 429, 499, 500, 503, 504, 507)))
+_VALID_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
+Stages = tuple[tuple[str, float], ...]  # stages of telemetry.STAGES and their seconds
 _logger = logging.getLogger(__name__)
 
 
 class RequestMetrics:
-    """The request metrics with their series found once, not by label on each request."""
+    """The request metrics, with each series looked up once instead of on each request."""
 
     def __init__(self, telemetry: Telemetry, routes: Iterable[str]) -> None:
         routes = (*routes, OTHER)
@@ -71,27 +53,27 @@ class RequestMetrics:
         self._routes = frozenset(routes)
         self._series: dict[tuple[str, int], tuple[Any, Any]] = {}
 
-    def count(self, route: str, status: int, spent: Spent | None, total_s: float) -> None:
-        """One answered request; ``route`` is a template, anything else counts as "other"."""
+    def count(self, route: str, status: int, stage_times: Stages | None, total_s: float) -> None:
+        """Count one answered request; a ``route`` that is no template counts as "other"."""
         series = self._series.get((route, status))
         if series is None:
             label = route if route in self._routes else OTHER
             series = (self._requests.labels(label, str(status)), self._durations.labels(label))
-            if label == route:  # paths that callers make up must not grow this
+            if label == route:  # or paths that callers make up would fill it
                 self._series[route, status] = series
         series[0].inc()
         series[1].observe(total_s)
-        if spent is not None:
+        if stage_times is not None:
             self._stages["total"].observe(total_s)
-            for stage, seconds in spent:
-                if seconds:  # an answer from the cache never saw the others
+            for stage, seconds in stage_times:
+                if seconds:  # an answer from the cache skipped the others
                     self._stages[stage].observe(seconds)
 
 
-class Edge:
-    """Gives each request its id, its clock and its place in the metrics, and each answer its headers.
+class RequestContextMiddleware:
+    """Makes the context of each request, counts it in the metrics, and adds the headers of each response.
 
-    ``state.draining`` is set by the server while it stops: every answer then ends its connection, so that clients
+    The server sets ``state.draining`` while it stops: every response then closes its connection, so that clients
     reconnect elsewhere.
     """
 
@@ -106,16 +88,16 @@ class Edge:
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request; the lifespan passes through untouched."""
+        """Serve one HTTP request; lifespan events pass through."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = self._open(scope)
+        context = self._make_context(scope)
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                exchange.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *self._headers(exchange)]
+                context.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *self._headers(context)]
             await send(message)
 
         self._metrics.in_flight += 1
@@ -123,33 +105,35 @@ class Edge:
             await self._app(scope, receive, send_with_headers)
         finally:
             self._metrics.in_flight -= 1
-            total_s = self._clock() - exchange.started_s
-            self._metrics.count(route_of(scope), exchange.status or 500, stages(exchange), total_s)
+            total_s = self._clock() - context.started_s
+            self._metrics.count(route_of(scope), context.status or 500, stages(context), total_s)
 
-    def _open(self, scope: Scope) -> Exchange:
+    def _make_context(self, scope: Scope) -> RequestContext:
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id")
-        sane = given is not None and _SANE_ID.fullmatch(given) is not None
-        request_id = given.decode("ascii") if given is not None and sane else f"{self._prefix}-{next(self._numbers)}"
-        exchange = Exchange(request_id=request_id, started_s=self._clock(), headers=headers)
-        scope[EXCHANGE] = exchange
-        return exchange
+        callers_id = headers.get(b"x-request-id")
+        if callers_id is not None and _VALID_ID.fullmatch(callers_id):
+            request_id = callers_id.decode("ascii")
+        else:
+            request_id = f"{self._prefix}-{next(self._numbers)}"
+        context = RequestContext(request_id=request_id, started_s=self._clock(), headers=headers)
+        scope[CONTEXT_KEY] = context
+        return context
 
-    def _headers(self, exchange: Exchange) -> list[tuple[bytes, bytes]]:
-        total_s = self._clock() - exchange.started_s
+    def _headers(self, context: RequestContext) -> list[tuple[bytes, bytes]]:
+        total_s = self._clock() - context.started_s
         headers = [
-            (b"x-request-id", exchange.request_id.encode("ascii")),
-            (b"server-timing", server_timing(stages(exchange), total_s).encode("ascii")),
+            (b"x-request-id", context.request_id.encode("ascii")),
+            (b"server-timing", server_timing(stages(context), total_s).encode("ascii")),
         ]
         if self._state.draining:
             headers.append((b"connection", b"close"))
         return headers
 
 
-class Guard:
-    """Answers every error as a problem. What is not of our tree is logged here, once, with the request's id.
+class ProblemMiddleware:
+    """Answers every error as a problem. Unexpected errors are logged here, once, with the request's id.
 
-    A request that the server ends because its time to drain is over gets 503, so that its client asks elsewhere.
+    A request that the server cancels because its time to drain is over gets 503, so that its client asks elsewhere.
     """
 
     def __init__(self, app: ASGIApp, *, state: State) -> None:
@@ -157,33 +141,33 @@ class Guard:
         self._state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; nothing is raised unless an answer had already begun."""
+        """Serve one request; raises only what happens after the response has started."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange: Exchange = scope[EXCHANGE]
+        context: RequestContext = scope[CONTEXT_KEY]
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
-            if not self._state.draining or exchange.status:
+            if not self._state.draining or context.status:
                 raise
-            late = Unavailable("the service is shutting down and had no time left for this request; ask again")
-            await answer(problem_of(late, scope["path"]), exchange.request_id)(scope, receive, send)
+            error = Unavailable("the service is shutting down and had no time left for this request; ask again")
+            await problem_response(problem_of(error, scope["path"]), context.request_id)(scope, receive, send)
         except Exception as error:
             problem = problem_of(error, scope["path"])
             if problem.code == "internal_error":
-                fields = {"request_id": exchange.request_id, "method": scope["method"], "route": route_of(scope)}
+                fields = {"request_id": context.request_id, "method": scope["method"], "route": route_of(scope)}
                 _logger.error("request failed", exc_info=error, extra={"fields": fields})
-            if exchange.status:  # half an answer is out: only the end of the connection can tell
+            if context.status:  # a part of the response was sent: only closing the connection shows the error
                 raise
-            await answer(problem, exchange.request_id)(scope, receive, send)
+            await problem_response(problem, context.request_id)(scope, receive, send)
 
 
-class KeyGate:
-    """Lets a request pass that carries one of the keys, or asks for nothing that needs one.
+class ApiKeyMiddleware:
+    """Passes on requests that carry one of the keys, or whose path needs none.
 
     Health, metrics, documentation and the page's files are open: probes and scrapers carry no keys, and none of them
-    tells what callers sent. Every key is compared in constant time and to its end, whichever matches.
+    shows what callers sent. Every key is compared in constant time, also after one has matched.
     """
 
     def __init__(self, app: ASGIApp, *, keys: Iterable[str]) -> None:
@@ -191,25 +175,25 @@ class KeyGate:
         self._keys = tuple(key.encode("utf-8") for key in keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; raises Unauthorized, which ``Guard`` answers."""
+        """Pass the request on; raises Unauthorized, which ``ProblemMiddleware`` answers."""
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            self._require_key(scope[EXCHANGE].headers.get(b"authorization", b""))
+            self._require_key(scope[CONTEXT_KEY].headers.get(b"authorization", b""))
         await self._app(scope, receive, send)
 
     def _require_key(self, authorization: bytes) -> None:
-        scheme, _, given = authorization.partition(b" ")
-        if scheme.lower() != b"bearer" or not given:
+        scheme, _, key = authorization.partition(b" ")
+        if scheme.lower() != b"bearer" or not key:
             raise Unauthorized("a key is needed: send the header 'Authorization: Bearer <key>' (API_KEYS)")
-        matches = [hmac.compare_digest(given.strip(), key) for key in self._keys]
+        matches = [hmac.compare_digest(key.strip(), known) for known in self._keys]
         if not any(matches):
             raise Unauthorized("the key is not one of this service's (API_KEYS)")
 
 
-class Shortcut:
-    """Leads to a plain route by its path, past the parts of FastAPI that it does not use.
+class DirectRoutingMiddleware:
+    """Finds a plain route by its path in a dictionary, and calls it past FastAPI's own layers.
 
-    Those are an exit stack, two more error borders and a search through all routes: 10 µs of a request. Whatever is
-    not found here (other methods, path parameters, FastAPI's own routes) goes the usual way.
+    Those are an exit stack, two more exception middlewares and a search through all routes: 10 µs of a request. What is
+    not found here (other methods, path parameters, FastAPI's own routes) goes through them.
     """
 
     def __init__(self, app: ASGIApp, *, routes: Iterable[PlainRoute]) -> None:
@@ -222,7 +206,7 @@ class Shortcut:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request by the shorter way, if there is one."""
+        """Serve one request, directly where its path is known."""
         route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
         if route is None:
             await self._app(scope, receive, send)
@@ -232,17 +216,17 @@ class Shortcut:
 
 
 def route_of(scope: MutableMapping[str, Any]) -> str:
-    """The template of the route that took the request; of a path that no route took, the path itself."""
+    """The path template of the request's route; the path itself where no route matched."""
     route = scope.get("route")
     path: str = route.path_format if route is not None else scope["path"]
     return path
 
 
-def stages(exchange: Exchange) -> Spent | None:
-    """The stages of a request in their order, in seconds, named as in the metrics; None where none was entered."""
-    timing = exchange.timing
+def stages(context: RequestContext) -> Stages | None:
+    """The stages of a request in their order, in seconds, named as in the metrics; None where it has none."""
+    timing = context.timing
     if timing is None:
-        return exchange.stages or None
+        return context.stages or None
     return (
         ("cache", timing.cache_s),
         ("tokenize", timing.tokenize_s),
@@ -251,9 +235,9 @@ def stages(exchange: Exchange) -> Spent | None:
     )
 
 
-def server_timing(spent: Spent | None, total_s: float) -> str:
+def server_timing(stage_times: Stages | None, total_s: float) -> str:
     """The Server-Timing header: stages and total in milliseconds, as the header's format wants them."""
     total = f"total;dur={total_s * 1e3:.3f}"
-    if spent is None:
+    if stage_times is None:
         return total
-    return ", ".join([*(f"{stage};dur={seconds * 1e3:.3f}" for stage, seconds in spent), total])
+    return ", ".join([*(f"{stage};dur={seconds * 1e3:.3f}" for stage, seconds in stage_times), total])

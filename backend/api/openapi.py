@@ -6,22 +6,15 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from backend.api.problems import ProblemDetails
-from backend.api.routes.plain import PlainRoute
-from backend.api.schemas import (
-    answers,
-    classes,
-    document_answers,
-    documents,
-    jobs,
-    ranking,
-    text_answers,
-    texts,
-    vectors,
-)
+from backend.api.requests import classification, reranking
+from backend.api.requests import documents as document_requests
+from backend.api.requests import embeddings as embedding_requests
+from backend.api.requests import texts as text_requests
+from backend.api.responses import documents, embeddings, jobs, operations, texts
+from backend.api.routing import PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
 DESCRIPTION = """
@@ -30,16 +23,19 @@ Point an OpenAI client at `/v1`, and a Cohere, Jina or text-embeddings-inference
 Every error is `application/problem+json` (RFC 9457) with a stable `code`; its `error` object is what OpenAI's clients
 show. `X-Request-Id` is echoed, `X-Request-Timeout-S` shortens the wait, `Server-Timing` tells where the time went.
 """
-_SCHEMAS: tuple[type[BaseModel], ...] = (
-    *vectors.REQUESTS,
-    *texts.REQUESTS,
-    *classes.REQUESTS,
-    *ranking.REQUESTS,
-    *documents.REQUESTS,
-    *answers.ANSWERS,
-    *text_answers.ANSWERS,
-    *document_answers.ANSWERS,
-    *jobs.ANSWERS,
+_REQUESTS: tuple[type, ...] = (
+    *embedding_requests.REQUESTS,
+    *text_requests.REQUESTS,
+    *classification.REQUESTS,
+    *reranking.REQUESTS,
+    *document_requests.REQUESTS,
+)
+ANSWERS: tuple[type, ...] = (
+    *embeddings.SCHEMAS,
+    *operations.SCHEMAS,
+    *texts.SCHEMAS,
+    *documents.SCHEMAS,
+    *jobs.SCHEMAS,
     ProblemDetails,
 )
 _REF = "#/components/schemas/{model}"
@@ -61,21 +57,24 @@ def describe(app: FastAPI, *, keys_needed: bool) -> dict[str, Any]:
         title=app.title, version=app.version, summary=SUMMARY, description=DESCRIPTION, routes=app.routes, tags=_TAGS
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(_schemas(_SCHEMAS))
+    components.setdefault("schemas", {}).update(_component_schemas())
     for route in app.routes:
         if isinstance(route, PlainRoute):  # FastAPI leaves nulls out of examples
             for method in route.methods or ():
-                answers = document["paths"][route.path_format][method.lower()]["responses"]
-                for status, answered in route.responses.items():
-                    if "content" in answered:
-                        answers[str(status)]["content"] = answered["content"]
+                described = document["paths"][route.path_format][method.lower()]["responses"]
+                for status, response in route.responses.items():
+                    if "content" in response:
+                        described[str(status)]["content"] = response["content"]
     if keys_needed:
         components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "One of API_KEYS."}}
         document["security"] = [{"key": []}]
     return document
 
 
-def _schemas(models: tuple[type[BaseModel], ...]) -> dict[str, Any]:
-    _, document = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
-    schemas: dict[str, Any] = document["$defs"]
-    return schemas
+def _component_schemas() -> dict[str, Any]:
+    schemas = (*_REQUESTS, *ANSWERS)
+    _, document = TypeAdapter.json_schemas(
+        [(schema, "validation", TypeAdapter(schema)) for schema in schemas], ref_template=_REF
+    )
+    definitions: dict[str, Any] = document["$defs"]
+    return definitions

@@ -6,12 +6,11 @@ import json
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.errors import FinanciaError, InvalidField, Unauthorized
 
@@ -21,7 +20,7 @@ _OPENAI_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate
 _ROUTER_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-class OpenAIError(BaseModel):
+class OpenAIError(TypedDict):
     """What OpenAI's clients read of an error."""
 
     message: str
@@ -30,7 +29,7 @@ class OpenAIError(BaseModel):
     param: str | None
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(TypedDict):  # its docstring is in the OpenAPI document
     """An error on the wire; written by ``answer``, declared here for the documentation."""
 
     type: str
@@ -59,7 +58,7 @@ class Problem:
 
 
 def problem_of(error: Exception, path: str) -> Problem:
-    """What ``error`` means on the wire. What is not of our tree says nothing of itself: it may hold anything."""
+    """The problem for ``error``. An unexpected error is not quoted: its message may hold anything."""
     if isinstance(error, FinanciaError):
         return Problem(
             status=error.status,
@@ -72,9 +71,9 @@ def problem_of(error: Exception, path: str) -> Problem:
             headers={"WWW-Authenticate": "Bearer"} if isinstance(error, Unauthorized) else {},
         )
     if isinstance(error, HTTPException):
-        return _of_router(error, path)
+        return _router_problem(error, path)
     if isinstance(error, RequestValidationError):
-        return _of_fastapi(error)
+        return _validation_problem(error)
     return Problem(
         FinanciaError.status,
         FinanciaError.code,
@@ -83,7 +82,7 @@ def problem_of(error: Exception, path: str) -> Problem:
     )
 
 
-def _of_router(error: HTTPException, path: str) -> Problem:
+def _router_problem(error: HTTPException, path: str) -> Problem:
     headers = dict(error.headers or {})
     title = HTTPStatus(error.status_code).phrase
     detail = {
@@ -94,25 +93,25 @@ def _of_router(error: HTTPException, path: str) -> Problem:
     return Problem(error.status_code, code, title, detail, headers=headers)
 
 
-def _of_fastapi(error: RequestValidationError) -> Problem:
+def _validation_problem(error: RequestValidationError) -> Problem:
     """Of a route that leaves validation to FastAPI (forms, queries)."""
     fault = error.errors()[0]
     place = ".".join(str(part) for part in fault["loc"][1:]) or str(fault["loc"][0])
     return Problem(InvalidField.status, InvalidField.code, InvalidField.title, f"{place}: {fault['msg']}", param=place)
 
 
-def openai_error(problem: Problem) -> dict[str, Any]:
+def openai_error(problem: Problem) -> OpenAIError:
     """The object that OpenAI's clients show."""
     kind = _OPENAI_TYPES.get(problem.status, "server_error" if problem.status >= 500 else "invalid_request_error")
     return {"message": problem.detail, "type": kind, "code": problem.code, "param": problem.param}
 
 
-def answer(problem: Problem, request_id: str) -> Response:
+def problem_response(problem: Problem, request_id: str) -> Response:
     """``problem`` as application/problem+json.
 
     ``X-Should-Retry`` keeps OpenAI's clients, which retry every 5xx, from repeating what cannot succeed.
     """
-    body = {
+    details: ProblemDetails = {
         "type": TYPE_PREFIX + problem.code,
         "title": problem.title,
         "status": problem.status,
@@ -121,10 +120,9 @@ def answer(problem: Problem, request_id: str) -> Response:
         "retryable": problem.retryable,
         "request_id": request_id,
         "error": openai_error(problem),
-        **problem.extensions,
     }
     headers = {**problem.headers, "X-Should-Retry": "true" if problem.retryable else "false"}
     if problem.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(problem.retry_after_s)))
     # json, not orjson: it writes even half a surrogate pair, should a message quote one
-    return Response(json.dumps(body), problem.status, headers, MEDIA_TYPE)
+    return Response(json.dumps({**details, **problem.extensions}), problem.status, headers, MEDIA_TYPE)

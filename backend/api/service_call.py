@@ -1,23 +1,28 @@
-"""Asking a service on behalf of a request: within its time, and for as long as its client waits."""
+"""Service calls of a request: cancelled at its deadline and when its client disconnects."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
+from starlette.types import Receive
 
-from backend.api.deps import exchange_of, services_of, time_limit_s
-from backend.api.disconnect import while_wanted
+from backend.api.dependencies import ApiLimits, context_of, services_of
+from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.services.inference import Timing
 
-Result_co = TypeVar("Result_co", covariant=True)
 Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+_TIMEOUT_HEADER = b"x-request-timeout-s"
 
 
 class Timed(Protocol):
-    """An answer that knows where its time went."""
+    """A result that says how long each stage took."""
 
     @property
     def timing(self) -> Timing: ...
@@ -26,23 +31,106 @@ class Timed(Protocol):
 TimedResult = TypeVar("TimedResult", bound=Timed)
 
 
-class Work(Protocol[Result_co]):
-    """A call of a service that lacks nothing but its deadline, on the monotonic clock."""
+class ServiceCall(Protocol[Result_co]):
+    """A call of a service that lacks only its deadline, on the monotonic clock."""
 
     def __call__(self, *, deadline_s: float) -> Coroutine[Any, Any, Result_co]: ...
 
 
-async def ask(request: Request, work: Work[Result]) -> Result:
-    """What ``work`` gives.
+async def call_service(request: Request, call: ServiceCall[Result]) -> Result:
+    """The result of ``call``.
 
-    Raises: InvalidField for an odd X-Request-Timeout-S, CallerGone, DeadlineExceeded, and whatever ``work`` raises.
+    Raises: InvalidField for an invalid X-Request-Timeout-S, CallerGone, DeadlineExceeded, and whatever ``call`` raises.
     """
     limit_s = time_limit_s(request, services_of(request).limits)
-    return await while_wanted(work(deadline_s=time.monotonic() + limit_s), request.receive, limit_s)
+    return await run_until_disconnect(call(deadline_s=time.monotonic() + limit_s), request.receive, limit_s)
 
 
-async def ask_timed(request: Request, work: Work[TimedResult]) -> TimedResult:
-    """As ``ask``; where the time went is told in the answer's Server-Timing header and in the metrics."""
-    result = await ask(request, work)
-    exchange_of(request).timing = result.timing
+async def call_service_timed(request: Request, call: ServiceCall[TimedResult]) -> TimedResult:
+    """As ``call_service``; the stages' times go to the Server-Timing header and to the metrics."""
+    result = await call_service(request, call)
+    context_of(request).timing = result.timing
     return result
+
+
+def time_limit_s(request: Request, limits: ApiLimits) -> float:
+    """Seconds this request may take: LIMIT_REQUEST_S, or less where the caller asks for less.
+
+    Raises: InvalidField when X-Request-Timeout-S is no positive number.
+    """
+    header = context_of(request).headers.get(_TIMEOUT_HEADER)
+    if header is None:
+        return limits.request_s
+    try:
+        timeout_s = float(header)
+    except ValueError:
+        timeout_s = math.nan
+    if not (math.isfinite(timeout_s) and timeout_s > 0):
+        raise InvalidField(
+            f"X-Request-Timeout-S: must be a positive number of seconds, got '{header.decode('latin-1')[:40]}'",
+            param="X-Request-Timeout-S",
+        )
+    return min(timeout_s, limits.request_s)
+
+
+async def run_until_disconnect(work: Coroutine[Any, Any, Result], receive: Receive | None, limit_s: float) -> Result:
+    """The result of ``work``, which is cancelled when the client disconnects or the time is up.
+
+    Watching starts only once ``work`` has to wait: what the cache answers in one step pays one cancelled callback.
+
+    Args:
+        receive: the client's ASGI messages, its body read to the end, because the watcher drops what comes;
+            None watches the clock alone.
+
+    Raises: CallerGone, DeadlineExceeded, and whatever ``work`` raises.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "routes run in a task"
+    watcher = _DisconnectWatcher(task, receive, limit_s)
+    start = watcher.loop.call_soon(watcher.start)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if watcher.error is None:  # cancelled from outside, e.g. by the server at shutdown
+            raise
+        task.uncancel()
+        raise watcher.error from None
+    finally:
+        start.cancel()
+        watcher.stop()
+
+
+class _DisconnectWatcher:
+    """Cancels one task when its client disconnects or its time is up, and remembers which as an error."""
+
+    __slots__ = ("_limit_s", "_reader", "_receive", "_task", "_timer", "error", "loop")
+
+    def __init__(self, task: asyncio.Task[Any], receive: Receive | None, limit_s: float) -> None:
+        self.loop = task.get_loop()
+        self.error: CallerGone | DeadlineExceeded | None = None
+        self._task = task
+        self._receive = receive
+        self._limit_s = limit_s
+        self._reader: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if self._receive is not None:
+            self._reader = self.loop.create_task(self._read(self._receive))
+        self._timer = self.loop.call_later(self._limit_s, self._cancel, DeadlineExceeded(self._limit_s))
+
+    def stop(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _read(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass  # nothing may follow the body; ASGI allows empty messages
+        self._cancel(CallerGone("the client closed the connection before it was answered"))
+
+    def _cancel(self, error: CallerGone | DeadlineExceeded) -> None:
+        if self.error is None:
+            self.error = error
+            self._task.cancel()

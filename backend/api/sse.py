@@ -1,4 +1,4 @@
-"""Server-sent events: an answer that goes on for as long as something happens and somebody listens."""
+"""Server-sent events: a response that sends events until they end or its client disconnects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.errors import FinanciaError
 from backend.telemetry import log_event
 
 MEDIA_TYPE = "text/event-stream"
-HEARTBEAT_S = 15.0  # proxies close what is silent, most after 60 s
+HEARTBEAT_S = 15.0  # proxies close silent connections, most after 60 s
 _RETRY = b"retry: 2000\n\n"  # milliseconds before a browser connects again
 _HEARTBEAT = b": still here\n\n"
 _log = logging.getLogger(__name__)
@@ -29,21 +29,21 @@ class ServerEvent(NamedTuple):
 
 
 class OpenStreams:
-    """The streams of a process that it must end when it stops: none of them ends in time by itself."""
+    """The event streams of this process, which it ends when it stops: none of them ends in time by itself."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
 
     def end(self) -> None:
-        """End all of them, those to come at once; their clients connect again, elsewhere."""
+        """End all streams, those that start later at once; their clients reconnect to another replica."""
         self.ended.set()
 
 
 class EventStream(Response):
-    """Sends events as they come, each at once, and a comment when none came for a while.
+    """Sends each event at once, and a comment when none came for ``heartbeat_s``.
 
-    It ends with its events, when the client leaves, when the process stops, and when where the events come from fails:
-    a client connects again, and its Last-Event-ID says where to go on.
+    It ends with its events, when the client disconnects, when the process stops, and when the source of the events
+    fails: a client then reconnects, and its Last-Event-ID says where to go on.
     """
 
     media_type = MEDIA_TYPE
@@ -59,26 +59,26 @@ class EventStream(Response):
         """Serve one client."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
-        ends = {asyncio.create_task(_left(receive)), asyncio.create_task(_ended(self._streams))}
-        coming = asyncio.create_task(self._next())
+        ends = {asyncio.create_task(_disconnected(receive)), asyncio.create_task(_ended(self._streams))}
+        next_event = asyncio.create_task(self._next())
         try:
             while True:
-                await asyncio.wait({coming, *ends}, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({next_event, *ends}, timeout=self._heartbeat_s, return_when=asyncio.FIRST_COMPLETED)
                 if any(end.done() for end in ends):
                     break
-                if not coming.done():
+                if not next_event.done():
                     await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
                     continue
-                event = coming.result()
+                event = next_event.result()
                 if event is None:
                     break
-                await send({"type": "http.response.body", "body": _written(event), "more_body": True})
-                coming = asyncio.create_task(self._next())
+                await send({"type": "http.response.body", "body": _encoded(event), "more_body": True})
+                next_event = asyncio.create_task(self._next())
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            for task in (coming, *ends):
+            for task in (next_event, *ends):
                 task.cancel()
-            await asyncio.gather(coming, *ends, return_exceptions=True)
+            await asyncio.gather(next_event, *ends, return_exceptions=True)
             await self._events.aclose()
 
     async def _next(self) -> ServerEvent | None:
@@ -89,13 +89,13 @@ class EventStream(Response):
             return None
 
 
-def _written(event: ServerEvent) -> bytes:
+def _encoded(event: ServerEvent) -> bytes:
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (event.id.encode(), event.name.encode(), event.data)
 
 
-async def _left(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass  # what is left of the request's body
+        pass  # the rest of the request's body
 
 
 async def _ended(streams: OpenStreams) -> None:

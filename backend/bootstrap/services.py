@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from backend import __version__
-from backend.api.deps import ApiLimits, ApiOptions
+from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.batching.batcher import Batcher
 from backend.batching.lane_stats import show_gauges
 from backend.batching.policy import QueueLimits

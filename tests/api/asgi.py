@@ -1,4 +1,4 @@
-"""One request by hand, for what a client library cannot do: stall, leave, send odd headers."""
+"""A raw ASGI request, for what an HTTP client cannot do: stall, disconnect, send odd headers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ JSON = {"content-type": "application/json"}
 
 
 class Call:
-    """A request to an app over ``services``; ``received`` counts the parts of the body that were asked for.
+    """A request to an app over ``services``; ``received`` counts the body chunks that the app has read.
 
-    After its ``chunks`` the client waits for the answer. With ``leaves`` it disconnects instead, in the middle of its
-    body; with ``stalls`` it sends nothing more, neither body nor farewell. ``leave`` disconnects at any time.
+    After its ``chunks`` the client waits for the answer. With ``disconnects`` it closes the connection instead, in the
+    middle of its body; with ``stalls`` it sends nothing more and stays. ``disconnect`` works at any time.
     """
 
     def __init__(
@@ -29,16 +29,16 @@ class Call:
         *,
         method: str = "POST",
         headers: dict[str, str] | None = None,
-        leaves: bool = False,
+        disconnects: bool = False,
         stalls: bool = False,
         app: Any = None,
     ) -> None:
         self._app = app or create_app(services)
         self._chunks = list(chunks)
-        self._more_body = leaves or stalls
-        self._gone = asyncio.Event()
-        if leaves:
-            self._gone.set()
+        self._more_body = disconnects or stalls
+        self._disconnected = asyncio.Event()
+        if disconnects:
+            self._disconnected.set()
         self._sent: list[Any] = []
         self.received = 0
         self._scope = {
@@ -56,9 +56,9 @@ class Call:
             "client": ("127.0.0.1", 1),
         }
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection."""
-        self._gone.set()
+        self._disconnected.set()
 
     async def run(self) -> httpx.Response:
         """The whole answer."""
@@ -72,7 +72,7 @@ class Call:
             self.received += 1
             body = self._chunks.pop(0)
             return {"type": "http.request", "body": body, "more_body": bool(self._chunks) or self._more_body}
-        await self._gone.wait()
+        await self._disconnected.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Any) -> None:

@@ -1,17 +1,11 @@
-"""What every error must look like, and what becomes of work whose client leaves."""
+"""Checks of answers and of errors."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 from typing import Any
 
 import httpx
-
-from tests.api.asgi import Call
-from tests.api.conftest import connect
-from tests.api.fakes import FakeServices
-from tests.api.text_fakes import Fake
+from pydantic import TypeAdapter
 
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -37,25 +31,6 @@ def problem(response: httpx.Response, status: int, code: str | None = None, *nam
     return body
 
 
-async def check_told(services: FakeServices, service: Fake, url: str, error: Exception, *expected: Any) -> None:
-    """An error of the service reaches its caller as a ``problem`` with what is ``expected`` of it."""
-    service.error = error
-
-    async with connect(services) as client:
-        response = await client.post(url, json={"input": "a"})
-
-    problem(response, *expected)
-
-
-async def check_ended(services: FakeServices, service: Fake, url: str, body: dict[str, Any]) -> None:
-    """The service's work ends when its client leaves."""
-    service.gate = asyncio.Event()
-    call = Call(services, url, [json.dumps(body).encode()])
-    running = asyncio.create_task(call.run())
-    await service.entered.wait()
-
-    call.leave()
-    response = await running
-
-    assert 499 == response.status_code
-    assert 1 == service.cancelled
+def require_schema(schema: type, answer: Any) -> None:
+    """Raise what pydantic finds wrong with ``answer``, a field that ``schema`` lacks included."""
+    TypeAdapter(schema).validate_python(answer, extra="forbid")

@@ -1,4 +1,4 @@
-"""The app over services that answer without a model, and a client that talks to it in process."""
+"""The app over fake services, and a client that calls it in process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from backend.api.app import create_app
-from backend.api.deps import ApiOptions
+from backend.api.dependencies import ApiOptions
 from tests.api.fakes import FakeServices, fake_services
 
 Connect = Callable[..., Any]  # async context manager -> httpx.AsyncClient
@@ -18,7 +18,7 @@ Connect = Callable[..., Any]  # async context manager -> httpx.AsyncClient
 
 @pytest.fixture
 def services() -> FakeServices:
-    """Services that a test may turn before or between requests."""
+    """Services that a test may change before or between requests."""
     return fake_services()
 
 
@@ -32,6 +32,6 @@ async def connect(services: FakeServices, options: ApiOptions | None = None) -> 
 
 @pytest.fixture
 async def client(services: FakeServices) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the app as it is by default."""
+    """A client of the app with default options."""
     async with connect(services) as client:
         yield client

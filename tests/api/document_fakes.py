@@ -1,8 +1,7 @@
-"""Documents that answer without reading anything, so that only HTTP is tested."""
+"""A document service that reads no file, so that only HTTP is tested."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +29,7 @@ from backend.services.documents.records import (
     ignore_event,
 )
 from backend.services.inference import Urgency
+from tests.api.text_fakes import FakeService
 
 FILE_LIMITS = FileLimits(file_bytes=100_000, pages=20)
 LINES = (("IBAN", "ES91", "2100"), ("Total", "1.284,50", "€"))
@@ -46,7 +46,7 @@ def document() -> Document:
                     for row, line in enumerate(lines)
                 ]
             ],
-            number=number, width=595.0, height=842.0, source="ocr", why="told", engine="told 1.0", confidence=0.9,
+            number=number, width=595.0, height=842.0, source="ocr", why="fake", engine="fake 1.0", confidence=0.9,
         )
         for number, lines in ((1, LINES), (2, (("<b>", "&"),)))
     ]  # fmt: skip
@@ -54,7 +54,7 @@ def document() -> Document:
 
 
 def answer_of(options: DocumentOptions) -> DocumentAnswer:
-    """Everything there could be to know of it."""
+    """An answer with every feature."""
     read = document()
     start, end = read.text.index("ES91"), read.text.index("\n")
     iban = Entity("IBAN", read.text[start:end], start, end, 0.9, PATTERN, None, False)
@@ -78,38 +78,24 @@ def answer_of(options: DocumentOptions) -> DocumentAnswer:
 
 @dataclass
 class FakeReader:
-    """Makes a searchable PDF of nothing."""
+    """Answers a fixed searchable PDF."""
 
-    asked: list[Any] = field(default_factory=list)
+    calls: list[Any] = field(default_factory=list)
 
     async def searchable_pdf(self, upload: StoredFile, read: Document, **options: Any) -> bytes:
-        self.asked.append((upload.sha256, read, options))
+        self.calls.append((upload.sha256, read, options))
         return b"%PDF-1.7 searchable"
 
 
 @dataclass
-class FakeDocuments:
-    """Answers at once; raises ``error`` where one is set; waits for ``gate`` where one is set."""
+class FakeDocuments(FakeService):
+    """Answers ``answer_of`` whatever the file."""
 
-    error: Exception | None = None
-    gate: asyncio.Event | None = None
     extractor: FakeReader = field(default_factory=FakeReader)
-    entered: asyncio.Event = field(default_factory=asyncio.Event)
-    cancelled: int = 0
-    calls: list[tuple[bytes, DocumentOptions, Urgency | None]] = field(default_factory=list)
 
     async def process(
         self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, on_event: Any = ignore_event
     ) -> DocumentAnswer:
-        self.calls.append((upload.content(), options, urgency))
-        self.entered.set()
-        if self.error is not None:
-            raise self.error
-        try:
-            if self.gate is not None:
-                await self.gate.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
+        await self.enter(upload.content(), options, urgency)
         on_event(DocumentEvent("done", 2, 2))
         return answer_of(options)

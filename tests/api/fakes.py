@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.api.deps import ApiLimits
+from backend.api.dependencies import ApiLimits
 from backend.cache.store import CachedVector
 from backend.documents.parsing.limits import FileLimits
 from backend.errors import UnknownModel
@@ -22,7 +21,7 @@ from backend.services.health import Readiness
 from backend.services.inference import Timing
 from backend.telemetry import Telemetry
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
-from tests.api.text_fakes import FakeAnalysis, FakeClassification, FakeEntities, FakeReranking
+from tests.api.text_fakes import FakeAnalysis, FakeClassification, FakeEntities, FakeReranking, FakeService
 
 WIDTH = 16
 NAMES = ("fake-model", "bundled", "alias/with-slash")
@@ -30,44 +29,36 @@ TIMING = Timing(cache_s=0.0001, tokenize_s=0.0002, queue_s=0.001, inference_s=0.
 
 
 def vector(content: Any, width: int = WIDTH) -> np.ndarray:
-    """One fixed vector of length 1 for each text or list of ids."""
-    found = np.random.default_rng(zlib.crc32(repr(content).encode())).standard_normal(width).astype(np.float32)
-    return found / np.linalg.norm(found)
+    """The same vector of length 1 each time for a text or list of ids."""
+    numbers = np.random.default_rng(zlib.crc32(repr(content).encode())).standard_normal(width).astype(np.float32)
+    return numbers / np.linalg.norm(numbers)
 
 
 @dataclass
-class FakeEmbeddings:
-    """Answers at once with ``vector``; raises ``error`` where one is set; waits for ``gate`` where one is set."""
+class FakeEmbeddings(FakeService):
+    """Answers with ``vector``."""
 
-    model: Any
-    error: Exception | None = None
-    gate: asyncio.Event | None = None
+    model: Any = None
     width: int = WIDTH
     timing: Timing = TIMING
-    cut: frozenset[int] = frozenset()  # indices of inputs that count as truncated
-    entered: asyncio.Event = field(default_factory=asyncio.Event)
-    cancelled: int = 0
-    calls: list[tuple[Any, EmbedOptions, dict[str, Any]]] = field(default_factory=list)
+    truncated: frozenset[int] = frozenset()  # indices of inputs that count as truncated
 
-    async def embed(self, inputs: Sequence[Any], options: EmbedOptions, **asked: Any) -> Embedded:
-        self.calls.append((inputs, options, asked))
-        if asked.get("model") not in (None, *NAMES):
-            raise UnknownModel(asked["model"], NAMES)
-        if self.error is not None:
-            raise self.error
-        await self._pass_gate()
+    async def embed(self, inputs: Sequence[Any], options: EmbedOptions, **call: Any) -> Embedded:
+        await self.enter(inputs, options, call)
+        if call.get("model") not in (None, *NAMES):
+            raise UnknownModel(call["model"], NAMES)
         rows = [
             CachedVector(
-                np.ascontiguousarray(vector(one, self.width)[: options.dimensions]), len(one), index in self.cut
+                np.ascontiguousarray(vector(text, self.width)[: options.dimensions]), len(text), index in self.truncated
             )
-            for index, one in enumerate(inputs)
+            for index, text in enumerate(inputs)
         ]
         return Embedded(rows, self.timing, self.model)
 
     async def similarity(
-        self, source: str, sentences: Sequence[str], options: EmbedOptions, **asked: Any
+        self, source: str, sentences: Sequence[str], options: EmbedOptions, **call: Any
     ) -> tuple[list[float], Embedded]:
-        embedded = await self.embed([source, *sentences], options, **asked)
+        embedded = await self.embed([source, *sentences], options, **call)
         return (embedded.vectors[1:] @ embedded.vectors[0]).tolist(), embedded
 
     async def tokenize(
@@ -77,16 +68,6 @@ class FakeEmbeddings:
         piece = TokenPiece(id=1, text="a", special=False, start=0, stop=1)
         mark = TokenPiece(id=0, text="[CLS]", special=True, start=None, stop=None)
         return [[mark, piece] if add_special_tokens else [piece] for _ in inputs]
-
-    async def _pass_gate(self) -> None:
-        if self.gate is None:
-            return
-        self.entered.set()
-        try:
-            await self.gate.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
 
 
 @dataclass
@@ -148,7 +129,7 @@ class FakeLoader:
 
 @dataclass
 class FakeServices:
-    """Everything the API asks for."""
+    """The services that the API calls."""
 
     catalog: Any
     embeddings: FakeEmbeddings
@@ -168,7 +149,7 @@ class FakeServices:
 
 
 def fake_model() -> Any:
-    """A loaded model as the catalog would hold it."""
+    """A loaded model as the catalog holds it."""
     spec = SimpleNamespace(
         source="bundled",
         revision="53aa51172d14",
@@ -193,6 +174,6 @@ def fake_model() -> Any:
 
 
 def fake_services(**changes: Any) -> FakeServices:
-    """Services as a test wants them."""
+    """Fake services with some fields replaced."""
     model = fake_model()
-    return FakeServices(FakeCatalog(model), FakeEmbeddings(model), FakeLoader(model), **changes)
+    return FakeServices(FakeCatalog(model), FakeEmbeddings(model=model), FakeLoader(model), **changes)

@@ -1,10 +1,10 @@
-"""The call that changes what is served needs a key, always, and says why it cannot."""
+"""POST /admin/models always needs a key, and says why a model cannot be loaded."""
 
 from __future__ import annotations
 
 import pytest
 
-from backend.api.deps import ApiOptions
+from backend.api.dependencies import ApiOptions
 from backend.errors import InvalidField
 from tests.api.conftest import connect
 
@@ -22,8 +22,8 @@ async def test_a_model_is_loaded(services):
     assert ["/models/new"] == services.loader.sources
 
 
-async def test_without_keys_in_the_service_nobody_may(services, client):
-    """A service that asks nobody for a key must not let anybody swap its model."""
+async def test_a_service_without_keys_refuses(services, client):
+    """A service without API_KEYS lets no one replace its model."""
     answer = await client.post("/admin/models", json={"source": "/models/new"}, headers=WITH_KEY)
 
     assert (401, "unauthorized") == (answer.status_code, answer.json()["code"])
@@ -32,7 +32,7 @@ async def test_without_keys_in_the_service_nobody_may(services, client):
 
 
 async def test_a_wrong_key(services):
-    """As on every other route."""
+    """A wrong key is 401, and nothing is loaded."""
     async with connect(services, KEYS) as client:
         answer = await client.post("/admin/models", json={"source": "x"}, headers={"Authorization": "Bearer other"})
 
@@ -52,12 +52,12 @@ async def test_bad_requests(services, body):
 
 
 async def test_a_model_that_cannot_be_loaded(services):
-    """The reason is the caller's to read; the old model goes on."""
+    """The caller reads the reason; the old model goes on serving."""
     services.loader.error = InvalidField("source: /models/x has no config.json", param="source")
     async with connect(services, KEYS) as client:
         answer = await client.post("/admin/models", json={"source": "/models/x"}, headers=WITH_KEY)
-        still = await client.post("/v1/embeddings", json={"input": "x"}, headers=WITH_KEY)
+        embedded = await client.post("/v1/embeddings", json={"input": "x"}, headers=WITH_KEY)
 
     assert (422, "source") == (answer.status_code, answer.json()["error"]["param"])
     assert "no config.json" in answer.json()["detail"]
-    assert 200 == still.status_code
+    assert 200 == embedded.status_code

@@ -1,4 +1,4 @@
-"""POST /v1/analyze: everything there is to know of one text."""
+"""POST /v1/analyze: every feature of one text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.deps import ApiLimits
+from backend.api.dependencies import ApiLimits
+from backend.api.requests.texts import FEATURES
+from backend.api.responses.texts import AnalyzeAnswer
 from backend.api.routes import analyze
-from backend.api.schemas.text_answers import AnalyzeAnswer
-from backend.api.schemas.texts import FEATURES
 from backend.services import analysis
-from tests.api.checks import check_ended, problem
+from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/analyze"
@@ -27,16 +27,14 @@ def services() -> FakeServices:
 
 
 async def test_everything(client: httpx.AsyncClient) -> None:
-    """All features unless told otherwise, and no other field."""
+    """By default the answer has all features, and no other field."""
     response = await client.post(URL, json={"input": TEXT})
 
     assert 200 == response.status_code
     assert {
         "object": "analysis",
         "language": {"code": "es", "score": 0.75},
-        "key_phrases": [
-            {"text": "Para", "score": 0.5, "places": [{"start": 0, "end": 4}, {"start": 6, "end": 10}]},
-        ],
+        "key_phrases": [{"text": "Para", "score": 0.5, "places": [{"start": 0, "end": 4}, {"start": 6, "end": 10}]}],
         "key_sentences": [{"text": TEXT, "start": 0, "end": 10, "score": 1.0}],
         "classes": {
             "prediction": "invoice",
@@ -60,63 +58,52 @@ async def test_everything(client: httpx.AsyncClient) -> None:
         "model": "tiny/encoder",
         "usage": {"prompt_tokens": 12, "total_tokens": 12},
     } == response.json()
-    AnalyzeAnswer.model_validate(response.json(), extra="forbid")
+    require_schema(AnalyzeAnswer, response.json())
 
 
 @pytest.mark.parametrize("feature", FEATURES)
 async def test_one_feature(client: httpx.AsyncClient, services: FakeServices, feature: str) -> None:
-    """What is not asked for is neither computed nor answered."""
+    """Other features are neither computed nor answered."""
     body = (await client.post(URL, json={"input": TEXT, "features": [feature]})).json()
 
     assert {"object", feature, "coverage", "model", "usage"} == body.keys()
     assert [feature] == services.analysis.calls[0][1]["features"]
-    AnalyzeAnswer.model_validate(body, extra="forbid")
+    require_schema(AnalyzeAnswer, body)
 
 
-async def test_what_could_not_be_told_is_null(client: httpx.AsyncClient) -> None:
-    """Asked for and not there is not the same as not asked for."""
+async def test_missing_results_are_null(client: httpx.AsyncClient) -> None:
+    """A requested feature without a result is null or empty, not absent."""
     body = (await client.post(URL, json={"input": "…"})).json()
 
     assert (None, None, [], [], []) == tuple(
         body[name] for name in ("language", "classes", "key_phrases", "key_sentences", "entities")
     )
-    AnalyzeAnswer.model_validate(body, extra="forbid")
+    require_schema(AnalyzeAnswer, body)
 
 
 async def test_base64(client: httpx.AsyncClient) -> None:
-    """The vector's bytes, as /v1/embeddings writes them."""
+    """The vector is written as /v1/embeddings writes it."""
     body = (await client.post(URL, json={"input": TEXT, "encoding_format": "base64"})).json()
 
     assert [0.5, -0.25, 1.0] == np.frombuffer(base64.b64decode(body["vector"]), "<f4").tolist()
 
 
-async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """And what is not asked for is left to it."""
-    wishes = {
-        "top_phrases": 4,
-        "top_sentences": 2,
-        "labels": ["a", "b"],
-        "classifier": "document-type",
-    }
-    await client.post(URL, json={"input": {"text": TEXT}, "features": ["vector", "classes", "vector"], **wishes})
+async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Absent and null fields leave the choice to the service."""
+    options = {"top_phrases": 4, "top_sentences": 2, "labels": ["a", "b"], "classifier": "document-type"}
+    await client.post(URL, json={"input": {"text": TEXT}, "features": ["vector", "classes", "vector"], **options})
     await client.post(URL, json={"input": TEXT, "features": None, "labels": None, "classifier": None})
 
-    (text, asked), (_, bare) = services.analysis.calls
+    (text, sent), (_, bare) = services.analysis.calls
     assert TEXT == text
-    assert asked.pop("deadline_s") > 0
-    assert {"features": ["vector", "classes", "vector"], **wishes} == asked
+    assert sent.pop("deadline_s") > 0
+    assert {"features": ["vector", "classes", "vector"], **options} == sent
     assert bare.pop("deadline_s") > 0
-    assert {
-        "features": None,
-        "top_phrases": 10,
-        "top_sentences": 3,
-        "labels": None,
-        "classifier": None,
-    } == bare
+    assert {"features": None, "top_phrases": 10, "top_sentences": 3, "labels": None, "classifier": None} == bare
 
 
 def test_features_are_the_services() -> None:
-    """Every feature the service has can be asked for, and no other."""
+    """The API's features are those of the service."""
     assert set(analysis.FEATURES) == set(FEATURES)
 
 
@@ -144,32 +131,20 @@ def test_features_are_the_services() -> None:
 async def test_bad_requests(
     client: httpx.AsyncClient, services: FakeServices, fields: Any, *, status: int, param: str, named: list[str]
 ) -> None:
-    """A problem that names field, value and limit; and nothing is computed."""
+    """The problem names field, value and limit; nothing is computed."""
     response = await client.post(URL, json={"input": TEXT, **fields})
 
     assert param == problem(response, status, None, *named)["error"]["param"]
     assert [] == services.analysis.calls
 
 
-async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
-    """As every inference does."""
-    header = (await client.post(URL, json={"input": TEXT})).headers["server-timing"]
-
-    assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
-
-
-async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
-    """Nobody waits for the answer any more."""
-    await check_ended(services, services.analysis, URL, {"input": "a"})
-
-
-def test_the_example_is_a_true_answer() -> None:
-    """What the documentation shows: offsets included."""
+def test_offsets_of_the_example() -> None:
+    """Offsets in the documented example point to its text."""
     [route] = analyze.ROUTES
     text = route.openapi_extra["requestBody"]["content"]["application/json"]["examples"]["everything"]["value"]["input"]
     example = route.responses[200]["content"]["application/json"]["example"]
 
-    for one in [*example["entities"], *example["key_sentences"]]:
-        assert one["text"] == text[one["start"] : one["end"]]
+    for item in [*example["entities"], *example["key_sentences"]]:
+        assert item["text"] == text[item["start"] : item["end"]]
     for phrase in example["key_phrases"]:
         assert {phrase["text"]} == {text[place["start"] : place["end"]] for place in phrase["places"]}

@@ -1,4 +1,4 @@
-"""Requests at once, and the documentation: an example for every route."""
+"""Concurrent requests, and the OpenAPI document with its examples."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import httpx
 import pytest
 
 from backend.api.app import ROUTES, create_app
-from backend.api.deps import ApiOptions
-from backend.api.schemas import answers, document_answers, jobs, text_answers
+from backend.api.dependencies import ApiOptions
+from backend.api.openapi import ANSWERS
 from backend.jobs.memory_store import MemoryJobStore
+from tests.api.checks import require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 from tests.fakes import ManualClock
@@ -22,25 +23,25 @@ from tests.jobs.samples import NOW_S
 
 JSON = "application/json"
 FORM = "multipart/form-data"
-MODELS = (*answers.ANSWERS, *text_answers.ANSWERS, *document_answers.ANSWERS, *jobs.ANSWERS)
+ANSWERS_BY_NAME = {schema.__name__: schema for schema in ANSWERS}
 
 
-async def test_requests_at_once_do_not_mix(client: httpx.AsyncClient) -> None:
-    """Requests that run at the same time keep their own answers and ids."""
+async def test_concurrent_requests_do_not_mix(client: httpx.AsyncClient) -> None:
+    """Each of many concurrent requests gets its own answer and id."""
 
-    async def one(number: int) -> None:
+    async def send(number: int) -> None:
         texts = [f"{number} {index}" for index in range(number % 5 + 1)]
         response = await client.post("/v1/embeddings", json={"input": texts}, headers={"X-Request-Id": f"id-{number}"})
         assert f"id-{number}" == response.headers["x-request-id"]
         assert len(texts) == len(response.json()["data"])
 
-    await asyncio.gather(*(one(number) for number in range(50)))
+    await asyncio.gather(*(send(number) for number in range(50)))
 
 
 @pytest.fixture
 async def document(client: httpx.AsyncClient) -> dict[str, Any]:
-    found: dict[str, Any] = (await client.get("/openapi.json")).json()
-    return found
+    body: dict[str, Any] = (await client.get("/openapi.json")).json()
+    return body
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -49,33 +50,33 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
             yield f"{method} {path}", operation
 
 
-def _answered(operation: dict[str, Any]) -> dict[str, Any]:
-    """What a success gives, by media type; of several kinds of success the one that has a body."""
-    described = [answer.get("content") for status, answer in operation["responses"].items() if status.startswith("2")]
-    [content] = filter(None, described)
+def _success_content(operation: dict[str, Any]) -> dict[str, Any]:
+    """The content of a successful answer by media type; of several statuses the one that has a body."""
+    contents = [answer.get("content") for status, answer in operation["responses"].items() if status.startswith("2")]
+    [content] = filter(None, contents)
     return content
 
 
 def test_every_route_has_an_example(document: dict[str, Any]) -> None:
-    """Each answer shows an example where it is of one kind or JSON, and each body of JSON that is asked for too."""
+    """Every JSON request has an example, and every answer that is JSON or has one media type only."""
     operations = dict(_operations(document))
 
     assert len(ROUTES) == len(operations)
     for name, operation in operations.items():
-        content = _answered(operation)
+        content = _success_content(operation)
         for media_type, answer in content.items():
             assert "example" in answer or (len(content) > 1 and media_type != JSON), name
         assert operation["summary"], name
         assert operation["description"], name
         if name.startswith("post"):
-            asked = operation["requestBody"]["content"]
-            assert asked[JSON]["examples"] if JSON in asked else asked[FORM]["schema"]["properties"]["file"], name
+            request = operation["requestBody"]["content"]
+            assert request[JSON]["examples"] if JSON in request else request[FORM]["schema"]["properties"]["file"], name
             assert "application/problem+json" in operation["responses"]["422"]["content"], name
 
 
 @asynccontextmanager
 async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
-    """Services, and the id of a job that has ended well."""
+    """Services, and the id of a job that succeeded."""
     desk = JobReplica(MemoryJobStore(10, 1_000_000, ManualClock(NOW_S)), FakeProcess(), now=ManualClock(NOW_S))
     services = fake_services()
     services.jobs = desk.service
@@ -88,21 +89,21 @@ async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
 
 
 async def test_examples_are_answered(document: dict[str, Any]) -> None:
-    """Every example request that the documentation shows gets an answer of the schema it names."""
+    """Every documented example request gets an answer of its documented schema."""
     async with _with_jobs() as (services, job_id), connect(services, ApiOptions(api_keys=("secret",))) as client:
         client.headers["Authorization"] = "Bearer secret"
-        for name, operation in sorted(_operations(document), key=lambda one: one[0].startswith("delete")):
+        for name, operation in sorted(_operations(document), key=lambda named: named[0].startswith("delete")):
             method, path = name.split(" ")
             path = path.format(name="bundled", id=job_id, number=1)
-            for asked in _asked(operation):
-                response = await client.request(method, path, **asked)
-                assert response.is_success, (name, asked, response.text)
+            for request in _example_requests(operation):
+                response = await client.request(method, path, **request)
+                assert response.is_success, (name, request, response.text)
                 if response.headers.get("content-type") == JSON:
                     _require_schema(operation, response.json())
 
 
-def _asked(operation: dict[str, Any]) -> list[dict[str, Any]]:
-    """What to send: each example, a file where one is asked for, or nothing."""
+def _example_requests(operation: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each example, a file for an upload, or one empty request."""
     content = operation.get("requestBody", {"content": {}})["content"]
     if FORM in content:
         return [{"files": {"file": ("factura.pdf", b"%PDF-1.7 stands for a document")}}]
@@ -111,23 +112,22 @@ def _asked(operation: dict[str, Any]) -> list[dict[str, Any]]:
     return [{}]
 
 
-def test_examples_of_answers_are_of_their_schemas(document: dict[str, Any]) -> None:
-    """What the documentation shows is what it describes, and no field more."""
+def test_examples_of_answers_match_their_schemas(document: dict[str, Any]) -> None:
+    """The documented answers have the fields of their schemas, and no others."""
     for _, operation in _operations(document):
-        if JSON in _answered(operation):
-            _require_schema(operation, _answered(operation)[JSON]["example"])
+        if JSON in _success_content(operation):
+            _require_schema(operation, _success_content(operation)[JSON]["example"])
 
 
 def _require_schema(operation: dict[str, Any], answer: Any) -> None:
-    """Raise what pydantic finds wrong; an answer without a named schema may be anything."""
-    name = _answered(operation)[JSON]["schema"].get("$ref", "").rpartition("/")[2]
+    """Raise what pydantic finds wrong; passes any answer without a named schema."""
+    name = _success_content(operation)[JSON]["schema"].get("$ref", "").rpartition("/")[2]
     if name:
-        [model] = [model for model in MODELS if model.__name__ == name]
-        model.model_validate(answer, extra="forbid")
+        require_schema(ANSWERS_BY_NAME[name], answer)
 
 
 def test_every_reference_is_defined(document: dict[str, Any]) -> None:
-    """No schema points to nowhere."""
+    """Every $ref has its schema."""
     defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
 
     def references(node: Any) -> Iterator[str]:
@@ -145,7 +145,7 @@ def test_every_reference_is_defined(document: dict[str, Any]) -> None:
 
 
 async def test_docs(client: httpx.AsyncClient) -> None:
-    """The page for people is there; with keys the document says that one is needed."""
+    """GET /docs shows Swagger; with API_KEYS the document says that a key is needed."""
     assert "swagger" in (await client.get("/docs")).text
     guarded = create_app(fake_services(), ApiOptions(api_keys=("key",))).openapi()
     assert [{"key": []}] == guarded["security"]

@@ -1,4 +1,4 @@
-"""/v1/classifiers: learn, list, show, forget."""
+"""/v1/classifiers: train, list, show and delete classifiers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.deps import ApiLimits, ApiOptions
-from backend.api.schemas.text_answers import ClassifierAnswer, ClassifierList, ForgottenClassifier
-from tests.api.checks import problem
+from backend.api.dependencies import ApiLimits, ApiOptions
+from backend.api.responses.texts import ClassifierAnswer, ClassifierList, ForgottenClassifier
+from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/classifiers"
 EXAMPLES = [{"text": "uno", "label": "a"}, {"text": "dos", "label": "b"}, {"text": "tres", "label": "a"}]
-GATHERED = {"a": ["uno", "tres"], "b": ["dos"]}
+BY_LABEL = {"a": ["uno", "tres"], "b": ["dos"]}
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def services() -> FakeServices:
     return fake_services(limits=ApiLimits(inputs=5, text_chars=100, labels=3, body_bytes=10_000))
 
 
-@pytest.mark.parametrize("body", [{"examples": EXAMPLES}, {"labels": GATHERED}, {"labels": GATHERED, "examples": None}])
+@pytest.mark.parametrize("body", [{"examples": EXAMPLES}, {"labels": BY_LABEL}, {"labels": BY_LABEL, "examples": None}])
 async def test_learn(client: httpx.AsyncClient, services: FakeServices, body: Any) -> None:
-    """Both forms of a body say the same."""
+    """Both forms of the body give the same classifier."""
     response = await client.put(f"{URL}/mine", json=body)
 
     assert {
@@ -39,33 +39,33 @@ async def test_learn(client: httpx.AsyncClient, services: FakeServices, body: An
         "accuracy": None,
         "created": 1767225600,
     } == response.json()
-    ClassifierAnswer.model_validate(response.json(), extra="forbid")
-    [(given, asked)] = services.classification.calls
-    assert ("mine", GATHERED) == given
-    assert asked["deadline_s"] > 0
+    require_schema(ClassifierAnswer, response.json())
+    [(inputs, options)] = services.classification.calls
+    assert ("mine", BY_LABEL) == inputs
+    assert options["deadline_s"] > 0
 
 
-async def test_learn_then_ask_then_forget(client: httpx.AsyncClient) -> None:
-    """What is learnt is listed, shown and asked; what is forgotten is none of that."""
+async def test_learn_classify_and_forget(client: httpx.AsyncClient) -> None:
+    """A new classifier is listed, shown and can be used; a deleted one is gone."""
     await client.put(f"{URL}/mine", json={"examples": EXAMPLES})
     listed = (await client.get(URL)).json()
-    shown = (await client.get(f"{URL}/mine")).json()
-    asked = (await client.post("/v1/classify", json={"input": "uno", "classifier_id": "mine"})).json()
-    gone = await client.delete(f"{URL}/mine")
+    card = (await client.get(f"{URL}/mine")).json()
+    classified = (await client.post("/v1/classify", json={"input": "uno", "classifier_id": "mine"})).json()
+    deleted = await client.delete(f"{URL}/mine")
     again = await client.delete(f"{URL}/mine")
 
-    ClassifierList.model_validate(listed, extra="forbid")
-    assert ["document-type", "bundled", "mine"] == [one["name"] for one in listed["data"]]
-    assert shown == listed["data"][-1]
-    assert "mine" == asked["model"]
-    assert {"object": "classifier", "name": "mine", "deleted": True} == gone.json()
-    ForgottenClassifier.model_validate(gone.json(), extra="forbid")
+    require_schema(ClassifierList, listed)
+    assert ["document-type", "bundled", "mine"] == [card["name"] for card in listed["data"]]
+    assert card == listed["data"][-1]
+    assert "mine" == classified["model"]
+    assert {"object": "classifier", "name": "mine", "deleted": True} == deleted.json()
+    require_schema(ForgottenClassifier, deleted.json())
     problem(again, 404, "not_found", "mine")
     problem(await client.get(f"{URL}/mine"), 404, "not_found", "mine", "document-type")
 
 
-async def test_bundled_ones_have_no_birthday(client: httpx.AsyncClient) -> None:
-    """Nor a count of examples; null says so."""
+async def test_bundled_classifiers_have_no_training_data(client: httpx.AsyncClient) -> None:
+    """Date and number of examples are null for them."""
     card = (await client.get(f"{URL}/document-type")).json()
 
     assert (None, None, "bundled", 0.95) == tuple(card[name] for name in ("created", "examples", "kind", "accuracy"))
@@ -75,7 +75,7 @@ async def test_bundled_ones_have_no_birthday(client: httpx.AsyncClient) -> None:
     ("body", "status", "param", "named"),
     [
         pytest.param({}, 422, None, ["examples", "labels"], id="nothing"),
-        pytest.param({"examples": EXAMPLES, "labels": GATHERED}, 422, None, ["either"], id="both"),
+        pytest.param({"examples": EXAMPLES, "labels": BY_LABEL}, 422, None, ["either"], id="both"),
         pytest.param({"examples": []}, 400, "examples", ["empty"], id="no-examples"),
         pytest.param({"examples": "a"}, 422, "examples", [], id="a-text"),
         pytest.param({"examples": ["a"]}, 422, "examples.0", [], id="texts-without-labels"),
@@ -101,42 +101,42 @@ async def test_bundled_ones_have_no_birthday(client: httpx.AsyncClient) -> None:
         ),
     ],
 )
-async def test_nothing_can_be_learnt(
+async def test_faulty_examples(
     client: httpx.AsyncClient, services: FakeServices, body: Any, *, status: int, param: str | None, named: list[str]
 ) -> None:
-    """A problem that names what is wrong; and nothing is learnt."""
+    """The problem names what is wrong; nothing is trained."""
     response = await client.put(f"{URL}/mine", json=body)
 
     assert param == problem(response, status, None, *named)["error"]["param"]
     assert [] == services.classification.calls
 
 
-async def test_the_service_judges_names(client: httpx.AsyncClient) -> None:
-    """Its errors are problems."""
+async def test_the_service_checks_names(client: httpx.AsyncClient) -> None:
+    """Its errors are answered as problems."""
     problem(await client.put(f"{URL}/Mine", json={"examples": EXAMPLES}), 422, "invalid_field", "lower case")
     problem(await client.delete(f"{URL}/document-type"), 422, "invalid_field", "bundled")
 
 
 async def test_other_methods(client: httpx.AsyncClient) -> None:
     """A refusal names every method that the path has, whichever route has it."""
-    one, all_of_them = await client.post(f"{URL}/mine", json={}), await client.put(URL, json={})
+    one_classifier, collection = await client.post(f"{URL}/mine", json={}), await client.put(URL, json={})
 
-    problem(one, 405, "method_not_allowed", "DELETE, GET, PUT")
-    assert "DELETE, GET, PUT" == one.headers["allow"]
-    assert "GET" == all_of_them.headers["allow"]
+    problem(one_classifier, 405, "method_not_allowed", "DELETE, GET, PUT")
+    assert "DELETE, GET, PUT" == one_classifier.headers["allow"]
+    assert "GET" == collection.headers["allow"]
 
 
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", URL), ("GET", f"{URL}/a"), ("PUT", f"{URL}/a"), ("DELETE", f"{URL}/a")]
 )
 async def test_a_key_is_needed(services: FakeServices, method: str, path: str) -> None:
-    """As for every route that is no probe."""
+    """These routes need a key, like every route but the probes."""
     async with connect(services, ApiOptions(api_keys=("secret",))) as client:
         problem(await client.request(method, path), 401, "unauthorized")
 
 
-async def test_browsers_may_learn_and_forget(services: FakeServices) -> None:
-    """A page's preflight is answered for both methods."""
+async def test_cors_preflight(services: FakeServices) -> None:
+    """A browser's preflight is answered for both methods."""
     async with connect(services, ApiOptions(cors_origins=("https://page",))) as client:
         for method in ("PUT", "DELETE"):
             headers = {"Origin": "https://page", "Access-Control-Request-Method": method}

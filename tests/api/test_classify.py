@@ -1,17 +1,15 @@
-"""POST /v1/classify: Jina's shape, and what a request may not ask."""
+"""POST /v1/classify: Jina's shape, and faulty requests."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.api.deps import ApiLimits
-from backend.api.schemas.text_answers import ClassifyAnswer
-from backend.errors import Overloaded, UnknownModel
-from tests.api.checks import check_ended, check_told, problem
+from backend.api.dependencies import ApiLimits
+from backend.api.responses.texts import ClassifyAnswer
+from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 
@@ -25,7 +23,7 @@ def services() -> FakeServices:
 
 
 async def test_one_text(client: httpx.AsyncClient) -> None:
-    """A list of one, in Jina's shape, and no other field."""
+    """One text gives a list of one, in Jina's shape, with no other field."""
     response = await client.post(URL, json={"input": "hola", "labels": LABELS})
 
     assert 200 == response.status_code
@@ -43,11 +41,11 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
         "model": "document-type",
         "usage": {"prompt_tokens": 6, "total_tokens": 6},
     } == response.json()
-    ClassifyAnswer.model_validate(response.json(), extra="forbid")
+    require_schema(ClassifyAnswer, response.json())
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("sent", "expected"),
     [
         pytest.param("a", ["a"], id="text"),
         pytest.param({"text": "a"}, ["a"], id="object"),
@@ -62,18 +60,18 @@ async def test_one_text(client: httpx.AsyncClient) -> None:
     ],
 )
 async def test_every_form_of_input(
-    client: httpx.AsyncClient, services: FakeServices, given: Any, expected: list[str]
+    client: httpx.AsyncClient, services: FakeServices, sent: Any, expected: list[str]
 ) -> None:
-    """Reaches the service as texts, and each gets its own answer, in order."""
-    response = await client.post(URL, json={"input": given})
+    """Each form of input reaches the service as texts; the answers keep their order."""
+    response = await client.post(URL, json={"input": sent})
 
     assert list(range(len(expected))) == [item["index"] for item in response.json()["data"]]
     assert expected == services.classification.calls[0][0]
 
 
-async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """And what is not asked for is left to it."""
-    wishes = {
+async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Absent and null fields leave the choice to the service."""
+    options = {
         "labels": LABELS,
         "model": "document-type",
         "multi_label": True,
@@ -81,18 +79,18 @@ async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: Fak
         "min_score": 0.25,
         "hypothesis_template": "This text is about {}.",
     }
-    await client.post(URL, json={"input": "a", **wishes})
-    await client.post(URL, json={"input": "a", **dict.fromkeys(wishes), "classifier_id": None})
+    await client.post(URL, json={"input": "a", **options})
+    await client.post(URL, json={"input": "a", **dict.fromkeys(options), "classifier_id": None})
     await client.post(URL, json={"input": "a"})
 
-    asked, nulls, bare = (wishes for _, wishes in services.classification.calls)
-    assert [True] * 3 == [one.pop("deadline_s") > 0 for one in (asked, nulls, bare)]
-    assert wishes == asked
-    assert dict.fromkeys(wishes) == nulls == bare
+    sent, nulls, bare = (options for _, options in services.classification.calls)
+    assert [True] * 3 == [call.pop("deadline_s") > 0 for call in (sent, nulls, bare)]
+    assert options == sent
+    assert dict.fromkeys(options) == nulls == bare
 
 
 async def test_classifier_id_is_the_model(client: httpx.AsyncClient) -> None:
-    """Jina's word for the same thing."""
+    """Jina's `classifier_id` means the same as `model`."""
     bodies = [{"classifier_id": "bundled"}, {"model": "bundled"}, {"model": "bundled", "classifier_id": "bundled"}]
     answers = [(await client.post(URL, json={"input": "a", **body})).json()["model"] for body in bodies]
 
@@ -100,25 +98,18 @@ async def test_classifier_id_is_the_model(client: httpx.AsyncClient) -> None:
 
 
 async def test_abstaining(client: httpx.AsyncClient) -> None:
-    """No prediction, but what would have been the best is told."""
+    """There is no prediction, but the best label and its score are answered."""
     [item] = (await client.post(URL, json={"input": "abstain"})).json()["data"]
 
     assert (None, 0.5, "invoice") == (item["prediction"], item["score"], item["predictions"][0]["label"])
 
 
 async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
-    """As /v1/embeddings lists them."""
+    """`truncated` lists the indices of truncated inputs."""
     body = (await client.post(URL, json={"input": ["a", "long text", "b", "long too"]})).json()
 
     assert [1, 3] == body["truncated"]
-    ClassifyAnswer.model_validate(body, extra="forbid")
-
-
-async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
-    """As every inference does."""
-    header = (await client.post(URL, json={"input": "a"})).headers["server-timing"]
-
-    assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
+    require_schema(ClassifyAnswer, body)
 
 
 @pytest.mark.parametrize(
@@ -164,15 +155,15 @@ async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None
 async def test_bad_requests(
     client: httpx.AsyncClient, services: FakeServices, body: Any, *, status: int, param: str, named: list[str]
 ) -> None:
-    """A problem that names field, value and limit; and nothing is computed."""
+    """The problem names field, value and limit; nothing is computed."""
     response = await client.post(URL, json=body)
 
     assert param == problem(response, status, None, *named)["error"]["param"]
     assert [] == services.classification.calls
 
 
-async def test_one_label_is_fine_by_itself(client: httpx.AsyncClient) -> None:
-    """With multi_label its score says something."""
+async def test_one_label_with_multi_label(client: httpx.AsyncClient) -> None:
+    """One label alone is fine where each label is scored by itself."""
     response = await client.post(URL, json={"input": "a", "labels": ["urgente"], "multi_label": True})
 
     assert 200 == response.status_code
@@ -180,7 +171,7 @@ async def test_one_label_is_fine_by_itself(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize(("count", "status"), [(1000, 200), (1001, 413)])
 async def test_a_thousand_labels(count: int, status: int) -> None:
-    """As many as are allowed unless set otherwise, and one more."""
+    """LIMIT_LABELS allows a thousand by default, and not one more."""
     async with connect(fake_services(limits=ApiLimits())) as client:
         response = await client.post(URL, json={"input": "a", "labels": [f"label {index}" for index in range(count)]})
 
@@ -190,39 +181,12 @@ async def test_a_thousand_labels(count: int, status: int) -> None:
 
 
 async def test_a_text_of_a_megabyte() -> None:
-    """Allowed unless set otherwise, and not one character more."""
+    """LIMIT_TEXT_CHARS allows a million characters by default, and not one more."""
     services = fake_services(limits=ApiLimits())
     async with connect(services) as client:
-        whole = await client.post(URL, json={"input": "ñ" * 1_000_000})
-        beyond = await client.post(URL, json={"input": "ñ" * 1_000_001})
+        longest = await client.post(URL, json={"input": "ñ" * 1_000_000})
+        too_long = await client.post(URL, json={"input": "ñ" * 1_000_001})
 
-    assert 200 == whole.status_code
+    assert 200 == longest.status_code
     assert ["ñ" * 1_000_000] == services.classification.calls[0][0]
-    problem(beyond, 413, "too_large", "input characters", "1000001", "LIMIT_TEXT_CHARS")
-
-
-async def test_not_a_number_is_no_score(client: httpx.AsyncClient) -> None:
-    """Python's json writes NaN; no score is at least that."""
-    content = json.dumps({"input": "a", "min_score": float("nan")})
-    response = await client.post(URL, content=content, headers={"content-type": "application/json"})
-
-    assert response.status_code in (400, 422)
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "code", "told"),
-    [
-        pytest.param(UnknownModel("x", ("document-type",)), 404, "model_not_found", "document-type", id="unknown"),
-        pytest.param(Overloaded(10, 10, 2.0), 429, "overloaded", "", id="full"),
-    ],
-)
-async def test_the_services_errors_are_problems(
-    services: FakeServices, error: Exception, status: int, code: str, told: str
-) -> None:
-    """With status, code and what to do."""
-    await check_told(services, services.classification, URL, error, status, code, told)
-
-
-async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
-    """Nobody waits for the answer any more."""
-    await check_ended(services, services.classification, URL, {"input": "a"})
+    problem(too_long, 413, "too_large", "input characters", "1000001", "LIMIT_TEXT_CHARS")

@@ -1,4 +1,4 @@
-"""``/v1/ocr`` and ``/v1/documents``: uploads in their forms, answers in theirs, and errors that say what to do."""
+"""``/v1/ocr`` and ``/v1/documents``: the forms of an upload, the formats of an answer, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOTH = pytest.mark.parametrize("path", ["/v1/ocr", "/v1/documents"])
 
 @BOTH
 async def test_a_form_is_read(client: httpx.AsyncClient, services: FakeServices, path: str) -> None:
-    """The file's bytes as they were, and the fields as options."""
+    """The service gets the file's bytes unchanged and the fields as options."""
     fields = {"pages": "1-2", "language": "es, en", "source": "ocr", "engine": "tesseract", "password": "p"}
 
     answer = await client.post(path, files=FILE, data=fields)
@@ -39,8 +39,8 @@ async def test_a_form_is_read(client: httpx.AsyncClient, services: FakeServices,
 
 
 @pytest.mark.parametrize("media_type", ["application/pdf", "image/png", "application/octet-stream", ""])
-async def test_a_body_may_be_the_file(client: httpx.AsyncClient, services: FakeServices, media_type: str) -> None:
-    """With its fields in the query; its bytes tell what it is."""
+async def test_the_body_may_be_the_file(client: httpx.AsyncClient, services: FakeServices, media_type: str) -> None:
+    """Its fields are then in the query, and its type is read from its bytes."""
     headers = {"content-type": media_type} if media_type else {}
 
     answer = await client.post("/v1/ocr?pages=2&language=spa%2Beng", content=b"\x89PNG", headers=headers)
@@ -50,44 +50,44 @@ async def test_a_body_may_be_the_file(client: httpx.AsyncClient, services: FakeS
     assert (b"\x89PNG", "2", ("spa", "eng")) == (content, options.pages, options.languages)
 
 
-async def test_all_there_is_to_know(client: httpx.AsyncClient) -> None:
-    """One system of places: entities, sentences and chunks count code points of ``text``, boxes are of pages."""
-    told = (await client.post("/v1/documents", files=FILE)).json()
+async def test_every_feature(client: httpx.AsyncClient) -> None:
+    """Entities, sentences and chunks count code points of ``text``; boxes are in the units of their page."""
+    body = (await client.post("/v1/documents", files=FILE)).json()
 
     read = document()
-    [entity] = told["entities"]
-    assert read.text == told["text"]
-    assert [0, read.page_starts[1]] == [page["start"] for page in told["pages"]]
-    assert "IBAN" == told["pages"][0]["words"][0]["text"]
-    assert entity["text"] == told["text"][entity["start"] : entity["end"]]
+    [entity] = body["entities"]
+    assert read.text == body["text"]
+    assert [0, read.page_starts[1]] == [page["start"] for page in body["pages"]]
+    assert "IBAN" == body["pages"][0]["words"][0]["text"]
+    assert entity["text"] == body["text"][entity["start"] : entity["end"]]
     assert [{"page": 1, "box": [50.0, 0.0, 145.0, 12.0]}] == entity["places"]
     assert {"value": "ES9121", "type": "IBAN", "score": 0.99} == entity["repair"]
-    assert [{"page": 1, "box": [0.0, 20.0, 45.0, 32.0]}] == told["key_sentences"][0]["places"]
-    assert [0.25, 0.5] == told["vector"]
-    assert {"index": 0, "start": 0, "end": 10, "pages": [1], "tokens": 4, "vector": [0.125, 1.0]} == told["chunks"][0]
-    assert {"code": "es", "score": 0.99} == told["language"]
-    assert [(3, "unreadable_file")] == [(one["number"], one["error"]["code"]) for one in told["failed_pages"]]
-    assert {"pages": 2, "ocr_pages": 2, "prompt_tokens": 9, "total_tokens": 9} == told["usage"]
-    assert {"open_s", "read_s", "ocr_s", "understand_s", "total_s"} == told["timings"].keys()
+    assert [{"page": 1, "box": [0.0, 20.0, 45.0, 32.0]}] == body["key_sentences"][0]["places"]
+    assert [0.25, 0.5] == body["vector"]
+    assert {"index": 0, "start": 0, "end": 10, "pages": [1], "tokens": 4, "vector": [0.125, 1.0]} == body["chunks"][0]
+    assert {"code": "es", "score": 0.99} == body["language"]
+    assert [(3, "unreadable_file")] == [(page["number"], page["error"]["code"]) for page in body["failed_pages"]]
+    assert {"pages": 2, "ocr_pages": 2, "prompt_tokens": 9, "total_tokens": 9} == body["usage"]
+    assert {"open_s", "read_s", "ocr_s", "understand_s", "total_s"} == body["timings"].keys()
     assert ("pdf", 3, {"title": "Ñ"}, "cpu") == (
-        told["kind"], told["page_count"], told["metadata"], told["device"]
+        body["kind"], body["page_count"], body["metadata"], body["device"]
     )  # fmt: skip
 
 
-async def test_only_what_is_asked_for(client: httpx.AsyncClient) -> None:
-    """Features that were not asked for are absent, words and texts too."""
-    told = (await client.post("/v1/documents", files=FILE, data={"features": "entities,vector"})).json()
+async def test_only_requested_features(client: httpx.AsyncClient) -> None:
+    """Other features are absent from the answer, words and texts of pages too."""
+    body = (await client.post("/v1/documents", files=FILE, data={"features": "entities,vector"})).json()
 
-    assert {"entities", "vector", "coverage"} <= told.keys()
-    assert not {"text", "language", "chunks", "key_phrases", "classes"} & told.keys()
-    assert not {"text", "words"} & told["pages"][0].keys()
+    assert {"entities", "vector", "coverage"} <= body.keys()
+    assert not {"text", "language", "chunks", "key_phrases", "classes"} & body.keys()
+    assert not {"text", "words"} & body["pages"][0].keys()
 
 
 async def test_vectors_as_base64(client: httpx.AsyncClient) -> None:
     """Little-endian float32, as /v1/embeddings writes them."""
-    told = (await client.post("/v1/documents", files=FILE, data={"encoding_format": "base64"})).json()
+    body = (await client.post("/v1/documents", files=FILE, data={"encoding_format": "base64"})).json()
 
-    assert [0.25, 0.5] == np.frombuffer(base64.b64decode(told["vector"]), "<f4").tolist()
+    assert [0.25, 0.5] == np.frombuffer(base64.b64decode(body["vector"]), "<f4").tolist()
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ async def test_vectors_as_base64(client: httpx.AsyncClient) -> None:
 async def test_formats(
     client: httpx.AsyncClient, services: FakeServices, form: str, accept: str, content_type: str
 ) -> None:
-    """By ``format`` and by ``Accept`` alike; only pages are read for them."""
+    """``format`` and ``Accept`` choose alike; other formats than JSON need the pages only."""
     path = "/v1/documents"
     by_field = await client.post(path, files=FILE, data={"format": form})
     by_header = await client.post(path, files=FILE, headers={"accept": accept})
@@ -116,13 +116,13 @@ async def test_formats(
         assert etree.fromstring(by_field.content) is not None
     elif form == "pdf":
         assert by_field.content.startswith(b"%PDF")
-        assert services.documents.extractor.asked
+        assert services.documents.extractor.calls
     else:
         assert "1.284,50" in by_field.text
 
 
-async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
-    """Opening, reading, understanding."""
+async def test_server_timing_has_the_stages(client: httpx.AsyncClient) -> None:
+    """The stages of a document are open, read and understand."""
     header = (await client.post("/v1/documents", files=FILE)).headers["server-timing"]
 
     assert header.startswith("open;dur=10.000, read;dur=200.000, understand;dur=50.000, total;dur=")
@@ -138,10 +138,10 @@ async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None
         (Overloaded(10, 10, 2.0), 429, "overloaded"),
     ],
 )
-async def test_the_services_errors_are_problems(
+async def test_errors_of_the_service(
     client: httpx.AsyncClient, services: FakeServices, error: Exception, status: int, code: str
 ) -> None:
-    """Each with its own status and words."""
+    """Each is answered with its own status and code."""
     services.documents.error = error
 
     answer = await client.post("/v1/documents", files=FILE)
@@ -183,10 +183,10 @@ async def test_the_services_errors_are_problems(
         ),
     ],
 )  # fmt: skip
-async def test_bad_uploads_are_told(
+async def test_bad_uploads(
     client: httpx.AsyncClient, services: FakeServices, asked: dict, status: int, words: str
 ) -> None:
-    """What is wrong, and what to do; nothing was read."""
+    """The error says what is wrong and what to send instead; nothing was processed."""
     answer = await client.post("/v1/documents", **asked)
 
     assert status == answer.status_code, answer.text
@@ -204,28 +204,28 @@ async def test_bad_uploads_are_told(
         ({"encoding_format": "hex"}, "encoding_format"),
     ],
 )
-async def test_bad_fields_are_told(client: httpx.AsyncClient, fields: dict[str, str], words: str) -> None:
-    """By name, with what was got."""
+async def test_bad_fields(client: httpx.AsyncClient, fields: dict[str, str], words: str) -> None:
+    """The error names the field."""
     answer = await client.post("/v1/documents", files=FILE, data=fields)
 
     assert 422 == answer.status_code
     assert words in answer.json()["detail"]
 
 
-async def test_labels_come_in_commas_or_lines(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """A label that has a comma goes on a line of its own."""
+async def test_labels_are_split_at_commas_or_lines(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Labels that contain commas are sent one a line."""
     await client.post("/v1/documents", files=FILE, data={"labels": "factura, contrato"})
     await client.post("/v1/documents", files=FILE, data={"labels": "compra, venta\nalquiler"})
 
     assert [("factura", "contrato"), ("compra, venta", "alquiler")] == [
-        one.labels for _, one, _ in services.documents.calls
+        options.labels for _, options, _ in services.documents.calls
     ]
 
 
-async def test_a_length_that_is_too_much_is_refused_before_the_first_byte(
+async def test_a_content_length_over_the_limit_is_refused_at_once(
     client: httpx.AsyncClient, services: FakeServices
 ) -> None:
-    """500 MB need not be sent to be refused."""
+    """A client need not send 500 MB to be refused."""
     sent = 0
 
     async def body() -> AsyncIterator[bytes]:
@@ -241,8 +241,8 @@ async def test_a_length_that_is_too_much_is_refused_before_the_first_byte(
     assert not services.documents.calls
 
 
-async def test_a_client_that_leaves_ends_the_work(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Reading stops when nobody waits."""
+async def test_a_disconnect_cancels_the_work(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Processing stops when the client disconnects."""
     services.documents.gate = asyncio.Event()
     task = asyncio.create_task(client.post("/v1/documents", files=FILE))
     await services.documents.entered.wait()
@@ -254,8 +254,8 @@ async def test_a_client_that_leaves_ends_the_work(client: httpx.AsyncClient, ser
     assert 1 == services.documents.cancelled
 
 
-async def test_a_request_that_takes_too_long_ends(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """With 504, and the work with it."""
+async def test_a_request_that_takes_too_long(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """It is answered with 504 and its work is cancelled."""
     services.documents.gate = asyncio.Event()
 
     answer = await client.post("/v1/documents", files=FILE, headers={"x-request-timeout-s": "0.05"})

@@ -9,8 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
+from backend.api.responses.embeddings import EmbeddingsAnswer
 from backend.services.embedding_options import EmbedOptions
-from tests.api.checks import problem
+from tests.api.checks import problem, require_schema
 from tests.api.fakes import TIMING, FakeServices, vector
 
 URL = "/v1/embeddings"
@@ -60,10 +61,10 @@ async def test_base64_equals_float(client: httpx.AsyncClient, count: int) -> Non
     assert as_float["usage"] == as_base64["usage"]
 
 
-async def test_a_large_answer_is_written_whole(client: httpx.AsyncClient, services: FakeServices) -> None:
+async def test_a_large_answer_is_complete(client: httpx.AsyncClient, services: FakeServices) -> None:
     """An answer written in slices equals one written at once."""
     services.embeddings.width = 2048
-    texts = [f"text {index}" for index in range(70)]  # two slices of 32 rows and a rest
+    texts = [f"text {index}" for index in range(70)]  # two slices of 32 rows and a partial one
 
     body = (await client.post(URL, json={"input": texts})).json()
 
@@ -118,12 +119,13 @@ async def test_options(
 
 
 async def test_truncated_inputs_are_listed(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Nothing is cut silently: the answer lists the inputs that were."""
-    services.embeddings.cut = frozenset({0, 2})
+    """Nothing is truncated silently: the answer lists the inputs, as its schema says."""
+    services.embeddings.truncated = frozenset({0, 2})
 
     body = (await client.post(URL, json={"input": ["a", "b", "c"]})).json()
 
     assert [0, 2] == body["truncated"]
+    require_schema(EmbeddingsAnswer, body)
 
 
 async def test_unknown_model(client: httpx.AsyncClient) -> None:

@@ -1,19 +1,16 @@
-"""POST /v1/entities: entities on the wire, and what a request may not ask."""
+"""POST /v1/entities: the answer's shape, and faulty requests."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import httpx
 import pytest
 
-from backend.api.deps import ApiLimits
+from backend.api.dependencies import ApiLimits
+from backend.api.responses.texts import EntitiesAnswer
 from backend.api.routes import entities
-from backend.api.schemas.text_answers import EntitiesAnswer
-from backend.errors import InvalidField, Overloaded, UnknownModel
-from backend.services.entities import NoEntityModel
-from tests.api.checks import check_ended, check_told, problem
+from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/entities"
@@ -35,28 +32,22 @@ def services() -> FakeServices:
 
 
 async def test_one_text(client: httpx.AsyncClient) -> None:
-    """A list of one, in the shape that the documentation shows, and no other field."""
+    """One text gives a list of one, in the documented shape, with no other field."""
     response = await client.post(URL, json={"input": "👍 Para Juan."})
 
     assert 200 == response.status_code
     assert "application/json" == response.headers["content-type"]
     assert {
         "object": "list",
-        "data": [
-            {
-                "index": 0,
-                "entities": [JUAN],
-                "coverage": 0.5,
-            }
-        ],
+        "data": [{"index": 0, "entities": [JUAN], "coverage": 0.5}],
         "model": "tiny/ner",
         "usage": {"prompt_tokens": 14, "total_tokens": 14},
     } == response.json()
-    EntitiesAnswer.model_validate(response.json(), extra="forbid")
+    require_schema(EntitiesAnswer, response.json())
 
 
 async def test_order_is_kept(client: httpx.AsyncClient) -> None:
-    """Indices are the inputs'; a text without entities, or without anything, has its place."""
+    """Items keep the order of the inputs, texts without entities and empty texts included."""
     body = (await client.post(URL, json={"input": ["Juan", "", "sin nombres", "a Juan"]})).json()
 
     assert [0, 1, 2, 3] == [item["index"] for item in body["data"]]
@@ -64,39 +55,32 @@ async def test_order_is_kept(client: httpx.AsyncClient) -> None:
     assert body["usage"]["total_tokens"] == 4 + 0 + 11 + 6 + 4 * 2
 
 
-async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """And what is not asked for is left to it."""
-    wishes = {"types": ["PER"], "min_score": 0.5, "model": "ner", "sources": ["pattern"]}
-    await client.post(URL, json={"input": "a", **wishes})
+async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Absent and null fields leave the choice to the service."""
+    options = {"types": ["PER"], "min_score": 0.5, "model": "ner", "sources": ["pattern"]}
+    await client.post(URL, json={"input": "a", **options})
     await client.post(
         URL, json={"input": ["a"], **dict.fromkeys(("types", "model", "sources", "explain")), "min_score": 1}
     )
 
-    asked, bare = (wishes for _, wishes in services.entities.calls)
+    sent, bare = (call for _, call in services.entities.calls)
     assert [["a"], ["a"]] == [texts for texts, _ in services.entities.calls]
-    assert asked.pop("deadline_s") > 0
-    assert wishes == asked
+    assert sent.pop("deadline_s") > 0
+    assert options == sent
     assert (None, 1.0, None) == (bare["types"], bare["min_score"], bare["model"])
     assert bare["sources"] is None
 
 
-async def test_explain_tells_what_gave_way(client: httpx.AsyncClient) -> None:
-    """Which entity, to which, and why; without being asked the answer has no such list."""
+async def test_explain_lists_lost_entities(client: httpx.AsyncClient) -> None:
+    """`lost` says which entity gave way, to which, and why; without `explain` it is absent."""
     [item] = (await client.post(URL, json={"input": "👍 Para Juan.", "explain": True})).json()["data"]
 
-    [gone] = item["lost"]
+    [lost] = item["lost"]
     assert ("CODE", "Ju", 7, 9, "pattern", "JU", False) == tuple(
-        gone["entity"][name] for name in ("type", "text", "start", "end", "source", "value", "valid")
+        lost["entity"][name] for name in ("type", "text", "start", "end", "source", "value", "valid")
     )
-    assert (JUAN, "names are longer") == (gone["to"], gone["why"])
+    assert (JUAN, "names are longer") == (lost["to"], lost["why"])
     assert [JUAN] == item["entities"]
-
-
-async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
-    """As every inference does."""
-    header = (await client.post(URL, json={"input": "a"})).headers["server-timing"]
-
-    assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
 
 
 @pytest.mark.parametrize(
@@ -121,56 +105,27 @@ async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None
     ],
 )
 async def test_bad_requests(client: httpx.AsyncClient, services: FakeServices, body: Any, status: int, param: str):
-    """A problem that names the field, and nothing is computed."""
+    """The problem names the field; nothing is computed."""
     response = await client.post(URL, json=body)
 
     assert param == problem(response, status)["error"]["param"]
     assert [] == services.entities.calls
 
 
-async def test_not_a_number_is_no_score(client: httpx.AsyncClient) -> None:
-    """Python's json writes NaN; no score is at least that."""
-    content = json.dumps({"input": "a", "min_score": float("nan")})
-    response = await client.post(URL, content=content, headers={"content-type": "application/json"})
-
-    assert response.status_code in (400, 422)
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "code", "told"),
-    [
-        pytest.param(NoEntityModel("ner"), 404, "model_not_found", "set NER_MODEL", id="none-loaded"),
-        pytest.param(UnknownModel("x", ("tiny/ner",)), 404, "model_not_found", "tiny/ner", id="another-name"),
-        pytest.param(InvalidField("types: 'X' is not", param="types"), 422, "invalid_field", "types", id="type"),
-        pytest.param(Overloaded(10, 10, 2.0), 429, "overloaded", "", id="full"),
-    ],
-)
-async def test_the_services_errors_are_problems(
-    services: FakeServices, error: Exception, status: int, code: str, told: str
-) -> None:
-    """With status, code and what to do."""
-    await check_told(services, services.entities, URL, error, status, code, told)
-
-
-async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
-    """Nobody waits for the answer any more."""
-    await check_ended(services, services.entities, URL, {"input": "a"})
-
-
-async def test_the_example_is_a_true_answer() -> None:
-    """What the documentation shows: offsets included."""
+async def test_the_example_is_a_valid_answer() -> None:
+    """The documented example matches the schema, and its offsets its text."""
     [route] = entities.ROUTES
     described = route.openapi_extra["requestBody"]["content"]["application/json"]["examples"]
     text = described["one text"]["value"]["input"]
     example = route.responses[200]["content"]["application/json"]["example"]
 
-    EntitiesAnswer.model_validate(example, extra="forbid")
-    for one in example["data"][0]["entities"]:
-        assert one["text"] == text[one["start"] : one["end"]]
+    require_schema(EntitiesAnswer, example)
+    for entity in example["data"][0]["entities"]:
+        assert entity["text"] == text[entity["start"] : entity["end"]]
 
 
 async def test_openapi_describes_it(client: httpx.AsyncClient) -> None:
-    """Request and answer by their schemas."""
+    """The document has the schemas of request and answer."""
     document = (await client.get("/openapi.json")).json()
 
     content = document["paths"][URL]["post"]["requestBody"]["content"]["application/json"]

@@ -1,4 +1,4 @@
-"""Whatever a body holds, the answer is right or a problem that blames the request; never a 5xx."""
+"""Any body gets an answer or a 4xx problem; never a 5xx."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FEW = st.lists(st.sampled_from(sorted(FIELDS)), max_size=3, unique=True).flatmap
 )
 MANY = st.fixed_dictionaries({}, optional=FIELDS)
 QUERY = {"query": "q"}
-SOUND: dict[tuple[str, str], dict[str, Any]] = {  # a body that each route answers
+VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
     ("POST", "/v1/embeddings"): {"input": "a"},
     ("POST", "/embed"): {"inputs": "a"},
     ("POST", "/similarity"): {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
@@ -90,30 +90,30 @@ SOUND: dict[tuple[str, str], dict[str, Any]] = {  # a body that each route answe
 APP = create_app(fake_services())
 
 
-@pytest.mark.parametrize(("method", "path"), SOUND)
+@pytest.mark.parametrize(("method", "path"), VALID)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(changes=FEW)
 def test_changed_fields(method: str, path: str, changes: dict[str, Any]) -> None:
-    """A sound body in which a few fields are others; most are answered, some are at fault."""
-    body = json.dumps({**SOUND[method, path], **changes}).encode()
+    """A valid body with a few changed fields; most are answered, some are refused."""
+    body = json.dumps({**VALID[method, path], **changes}).encode()
 
     _check(asyncio.run(_send(method, path, body, {"Content-Type": "application/json"})))
 
 
-@pytest.mark.parametrize(("method", "path"), SOUND)
+@pytest.mark.parametrize(("method", "path"), VALID)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=MANY.map(lambda body: json.dumps(body).encode()) | st.binary(max_size=200))
 def test_bodies(method: str, path: str, body: bytes) -> None:
-    """JSON that is nearly right, anything that is JSON, and bytes that are none."""
+    """JSON that is nearly valid, any other JSON, and bytes that are not JSON."""
     response = asyncio.run(_send(method, path, body, {"Content-Type": "application/json"}))
 
     _check(response)
 
 
-@pytest.mark.parametrize(("method", "path"), SOUND)
-def test_sound_bodies(method: str, path: str) -> None:
-    """What the changes start from is answered."""
-    body = json.dumps(SOUND[method, path]).encode()
+@pytest.mark.parametrize(("method", "path"), VALID)
+def test_valid_bodies(method: str, path: str) -> None:
+    """The bodies that are changed are valid."""
+    body = json.dumps(VALID[method, path]).encode()
 
     assert 200 == asyncio.run(_send(method, path, body, {"Content-Type": "application/json"})).status_code
 

@@ -1,4 +1,4 @@
-"""The head of an answer leaves with its body, and never stays behind."""
+"""The head of a response is sent with its body, or soon after without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 
 class RecordingTransport:
-    """Remembers each call of the system as one entry."""
+    """Records each system call as one entry of ``sent``."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -34,13 +34,13 @@ class RecordingTransport:
 
 @pytest.fixture
 async def pair() -> tuple[JoinedWrites, RecordingTransport]:
-    """The joined transport and what is below it."""
+    """The joined transport and the transport below it."""
     below = RecordingTransport()
     return JoinedWrites(cast("asyncio.Transport", below), asyncio.get_running_loop()), below
 
 
 async def test_head_and_body_are_one_write(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
-    """One call of the system for a plain answer."""
+    """A plain response takes one system call."""
     joined, below = pair
     joined.write(HEAD)
     joined.write(b"{}")
@@ -49,8 +49,8 @@ async def test_head_and_body_are_one_write(pair: tuple[JoinedWrites, RecordingTr
     assert [HEAD + b"{}"] == below.sent
 
 
-async def test_a_head_alone_leaves_at_the_next_step(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
-    """An answer whose body comes later, such as a stream's, does not wait for it."""
+async def test_a_head_alone_is_sent_at_the_next_step(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
+    """The head does not wait for a body that comes later, such as a stream's."""
     joined, below = pair
     joined.write(HEAD)
     assert [] == below.sent
@@ -60,7 +60,7 @@ async def test_a_head_alone_leaves_at_the_next_step(pair: tuple[JoinedWrites, Re
     assert [HEAD, b"{}"] == below.sent
 
 
-async def test_closing_sends_what_is_held(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
+async def test_closing_sends_the_held_head(pair: tuple[JoinedWrites, RecordingTransport]) -> None:
     """uvicorn closes right after refusing a request that it cannot parse."""
     joined, below = pair
     joined.write(HEAD)

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from backend.api.app import create_app
-from backend.api.deps import ApiOptions
+from backend.api.dependencies import ApiOptions
 from backend.api.http_protocol import OneWriteProtocol
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.errors import Unavailable, UnreadableFile
@@ -308,7 +308,7 @@ async def test_a_client_that_disconnects_from_events(slow):
     running = asyncio.create_task(call.run())
     await asyncio.sleep(0)
     assert not running.done()
-    call.leave()
+    call.disconnect()
     await asyncio.wait_for(running, TIMEOUT_S)
 
     assert before - {running} >= asyncio.all_tasks() - {running}

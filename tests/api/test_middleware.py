@@ -1,4 +1,4 @@
-"""What happens to every request: its id, its metrics, its key, CORS, and the end of its connection while draining."""
+"""The middleware: request ids, metrics, keys, CORS, and connections that close while draining."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from backend.api.app import ROUTES, create_app
-from backend.api.deps import ApiOptions, Exchange
+from backend.api.dependencies import ApiOptions, RequestContext
 from backend.api.middleware import OPEN_PATHS, STATUSES, server_timing, stages
 from backend.services.inference import Timing
 from tests.api.checks import problem
@@ -20,19 +20,21 @@ BODY = {"input": "a"}
 KEYS = ApiOptions(api_keys=("first-key", "clé"))
 
 
-@pytest.mark.parametrize("given", ["abc-123", "0af7651916cd43dd8448eb211c80319c", "a/b:c@d=e+f", "x" * 128])
-async def test_sane_request_id_is_echoed(client: httpx.AsyncClient, given: str) -> None:
+@pytest.mark.parametrize("request_id", ["abc-123", "0af7651916cd43dd8448eb211c80319c", "a/b:c@d=e+f", "x" * 128])
+async def test_valid_request_id_is_echoed(client: httpx.AsyncClient, request_id: str) -> None:
     """The caller's own id comes back."""
-    assert given == (await client.get("/health/live", headers={"X-Request-Id": given})).headers["x-request-id"]
+    response = await client.get("/health/live", headers={"X-Request-Id": request_id})
+
+    assert request_id == response.headers["x-request-id"]
 
 
-@pytest.mark.parametrize("given", ["", "a b", "x" * 129, "<script>", "a;b", "ñ".encode("latin-1")])
-async def test_other_request_ids_are_replaced(client: httpx.AsyncClient, given: str | bytes) -> None:
+@pytest.mark.parametrize("request_id", ["", "a b", "x" * 129, "<script>", "a;b", "ñ".encode("latin-1")])
+async def test_other_request_ids_are_replaced(client: httpx.AsyncClient, request_id: str | bytes) -> None:
     """An id that is long or odd is not written into logs and headers."""
-    found = (await client.get("/health/live", headers={"X-Request-Id": given})).headers["x-request-id"]
+    answered = (await client.get("/health/live", headers={"X-Request-Id": request_id})).headers["x-request-id"]
 
-    assert given != found
-    assert found.isascii()
+    assert request_id != answered
+    assert answered.isascii()
 
 
 async def test_made_request_ids_differ(client: httpx.AsyncClient) -> None:
@@ -45,14 +47,14 @@ async def test_made_request_ids_differ(client: httpx.AsyncClient) -> None:
 def test_server_timing_is_in_milliseconds() -> None:
     """Seconds inside, milliseconds on the wire, as the header's format has it."""
     timing = Timing(cache_s=0.0, tokenize_s=0.00025, queue_s=0.001, inference_s=0.0123)
-    exchange = Exchange("id", 0.0, {}, timing=timing)
-    read = Exchange("id", 0.0, {}, stages=(("open", 0.001), ("read", 0.25)))
+    context = RequestContext("id", 0.0, {}, timing=timing)
+    read = RequestContext("id", 0.0, {}, stages=(("open", 0.001), ("read", 0.25)))
 
     assert "cache;dur=0.000, tokenize;dur=0.250, queue;dur=1.000, inference;dur=12.300, total;dur=15.000" == (
-        server_timing(stages(exchange), 0.015)
+        server_timing(stages(context), 0.015)
     )
     assert "open;dur=1.000, read;dur=250.000, total;dur=300.000" == server_timing(stages(read), 0.3)
-    assert stages(Exchange("id", 0.0, {})) is None
+    assert stages(RequestContext("id", 0.0, {})) is None
     assert "total;dur=15.000" == server_timing(None, 0.015)
 
 
@@ -84,8 +86,8 @@ async def test_stages_are_counted(client: httpx.AsyncClient, services: FakeServi
     assert TIMING.inference_s == _sample(services, 'stage_duration_seconds_sum{stage="inference"}')
 
 
-async def test_stages_that_never_were(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """An answer from the cache does not drag the other stages towards zero."""
+async def test_skipped_stages_are_not_counted(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """An answer from the cache counts for none of the stages that it skipped."""
     services.embeddings.timing = Timing(cache_s=0.001)
     await client.post(URL, json=BODY)
 
@@ -179,7 +181,7 @@ async def test_what_is_open_without_a_key(services: FakeServices) -> None:
     assert set(refused.values()) == {401}
 
 
-async def test_no_keys_no_gate(client: httpx.AsyncClient) -> None:
+async def test_without_api_keys_any_key_passes(client: httpx.AsyncClient) -> None:
     """Without API_KEYS any key is as good as none: OpenAI's clients always send one."""
     assert 200 == (await client.post(URL, json=BODY, headers={"Authorization": "Bearer whatever"})).status_code
 
@@ -216,7 +218,7 @@ async def test_cors_for_named_origins(services: FakeServices) -> None:
     assert "access-control-allow-origin" not in other.headers
 
 
-async def test_draining_ends_connections(services: FakeServices) -> None:
+async def test_draining_closes_connections(services: FakeServices) -> None:
     """While the server stops, every answer, errors too, tells the client to connect anew; before, none does."""
     app = create_app(services)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
@@ -228,7 +230,7 @@ async def test_draining_ends_connections(services: FakeServices) -> None:
     assert ["close"] * 3 == [answer.headers["connection"] for answer in answers]
 
 
-async def test_what_drains_too_long_is_told_to_ask_again(services: FakeServices) -> None:
+async def test_a_request_cancelled_while_draining_gets_503(services: FakeServices) -> None:
     """The server cancels what has no time left: its client gets 503, not a bare error."""
     services.documents.gate = asyncio.Event()
     app = create_app(services)

@@ -31,23 +31,23 @@ async def test_models(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("name", ["fake-model", "bundled", "alias/with-slash", "alias%2Fwith-slash"])
-async def test_one_model(client: httpx.AsyncClient, name: str) -> None:
+async def test_a_model_by_its_names(client: httpx.AsyncClient, name: str) -> None:
     """A model is found by any of its names, hub ids with a slash too."""
     assert "fake-model" == (await client.get(f"/v1/models/{name}")).json()["id"]
 
 
-async def test_no_such_model(client: httpx.AsyncClient) -> None:
-    """An unknown one is 404 with the names there are."""
+async def test_unknown_model(client: httpx.AsyncClient) -> None:
+    """An unknown model is 404 with the names of those that are loaded."""
     problem(await client.get("/v1/models/gpt-4"), 404, "model_not_found", "gpt-4", "fake-model")
 
 
 async def test_system(client: httpx.AsyncClient) -> None:
-    """What the composition root tells is passed on."""
+    """The report of the services is answered as it is."""
     assert ["automatic: no GPU"] == (await client.get("/v1/system")).json()["device"]["why"]
 
 
 async def test_ready(client: httpx.AsyncClient) -> None:
-    """A sound service is alive, ready and healthy."""
+    """A working service is alive, ready and healthy."""
     answers = [(await client.get(f"/health{path}")) for path in ("", "/live", "/ready")]
 
     assert [200] * 3 == [answer.status_code for answer in answers]
@@ -69,7 +69,7 @@ async def test_not_ready(client: httpx.AsyncClient, services: FakeServices) -> N
 
 
 async def test_draining_is_not_ready(services: FakeServices) -> None:
-    """A service that was told to stop takes itself out of the balance, and stays alive."""
+    """A service that is stopping is not ready, so that load balancers drop it, but alive."""
     app = create_app(services)
     app.state.draining = True
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
@@ -112,16 +112,19 @@ async def test_gpu_metrics(client: httpx.AsyncClient, accept: str, expected: str
 
 
 def monitor_of(name: str) -> DeviceMonitor:
-    """The monitor of a service on a machine that is not here."""
-    machine, found = simulated(name), facts(name)
+    """The monitor of a service on a simulated machine."""
+    machine, machine_facts = simulated(name), facts(name)
     return DeviceMonitor(
-        found, [place(found, DeviceRequest())], driver=machine.driver_source, torch_source=machine.torch_source
+        machine_facts,
+        [place(machine_facts, DeviceRequest())],
+        driver=machine.driver_source,
+        torch_source=machine.torch_source,
     )
 
 
 @pytest.mark.parametrize("name", MACHINES)
 async def test_gpu_metrics_of_every_machine(client: httpx.AsyncClient, services: FakeServices, name: str) -> None:
-    """What the monitor tells arrives as JSON, and as text that Prometheus' own parser reads."""
+    """The monitor's report is answered as JSON, and as text that Prometheus' own parser reads."""
     services.health.gpu = monitor_of(name).report  # type: ignore[method-assign]
 
     body = (await client.get("/metrics/gpu")).json()
@@ -131,12 +134,12 @@ async def test_gpu_metrics_of_every_machine(client: httpx.AsyncClient, services:
     assert CONTENT_TYPE_LATEST == text.headers["content-type"]
     [available] = families["financia_gpu_available"].samples
     assert (body["device"], float(body["available"])) == (available.labels["device"], available.value)
-    told = {sample.labels["uuid"] for sample in families["financia_gpu_info"].samples} if body["gpus"] else set()
-    assert {card["uuid"] for card in body["gpus"]} == told
+    text_uuids = {sample.labels["uuid"] for sample in families["financia_gpu_info"].samples} if body["gpus"] else set()
+    assert {card["uuid"] for card in body["gpus"]} == text_uuids
 
 
 async def test_gpu_metrics_of_two_cards(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Readings by card, with identity in one series: the others join it by uuid."""
+    """Every card has its series; names are in one info series, which the others join by uuid."""
     services.health.gpu = monitor_of("ada-and-blackwell").report  # type: ignore[method-assign]
 
     body = (await client.get("/metrics/gpu")).json()

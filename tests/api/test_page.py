@@ -1,4 +1,4 @@
-"""The files of the page at /: their headers, their place outside the key, and what a look at the source can promise."""
+"""The files of the web page at /: headers, access without a key, and checks of their source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backend.api.deps import ApiOptions
+from backend.api.dependencies import ApiOptions
 from backend.api.routes.page import PATHS
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
@@ -18,8 +18,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "backend" / "api" / "page"
 SCRIPTS = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.js")}
 INDEX = (FOLDER / "index.html").read_text(encoding="utf-8")
 STRINGS = SCRIPTS["strings.js"]
-# Beginnings of keys that are put together from what the service says: error_too_large, stage_ocr.
-MADE_UP = ("error_", "stage_", "key_", "password_")
+# Prefixes of keys that are built from values of the service: error_too_large, stage_ocr.
+BUILT_KEYS = ("error_", "stage_", "key_", "password_")
 
 
 class Tags(HTMLParser):
@@ -56,8 +56,8 @@ async def test_index(client: httpx.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PATHS))
-async def test_every_file_has_its_type_and_is_only_what_it_says(client: httpx.AsyncClient, path: str) -> None:
-    """Each file has the type that browsers insist on under nosniff, and tells nobody where the reader was."""
+async def test_headers_of_every_file(client: httpx.AsyncClient, path: str) -> None:
+    """Each file has the media type that browsers require under nosniff, and sends no referrer."""
     response = await client.get(path)
 
     types = {"": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -70,7 +70,7 @@ async def test_every_file_has_its_type_and_is_only_what_it_says(client: httpx.As
 
 
 async def test_a_known_version_is_not_sent_again(client: httpx.AsyncClient) -> None:
-    """Who has this very version gets 304 without a body; who has another gets the file."""
+    """A client with the current version gets 304 without a body; others get the file."""
     etag = (await client.get("/page/app.js")).headers["etag"]
 
     for known in (etag, f"W/{etag}", f'"other", {etag}'):
@@ -83,23 +83,23 @@ async def test_a_known_version_is_not_sent_again(client: httpx.AsyncClient) -> N
 
 async def test_head_and_foreign_methods(client: httpx.AsyncClient) -> None:
     """HEAD answers as GET without the body; nothing can be posted to the page."""
-    whole, head = await client.get("/"), await client.head("/")
+    full, head = await client.get("/"), await client.head("/")
 
     assert (200, b"") == (head.status_code, head.content)
-    assert whole.headers["content-length"] == head.headers["content-length"]
+    assert full.headers["content-length"] == head.headers["content-length"]
     assert 405 == (await client.post("/")).status_code
 
 
 @pytest.mark.parametrize("path", ["/page/absent.js", "/page/..%2Findex.html", "/page/", "/page/__init__.py"])
 async def test_no_other_file_is_served(client: httpx.AsyncClient, path: str) -> None:
-    """Only the files that were read at the start are there; no path leads elsewhere."""
+    """Only the files that were read at the start are served; no path leads elsewhere."""
     response = await client.get(path)
 
     assert (404, "not_found") == (response.status_code, response.json()["code"])
 
 
 async def test_the_page_needs_no_key(services: FakeServices) -> None:
-    """The page is public as /health is; what it asks for is not."""
+    """The page is public, like /health; the routes it calls are not."""
     async with connect(services, ApiOptions(api_keys=("secret",))) as client:
         assert {200} == {(await client.get(path)).status_code for path in PATHS}
         assert 401 == (await client.get("/v1/models")).status_code
@@ -117,7 +117,7 @@ async def test_the_page_in_metrics_and_documentation(client: httpx.AsyncClient) 
     assert not {path for path in (await client.get("/openapi.json")).json()["paths"] if path in {"/", "/page/{name}"}}
 
 
-def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
+def test_nothing_is_inline_or_foreign() -> None:
     """The page works offline: every address is a file of its own, and no script, style or listener is in the HTML."""
     for tag, attributes in Tags(INDEX).tags:
         assert not [name for name in attributes if name.startswith("on") or name == "style"], (tag, attributes)
@@ -132,10 +132,10 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
 
 def test_every_import_is_a_file_of_the_page() -> None:
     """A module that is missing would leave a blank page."""
-    wanted = {name for text in SCRIPTS.values() for name in re.findall(r'from "\./([\w.]+)"', text)}
+    imported = {name for text in SCRIPTS.values() for name in re.findall(r'from "\./([\w.]+)"', text)}
 
-    assert wanted <= SCRIPTS.keys()
-    assert SCRIPTS.keys() - wanted == {"app.js"}
+    assert imported <= SCRIPTS.keys()
+    assert SCRIPTS.keys() - imported == {"app.js"}
 
 
 @pytest.mark.parametrize(
@@ -147,17 +147,17 @@ def test_no_text_becomes_html(word: str) -> None:
     assert [] == [name for name, text in SCRIPTS.items() if word in text]
 
 
-def said(language: str, table: str = "STRINGS") -> dict[str, str]:
-    """What the page says in one language, by key."""
+def strings_of(language: str, table: str = "STRINGS") -> dict[str, str]:
+    """The page's strings of one language, by key."""
     block = STRINGS.partition(f"export const {table} =")[2].partition("\n};")[0]
     block = block.partition(f"\n  {language}: {{")[2].partition("\n  },")[0]
     return dict(re.findall(r'\b(\w+): "([^"]*)"', block))
 
 
 @pytest.mark.parametrize("table", ["STRINGS", "TYPES", "CLASSES"])
-def test_both_languages_say_the_same_things(table: str) -> None:
-    """Each key is there in both languages, with the same values in it."""
-    english, spanish = said("en", table), said("es", table)
+def test_both_languages_have_the_same_strings(table: str) -> None:
+    """Each key is in both languages, with the same placeholders."""
+    english, spanish = strings_of("en", table), strings_of("es", table)
 
     assert english.keys() == spanish.keys()
     assert len(english) > 10
@@ -166,13 +166,13 @@ def test_both_languages_say_the_same_things(table: str) -> None:
         assert spanish[key].strip(), key
 
 
-def test_every_key_is_said_and_every_word_said_is_a_key() -> None:
-    """No string is dead, and none that the page asks for is missing."""
+def test_every_string_is_used_and_every_used_key_exists() -> None:
+    """No string is unused, and none that the page uses is missing."""
     source = INDEX + "".join(text for name, text in SCRIPTS.items() if name != "strings.js")
-    keys = said("en").keys()
+    keys = strings_of("en").keys()
 
     stages = {"queued", "opening", "reading", "understanding"}  # of a job's progress
-    dead = [key for key in keys - stages if f'"{key}"' not in source and not key.startswith(MADE_UP)]
+    dead = [key for key in keys - stages if f'"{key}"' not in source and not key.startswith(BUILT_KEYS)]
     assert [] == dead
     assert set(re.findall(r'data-t(?:-[a-z-]+)?="(\w+)"', INDEX)) <= keys
     assert stages <= keys

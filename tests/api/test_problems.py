@@ -1,4 +1,4 @@
-"""Every error becomes the same shape of answer; what is not ours tells nothing of itself."""
+"""Every error is answered in the same shape; unexpected ones reveal nothing."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def _tree(root: type[FinanciaError]) -> Iterator[type[FinanciaError]]:
     if root is errors.SetupError:  # never on the wire
         return
     yield root
-    for branch in root.__subclasses__():
-        yield from _tree(branch)
+    for child in root.__subclasses__():
+        yield from _tree(child)
 
 
-def _one(kind: type[FinanciaError]) -> FinanciaError:
+def _example(kind: type[FinanciaError]) -> FinanciaError:
     return WITH_ARGUMENTS.get(kind) or kind("what happened, and what to change")
 
 
@@ -44,7 +44,7 @@ async def test_every_error_of_the_tree(
     client: httpx.AsyncClient, services: FakeServices, kind: type[FinanciaError]
 ) -> None:
     """Status, code and retryable are the class's; the message is the error's own."""
-    error = _one(kind)
+    error = _example(kind)
     services.embeddings.error = error
 
     response = await client.post(URL, json={"input": "a"})
@@ -86,13 +86,13 @@ async def test_any_message_can_be_written(client: httpx.AsyncClient, services: F
 
 
 class Secretive(Exception):
-    """A foreign error with something to hide."""
+    """An unexpected error whose message must stay secret."""
 
 
 async def test_unknown_exception(
     client: httpx.AsyncClient, services: FakeServices, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is not of our tree is 500 without a word of it, and is logged once with the request's id."""
+    """An unexpected error is 500 without its message, and is logged once with the request's id."""
     services.embeddings.error = Secretive("password=hunter2 in /srv/secret.py")
 
     with caplog.at_level(logging.WARNING):

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.deps import ApiLimits
-from backend.api.schemas.text_answers import RerankAnswer
-from tests.api.checks import check_ended, problem
+from backend.api.dependencies import ApiLimits
+from backend.api.responses.texts import RerankAnswer
+from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
 
 URL = "/v1/rerank"
@@ -22,7 +22,7 @@ def services() -> FakeServices:
 
 
 async def test_the_shape(client: httpx.AsyncClient) -> None:
-    """Jina's fields and Cohere's, best first, and no other."""
+    """The answer has Jina's fields and Cohere's, no others, the best result first."""
     response = await client.post(URL, json=BODY, headers={"X-Request-Id": "r-1"})
 
     assert 200 == response.status_code
@@ -36,17 +36,13 @@ async def test_the_shape(client: httpx.AsyncClient) -> None:
             {"index": 2, "relevance_score": 0.25, "document": {"text": "a"}},
         ],
         "usage": {"prompt_tokens": 10, "total_tokens": 10},
-        "meta": {
-            "api_version": {"version": "1"},
-            "billed_units": {"search_units": 1},
-            "tokens": {"input_tokens": 10},
-        },
+        "meta": {"api_version": {"version": "1"}, "billed_units": {"search_units": 1}, "tokens": {"input_tokens": 10}},
     } == response.json()
-    RerankAnswer.model_validate(response.json(), extra="forbid")
+    require_schema(RerankAnswer, response.json())
 
 
 @pytest.mark.parametrize(
-    ("path", "wish", "expected"),
+    ("path", "field", "expected"),
     [
         pytest.param("/v1/rerank", {}, True, id="jina's-default"),
         pytest.param("/v1/rerank", {"return_documents": None}, True, id="null-is-the-default"),
@@ -55,38 +51,38 @@ async def test_the_shape(client: httpx.AsyncClient) -> None:
         pytest.param("/v2/rerank", {"return_documents": True}, True, id="asked-for"),
     ],
 )
-async def test_return_documents(client: httpx.AsyncClient, path: str, wish: dict[str, Any], expected: bool) -> None:
-    """Each API has its own default; a wish is a wish on both."""
-    body = (await client.post(path, json={**BODY, **wish})).json()
+async def test_return_documents(client: httpx.AsyncClient, path: str, field: dict[str, Any], expected: bool) -> None:
+    """Each API has its own default; both obey the field."""
+    body = (await client.post(path, json={**BODY, **field})).json()
 
     assert [expected] * 3 == ["document" in result for result in body["results"]]
     assert path[2] == body["meta"]["api_version"]["version"]
-    RerankAnswer.model_validate(body, extra="forbid")
+    require_schema(RerankAnswer, body)
 
 
 @pytest.mark.parametrize(("top_n", "expected"), [(1, [1]), (2, [1, 0]), (50, [1, 0, 2]), (None, [1, 0, 2])])
 async def test_top_n(client: httpx.AsyncClient, top_n: int | None, expected: list[int]) -> None:
-    """The best so many; more than there are is all of them."""
+    """The best ``top_n``; all where there are fewer."""
     body = (await client.post(URL, json={**BODY, "top_n": top_n})).json()
 
     assert expected == [result["index"] for result in body["results"]]
 
 
-async def test_wishes_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """And what is not asked for is left to it; Cohere's other fields are accepted."""
-    wishes = {"top_n": 2, "model": "tiny/reranker", "truncate": "none"}
-    await client.post(URL, json={**BODY, **wishes})
+async def test_options_reach_the_service(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Absent and null fields leave the choice to the service; Cohere's other fields are accepted."""
+    options = {"top_n": 2, "model": "tiny/reranker", "truncate": "none"}
+    await client.post(URL, json={**BODY, **options})
     await client.post("/v2/rerank", json={**BODY, "max_tokens_per_doc": 512, "priority": 0, "truncate": None})
 
-    (given, asked), (_, bare) = services.reranking.calls
-    assert ("q", BODY["documents"]) == given
-    assert asked.pop("deadline_s") > 0
-    assert wishes == asked
+    (inputs, sent), (_, bare) = services.reranking.calls
+    assert ("q", BODY["documents"]) == inputs
+    assert sent.pop("deadline_s") > 0
+    assert options == sent
     assert (None, None, "end") == (bare["top_n"], bare["model"], bare["truncate"])
 
 
 async def test_documents_as_objects(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Their text is read; they come back as they were sent."""
+    """The text of objects is ranked; they come back as they were sent."""
     documents = [{"text": "ab", "id": 7}, "a"]
 
     body = (await client.post(URL, json={"query": "q", "documents": documents})).json()
@@ -96,7 +92,7 @@ async def test_documents_as_objects(client: httpx.AsyncClient, services: FakeSer
 
 
 async def test_rank_fields(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """Are read in their order; a text among objects is read as it is, and an absent field passed over."""
+    """Fields are joined in their order; plain texts are ranked as they are, and absent fields skipped."""
     documents = [{"text": "no", "title": "b", "author": "a"}, {"title": "c"}, "d"]
 
     await client.post(URL, json={"query": "q", "documents": documents, "rank_fields": ["author", "title"]})
@@ -105,16 +101,16 @@ async def test_rank_fields(client: httpx.AsyncClient, services: FakeServices) ->
 
 
 async def test_cut_documents_are_listed(client: httpx.AsyncClient) -> None:
-    """By their places in the request, not in the answer."""
+    """`truncated` has indices of the request, not of the results."""
     body = (await client.post(URL, json={"query": "q", "documents": ["a", "long document", "b"]})).json()
 
     assert [1] == body["truncated"]
-    RerankAnswer.model_validate(body, extra="forbid")
+    require_schema(RerankAnswer, body)
 
 
 @pytest.mark.parametrize(("count", "units"), [(1, 1), (100, 1), (101, 2)])
 async def test_search_units(services: FakeServices, client: httpx.AsyncClient, count: int, units: int) -> None:
-    """Cohere's clients add these up: a query with up to a hundred documents is one."""
+    """A query with up to a hundred documents is one search unit, as Cohere counts."""
     services.limits = ApiLimits()
 
     body = (await client.post(URL, json={"query": "q", "documents": ["a"] * count})).json()
@@ -157,19 +153,7 @@ async def test_search_units(services: FakeServices, client: httpx.AsyncClient, c
 async def test_bad_requests(
     client: httpx.AsyncClient, path: str, fields: Any, *, status: int, param: str | None, named: list[str]
 ) -> None:
-    """A problem that names field, value and limit."""
+    """The problem names field, value and limit."""
     body = problem(await client.post(path, json={**BODY, **fields}), status, None, *named)
 
     assert param is None or param == body["error"]["param"]
-
-
-async def test_server_timing_tells_the_stages(client: httpx.AsyncClient) -> None:
-    """As every inference does."""
-    header = (await client.post(URL, json=BODY)).headers["server-timing"]
-
-    assert all(stage in header for stage in ("queue", "tokenize", "inference", "total"))
-
-
-async def test_a_client_that_leaves_ends_the_work(services: FakeServices) -> None:
-    """Nobody waits for the answer any more."""
-    await check_ended(services, services.reranking, URL, {"query": "q", "documents": ["a"]})

@@ -1,4 +1,4 @@
-"""The services that understand texts, without a model: what they answer is easy to foretell."""
+"""Services for texts without a model, whose answers are easy to predict."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ ABSTAINS_BELOW = 0.4
 
 
 @dataclass
-class Fake:
-    """Raises ``error`` where one is set; waits for ``gate`` where one is set; remembers what it was asked."""
+class FakeService:
+    """Records its calls; raises ``error`` where one is set; waits for ``gate`` where one is set."""
 
     error: Exception | None = None
     gate: asyncio.Event | None = None
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: int = 0
-    calls: list[tuple[Any, dict[str, Any]]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
 
-    async def enter(self, inputs: Any, asked: dict[str, Any]) -> None:
-        """What every call begins with."""
-        self.calls.append((inputs, asked))
+    async def enter(self, *call: Any) -> None:
+        """Record a call; then raise, wait, or return at once."""
+        self.calls.append(call)
         if self.error is not None:
             raise self.error
         if self.gate is None:
@@ -49,11 +49,11 @@ class Fake:
             raise
 
 
-class FakeEntities(Fake):
-    """Finds "Juan" wherever it stands; "Ju" gave way to it."""
+class FakeEntities(FakeService):
+    """Finds "Juan" in a text; "Ju" gave way to it."""
 
-    async def find(self, texts: Sequence[str], **asked: Any) -> Found:
-        await self.enter(list(texts), asked)
+    async def find(self, texts: Sequence[str], **options: Any) -> Found:
+        await self.enter(list(texts), options)
         return Found(tuple(_found_in(text) for text in texts), "tiny/ner", TIMING)
 
 
@@ -61,12 +61,12 @@ def _found_in(text: str) -> FoundIn:
     start = text.find("Juan")
     if start < 0:
         return FoundIn((), 0.5, len(text) + 2, ())
-    kept = Entity("PER", "Juan", start, start + 4, 0.25, "model")
+    winner = Entity("PER", "Juan", start, start + 4, 0.25, "model")
     loser = Entity("CODE", "Ju", start, start + 2, 0.75, "pattern", value="JU", valid=False)
-    return FoundIn((kept,), 0.5, len(text) + 2, (Lost(loser, kept, "names are longer"),))
+    return FoundIn((winner,), 0.5, len(text) + 2, (Lost(loser, winner, "names are longer"),))
 
 
-class FakeClassification(Fake):
+class FakeClassification(FakeService):
     """Scores fall from label to label: the first has 1/2, the second 1/3. A text that says so makes it abstain."""
 
     def __init__(self) -> None:
@@ -76,21 +76,23 @@ class FakeClassification(Fake):
             "bundled": _info("bundled", "learnt", ("a", "b"), 7),  # the name that tests/api/test_app.py asks for
         }
 
-    async def classify(self, texts: Sequence[str], *, labels: Sequence[str] | None = None, **asked: Any) -> Classified:
-        await self.enter(list(texts), {"labels": labels, **asked})
-        if asked["model"] not in (None, *self.infos):
-            raise UnknownModel(asked["model"], tuple(self.infos))
+    async def classify(
+        self, texts: Sequence[str], *, labels: Sequence[str] | None = None, **options: Any
+    ) -> Classified:
+        await self.enter(list(texts), {"labels": labels, **options})
+        if options["model"] not in (None, *self.infos):
+            raise UnknownModel(options["model"], tuple(self.infos))
         names = labels or self.infos["document-type"].labels
-        rows = tuple(_classified(text, names[: asked["top_k"]]) for text in texts)
-        return Classified(rows, asked["model"] or "document-type", bool(asked["multi_label"]), TIMING)
+        rows = tuple(_classified(text, names[: options["top_k"]]) for text in texts)
+        return Classified(rows, options["model"] or "document-type", bool(options["multi_label"]), TIMING)
 
-    async def predict(self, inputs: Sequence[str | tuple[str, str]], **asked: Any) -> Classified:
-        await self.enter(list(inputs), asked)
-        rows = tuple(_classified("".join(one), ("invoice", "receipt")) for one in inputs)
+    async def predict(self, inputs: Sequence[str | tuple[str, str]], **options: Any) -> Classified:
+        await self.enter(list(inputs), options)
+        rows = tuple(_classified("".join(row), ("invoice", "receipt")) for row in inputs)
         return Classified(rows, "document-type", multi_label=False, timing=TIMING)
 
-    async def learn(self, name: str, examples: Mapping[str, Sequence[str]], **asked: Any) -> ClassifierInfo:
-        await self.enter((name, dict(examples)), asked)
+    async def learn(self, name: str, examples: Mapping[str, Sequence[str]], **options: Any) -> ClassifierInfo:
+        await self.enter((name, dict(examples)), options)
         if name != name.lower():
             raise InvalidField(f"name: must be lower case, got '{name}'", param="name")
         self.infos[name] = _info(name, "learnt", tuple(examples), sum(map(len, examples.values())))
@@ -127,34 +129,34 @@ def _info(name: str, kind: Any, labels: tuple[str, ...], examples: int | None) -
     )
 
 
-class FakeReranking(Fake):
+class FakeReranking(FakeService):
     """The longer a document, the better; its raw score is its length."""
 
-    async def rerank(self, query: str, documents: Sequence[str], **asked: Any) -> Reranked:
-        await self.enter((query, list(documents)), asked)
-        if asked.get("model") not in (None, "tiny/reranker"):
-            raise UnknownModel(asked["model"], ("tiny/reranker",))
+    async def rerank(self, query: str, documents: Sequence[str], **options: Any) -> Reranked:
+        await self.enter((query, list(documents)), options)
+        if options.get("model") not in (None, "tiny/reranker"):
+            raise UnknownModel(options["model"], ("tiny/reranker",))
         order = sorted(range(len(documents)), key=lambda index: -len(documents[index]))
         longest = len(documents[order[0]])
         ranked = [Ranked(index, len(documents[index]) / longest, float(len(documents[index]))) for index in order]
         cut = tuple(index for index, text in enumerate(documents) if text.startswith("long"))
         tokens = sum(len(query) + len(text) for text in documents)
-        return Reranked(tuple(ranked[: asked.get("top_n")]), "tiny/reranker", TIMING, tokens, cut)
+        return Reranked(tuple(ranked[: options.get("top_n")]), "tiny/reranker", TIMING, tokens, cut)
 
 
-class FakeAnalysis(Fake):
-    """Finds everything in every text but in "…", where nothing can be told."""
+class FakeAnalysis(FakeService):
+    """Finds every feature in every text but "…", where it finds none."""
 
-    async def analyze(self, text: str, **asked: Any) -> Analysis:
-        await self.enter(text, asked)
+    async def analyze(self, text: str, **options: Any) -> Analysis:
+        await self.enter(text, options)
         unknown = text == "…"
         return Analysis(
             language=None if unknown else Language("es", 0.75),
             key_phrases=() if unknown else (KeyPhrase(text[:4], 0.5, np.array([[0, 4], [6, 10]])),),
             key_sentences=() if unknown else (KeySentence(text, 0, len(text), 1.0),),
-            classes=None if unknown else _classified(text, asked["labels"] or ("invoice", "receipt")),
+            classes=None if unknown else _classified(text, options["labels"] or ("invoice", "receipt")),
             entities=_found_in(text).entities,
-            coverage=None if asked["features"] == ["vector"] else 0.5,
+            coverage=None if options["features"] == ["vector"] else 0.5,
             vector=np.array([0.5, -0.25, 1.0], np.float32),
             model="tiny/encoder",
             tokens=len(text) + 2,

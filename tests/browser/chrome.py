@@ -1,4 +1,4 @@
-"""A headless Chromium, driven through its DevTools protocol: real pages, real keys, the real accessibility tree."""
+"""A headless Chromium, driven through its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FLAGS = (
 )
 _WAIT_MS = 15_000  # for what takes milliseconds on a quiet machine
 _KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "End": 35, "Home": 36}
-# What the browser says of answers that a test asked for (401, 503, a cut line) is no fault of the page.
+# Console messages about answers that a test caused (401, 503, a broken connection) are no faults of the page.
 _EXPECTED_SOURCES = frozenset(("network",))
 
 
@@ -53,15 +53,15 @@ class Chrome:
 
     def _listening_at(self) -> str:
         assert self._process.stderr is not None
-        said = []
+        lines = []
         for line in self._process.stderr:
-            said.append(line)
+            lines.append(line)
             if line.startswith("DevTools listening on "):
                 return line.removeprefix("DevTools listening on ").strip()
-        raise RuntimeError("chromium ended at once:\n" + "".join(said))
+        raise RuntimeError("chromium ended at once:\n" + "".join(lines))
 
     def _read_on(self) -> None:
-        """Keep the pipe empty: a full one would stop the browser."""
+        """Keep the pipe empty: a full one would block the browser."""
         assert self._process.stderr is not None
         for _ in self._process.stderr:
             pass
@@ -75,36 +75,36 @@ class Tab:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._session: str | None = None
-        self.faults: list[str] = []  # exceptions, and what the console says is wrong
-        self.requests: list[str] = []  # every URL that was asked for
+        self.faults: list[str] = []  # exceptions and errors of the console
+        self.requests: list[str] = []  # every requested URL
 
     async def attach(self, session: str) -> None:
-        """Speak to this session from now on, and hear what goes wrong in it."""
+        """Send to this session from now on, and receive its events."""
         self._session = session
         for domain in ("Page", "Runtime", "Log", "Network", "DOM", "Accessibility"):
             await self.send(f"{domain}.enable")
 
     async def listen(self) -> None:
-        """Take what the browser says until the connection ends."""
+        """Receive replies and events until the connection ends."""
         async for text in self._connection:
             message = json.loads(text)
             if "id" in message:
                 self._answers.pop(message["id"]).set_result(message)
             else:
-                self._hear(message["method"], message["params"])
+                self._on_event(message["method"], message["params"])
 
     async def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Ask the browser and wait for its answer."""
+        """Send a command and wait for its result."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         message = {"id": number, "method": method, "params": parameters}
         if self._session is not None:
             message["sessionId"] = self._session
         await self._connection.send(json.dumps(message))
-        said = await answer
-        if "error" in said:
-            raise RuntimeError(f"{method}: {said['error']['message']}")
-        result: dict[str, Any] = said["result"]
+        reply = await answer
+        if "error" in reply:
+            raise RuntimeError(f"{method}: {reply['error']['message']}")
+        result: dict[str, Any] = reply["result"]
         return result
 
     async def open(self, url: str) -> None:
@@ -112,15 +112,15 @@ class Tab:
         await self.wait_for("document.readyState === 'complete' && document.querySelector('[aria-selected=true]')")
 
     async def run(self, script: str) -> Any:
-        """The value of an expression in the page; promises are waited for."""
-        how = {"awaitPromise": True, "returnByValue": True, "allowUnsafeEvalBlockedByCSP": False}
-        said = await self.send("Runtime.evaluate", expression=script, **how)
-        if "exceptionDetails" in said:
-            raise AssertionError(said["exceptionDetails"]["exception"].get("description", said))
-        return said["result"].get("value")
+        """The value of a JavaScript expression in the page; promises are awaited."""
+        options = {"awaitPromise": True, "returnByValue": True, "allowUnsafeEvalBlockedByCSP": False}
+        reply = await self.send("Runtime.evaluate", expression=script, **options)
+        if "exceptionDetails" in reply:
+            raise AssertionError(reply["exceptionDetails"]["exception"].get("description", reply))
+        return reply["result"].get("value")
 
     async def wait_for(self, script: str) -> Any:
-        """The value of an expression as soon as it is true; fails with what the page shows when it never is."""
+        """The value of an expression as soon as it is truthy; fails with the page's text when it never is."""
         return await self.run(
             f"""new Promise((resolve, reject) => {{
                 const end = performance.now() + {_WAIT_MS};
@@ -136,12 +136,12 @@ class Tab:
         )
 
     async def text(self, selector: str) -> str:
-        """What a reader sees of the first element that matches."""
+        """The visible text of the first element that matches."""
         return str(await self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     async def click(self, selector: str) -> None:
-        """Click with the mouse in the middle of an element, as a person does; what covers it is hit instead."""
-        place = await self.run(
+        """Click with the mouse in the middle of an element; what covers it is hit instead."""
+        x, y = await self.run(
             f"""(() => {{
                 const node = document.querySelector({json.dumps(selector)});
                 node.scrollIntoView({{block: "center", inline: "center", behavior: "instant"}});
@@ -150,7 +150,7 @@ class Tab:
             }})()"""
         )
         for kind in ("mousePressed", "mouseReleased"):
-            await self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+            await self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     async def press(self, key: str) -> None:
         """One key, on whatever has the focus."""
@@ -162,10 +162,10 @@ class Tab:
         await self.send("Input.insertText", text=text)
 
     async def choose_file(self, path: Path) -> None:
-        """What the file dialog does when a person picks a file."""
+        """Pick a file, as the file dialog does."""
         root = await self.send("DOM.getDocument")
-        found = await self.send("DOM.querySelector", nodeId=root["root"]["nodeId"], selector="#file")
-        await self.send("DOM.setFileInputFiles", files=[str(path)], nodeId=found["nodeId"])
+        element = await self.send("DOM.querySelector", nodeId=root["root"]["nodeId"], selector="#file")
+        await self.send("DOM.setFileInputFiles", files=[str(path)], nodeId=element["nodeId"])
 
     async def drop_file(self, path: Path) -> None:
         """Drag a file over the page and let it go."""
@@ -191,27 +191,27 @@ class Tab:
         )
 
     async def accessible(self) -> list[dict[str, Any]]:
-        """What a screen reader is told: nodes with role, name and properties, ignored ones left out."""
+        """The accessibility tree: nodes with role, name and properties, ignored ones left out."""
         tree = await self.send("Accessibility.getFullAXTree")
-        return [_told(node) for node in tree["nodes"] if not node.get("ignored")]
+        return [_properties(node) for node in tree["nodes"] if not node.get("ignored")]
 
     async def screenshot(self) -> bytes:
-        """What the window shows, as a PNG."""
+        """The window as a PNG."""
         shot = await self.send("Page.captureScreenshot", format="png")
         return base64.b64decode(shot["data"])
 
-    def _hear(self, method: str, told: dict[str, Any]) -> None:
+    def _on_event(self, method: str, params: dict[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
-            details = told["exceptionDetails"]
+            details = params["exceptionDetails"]
             self.faults.append(str(details.get("exception", {}).get("description", details["text"])))
-        elif method == "Log.entryAdded" and told["entry"]["source"] not in _EXPECTED_SOURCES:
-            self.faults.append(told["entry"]["text"])
+        elif method == "Log.entryAdded" and params["entry"]["source"] not in _EXPECTED_SOURCES:
+            self.faults.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            self.requests.append(told["request"]["url"])
+            self.requests.append(params["request"]["url"])
 
 
-def _told(node: dict[str, Any]) -> dict[str, Any]:
-    properties = {one["name"]: one["value"].get("value") for one in node.get("properties", ())}
+def _properties(node: dict[str, Any]) -> dict[str, Any]:
+    properties = {item["name"]: item["value"].get("value") for item in node.get("properties", ())}
     role, name = node.get("role", {}).get("value", ""), node.get("name", {}).get("value", "")
     return {"role": role, "name": name, **properties}
 

@@ -1,4 +1,4 @@
-"""A browser for the session, and the page served to it by a real uvicorn over a service that a test plays."""
+"""A browser for the session, and the web page on a real uvicorn over a fake service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from tests.browser.chrome import Chrome, Tab, open_tab
-from tests.browser.stand_in import StandIn
+from tests.browser.fake_job_service import FakeJobService
 
 
 @pytest.fixture(scope="session")
@@ -23,28 +23,28 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 
 @pytest.fixture
-async def service() -> StandIn:
+async def service() -> FakeJobService:
     """The service behind the page; a test changes it before or while the page is used."""
-    return StandIn()
+    return FakeJobService()
 
 
 @pytest.fixture
-async def url(service: StandIn) -> AsyncIterator[str]:
-    """Where the page is."""
-    listening = socket.create_server(("127.0.0.1", 0))
+async def url(service: FakeJobService) -> AsyncIterator[str]:
+    """The page's URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
         uvicorn.Config(service.app(), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     )
-    serving = asyncio.create_task(server._serve([listening]))  # serve() would take the signals of the test run
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    serving = asyncio.create_task(server._serve([listener]))  # serve() would take the signals of the test run
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
     server.should_exit = True
     await serving
-    listening.close()
+    listener.close()
 
 
 @pytest.fixture
 async def tab(chrome: Chrome, url: str) -> AsyncIterator[Tab]:
-    """The page in English, open. A test fails if the page threw or broke its own policy, whatever else it checked."""
+    """A tab with the page in English. Every test fails if the page threw an error or broke its own policy."""
     async with open_tab(chrome) as tab:
         await tab.open(url)
         yield tab
@@ -53,7 +53,7 @@ async def tab(chrome: Chrome, url: str) -> AsyncIterator[Tab]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Callable[[str], Path]:
-    """A file of this name; what is in it does not matter to the page."""
+    """Makes a file of a name; the page does not read its content."""
 
     def write(name: str) -> Path:
         path = tmp_path / name

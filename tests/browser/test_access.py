@@ -1,4 +1,4 @@
-"""For everyone: keyboard, screen reader, contrast, small windows, two languages."""
+"""Accessibility: keyboard, screen reader, contrast, small windows, two languages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.browser.chrome import Chrome, Tab, open_tab
-from tests.browser.paper import invoice, letter
-from tests.browser.stand_in import StandIn, problem
+from tests.browser.drawn_documents import invoice, letter
+from tests.browser.fake_job_service import FakeJobService, problem
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
@@ -24,7 +24,7 @@ NAMED = {
 
 
 async def _require_names(tab: Tab) -> list[dict[str, Any]]:
-    """Every control and region has a name, and the page one main heading. Returns what a screen reader is told."""
+    """Every control and region has a name, and the page one main heading. Returns the accessibility tree."""
     nodes = await tab.accessible()
     assert [] == [node for node in nodes if node["role"] in NAMED and not node["name"].strip()]
     assert 1 == len([node for node in nodes if node["role"] == "heading" and node.get("level") == 1])
@@ -33,10 +33,10 @@ async def _require_names(tab: Tab) -> list[dict[str, Any]]:
 
 async def _require_legible(tab: Tab, least_texts: int = 10) -> None:
     """Contrast as WCAG AA asks, targets of 24 pixels, and nothing wider than the window."""
-    found = await tab.run(AUDIT)
-    assert found["looked"] >= least_texts
-    assert {"faint": [], "small": []} == {name: found[name] for name in ("faint", "small")}
-    assert found["wide"] <= 0
+    audit = await tab.run(AUDIT)
+    assert audit["looked"] >= least_texts
+    assert {"faint": [], "small": []} == {name: audit[name] for name in ("faint", "small")}
+    assert audit["wide"] <= 0
 
 
 def _named(nodes: list[dict[str, Any]], role: str) -> list[str]:
@@ -58,9 +58,9 @@ async def test_the_start_has_landmarks_names_and_labels(tab: Tab) -> None:
     assert pages["focusable"]
 
 
-async def test_a_result_has_names_and_roles(tab: Tab, service: StandIn, file: File) -> None:
-    """Tabs, pages, entities and pictures are told as what they are."""
-    service.papers = [invoice(), letter(2)]
+async def test_a_result_has_names_and_roles(tab: Tab, service: FakeJobService, file: File) -> None:
+    """Tabs, pages, entities and pictures have roles and names."""
+    service.pages = [invoice(), letter(2)]
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     await tab.wait_for("document.querySelector('#page-1 img').naturalWidth")
@@ -78,9 +78,9 @@ async def test_a_result_has_names_and_roles(tab: Tab, service: StandIn, file: Fi
     assert "CIF: B12345674. Page 1. Enter or Escape goes back to the list." in buttons
 
 
-async def test_progress_is_told_politely(tab: Tab, service: StandIn, file: File) -> None:
+async def test_progress_is_announced_politely(tab: Tab, service: FakeJobService, file: File) -> None:
     """Progress has a name and a value, and a status that does not interrupt."""
-    service.papers, service.step_by_step = [letter(1), letter(2)], True
+    service.pages, service.step_by_step = [letter(1), letter(2)], True
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
     await service.read_page()
@@ -122,13 +122,13 @@ async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-async def test_contrast(tab: Tab, service: StandIn, file: File, dark: bool) -> None:
+async def test_contrast(tab: Tab, service: FakeJobService, file: File, dark: bool) -> None:
     """Every text has the contrast of WCAG AA in both schemes: start, result, notices, dialog."""
     await tab.show(dark=dark)
     assert dark == await tab.run("matchMedia('(prefers-color-scheme: dark)').matches")
     await tab.run("document.querySelector('.options').open = true")
     await _require_legible(tab, 25)
-    service.papers, service.failed = [invoice(), letter(2), letter(3)], (3,)
+    service.pages, service.failed = [invoice(), letter(2), letter(3)], (3,)
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     for name in TABS:
@@ -145,12 +145,12 @@ async def test_contrast(tab: Tab, service: StandIn, file: File, dark: bool) -> N
 
 
 @pytest.mark.parametrize(("width_px", "height_px"), [(360, 740), (640, 430)], ids=["phone", "200-percent"])
-async def test_small_windows(tab: Tab, service: StandIn, file: File, width_px: int, height_px: int) -> None:
+async def test_small_windows(tab: Tab, service: FakeJobService, file: File, width_px: int, height_px: int) -> None:
     """On a telephone and at 200 % zoom nothing is cut off at the side and every target can be hit."""
     await tab.show(width_px=width_px, height_px=height_px)
     await tab.run("document.querySelector('.options').open = true")
     await _require_legible(tab, 25)
-    service.papers = [invoice(), letter(2)]
+    service.pages = [invoice(), letter(2)]
     await tab.choose_file(file("a-file-with-a-name-that-is-far-too-long-for-a-small-window-and-has-no-space-in-it.pdf"))
     await tab.wait_for(DONE)
     for name in TABS:
@@ -160,8 +160,8 @@ async def test_small_windows(tab: Tab, service: StandIn, file: File, width_px: i
         assert 0 == await tab.run(cut), name
 
 
-async def test_a_reader_who_wants_no_motion_gets_none(tab: Tab) -> None:
-    """Animations and transitions are off where the reader's system says so."""
+async def test_reduced_motion(tab: Tab) -> None:
+    """Animations and transitions are off where the system asks for reduced motion."""
     await tab.run("document.querySelectorAll('[hidden]').forEach(one => { one.hidden = false; })")
     animation = "getComputedStyle(document.querySelector('#progress')).animationName"
     assert "slide" == await tab.run(animation)
@@ -171,8 +171,8 @@ async def test_a_reader_who_wants_no_motion_gets_none(tab: Tab) -> None:
     assert "none" == await tab.run(animation)
 
 
-async def test_the_dialog_keeps_the_focus_and_gives_it_back(tab: Tab, service: StandIn, file: File) -> None:
-    """A question is told with its reason, Tab stays inside it, and the focus is not lost afterwards."""
+async def test_the_dialog_keeps_the_focus_and_gives_it_back(tab: Tab, service: FakeJobService, file: File) -> None:
+    """The dialog has its reason as a label, Tab stays inside it, and the focus returns afterwards."""
     service.key = "secret"
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('#secret').open")

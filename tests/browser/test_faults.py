@@ -1,4 +1,4 @@
-"""What the page does when something goes wrong: with the key, the file, the service or the network."""
+"""The page when the key, the file, the service or the network fails."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chrome import Chrome, Tab, open_tab
-from tests.browser.paper import invoice, letter
-from tests.browser.stand_in import StandIn, problem
+from tests.browser.drawn_documents import invoice, letter
+from tests.browser.fake_job_service import FakeJobService, problem
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
@@ -24,7 +24,7 @@ async def _answer(tab: Tab, secret: str) -> None:
     await tab.press("Enter")
 
 
-async def test_the_key_is_asked_for_when_the_service_wants_one(tab: Tab, service: StandIn, file: File) -> None:
+async def test_the_key_is_asked_for_when_the_service_wants_one(tab: Tab, service: FakeJobService, file: File) -> None:
     """401 brings up the key's field, a wrong key brings it up again; the key stays in this tab's session only."""
     service.key = "right"
     await tab.choose_file(file("a.pdf"))
@@ -40,8 +40,8 @@ async def test_the_key_is_asked_for_when_the_service_wants_one(tab: Tab, service
     assert 0 == await tab.run("localStorage.length + document.cookie.length")
 
 
-async def test_without_a_key_nothing_is_lost(tab: Tab, service: StandIn, file: File) -> None:
-    """Who closes the dialog keeps the file and may try again."""
+async def test_without_a_key_nothing_is_lost(tab: Tab, service: FakeJobService, file: File) -> None:
+    """After closing the dialog the file is still there and can be sent again."""
     service.key = "right"
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(ASKED)
@@ -54,7 +54,7 @@ async def test_without_a_key_nothing_is_lost(tab: Tab, service: StandIn, file: F
     assert ["a.pdf"] == [form["name"] for form in service.forms]
 
 
-async def test_a_large_file_waits_for_the_key(tab: Tab, service: StandIn, tmp_path: Path) -> None:
+async def test_a_large_file_waits_for_the_key(tab: Tab, service: FakeJobService, tmp_path: Path) -> None:
     """A refusal in the middle of a long upload would look like a broken line, so the key is proved before it."""
     service.key = "right"
     large = tmp_path / "large.pdf"
@@ -67,7 +67,7 @@ async def test_a_large_file_waits_for_the_key(tab: Tab, service: StandIn, tmp_pa
     await tab.wait_for(DONE)
 
 
-async def test_the_password_is_asked_for_when_the_file_wants_one(tab: Tab, service: StandIn, file: File) -> None:
+async def test_the_password_is_asked_for_when_the_file_wants_one(tab: Tab, service: FakeJobService, file: File) -> None:
     """A locked document asks for its password until one opens it; the file is sent again with it."""
     service.password = "sésamo"
     await tab.choose_file(file("locked.pdf"))
@@ -82,21 +82,21 @@ async def test_the_password_is_asked_for_when_the_file_wants_one(tab: Tab, servi
     assert "sésamo" not in await tab.run("location.href + JSON.stringify({...sessionStorage, ...localStorage})")
 
 
-async def test_a_refusal_is_told_in_words(tab: Tab, service: StandIn, file: File) -> None:
-    """What is wrong, what to do, and what the service itself said with its numbers; then the file can be sent again."""
+async def test_a_refusal_is_explained(tab: Tab, service: FakeJobService, file: File) -> None:
+    """The page says what is wrong and what to do, quotes the service, and can send the file again."""
     service.refusals.append(problem(413, "too_large", "pages: 300 is over the limit of 200 (LIMIT_PAGES)"))
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(ALERT)
 
-    told = await tab.text("[role=alert]")
-    for said in ("over a limit", "Send fewer pages", "300 is over the limit of 200", "r-1"):
-        assert said in told
+    alert = await tab.text("[role=alert]")
+    for words in ("over a limit", "Send fewer pages", "300 is over the limit of 200", "r-1"):
+        assert words in alert
     await tab.click("#again")
     await tab.wait_for(DONE)
     assert await tab.run(f"{ALERT} === null")
 
 
-async def test_a_wrong_option_can_be_mended(tab: Tab, service: StandIn, file: File) -> None:
+async def test_a_wrong_option_can_be_corrected(tab: Tab, service: FakeJobService, file: File) -> None:
     """After a refused option the options are there, open, and the same file goes again with what was changed."""
     service.refusals.append(problem(422, "invalid_field", "pages: 9-7 runs backwards"))
     await tab.choose_file(file("a.pdf"))
@@ -110,8 +110,8 @@ async def test_a_wrong_option_can_be_mended(tab: Tab, service: StandIn, file: Fi
     assert await tab.run("!document.querySelector('#pages').checkVisibility()")
 
 
-async def test_an_unknown_error_is_told_too(tab: Tab, service: StandIn, file: File) -> None:
-    """A code that the page does not know still has words and the service's own."""
+async def test_an_unknown_error(tab: Tab, service: FakeJobService, file: File) -> None:
+    """An error code that the page does not know is shown with the service's message."""
     service.refusals.append(problem(500, "something_new", "the flux is low"))
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(ALERT)
@@ -119,7 +119,7 @@ async def test_an_unknown_error_is_told_too(tab: Tab, service: StandIn, file: Fi
     assert "the flux is low" in await tab.text("[role=alert]")
 
 
-async def test_a_busy_service_is_waited_for(tab: Tab, service: StandIn, file: File) -> None:
+async def test_a_busy_service_is_waited_for(tab: Tab, service: FakeJobService, file: File) -> None:
     """429 and 503 are no errors: the page says so and tries again, at once if asked to."""
     service.refusals.append(problem(503, "unavailable", "loading", Retry_After="30"))
     await tab.choose_file(file("a.pdf"))
@@ -132,7 +132,7 @@ async def test_a_busy_service_is_waited_for(tab: Tab, service: StandIn, file: Fi
     assert await tab.run("document.querySelector('[data-kind=wait]') === null")
 
 
-async def test_a_lost_network_loses_nothing(tab: Tab, service: StandIn, file: File) -> None:
+async def test_a_lost_network_loses_nothing(tab: Tab, service: FakeJobService, file: File) -> None:
     """Without a network the file waits; when it is back the file is sent."""
     await tab.offline(on=True)
     await tab.choose_file(file("a.pdf"))
@@ -144,9 +144,9 @@ async def test_a_lost_network_loses_nothing(tab: Tab, service: StandIn, file: Fi
     assert ["a.pdf"] == [form["name"] for form in service.forms]
 
 
-async def test_a_broken_stream_goes_on_where_it_was(tab: Tab, service: StandIn, file: File) -> None:
+async def test_a_broken_stream_goes_on_where_it_was(tab: Tab, service: FakeJobService, file: File) -> None:
     """A stream that ends too soon is opened again with the id of the last event."""
-    service.papers, service.cut_after = [letter(1), letter(2), invoice()], 3
+    service.pages, service.cut_after = [letter(1), letter(2), invoice()], 3
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
 
@@ -154,9 +154,9 @@ async def test_a_broken_stream_goes_on_where_it_was(tab: Tab, service: StandIn, 
     assert 3 == await tab.run("document.querySelectorAll('.page').length")
 
 
-async def test_a_line_that_broke_after_the_end(tab: Tab, service: StandIn, file: File) -> None:
-    """204 to a stream that is asked to go on means that nothing more comes: the result is fetched."""
-    service.papers, service.cut_after, service.ended_meanwhile = [letter(1), invoice()], 2, True
+async def test_a_stream_that_broke_at_the_end(tab: Tab, service: FakeJobService, file: File) -> None:
+    """204 to a stream that resumes means that nothing more comes: the page fetches the result."""
+    service.pages, service.cut_after, service.ended_meanwhile = [letter(1), invoice()], 2, True
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
 
@@ -164,9 +164,9 @@ async def test_a_line_that_broke_after_the_end(tab: Tab, service: StandIn, file:
     assert 2 == await tab.run("document.querySelectorAll('.page').length")
 
 
-async def test_cancelling_keeps_what_was_read(tab: Tab, service: StandIn, file: File) -> None:
+async def test_cancelling_keeps_what_was_read(tab: Tab, service: FakeJobService, file: File) -> None:
     """Cancel ends the job in the service; the pages read until then stay, and can be saved."""
-    service.papers, service.step_by_step = [invoice(), letter(2)], True
+    service.pages, service.step_by_step = [invoice(), letter(2)], True
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
     await service.read_page()
@@ -184,23 +184,23 @@ async def test_cancelling_keeps_what_was_read(tab: Tab, service: StandIn, file: 
     assert await tab.run("!document.querySelector('#again').hidden")
 
 
-async def test_pages_that_could_not_be_read_are_listed(tab: Tab, service: StandIn, file: File) -> None:
-    """One bad page is told with its reason; the others are shown."""
-    service.papers, service.failed = [invoice(), letter(2), letter(3)], (3,)
+async def test_pages_that_could_not_be_read_are_listed(tab: Tab, service: FakeJobService, file: File) -> None:
+    """A page that failed is listed with its reason; the others are shown."""
+    service.pages, service.failed = [invoice(), letter(2), letter(3)], (3,)
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
 
-    told = await tab.text("[data-kind=pages]")
-    assert "1 page could not be read" in told
-    assert "Page 3: page 3: the picture is cut off" in told
+    alert = await tab.text("[data-kind=pages]")
+    assert "1 page could not be read" in alert
+    assert "Page 3: page 3: the picture is cut off" in alert
     assert 2 == await tab.run("document.querySelectorAll('.page').length")
-    said = await tab.run("document.querySelector('#status').textContent")
-    assert "Done: 2 pages read, 1 could not be read." == said
+    status = await tab.run("document.querySelector('#status').textContent")
+    assert "Done: 2 pages read, 1 could not be read." == status
 
 
-async def test_a_job_that_fails_keeps_its_pages(tab: Tab, service: StandIn, file: File) -> None:
+async def test_a_job_that_fails_keeps_its_pages(tab: Tab, service: FakeJobService, file: File) -> None:
     """A job that ends with an error shows both the error and what it had read."""
-    service.papers, service.step_by_step = [invoice(), letter(2)], True
+    service.pages, service.step_by_step = [invoice(), letter(2)], True
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
     await service.read_page()
@@ -211,15 +211,15 @@ async def test_a_job_that_fails_keeps_its_pages(tab: Tab, service: StandIn, file
     assert 1 == await tab.run("document.querySelectorAll('.page').length")
 
 
-async def test_an_address_of_a_forgotten_job(chrome: Chrome, url: str, service: StandIn, file: File) -> None:
-    """A job that expired is told as such, and the next document can come."""
-    service.gone = True
+async def test_an_address_of_a_forgotten_job(chrome: Chrome, url: str, service: FakeJobService, file: File) -> None:
+    """The page says that a job has expired, and takes the next document."""
+    service.forgotten = True
     async with open_tab(chrome) as tab:
         await tab.open(f"{url}#job=long-ago")
         await tab.wait_for(ALERT)
 
         assert "does not have this document any more" in await tab.text("[role=alert]")
-        service.gone = False
+        service.forgotten = False
         await tab.choose_file(file("next.pdf"))
         await tab.wait_for(DONE)
         assert [] == tab.faults

@@ -1,4 +1,4 @@
-"""Text of documents is hostile: nothing of it may run, become markup, or reach anybody else."""
+"""Hostile text in documents: it must not run, become markup, or be sent elsewhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chrome import Chrome, Tab, open_tab
-from tests.browser.paper import HOSTILE
-from tests.browser.stand_in import StandIn, problem
+from tests.browser.drawn_documents import HOSTILE
+from tests.browser.fake_job_service import FakeJobService, problem
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
@@ -18,7 +18,7 @@ NAME = "<img src=x onerror=document.title='owned'>.pdf"
 
 
 async def test_markup_in_a_document_is_text(tab: Tab, url: str, file: File) -> None:
-    """In the name, the text, entities, classes, phrases and properties: shown as it is, and never run."""
+    """Markup in the name, text, entities, classes, phrases and properties is shown as it is and never runs."""
     await tab.choose_file(file(NAME))
     await tab.wait_for(DONE)
     await tab.wait_for("document.querySelector('#page-1 img').naturalWidth")
@@ -27,15 +27,15 @@ async def test_markup_in_a_document_is_text(tab: Tab, url: str, file: File) -> N
     assert f"{NAME} · FinancIA" == await tab.run("document.title")
     for name, times in (("overview", 4), ("entities", 1), ("text", 1)):
         await tab.click(f"#tab-{name}")
-        said = await tab.run(f"document.querySelector('#panel-{name}').textContent")
-        assert times == said.count(HOSTILE), name
+        text = await tab.run(f"document.querySelector('#panel-{name}').textContent")
+        assert times == text.count(HOSTILE), name
     pictures = await tab.run("[...document.querySelectorAll('img')].map(one => one.src).filter(Boolean)")
     assert [] == [source for source in pictures if not source.startswith(("blob:", url))]
     assert [] == [address for address in tab.requests if not address.startswith(("blob:", url))]
 
 
-async def test_markup_in_an_error_is_text(tab: Tab, service: StandIn, file: File) -> None:
-    """What the service says of a hostile file is text too."""
+async def test_markup_in_an_error_is_text(tab: Tab, service: FakeJobService, file: File) -> None:
+    """Markup in the service's message is shown as text too."""
     service.refusals.append(problem(422, "unreadable_file", f"the file {HOSTILE} is broken"))
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for("document.querySelector('[role=alert]')")
@@ -44,8 +44,8 @@ async def test_markup_in_an_error_is_text(tab: Tab, service: StandIn, file: File
     assert 0 == await tab.run("document.querySelectorAll('[role=alert] img').length")
 
 
-async def test_the_browser_refuses_what_the_page_would_never_do(chrome: Chrome, url: str) -> None:
-    """Even a mistake of ours could not run text: no strings become HTML, no inline script, no foreign address."""
+async def test_the_policy_blocks_mistakes(chrome: Chrome, url: str) -> None:
+    """The policy blocks strings as HTML, inline scripts and foreign addresses, should the page ever use them."""
     async with open_tab(chrome) as tab:
         await tab.open(url)
         refusals = [

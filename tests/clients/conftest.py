@@ -1,4 +1,4 @@
-"""One real service for all client tests, and one that asks for a key."""
+"""One real service for all client tests, and one that requires a key."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tests.clients.server import QUICK, LiveServer, run_server
 
 
 @pytest.fixture(autouse=True)
-def _what_clients_leave_open_ends_here() -> Iterator[None]:
-    """The asynchronous halves of LangChain and LlamaIndex never close their connections."""
+def _close_connections() -> Iterator[None]:
+    """Close connections by garbage collection: LangChain's and LlamaIndex' async clients never do."""
     yield
     gc.collect()
 
 
 @pytest.fixture(scope="session")
 def live_server(state_dir: Path) -> Iterator[LiveServer]:
-    """The service as ``make serve`` starts it, but for its arithmetic."""
+    """The service as ``make serve`` starts it, with a fixed runtime and precision."""
     with run_server(state_dir, **QUICK) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def guarded_server(state_dir: Path, live_server: LiveServer) -> Iterator[LiveServer]:
-    """The service with a key, small limits, and what the first one measured."""
+    """The service with a key, small limits, and the measurement of the first one."""
     del live_server  # started before, so that its measurement is there
     limits = {"LIMIT_INPUTS": "8", "LIMIT_BODY_BYTES": "100000"}
     with run_server(state_dir, API_KEYS="right-key", **limits, **QUICK) as server:

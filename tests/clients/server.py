@@ -1,4 +1,4 @@
-"""The real service as a process of its own, for tests that need a socket."""
+"""The real service in a process of its own, for tests that need a socket."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from queue import Empty, Queue
 import httpx
 import pytest
 
-# The first test waits for the service to start. What the clients leave open is theirs, and ends with each test.
+# The first test waits for the service to start. Connections that the clients leave open are their fault.
 MARKS = [pytest.mark.clients, pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore::ResourceWarning")]
-# One candidate to measure; tests/bootstrap/test_services.py starts with what is found by default.
+# One candidate to measure; tests/bootstrap/test_services.py starts with the defaults.
 QUICK = {"RUNTIME": "onnx", "PRECISION": "exact"}
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 240.0  # the first start measures the machine, which may be busy; below the timeout of these tests
@@ -43,8 +43,8 @@ class LiveServer:
 def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
     """``python -m backend.main`` with the bundled model on a free port, ready; stopped with SIGTERM afterwards.
 
-    What the service logs tells when it listens and where: nothing is polled. ``settings`` are environment variables;
-    a ``state_dir`` that was used before spares the measuring.
+    The service's log says when and where it listens. ``settings`` are environment variables; a ``state_dir`` of an
+    earlier run spares the measuring.
     """
     environment = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "STATE_DIR": str(state_dir), "LOG_LEVEL": "INFO"}
     process = subprocess.Popen(
@@ -90,5 +90,5 @@ def _wait_for_address(server: LiveServer, lines: Queue[str | None]) -> str:
             line = None
         if line is None:
             raise RuntimeError("the service did not start:\n" + "".join(server.log))
-        if found := _LISTENING.search(line):
-            return found[1]
+        if match := _LISTENING.search(line):
+            return match[1]

@@ -61,11 +61,11 @@ def test_fields_of_documents(live_server: LiveServer) -> None:
         by_title = client.rerank(query=QUERY, documents=documents, rank_fields=["title"])
         by_text = client.rerank(query=QUERY, documents=documents)
 
-    assert ([1, 0], [0, 1]) == tuple([result.index for result in one.results] for one in (by_title, by_text))
+    assert ([1, 0], [0, 1]) == tuple([result.index for result in response.results] for response in (by_title, by_text))
 
 
 async def test_async(live_server: LiveServer) -> None:
-    """The asynchronous half works too."""
+    """The async client works too."""
     async with cohere.AsyncClientV2("not-needed", base_url=live_server.url) as client:
         response = await client.rerank(model="bundled", query="¿Cuándo vence?", documents=["Vence en marzo.", "Pan."])
 
@@ -73,7 +73,7 @@ async def test_async(live_server: LiveServer) -> None:
 
 
 def test_errors_are_its_own(client: cohere.ClientV2) -> None:
-    """Each fault raises the client's exception for it, with our message."""
+    """Each error raises the client's own exception, with our message."""
     with pytest.raises(cohere.BadRequestError, match="documents: must not be an empty list"):
         client.rerank(model="bundled", query=QUERY, documents=[])
     with pytest.raises(cohere.UnprocessableEntityError, match="top_n"):
@@ -83,7 +83,7 @@ def test_errors_are_its_own(client: cohere.ClientV2) -> None:
 
 
 def test_keys(guarded_server: LiveServer) -> None:
-    """Its key is our key."""
+    """The client's key is sent as the API key."""
     with cohere.ClientV2("right-key", base_url=guarded_server.url) as client:
         assert 1 == client.rerank(model="bundled", query=QUERY, documents=DOCUMENTS[:2]).results[0].index
     with cohere.ClientV2("wrong-key", base_url=guarded_server.url) as client:

@@ -14,8 +14,8 @@ TEXT = "The invoice is due in 30 days."
 
 
 @pytest.fixture(autouse=True)
-def _this_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offline, as all tests are, the client refuses any address, our own too."""
+def _allow_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In offline mode, which all tests use, the client refuses every address, our own too."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
@@ -28,7 +28,7 @@ def test_feature_extraction(live_server: LiveServer) -> None:
     assert pytest.approx(1.0, abs=1e-5) == float(np.linalg.norm(vectors))
 
 
-def test_its_options(live_server: LiveServer) -> None:
+def test_options(live_server: LiveServer) -> None:
     """normalize, truncate and truncation_direction do what they say."""
     client = InferenceClient(f"{live_server.url}/embed")
     long = "start " * 400 + "end " * 400
@@ -54,7 +54,7 @@ def test_sentence_similarity(live_server: LiveServer) -> None:
 
 
 def test_text_classification(live_server: LiveServer) -> None:
-    """Of a bare list, as text-embeddings-inference answers too, the client hands over the first: the best."""
+    """The client returns the first item of a bare list, the best class."""
     with live_server.client() as client:
         labels = client.get("/v1/classifiers/document-type").json()["labels"]
 
@@ -67,14 +67,14 @@ def test_text_classification(live_server: LiveServer) -> None:
     assert 1 / len(labels) < best.score <= 1.0
 
 
-def test_errors_are_shown(live_server: LiveServer) -> None:
+def test_error_messages(live_server: LiveServer) -> None:
     """The client shows our message."""
     with pytest.raises(HfHubHTTPError, match="must not be empty"):
         InferenceClient(f"{live_server.url}/embed").feature_extraction("")
 
 
 def test_keys(guarded_server: LiveServer) -> None:
-    """Its token is our key."""
+    """The client's token is sent as the API key."""
     url = f"{guarded_server.url}/embed"
 
     assert (1, 384) == InferenceClient(url, token="right-key").feature_extraction(TEXT).shape

@@ -34,7 +34,7 @@ def test_documents_and_queries(live_server: LiveServer) -> None:
 
 
 async def test_async(live_server: LiveServer) -> None:
-    """The asynchronous half works too."""
+    """The async methods work too."""
     embeddings = _embeddings(live_server, check_embedding_ctx_length=False)
 
     assert (2, 384) == np.shape(await embeddings.aembed_documents(TEXTS))

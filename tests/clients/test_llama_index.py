@@ -26,5 +26,5 @@ def test_texts_and_queries(embedding: OpenAIEmbedding) -> None:
 
 
 async def test_async(embedding: OpenAIEmbedding) -> None:
-    """The asynchronous half works too."""
+    """The async methods work too."""
     assert 384 == len(await embedding.aget_text_embedding(TEXTS[0]))

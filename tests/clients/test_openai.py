@@ -36,10 +36,10 @@ def test_one_text(client: openai.OpenAI) -> None:
 
 def test_base64_equals_float(client: openai.OpenAI) -> None:
     """The client asks for base64 unless told otherwise; both give the same numbers."""
-    silent = _vectors(client.embeddings.create(model="bundled", input=TEXTS))
+    by_default = _vectors(client.embeddings.create(model="bundled", input=TEXTS))
     as_float = _vectors(client.embeddings.create(model="bundled", input=TEXTS, encoding_format="float"))
 
-    np.testing.assert_array_equal(silent, as_float)
+    np.testing.assert_array_equal(by_default, as_float)
 
 
 def test_raw_base64(client: openai.OpenAI) -> None:
@@ -49,20 +49,20 @@ def test_raw_base64(client: openai.OpenAI) -> None:
     assert 384 * 4 * 4 // 3 == len(str(response.data[0].embedding))
 
 
-def test_meaning_is_in_the_vectors(client: openai.OpenAI) -> None:
-    """Two ways to say a thing are closer than two things."""
+def test_similar_texts_are_close(client: openai.OpenAI) -> None:
+    """Two texts of one meaning are closer than texts of different meanings."""
     texts = ["The invoice must be paid soon.", "Payment of the bill is due shortly.", "A recipe for bread."]
-    one, same, other = _vectors(client.embeddings.create(model="bundled", input=texts))
+    first, same, other = _vectors(client.embeddings.create(model="bundled", input=texts))
 
-    assert one @ same > one @ other + 0.2
+    assert first @ same > first @ other + 0.2
 
 
 def test_dimensions(client: openai.OpenAI) -> None:
     """Fewer dimensions are the leading ones, scaled to length 1 again."""
-    whole = _vectors(client.embeddings.create(model="bundled", input=TEXTS))[:, :64]
+    leading = _vectors(client.embeddings.create(model="bundled", input=TEXTS))[:, :64]
     short = _vectors(client.embeddings.create(model="bundled", input=TEXTS, dimensions=64))
 
-    np.testing.assert_allclose(whole / np.linalg.norm(whole, axis=1, keepdims=True), short, atol=1e-5)
+    np.testing.assert_allclose(leading / np.linalg.norm(leading, axis=1, keepdims=True), short, atol=1e-5)
 
 
 def test_own_fields(client: openai.OpenAI) -> None:
@@ -83,7 +83,7 @@ def test_token_ids(client: openai.OpenAI) -> None:
 
 
 async def test_async_client(live_server: LiveServer) -> None:
-    """The client's other half works too."""
+    """The async client works too."""
     async with openai.AsyncOpenAI(base_url=f"{live_server.url}/v1", api_key="x", max_retries=0) as client:
         response = await client.embeddings.create(model="bundled", input=TEXTS)
 
@@ -92,7 +92,7 @@ async def test_async_client(live_server: LiveServer) -> None:
 
 def test_models(client: openai.OpenAI) -> None:
     """The client lists and fetches models, by names with a slash too."""
-    model = next(one for one in client.models.list().data if one.model_dump()["task"] == "embeddings")
+    model = next(model for model in client.models.list().data if model.model_dump()["task"] == "embeddings")
 
     assert model.id == client.models.retrieve("bundled").id == client.models.retrieve(model.id).id
     assert 384 == model.model_dump()["width"]
@@ -123,11 +123,11 @@ def test_errors_are_shown(
 def test_keys(guarded_server: LiveServer) -> None:
     """A wrong key is the client's AuthenticationError; the right one opens."""
 
-    def ask(key: str) -> openai.types.CreateEmbeddingResponse:
+    def embed(key: str) -> openai.types.CreateEmbeddingResponse:
         with openai.OpenAI(base_url=f"{guarded_server.url}/v1", api_key=key, max_retries=0) as client:
             return client.embeddings.create(model="bundled", input="a")
 
     with pytest.raises(openai.AuthenticationError, match="API_KEYS"):
-        ask("wrong-key")
+        embed("wrong-key")
 
-    assert 1 == len(ask("right-key").data)
+    assert 1 == len(embed("right-key").data)

@@ -25,7 +25,7 @@ from backend.telemetry import METRICS, PREFIX, Telemetry
 from tests.conftest import absent
 
 if TYPE_CHECKING:
-    from backend.api.deps import Services
+    from backend.api.dependencies import Services
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SCRAPED = frozenset(("job", "instance"))  # Prometheus puts these on everything it scrapes

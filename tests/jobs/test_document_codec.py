@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from backend.api.document_answers import document_bytes
+from backend.api.responses.documents import document_bytes
 from backend.documents.key_phrases import KeyPhrase
 from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
 from backend.services.classification import ClassifiedText, Prediction

@@ -1,1 +1,1 @@
-"""The routes, one file a family. A route reads a schema, calls one service and writes its answer."""
+"""The routes, one module for each group. A route reads its request, calls one service and writes the answer."""

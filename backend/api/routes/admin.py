@@ -1,17 +1,17 @@
-"""``POST /admin/models``: another model in place of the one that serves. Needs a key, also where nothing else does."""
+"""``POST /admin/models``: replaces a served model. Needs a key, also where no other route does."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.body import read_json
-from backend.api.deps import services_of
-from backend.api.routes.models import CARD_EXAMPLE, card
-from backend.api.routes.plain import post
-from backend.api.schemas.answers import ModelCard
-from backend.api.schemas.vectors import LoadModelRequest
+from backend.api.dependencies import services_of
+from backend.api.requests.embeddings import LoadModelRequest
+from backend.api.requests.json_body import read_json
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.operations import ModelCard, model_card
+from backend.api.routes.models import CARD_EXAMPLE
+from backend.api.routing import post
 from backend.errors import Unauthorized
 
 
@@ -24,8 +24,8 @@ async def load_model(request: Request) -> Response:
     if not request.app.state.keys_needed:
         raise Unauthorized("this call changes what is served: start the service with API_KEYS and send one of them")
     services = services_of(request)
-    asked = await read_json(request, LoadModelRequest, services.limits)
-    return json_answer(card(await services.loader.load(asked.source, asked.task)))
+    body = await read_json(request, LoadModelRequest, services.limits)
+    return json_response(model_card(await services.loader.load(body.source, body.task)))
 
 
 ROUTES = (

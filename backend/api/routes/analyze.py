@@ -1,26 +1,22 @@
-"""``POST /v1/analyze``: all there is to know of one text, in one pass."""
+"""``POST /v1/analyze``: every feature of one text in one request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer, written
-from backend.api.body import read_json
-from backend.api.deps import services_of
+from backend.api.dependencies import services_of
+from backend.api.requests.json_body import read_json
+from backend.api.requests.texts import FEATURES, AnalyzeRequest
+from backend.api.requests.validation import check_labels, check_limits
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.texts import AnalyzeAnswer, analyze_answer
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.entities import ENTITY_EXAMPLES
-from backend.api.routes.plain import post
-from backend.api.schemas.checks import check_labels, check_limits
-from backend.api.schemas.text_answers import AnalyzeAnswer
-from backend.api.schemas.texts import FEATURES, AnalyzeRequest
-from backend.api.service_call import ask_timed
-from backend.api.text_answers import classes, entity, key_phrase, key_sentence, language, usage
-from backend.services.analysis import Analysis
+from backend.api.routing import post
+from backend.api.service_call import call_service_timed
 
 
 async def analyze(request: Request) -> Response:
@@ -30,43 +26,23 @@ async def analyze(request: Request) -> Response:
     `start` and `end` count Unicode code points of the text as it was sent.
     """
     services = services_of(request)
-    asked = await read_json(request, AnalyzeRequest, services.limits)
-    check_limits([asked.input], services.limits, "input")
-    check_labels(asked.labels, services.limits)
-    analysis = await ask_timed(
+    body = await read_json(request, AnalyzeRequest, services.limits)
+    check_limits([body.input], services.limits, "input")
+    check_labels(body.labels, services.limits)
+    analysis = await call_service_timed(
         request,
         partial(
             services.analysis.analyze,
-            asked.input,
-            features=asked.features,
-            top_phrases=asked.top_phrases,
-            top_sentences=asked.top_sentences,
-            labels=asked.labels,
-            classifier=asked.classifier,
+            body.input,
+            features=body.features,
+            top_phrases=body.top_phrases,
+            top_sentences=body.top_sentences,
+            labels=body.labels,
+            classifier=body.classifier,
         ),
     )
-    writers, features = _writers(asked.encoding_format or "float"), asked.features or FEATURES
-    return json_answer(
-        {
-            "object": "analysis",
-            **{feature: writers[feature](analysis) for feature in FEATURES if feature in features},
-            "coverage": analysis.coverage,
-            "model": analysis.model,
-            "usage": usage(analysis.tokens),
-        }
-    )
-
-
-def _writers(form: str) -> Mapping[str, Callable[[Analysis], Any]]:
-    """How each feature is written; the vector in ``form``."""
-    return {
-        "language": lambda found: language(found.language),
-        "key_phrases": lambda found: [key_phrase(one) for one in found.key_phrases],
-        "key_sentences": lambda found: [key_sentence(one) for one in found.key_sentences],
-        "classes": lambda found: found.classes and classes(found.classes),
-        "entities": lambda found: [entity(one) for one in found.entities],
-        "vector": lambda found: None if found.vector is None else written(found.vector, form),
-    }
+    answer = analyze_answer(analysis, body.features or FEATURES, body.encoding_format or "float")
+    return json_response(answer)
 
 
 _TEXT = "Factura de Aceros del Norte, S.A., a Juan Pérez: 1.284,50 €."

@@ -1,34 +1,33 @@
-"""``/v1/classifiers``: classes learnt from a few examples while the service runs."""
+"""``/v1/classifiers``: classifiers trained on a few examples while the service runs."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.body import read_json
-from backend.api.deps import Services, services_of
-from backend.api.routes.plain import delete, get, name_parameter, put
-from backend.api.schemas.checks import check_labels, check_limits
-from backend.api.schemas.classes import LearnRequest
-from backend.api.schemas.text_answers import ClassifierAnswer, ClassifierList, ForgottenClassifier
-from backend.api.service_call import ask
+from backend.api.dependencies import Services, services_of
+from backend.api.requests.classification import LearnRequest
+from backend.api.requests.json_body import read_json
+from backend.api.requests.validation import check_labels, check_limits
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.texts import ClassifierAnswer, ClassifierList, ForgottenClassifier, classifier_answer
+from backend.api.routing import delete, get, name_parameter, put
+from backend.api.service_call import call_service
 from backend.errors import NotFound
 from backend.services.classification import ClassifierInfo
 
 
 async def list_classifiers(request: Request) -> Response:
     """The classifiers there are: bundled ones, learnt ones, and a configured model."""
-    data = [_card(info) for info in services_of(request).classification.classifiers()]
-    return json_answer({"object": "list", "data": data})
+    data = [classifier_answer(info) for info in services_of(request).classification.classifiers()]
+    return json_response(ClassifierList(object="list", data=data))
 
 
 async def retrieve_classifier(request: Request) -> Response:
     """One classifier, by its name."""
-    return json_answer(_card(_find(services_of(request), request.path_params["name"])))
+    return json_response(classifier_answer(_find(services_of(request), request.path_params["name"])))
 
 
 async def learn_classifier(request: Request) -> Response:
@@ -38,19 +37,21 @@ async def learn_classifier(request: Request) -> Response:
     `(none)` are examples of what belongs to no class, so that it may abstain. It is kept across restarts.
     """
     services = services_of(request)
-    asked = await read_json(request, LearnRequest, services.limits)
-    examples = asked.by_label()
+    body = await read_json(request, LearnRequest, services.limits)
+    examples = body.by_label()
     check_labels(examples.keys(), services.limits)
     check_limits([text for texts in examples.values() for text in texts], services.limits, "examples")
     name = request.path_params["name"]
-    return json_answer(_card(await ask(request, partial(services.classification.learn, name, examples))))
+    return json_response(
+        classifier_answer(await call_service(request, partial(services.classification.learn, name, examples)))
+    )
 
 
 async def forget_classifier(request: Request) -> Response:
     """Forget a learnt classifier and its examples."""
     name = request.path_params["name"]
     await services_of(request).classification.forget(name)
-    return json_answer({"object": "classifier", "name": name, "deleted": True})
+    return json_response(ForgottenClassifier(object="classifier", name=name, deleted=True))
 
 
 def _find(services: Services, name: str) -> ClassifierInfo:
@@ -60,20 +61,6 @@ def _find(services: Services, name: str) -> ClassifierInfo:
             return info
     known = ", ".join(info.name for info in infos) or "none"
     raise NotFound(f"name: there is no classifier '{name[:100]}'; there are: {known}", param="name")
-
-
-def _card(info: ClassifierInfo) -> dict[str, Any]:
-    return {
-        "object": "classifier",
-        "name": info.name,
-        "kind": info.kind,
-        "labels": list(info.labels),
-        "multi_label": info.multi_label,
-        "examples": info.examples,
-        "threshold": info.threshold,
-        "accuracy": info.accuracy,
-        "created": None if info.created_s is None else int(info.created_s),
-    }
 
 
 _NAME = "support-routing"

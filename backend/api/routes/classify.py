@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.body import read_json
-from backend.api.deps import services_of
-from backend.api.routes.plain import post
-from backend.api.schemas.checks import check_labels, check_limits
-from backend.api.schemas.classes import ClassifyRequest
-from backend.api.schemas.text_answers import ClassifyAnswer
-from backend.api.service_call import ask_timed
-from backend.api.text_answers import classes, truncated, usage
-from backend.services.classification import Classified
+from backend.api.dependencies import services_of
+from backend.api.requests.classification import ClassifyRequest
+from backend.api.requests.json_body import read_json
+from backend.api.requests.validation import check_labels, check_limits
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.texts import ClassifyAnswer, classify_answer
+from backend.api.routing import post
+from backend.api.service_call import call_service_timed
 
 
 async def classify(request: Request) -> Response:
@@ -28,35 +25,23 @@ async def classify(request: Request) -> Response:
     best label. Order is kept.
     """
     services = services_of(request)
-    asked = await read_json(request, ClassifyRequest, services.limits)
-    check_limits(asked.input, services.limits, "input")
-    check_labels(asked.labels, services.limits)
-    classified = await ask_timed(
+    body = await read_json(request, ClassifyRequest, services.limits)
+    check_limits(body.input, services.limits, "input")
+    check_labels(body.labels, services.limits)
+    classified = await call_service_timed(
         request,
         partial(
             services.classification.classify,
-            asked.input,
-            labels=asked.labels,
-            model=asked.classifier,
-            multi_label=asked.multi_label,
-            top_k=asked.top_k,
-            min_score=asked.min_score,
-            hypothesis_template=asked.hypothesis_template,
+            body.input,
+            labels=body.labels,
+            model=body.classifier,
+            multi_label=body.multi_label,
+            top_k=body.top_k,
+            min_score=body.min_score,
+            hypothesis_template=body.hypothesis_template,
         ),
     )
-    return json_answer(_answer(classified))
-
-
-def _answer(classified: Classified) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": [
-            {"object": "classification", "index": index, **classes(row)} for index, row in enumerate(classified.rows)
-        ],
-        "model": classified.model,
-        "usage": usage(classified.tokens),
-        **truncated([index for index, row in enumerate(classified.rows) if row.truncated]),
-    }
+    return json_response(classify_answer(classified))
 
 
 CLASSES_EXAMPLE = {

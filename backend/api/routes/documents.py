@@ -1,4 +1,4 @@
-"""``POST /v1/ocr`` and ``POST /v1/documents``: one file in, its pages out, and all that they say."""
+"""``POST /v1/ocr`` and ``POST /v1/documents``: the pages of an uploaded file, and what they say."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import JsonBytes
-from backend.api.body import validated
-from backend.api.deps import exchange_of, services_of
-from backend.api.document_answers import document_bytes
-from backend.api.document_formats import accepted, document_answer, written_off_loop
+from backend.api.dependencies import context_of, services_of
+from backend.api.requests.documents import DocumentRequest, ReadRequest
+from backend.api.requests.json_body import validate_fields
+from backend.api.requests.upload import Upload, receive_upload
+from backend.api.requests.validation import check_labels
+from backend.api.responses.document_formats import accept_header, formatted_document, run_off_loop
+from backend.api.responses.documents import document_bytes
+from backend.api.responses.json_bytes import JsonBytes
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.entities import ENTITY_EXAMPLES
-from backend.api.routes.plain import upload_route
-from backend.api.schemas.checks import check_labels
-from backend.api.schemas.documents import DocumentRequest, ReadRequest
-from backend.api.service_call import ask
-from backend.api.upload import Upload, uploaded
+from backend.api.routing import upload_route
+from backend.api.service_call import call_service
 from backend.documents.formats import FORMATS, Format, negotiate
 from backend.services.documents.records import DocumentAnswer, DocumentOptions
 from backend.services.inference import Urgency
@@ -31,11 +31,11 @@ async def read_pages(request: Request) -> Response:
 
     A PDF's own text is used where it is sound, page by page; the rest is recognised. `why` tells.
     """
-    async with uploaded(request) as upload:
-        asked = validated(ReadRequest, upload.fields)
-        form = negotiate(accepted(request), asked.format)
-        answer = await _process(request, upload, asked.options())
-        return await _written(request, upload, answer, form, partial(document_bytes, answer))
+    async with receive_upload(request) as upload:
+        form = validate_fields(ReadRequest, upload.fields)
+        document_format = negotiate(accept_header(request), form.format)
+        answer = await _process(request, upload, form.options())
+        return await _respond(request, upload, answer, document_format, partial(document_bytes, answer))
 
 
 async def create_document(request: Request) -> Response:
@@ -46,41 +46,43 @@ async def create_document(request: Request) -> Response:
     `failed_pages` and costs the others nothing. For long files see `POST /v1/jobs`.
     """
     services = services_of(request)
-    async with uploaded(request) as upload:
-        asked = validated(DocumentRequest, upload.fields)
-        check_labels(asked.labels, services.limits)
-        form = negotiate(accepted(request), asked.format)
-        options = asked.options() if form.name == "json" else ReadRequest.options(asked)
+    async with receive_upload(request) as upload:
+        form = validate_fields(DocumentRequest, upload.fields)
+        check_labels(form.labels, services.limits)
+        document_format = negotiate(accept_header(request), form.format)
+        options = form.options() if document_format.name == "json" else ReadRequest.options(form)
         answer = await _process(request, upload, options)
-        return await _written(request, upload, answer, form, partial(document_bytes, answer, asked.encoding_format))
+        return await _respond(
+            request, upload, answer, document_format, partial(document_bytes, answer, form.encoding_format)
+        )
 
 
 async def _process(request: Request, upload: Upload, options: DocumentOptions) -> DocumentAnswer:
     process = services_of(request).documents.process
 
-    async def work(*, deadline_s: float) -> DocumentAnswer:
+    async def call(*, deadline_s: float) -> DocumentAnswer:
         return await process(upload.stored, options, Urgency(deadline_s=deadline_s))
 
-    answer = await ask(request, work)
+    answer = await call_service(request, call)
     read = answer.extraction
-    exchange_of(request).stages = (("open", read.open_s), ("read", read.read_s), ("understand", answer.understand_s))
+    context_of(request).stages = (("open", read.open_s), ("read", read.read_s), ("understand", answer.understand_s))
     return answer
 
 
-async def _written(
-    request: Request, upload: Upload, answer: DocumentAnswer, form: Format, as_json: Callable[[], bytes]
+async def _respond(
+    request: Request, upload: Upload, answer: DocumentAnswer, document_format: Format, to_json: Callable[[], bytes]
 ) -> Response:
-    """The answer in the form that was asked for."""
-    if form.name == "json":
-        return JsonBytes(await written_off_loop(answer.document, as_json))
+    """The answer in the requested format."""
+    if document_format.name == "json":
+        return JsonBytes(await run_off_loop(answer.document, to_json))
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
         reader, password = services_of(request).documents.extractor, answer.options.password
         return await reader.searchable_pdf(upload.stored, answer.document, password=password, until=deadline_s)
 
-    failed = ",".join(str(one.number) for one in answer.failed)
+    failed = ",".join(str(page.number) for page in answer.failed)
     headers = {"X-Failed-Pages": failed} if failed else {}
-    return await document_answer(request, answer.document, form, headers, searchable_pdf)
+    return await formatted_document(request, answer.document, document_format, headers, searchable_pdf)
 
 
 _TEXT = "Factura 2024-017\nTotal 1.284,50 €"
@@ -134,18 +136,14 @@ DOCUMENT_EXAMPLE = {
 
 def answers_of(example: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What OpenAPI says of an answer in any format; ``example`` is the JSON one."""
-    shown = {"schema": {"$ref": "#/components/schemas/DocumentAnswer"}, "example": example}
-    plain = {one.media_type: {"schema": {"type": "string"}} for one in FORMATS if one.name != "json"}
-    return {"application/json": shown, **plain}
+    json_content = {"schema": {"$ref": "#/components/schemas/DocumentAnswer"}, "example": example}
+    others = {other.media_type: {"schema": {"type": "string"}} for other in FORMATS if other.name != "json"}
+    return {"application/json": json_content, **others}
 
 
 ROUTES = (
     upload_route(
-        "/v1/documents",
-        create_document,
-        tag="documents",
-        request=DocumentRequest,
-        answers=answers_of(DOCUMENT_EXAMPLE),
+        "/v1/documents", create_document, tag="documents", request=DocumentRequest, answers=answers_of(DOCUMENT_EXAMPLE)
     ),
     upload_route("/v1/ocr", read_pages, tag="documents", request=ReadRequest, answers=answers_of(_READ_EXAMPLE)),
 )

@@ -8,14 +8,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import openai_embeddings
-from backend.api.body import read_json
-from backend.api.deps import services_of
-from backend.api.routes.plain import post
-from backend.api.schemas.answers import EmbeddingsAnswer
-from backend.api.schemas.checks import check_limits
-from backend.api.schemas.vectors import EmbeddingsRequest
-from backend.api.service_call import ask_timed
+from backend.api.dependencies import services_of
+from backend.api.requests.embeddings import EmbeddingsRequest
+from backend.api.requests.json_body import read_json
+from backend.api.requests.validation import check_limits
+from backend.api.responses.embeddings import EmbeddingsAnswer, openai_embeddings
+from backend.api.routing import post
+from backend.api.service_call import call_service_timed
 from backend.services.embedding_options import Embedded, EmbedOptions
 
 
@@ -26,9 +25,9 @@ async def create_embeddings(request: Request) -> Response:
     and its index listed in `truncated`. The `Server-Timing` header tells where the time went.
     """
     services = services_of(request)
-    asked = await read_json(request, EmbeddingsRequest, services.limits)
-    embedded = await embed(request, asked.input, asked.options(), param="input", model=asked.model)
-    return await openai_embeddings(embedded, asked.encoding_format or "float")
+    body = await read_json(request, EmbeddingsRequest, services.limits)
+    embedded = await embed(request, body.input, body.options(), param="input", model=body.model)
+    return await openai_embeddings(embedded, body.encoding_format or "float")
 
 
 async def embed(
@@ -40,7 +39,7 @@ async def embed(
     """
     services = services_of(request)
     check_limits(inputs, services.limits, param)
-    return await ask_timed(request, partial(services.embeddings.embed, inputs, options, model=model))
+    return await call_service_timed(request, partial(services.embeddings.embed, inputs, options, model=model))
 
 
 ROUTES = (

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.body import read_json
-from backend.api.deps import services_of
-from backend.api.routes.plain import post
-from backend.api.schemas.checks import check_limits
-from backend.api.schemas.text_answers import EntitiesAnswer
-from backend.api.schemas.texts import EntitiesRequest
-from backend.api.service_call import ask_timed
-from backend.api.text_answers import entity, lost, usage
-from backend.services.entities import Found, FoundIn
+from backend.api.dependencies import services_of
+from backend.api.requests.json_body import read_json
+from backend.api.requests.texts import EntitiesRequest
+from backend.api.requests.validation import check_limits
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.texts import EntitiesAnswer, entities_answer
+from backend.api.routing import post
+from backend.api.service_call import call_service_timed
 
 
 async def find_entities(request: Request) -> Response:
@@ -29,34 +26,20 @@ async def find_entities(request: Request) -> Response:
     overlapping windows; nothing is cut. Order is kept; equal texts are read once.
     """
     services = services_of(request)
-    asked = await read_json(request, EntitiesRequest, services.limits)
-    check_limits(asked.input, services.limits, "input")
-    found = await ask_timed(
+    body = await read_json(request, EntitiesRequest, services.limits)
+    check_limits(body.input, services.limits, "input")
+    result = await call_service_timed(
         request,
         partial(
             services.entities.find,
-            asked.input,
-            types=asked.types,
-            min_score=asked.min_score,
-            sources=asked.sources,
-            model=asked.model,
+            body.input,
+            types=body.types,
+            min_score=body.min_score,
+            sources=body.sources,
+            model=body.model,
         ),
     )
-    return json_answer(_answer(found, explain=bool(asked.explain)))
-
-
-def _answer(found: Found, *, explain: bool) -> dict[str, Any]:
-    return {
-        "object": "list",
-        "data": [_item(index, row, explain=explain) for index, row in enumerate(found.rows)],
-        "model": found.model,
-        "usage": usage(found.tokens),
-    }
-
-
-def _item(index: int, row: FoundIn, *, explain: bool) -> dict[str, Any]:
-    item = {"index": index, "entities": [entity(one) for one in row.entities], "coverage": row.coverage}
-    return {**item, "lost": [lost(one) for one in row.lost]} if explain else item
+    return json_response(entities_answer(result, explain=bool(body.explain)))
 
 
 ENTITY_EXAMPLES = (

@@ -1,15 +1,15 @@
-"""Probes. They need no key and never queue."""
+"""Health probes. They need no key and never queue."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.deps import exchange_of, services_of
-from backend.api.problems import Problem, answer
-from backend.api.routes.plain import get
-from backend.api.schemas.answers import Live, Ready
+from backend.api.dependencies import context_of, services_of
+from backend.api.problems import Problem, problem_response
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.operations import Live, Ready
+from backend.api.routing import get
 from backend.errors import Unavailable
 
 _DRAINING = "draining: the process was told to stop"
@@ -17,14 +17,14 @@ _DRAINING = "draining: the process was told to stop"
 
 async def live(_request: Request) -> Response:
     """Whether the process answers. Falls only with the process: restarting is the cure for nothing less."""
-    return json_answer({"status": "alive"})
+    return json_response(Live(status="alive"))
 
 
 async def ready(request: Request) -> Response:
     """Whether requests are answered now; 503 with `reasons` while loading, draining, or when the device fails."""
     reasons = await _reasons(request)
     if not reasons:
-        return json_answer({"status": "ready", "reasons": []})
+        return json_response(Ready(status="ready", reasons=[]))
     problem = Problem(
         status=Unavailable.status,
         code=Unavailable.code,
@@ -34,7 +34,7 @@ async def ready(request: Request) -> Response:
         retry_after_s=1.0,
         extensions={"reasons": reasons},
     )
-    return answer(problem, exchange_of(request).request_id)
+    return problem_response(problem, context_of(request).request_id)
 
 
 async def health(request: Request) -> Response:
@@ -42,11 +42,11 @@ async def health(request: Request) -> Response:
     reasons = await _reasons(request)
     report = services_of(request).health.report()
     status = {"status": "unavailable" if reasons else "ready", "reasons": reasons}
-    return json_answer({**report, **status}, status=503 if reasons else 200)
+    return json_response({**report, **status}, status=503 if reasons else 200)
 
 
 async def _reasons(request: Request) -> list[str]:
-    """Why requests would not be answered; empty when they would."""
+    """Why requests are not answered now; empty when they are."""
     readiness = await services_of(request).health.ready()
     draining = [_DRAINING] if request.app.state.draining else []
     return draining if readiness.ready else [*draining, *readiness.reasons]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import JsonBytes
-from backend.api.deps import services_of
-from backend.api.document_formats import accepted, document_answer
+from backend.api.dependencies import services_of
 from backend.api.job_answers import job_of, result_bytes
+from backend.api.responses.document_formats import accept_header, formatted_document
+from backend.api.responses.documents import DocumentAnswer
+from backend.api.responses.json_bytes import JsonBytes
 from backend.api.routes.documents import DOCUMENT_EXAMPLE
 from backend.api.routes.jobs import ID_PARAMETER
-from backend.api.routes.plain import get
-from backend.api.schemas.document_answers import DocumentAnswer
-from backend.api.service_call import ask
+from backend.api.routing import get
+from backend.api.service_call import call_service
 from backend.documents.formats import Format, negotiate
 from backend.errors import InvalidField, NotFound
 from backend.jobs.records import Job
@@ -46,7 +46,7 @@ async def retrieve_result(request: Request) -> Response:
         finally:
             stored.close()
 
-    return await document_answer(request, document, form, headers, searchable_pdf)
+    return await formatted_document(request, document, form, headers, searchable_pdf)
 
 
 async def retrieve_page(request: Request) -> Response:
@@ -58,11 +58,11 @@ async def retrieve_page(request: Request) -> Response:
         del deadline_s  # rendering has its own, LIMIT_PAGE_S
         return await services_of(request).jobs.page_image(job, number, dpi)
 
-    return Response(await ask(request, work), media_type="image/png")
+    return Response(await call_service(request, work), media_type="image/png")
 
 
 def _format(request: Request, job: Job) -> Format:
-    accept = accepted(request) or "*/*"
+    accept = accept_header(request) or "*/*"
     name = request.query_params.get("format")
     if not name and accept.strip() in ("", "*/*"):
         name = str(job.options["format"])

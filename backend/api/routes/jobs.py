@@ -11,16 +11,17 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.body import validated
-from backend.api.deps import exchange_of, services_of
+from backend.api.dependencies import context_of, services_of
 from backend.api.job_answers import job_fields, job_of, job_with_result, owner_of
-from backend.api.routes.plain import JSON, delete, get, upload_route
-from backend.api.schemas.checks import check_labels
-from backend.api.schemas.jobs import JobAnswer, JobForm
-from backend.api.service_call import ask
+from backend.api.requests.documents import JobForm
+from backend.api.requests.json_body import validate_fields
+from backend.api.requests.upload import receive_upload
+from backend.api.requests.validation import check_labels
+from backend.api.responses.jobs import JobAnswer
+from backend.api.responses.json_bytes import json_response
+from backend.api.routing import JSON, delete, get, upload_route
+from backend.api.service_call import call_service
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
-from backend.api.upload import uploaded
 from backend.documents.formats import negotiate
 from backend.errors import InvalidField
 from backend.jobs.records import Job, JobEvent
@@ -38,8 +39,8 @@ async def create_job(request: Request) -> Response:
     came before. Jobs are seen with the API key they were sent with.
     """
     services = services_of(request)
-    async with uploaded(request) as upload:
-        form = validated(JobForm, upload.fields)
+    async with receive_upload(request) as upload:
+        form = validate_fields(JobForm, upload.fields)
         check_labels(form.labels, services.limits)
         job_request = JobRequest(
             upload.stored,
@@ -56,11 +57,11 @@ async def create_job(request: Request) -> Response:
             del deadline_s  # of the request, not of the job
             return await services.jobs.submit(job_request)
 
-        job, replayed = await ask(request, work)
+        job, replayed = await call_service(request, work)
     headers = {"Location": f"/v1/jobs/{job.id}"}
     if replayed:
         headers["Idempotent-Replay"] = "true"
-    return json_answer(job_fields(job) | {"result": None}, 200 if replayed else 202, headers)
+    return json_response(job_fields(job) | {"result": None}, 200 if replayed else 202, headers)
 
 
 async def retrieve_job(request: Request) -> Response:
@@ -70,13 +71,13 @@ async def retrieve_job(request: Request) -> Response:
     if with_result not in ("true", "false", "1", "0"):
         raise InvalidField(f"result: must be true or false, got '{with_result[:40]}'", param="result")
     result = await services_of(request).jobs.result(job) if with_result in ("true", "1") else None
-    return json_answer(await job_with_result(job, result))
+    return json_response(await job_with_result(job, result))
 
 
 async def delete_job(request: Request) -> Response:
     """Cancel a job that is queued or runs, at once: it keeps the pages read so far. Forget one that has ended (204)."""
     job = await services_of(request).jobs.cancel(request.path_params["id"], owner_of(request))
-    return Response(status_code=204) if job is None else json_answer(job_fields(job) | {"result": None})
+    return Response(status_code=204) if job is None else json_response(job_fields(job) | {"result": None})
 
 
 async def watch_job(request: Request) -> Response:
@@ -110,12 +111,12 @@ async def _server_event(request: Request, event: JobEvent) -> ServerEvent:
 
 def _last_event_id(request: Request) -> str:
     """The event id to continue after; an id of another form starts from the beginning."""
-    header = exchange_of(request).headers.get(b"last-event-id", b"")
+    header = context_of(request).headers.get(b"last-event-id", b"")
     return header.decode("ascii") if _EVENT_ID.fullmatch(header) else ""
 
 
 def _idempotency_key(request: Request) -> str | None:
-    header = exchange_of(request).headers.get(b"idempotency-key")
+    header = context_of(request).headers.get(b"idempotency-key")
     if header is None:
         return None
     key = header.decode("latin-1").strip()

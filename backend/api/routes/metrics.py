@@ -5,14 +5,14 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.deps import exchange_of, services_of
-from backend.api.routes.plain import get
+from backend.api.dependencies import context_of, services_of
+from backend.api.responses.json_bytes import json_response
+from backend.api.routing import get
 from backend.device.watch.gpu_readings import readings
 from backend.telemetry import render_readings
 
 _TEXT = "text/plain"
-_EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # what Telemetry.render writes; a test holds it to that
+_EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # the format of Telemetry.render; a test compares the two
 
 
 async def metrics(request: Request) -> Response:
@@ -28,9 +28,9 @@ async def gpu_metrics(request: Request) -> Response:
     or OpenMetrics and not JSON, as Prometheus does.
     """
     report = services_of(request).health.gpu()
-    if _wants_text(exchange_of(request).headers.get(b"accept", b"")):
+    if _wants_text(context_of(request).headers.get(b"accept", b"")):
         return Response(render_readings(readings(report)), media_type=_EXPOSITION)
-    return json_answer(report)
+    return json_response(report)
 
 
 def _wants_text(accept: bytes) -> bool:
@@ -83,10 +83,5 @@ ROUTES = (
         media_type=_TEXT,
         example='financia_requests_total{route="/v1/embeddings",status="200"} 42.0\n',
     ),
-    get(
-        "/metrics/gpu",
-        gpu_metrics,
-        tag="operations",
-        example=_GPU_EXAMPLE,
-    ),
+    get("/metrics/gpu", gpu_metrics, tag="operations", example=_GPU_EXAMPLE),
 )

@@ -1,57 +1,30 @@
-"""What is loaded, and every choice this process made with its reason."""
+"""``/v1/models`` and ``/v1/system``: the loaded models, and every choice of this process with its reason."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.deps import services_of
-from backend.api.routes.plain import get, name_parameter
-from backend.api.schemas.answers import ModelCard, ModelList
-from backend.services.catalog import LoadedModel
+from backend.api.dependencies import services_of
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.operations import ModelCard, ModelList, model_card
+from backend.api.routing import get, name_parameter
 
 
 async def list_models(request: Request) -> Response:
     """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes."""
     models = services_of(request).catalog.models()
-    return json_answer({"object": "list", "data": [card(model) for model in models]})
+    return json_response(ModelList(object="list", data=[model_card(model) for model in models]))
 
 
 async def retrieve_model(request: Request) -> Response:
     """One model, by any of its names."""
-    return json_answer(card(services_of(request).catalog.find(request.path_params["name"])))
+    return json_response(model_card(services_of(request).catalog.find(request.path_params["name"])))
 
 
 async def system(request: Request) -> Response:
     """Device, precision, lanes, budgets, cache and limits of this process, each with why it was chosen."""
-    return json_answer(services_of(request).system())
-
-
-def card(model: LoadedModel) -> dict[str, Any]:
-    """A model as OpenAI's clients and ours read it."""
-    spec = model.spec
-    return {
-        "id": model.name,
-        "object": "model",
-        "created": int(model.created_s),
-        "owned_by": "financia",
-        "names": list(model.names),
-        "task": model.task,
-        "source": spec.source,
-        "revision": spec.revision,
-        "device": model.device,
-        "dtype": model.dtype,
-        "runtime": model.runtime,
-        "max_tokens": spec.max_tokens,
-        "width": spec.width,
-        "pooling": spec.pooling,
-        "normalize": spec.normalize,
-        "prompts": sorted(spec.prompts),
-        "labels": list(model.labels),
-    }
+    return json_response(services_of(request).system())
 
 
 CARD_EXAMPLE = {

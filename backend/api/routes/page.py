@@ -1,4 +1,4 @@
-"""The page for people at /: fixed files, read once, with the headers that keep a hostile document's text mere text."""
+"""The web page at /: static files, read once, with headers that keep the text of hostile documents from running."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# Everything comes from here and nothing inline runs. Pictures of pages arrive with a key, so as blob: URLs. Trusted
-# Types with no policy at all: no script of ours, or of anybody else's, can turn a string into HTML.
+# Everything is same-origin and nothing inline runs. Pictures of pages are fetched with a key, hence the blob: URLs.
+# Trusted Types with no policy at all: no script, ours or foreign, can turn a string into HTML.
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -37,13 +37,13 @@ _POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    # Asked again at each visit and answered 304: modules name each other, so no two releases may be mixed.
+    # Validated at each visit and answered 304: modules import each other, so files of two releases must not mix.
     "Cache-Control": "no-cache",
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",  # the address holds a job's id
+    "Referrer-Policy": "no-referrer",  # the URL holds a job's id
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -69,7 +69,7 @@ _ASSETS = {
     for file in _FOLDER.iterdir()
     if file.suffix in _MEDIA_TYPES
 }
-PATHS = frozenset(_ASSETS)  # open to all: they hold nothing of anybody
+PATHS = frozenset(_ASSETS)  # served without a key: they hold no one's data
 
 
 async def asset(request: Request) -> Response:
@@ -77,23 +77,23 @@ async def asset(request: Request) -> Response:
 
     Raises: HTTPException (404) for a file that the page does not have.
     """
-    found = _ASSETS.get(request.scope["path"])
-    if found is None:
+    file = _ASSETS.get(request.scope["path"])
+    if file is None:
         raise HTTPException(404)
-    headers = {**_HEADERS, "ETag": found.etag}
+    headers = {**_HEADERS, "ETag": file.etag}
     known = request.headers.get("if-none-match", "").split(",")
-    if found.etag in (etag.strip().removeprefix("W/") for etag in known):
+    if file.etag in (etag.strip().removeprefix("W/") for etag in known):
         return Response(status_code=304, headers=headers)
-    return Response(found.body, headers=headers, media_type=found.media_type)
+    return Response(file.body, headers=headers, media_type=file.media_type)
 
 
 class PageRoute(Route):
-    """Of Starlette's own kind: a file of the page is no operation that OpenAPI should describe."""
+    """Starlette's route, not FastAPI's: OpenAPI should not describe files of the page."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether this route takes the request; names itself in the scope, where metrics look."""
-        match, found = super().matches(scope)
-        return match, {**found, "route": self}
+        """Whether this route takes the request; puts itself into the scope, where the metrics read its path."""
+        match, child_scope = super().matches(scope)
+        return match, {**child_scope, "route": self}
 
 
 ROUTES = (PageRoute("/", asset), PageRoute("/page/{name}", asset))

@@ -1,26 +1,20 @@
-"""``POST /v1/rerank`` and ``/v2/rerank``: documents by what they say about a query, for Jina's and Cohere's clients."""
+"""``POST /v1/rerank`` and ``/v2/rerank``: ranks documents by relevance to a query, for Jina's and Cohere's clients."""
 
 from __future__ import annotations
 
-import math
 from functools import partial
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import json_answer
-from backend.api.body import read_json
-from backend.api.deps import exchange_of, services_of
-from backend.api.routes.plain import post
-from backend.api.schemas.checks import check_count, check_limits
-from backend.api.schemas.ranking import RerankRequest
-from backend.api.schemas.text_answers import RerankAnswer
-from backend.api.service_call import ask_timed
-from backend.api.text_answers import truncated, usage
-from backend.services.reranking import Ranked, Reranked
-
-_UNIT_DOCUMENTS = 100  # a search unit of Cohere's is a query with up to so many documents
+from backend.api.dependencies import context_of, services_of
+from backend.api.requests.json_body import read_json
+from backend.api.requests.reranking import RerankRequest
+from backend.api.requests.validation import check_count, check_limits
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.texts import RerankAnswer, cohere_meta, rerank_answer
+from backend.api.routing import post
+from backend.api.service_call import call_service_timed
 
 
 async def rerank(request: Request) -> Response:
@@ -30,63 +24,36 @@ async def rerank(request: Request) -> Response:
     `return_documents` is false, as Jina's answers do; Cohere's clients pass over it. Documents beyond the model's
     length are cut and listed in `truncated`, unless `truncate` is none.
     """
-    return await _rerank(request, version="1", documents_unless_told=True)
+    return await _rerank(request, version="1", documents_by_default=True)
 
 
 async def rerank_v2(request: Request) -> Response:
     """The same for Cohere's second API: documents are left out of the answer unless `return_documents` is true."""
-    return await _rerank(request, version="2", documents_unless_told=False)
+    return await _rerank(request, version="2", documents_by_default=False)
 
 
-async def _rerank(request: Request, *, version: str, documents_unless_told: bool) -> Response:
+async def _rerank(request: Request, *, version: str, documents_by_default: bool) -> Response:
     services = services_of(request)
-    asked = await read_json(request, RerankRequest, services.limits)
-    check_count(asked.documents, services.limits, "documents")
-    check_limits([asked.query], services.limits, "query")
-    texts = asked.texts()
+    body = await read_json(request, RerankRequest, services.limits)
+    check_count(body.documents, services.limits, "documents")
+    check_limits([body.query], services.limits, "query")
+    texts = body.texts()
     check_limits(texts, services.limits, "documents")
-    reranked = await ask_timed(
+    reranked = await call_service_timed(
         request,
         partial(
             services.reranking.rerank,
-            asked.query,
+            body.query,
             texts,
-            top_n=asked.top_n,
-            model=asked.model,
-            truncate=asked.truncate or "end",
+            top_n=body.top_n,
+            model=body.model,
+            truncate=body.truncate or "end",
         ),
     )
-    shown = documents_unless_told if asked.return_documents is None else asked.return_documents
-    head = {"id": exchange_of(request).request_id, "object": "list"}
-    results = [_result(one, asked.documents if shown else None) for one in reranked.results]
-    meta = _meta(version, len(texts), reranked.tokens)
-    return json_answer({**head, **_body(reranked, results), "meta": meta})
-
-
-def _body(reranked: Reranked, results: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "model": reranked.model,
-        "results": results,
-        "usage": usage(reranked.tokens),
-        **truncated(reranked.truncated),
-    }
-
-
-def _result(one: Ranked, documents: list[str | dict[str, Any]] | None) -> dict[str, Any]:
-    result: dict[str, Any] = {"index": one.index, "relevance_score": one.score}
-    if documents is not None:
-        document = documents[one.index]
-        result["document"] = {"text": document} if isinstance(document, str) else document
-    return result
-
-
-def _meta(version: str, documents: int, tokens: int) -> dict[str, Any]:
-    """What Cohere's clients read beside the results."""
-    return {
-        "api_version": {"version": version},
-        "billed_units": {"search_units": math.ceil(documents / _UNIT_DOCUMENTS)},
-        "tokens": {"input_tokens": tokens},
-    }
+    with_documents = documents_by_default if body.return_documents is None else body.return_documents
+    meta = cohere_meta(version, len(texts), reranked.tokens)
+    documents = body.documents if with_documents else None
+    return json_response(rerank_answer(context_of(request).request_id, reranked, documents, meta))
 
 
 _QUERY = "¿Cuándo vence la factura?"
@@ -100,12 +67,12 @@ _EXAMPLE = {
         {"index": 2, "relevance_score": 0.7105, "document": {"text": _DOCUMENTS[2]}},
     ],
     "usage": {"prompt_tokens": 44, "total_tokens": 44},
-    "meta": _meta("1", len(_DOCUMENTS), 44),
+    "meta": cohere_meta("1", len(_DOCUMENTS), 44),
 }
 _V2_EXAMPLE = {
     **_EXAMPLE,
     "results": [{"index": 0, "relevance_score": 0.8312}, {"index": 2, "relevance_score": 0.7105}],
-    "meta": _meta("2", len(_DOCUMENTS), 44),
+    "meta": cohere_meta("2", len(_DOCUMENTS), 44),
 }
 ROUTES = (
     post(

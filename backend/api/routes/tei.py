@@ -8,23 +8,24 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.answers import cut_inputs, json_answer, tei_embeddings, tei_headers
-from backend.api.body import read_json
-from backend.api.deps import exchange_of, services_of, time_limit_s
-from backend.api.disconnect import while_wanted
+from backend.api.dependencies import context_of, services_of
+from backend.api.requests.classification import PredictRequest
+from backend.api.requests.embeddings import EmbedRequest, SimilarityRequest, TokenizeRequest
+from backend.api.requests.json_body import read_json
+from backend.api.requests.reranking import RankTextsRequest
+from backend.api.requests.validation import check_chars, check_count, check_limits
+from backend.api.responses.embeddings import tei_embeddings, tei_headers, truncated_indices
+from backend.api.responses.json_bytes import json_response
+from backend.api.responses.operations import Info, tei_info
+from backend.api.responses.texts import tei_predictions, tei_ranks
 from backend.api.routes.embeddings import embed
-from backend.api.routes.plain import get, post
-from backend.api.schemas.answers import Info
-from backend.api.schemas.checks import check_chars, check_count, check_limits
-from backend.api.schemas.classes import PredictRequest
-from backend.api.schemas.ranking import RankTextsRequest
-from backend.api.schemas.vectors import EmbedRequest, SimilarityRequest, TokenizeRequest
-from backend.api.service_call import ask, ask_timed
+from backend.api.routing import get, post
+from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
 from backend.services.embedding_options import EmbedOptions
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 _SCORES = {"type": "array", "items": {"type": "number"}}
-_PIECES: dict[str, Any] = {
+_TOKENS: dict[str, Any] = {
     "type": "array",
     "items": {"type": "array", "items": {"$ref": "#/components/schemas/TokenAnswer"}},
 }
@@ -35,21 +36,21 @@ async def create_vectors(request: Request) -> Response:
 
     `X-Compute-Tokens` counts the tokens; `X-Truncated` lists the inputs that were cut, where any was.
     """
-    asked = await read_json(request, EmbedRequest, services_of(request).limits)
-    return await tei_embeddings(await embed(request, asked.inputs, asked.options(), param="inputs"))
+    body = await read_json(request, EmbedRequest, services_of(request).limits)
+    return await tei_embeddings(await embed(request, body.inputs, body.options(), param="inputs"))
 
 
 async def compare(request: Request) -> Response:
     """Cosine similarity of one sentence with each of the others."""
     services = services_of(request)
-    asked = await read_json(request, SimilarityRequest, services.limits)
-    source, sentences = asked.inputs.source_sentence, asked.inputs.sentences
+    body = await read_json(request, SimilarityRequest, services.limits)
+    source, sentences = body.inputs.source_sentence, body.inputs.sentences
     check_limits([source, *sentences], services.limits, "inputs.sentences")
-    options = asked.parameters.options() if asked.parameters else EmbedOptions(normalize=True)
-    work = partial(services.embeddings.similarity, source, sentences, options)
-    scores, embedded = await ask(request, work)
-    exchange_of(request).timing = embedded.timing
-    return json_answer(scores, headers=tei_headers(sum(embedded.tokens), cut_inputs(embedded.truncated)))
+    options = body.parameters.options() if body.parameters else EmbedOptions(normalize=True)
+    call = partial(services.embeddings.similarity, source, sentences, options)
+    scores, embedded = await call_service(request, call)
+    context_of(request).timing = embedded.timing
+    return json_response(scores, headers=tei_headers(sum(embedded.tokens), truncated_indices(embedded.truncated)))
 
 
 async def predict(request: Request) -> Response:
@@ -60,66 +61,46 @@ async def predict(request: Request) -> Response:
     which reads single texts only. `POST /v1/classify` can be asked for others.
     """
     services = services_of(request)
-    asked = await read_json(request, PredictRequest, services.limits)
-    check_count(asked.inputs.rows, services.limits, "inputs")
-    check_chars(asked.inputs.texts, services.limits, "inputs")
-    work = partial(
-        services.classification.predict,
-        asked.inputs.rows,
-        raw_scores=bool(asked.raw_scores),
-        truncate=asked.truncation(),
+    body = await read_json(request, PredictRequest, services.limits)
+    check_count(body.inputs.rows, services.limits, "inputs")
+    check_chars(body.inputs.texts, services.limits, "inputs")
+    call = partial(
+        services.classification.predict, body.inputs.rows, raw_scores=bool(body.raw_scores), truncate=body.truncation()
     )
-    classified = await ask_timed(request, work)
-    rows = [[{"score": one.score, "label": one.label} for one in row.predictions] for row in classified.rows]
-    cut = cut_inputs([row.truncated for row in classified.rows])
-    return json_answer(rows if asked.inputs.batch else rows[0], headers=tei_headers(classified.tokens, cut))
+    classified = await call_service_timed(request, call)
+    rows = [tei_predictions(row.predictions) for row in classified.rows]
+    truncated = truncated_indices([row.truncated for row in classified.rows])
+    return json_response(rows if body.inputs.batch else rows[0], headers=tei_headers(classified.tokens, truncated))
 
 
 async def rank(request: Request) -> Response:
     """Texts in the order of what they say about the query, the best first; `score` is 0 to 1 unless `raw_scores`."""
     services = services_of(request)
-    asked = await read_json(request, RankTextsRequest, services.limits)
-    check_limits([asked.query], services.limits, "query")
-    check_limits(asked.texts, services.limits, "texts")
-    work = partial(services.reranking.rerank, asked.query, asked.texts, truncate=asked.truncation())
-    reranked = await ask_timed(request, work)
-    results = [
-        {"index": one.index, "score": one.raw_score if asked.raw_scores else one.score}
-        | ({"text": asked.texts[one.index]} if asked.return_text else {})
-        for one in reranked.results
-    ]
-    return json_answer(results, headers=tei_headers(reranked.tokens, reranked.truncated))
+    body = await read_json(request, RankTextsRequest, services.limits)
+    check_limits([body.query], services.limits, "query")
+    check_limits(body.texts, services.limits, "texts")
+    call = partial(services.reranking.rerank, body.query, body.texts, truncate=body.truncation())
+    reranked = await call_service_timed(request, call)
+    scores = [(ranked.index, ranked.raw_score if body.raw_scores else ranked.score) for ranked in reranked.results]
+    ranks = tei_ranks(scores, body.texts if body.return_text else None)
+    return json_response(ranks, headers=tei_headers(reranked.tokens, reranked.truncated))
 
 
 async def tokenize(request: Request) -> Response:
     """The model's tokens of each text; `start` and `stop` count Unicode code points of the caller's own text."""
     services = services_of(request)
-    asked = await read_json(request, TokenizeRequest, services.limits)
-    check_limits(asked.inputs, services.limits, "inputs")
+    body = await read_json(request, TokenizeRequest, services.limits)
+    check_limits(body.inputs, services.limits, "inputs")
     work = services.embeddings.tokenize(
-        asked.inputs, add_special_tokens=asked.add_special_tokens, prompt_name=asked.prompt_name
+        body.inputs, add_special_tokens=body.add_special_tokens, prompt_name=body.prompt_name
     )
-    return json_answer(await while_wanted(work, request.receive, time_limit_s(request, services.limits)))
+    return json_response(await run_until_disconnect(work, request.receive, time_limit_s(request, services.limits)))
 
 
 async def info(request: Request) -> Response:
     """What is served, in text-embeddings-inference's words."""
     services = services_of(request)
-    model, limits = services.catalog.embedding(None), services.limits
-    return json_answer(
-        {
-            "model_id": model.name,
-            "model_sha": model.spec.revision,
-            "model_dtype": model.dtype,
-            "model_type": {"embedding": {"pooling": model.spec.pooling}},
-            "max_input_length": model.spec.max_tokens,
-            "max_batch_tokens": model.engine.budget,
-            "max_client_batch_size": limits.inputs,
-            "payload_limit": limits.body_bytes,
-            "auto_truncate": True,
-            "version": request.app.version,
-        }
-    )
+    return json_response(tei_info(services.catalog.embedding(None), services.limits, request.app.version))
 
 
 _PREDICTIONS: dict[str, Any] = {"type": "array", "items": {"$ref": "#/components/schemas/PredictionAnswer"}}
@@ -177,7 +158,7 @@ ROUTES = (
         tag="text-embeddings-inference",
         request=TokenizeRequest,
         examples={"one text": {"inputs": "Deep Learning", "add_special_tokens": False}},
-        schema=_PIECES,
+        schema=_TOKENS,
         example=[[{"id": 2784, "text": "deep", "special": False, "start": 0, "stop": 4}]],
     ),
     get(

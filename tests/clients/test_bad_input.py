@@ -1,4 +1,4 @@
-"""Bad and odd input over a real socket and a real model: a clear answer each time, and the neighbours undisturbed."""
+"""Bad and odd input over a real socket and a real model, and its effect on other requests."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def test_bad_input(live_server: LiveServer, body: Any, status: int, named: list[
 def test_odd_text(live_server: LiveServer, text: str) -> None:
     """Odd but legal text gets a finite vector of length 1 on every route."""
     with live_server.client() as client:
-        one = client.post(URL, json={"input": text}).json()["data"][0]["embedding"]
-        two = client.post("/embed", json={"inputs": text}).json()[0]
+        vector = client.post(URL, json={"input": text}).json()["data"][0]["embedding"]
+        tei_vector = client.post("/embed", json={"inputs": text}).json()[0]
         tokens = client.post("/tokenize", json={"inputs": text})
 
-    assert pytest.approx(1.0, abs=1e-4) == float(np.linalg.norm(one))
-    assert one == two
+    assert pytest.approx(1.0, abs=1e-4) == float(np.linalg.norm(vector))
+    assert vector == tei_vector
     assert 200 == tokens.status_code
 
 
@@ -107,7 +107,7 @@ def test_probes_need_no_key(guarded_server: LiveServer) -> None:
         problem(client.get("/v1/models"), 401, "unauthorized")
 
 
-def test_nonsense_instead_of_http(live_server: LiveServer) -> None:
+def test_bytes_that_are_not_http(live_server: LiveServer) -> None:
     """Bytes that are no HTTP end their own connection only."""
     host, port = live_server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
@@ -119,8 +119,8 @@ def test_nonsense_instead_of_http(live_server: LiveServer) -> None:
     assert b" 400 " in answer.splitlines()[0]
 
 
-async def test_neighbours_are_undisturbed(live_server: LiveServer) -> None:
-    """Good requests among bad ones, and among callers that leave, get the vectors that they get alone."""
+async def test_bad_requests_do_not_disturb_others(live_server: LiveServer) -> None:
+    """Good requests among bad ones and disconnecting clients get the vectors that they get alone."""
     texts = [f"contract number {number} between the parties" for number in range(24)]
     bad: list[Any] = [
         {"input": [999_999]},
@@ -132,17 +132,17 @@ async def test_neighbours_are_undisturbed(live_server: LiveServer) -> None:
 
         async def vector(text: str) -> list[float]:
             response = await client.post(URL, json={"input": text})
-            found: list[float] = response.json()["data"][0]["embedding"]
-            return found
+            embedding: list[float] = response.json()["data"][0]["embedding"]
+            return embedding
 
-        async def leave(number: int) -> None:
+        async def disconnect(number: int) -> None:
             request = client.post(URL, json={"input": [f"abandoned {number} {index}" for index in range(64)]})
             with suppress(TimeoutError):  # a fast machine may have answered already
                 await asyncio.wait_for(request, 0.02)
 
-        crowd = [client.post(URL, json=bad[number % 4]) for number in range(24)]
-        leavers = [leave(number) for number in range(4)]
-        among = await asyncio.gather(*map(vector, texts), *crowd, *leavers)
+        bad_requests = [client.post(URL, json=bad[number % 4]) for number in range(24)]
+        disconnects = [disconnect(number) for number in range(4)]
+        among = await asyncio.gather(*map(vector, texts), *bad_requests, *disconnects)
         alone = [await vector(text) for text in texts]
 
     assert {400, 413, 422} == {response.status_code for response in among[24:48]}
@@ -150,7 +150,7 @@ async def test_neighbours_are_undisturbed(live_server: LiveServer) -> None:
         np.testing.assert_allclose(left, right, atol=1e-6)
 
 
-def test_metrics_tell_what_happened(live_server: LiveServer) -> None:
+def test_metrics_count_requests(live_server: LiveServer) -> None:
     """After requests, the counters moved; nothing was lost as a 500."""
     with live_server.client() as client:
         client.post(URL, json={"input": "a text that no other test sends"})

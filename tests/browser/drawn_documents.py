@@ -1,4 +1,4 @@
-"""Documents with pictures for the page to show: what the service would answer, drawn from the same words."""
+"""Documents for the page to show: their pictures and the service's JSON, made from the same words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNSURE = frozenset(("l2/O3/2026", "ES91", "21OO", "0418", "4502", "0005", "1332
 
 @cache
 def _font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Debian's font, which has accents; Pillow's own draws boxes for them, which is as good for a test."""
+    """Debian's font, which has accents; or Pillow's own, which draws boxes for them."""
     try:
         return ImageFont.truetype("DejaVuSans.ttf", size)
     except OSError:
@@ -32,15 +32,15 @@ class Line:
 
 
 @dataclass
-class Paper:
-    """One page: lines to draw, and what is to be found in them as (type, text, further fields)."""
+class DrawnPage:
+    """One page: lines to draw, and the entities in them as (type, text, further fields)."""
 
     lines: list[Line]
-    found: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    entities: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     source: str = "ocr"
 
     def words(self) -> list[dict[str, Any]]:
-        """Every word with its box; places count from the start of the page."""
+        """Every word with its box; offsets count from the start of the page."""
         words, start = [], 0
         for number, line in enumerate(self.lines):
             font = _font(line.size)
@@ -70,7 +70,7 @@ class Paper:
         return stream.getvalue()
 
 
-def invoice() -> Paper:
+def invoice() -> DrawnPage:
     """An invoice in Spanish with a misread account number."""
     lines = [
         Line("Suministros Ibéricos S.L.", 60, 60, 20),
@@ -96,7 +96,7 @@ def invoice() -> Paper:
         Line(HOSTILE, 60, 520),
     ]
     repair = {"value": "ES9121000418450200051332", "type": "IBAN", "score": 0.99}
-    found: list[tuple[str, str, dict[str, Any]]] = [
+    entities: list[tuple[str, str, dict[str, Any]]] = [
         ("ORG", "Suministros Ibéricos S.L.", {}),
         ("CIF", "B12345674", {"valid": True}),
         ("INVOICE_NUMBER", "F-2026/0117", {}),
@@ -108,19 +108,19 @@ def invoice() -> Paper:
         ("IBAN", "ES91 21OO 0418 4502 0005 1332", {"valid": False, "repair": repair}),
         ("PER", HOSTILE, {}),
     ]
-    return Paper(lines, found)
+    return DrawnPage(lines, entities)
 
 
-def letter(number: int, lines: int = 30) -> Paper:
+def letter(number: int, lines: int = 30) -> DrawnPage:
     """A page with nothing on it but sentences."""
     sentences = [f"Page {number}, line {line}: the committee met and took note of the report." for line in range(lines)]
-    return Paper([Line(text, 60, 60 + 22 * line) for line, text in enumerate(sentences)], [], "text_layer")
+    return DrawnPage([Line(text, 60, 60 + 22 * line) for line, text in enumerate(sentences)], [], "text_layer")
 
 
-def page_json(paper: Paper, number: int, start: int) -> dict[str, Any]:
-    """A page as the result has it; places count from the start of the document's text."""
-    words = [{**word, "start": word["start"] + start, "end": word["end"] + start} for word in paper.words()]
-    scanned = paper.source == "ocr"
+def page_json(drawn: DrawnPage, number: int, start: int) -> dict[str, Any]:
+    """A page of the answer; offsets count from the start of the document's text."""
+    words = [{**word, "start": word["start"] + start, "end": word["end"] + start} for word in drawn.words()]
+    scanned = drawn.source == "ocr"
     why = "no text layer: the page is a picture" if scanned else "the text layer is sound: 2,040 characters, all mapped"
     return {
         "number": number,
@@ -128,33 +128,33 @@ def page_json(paper: Paper, number: int, start: int) -> dict[str, Any]:
         "height": HEIGHT,
         "units_per_inch": 72,
         "rotation": 0,
-        "source": paper.source,
+        "source": drawn.source,
         "why": why,
         "engine": "tesseract 5.5.1" if scanned else "pdfium",
         "confidence": 0.91 if scanned else None,
         "language": "es",
         "start": start,
-        "text": paper.text,
+        "text": drawn.text,
         "words": words,
     }
 
 
-def document_json(papers: list[Paper], failed: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The whole answer of a document of these pages; ``failed`` pages could not be read."""
+def document_json(drawn_pages: list[DrawnPage], failed: tuple[int, ...] = ()) -> dict[str, Any]:
+    """The service's answer for a document of these pages; ``failed`` pages could not be read."""
     pages, start = [], 0
     entities = []
-    for number, paper in enumerate(papers, 1):
+    for number, drawn in enumerate(drawn_pages, 1):
         if number in failed:
             continue
-        pages.append(page_json(paper, number, start))
-        entities += [_entity(found, paper, number, start) for found in paper.found]
-        start += len(paper.text) + 2
+        pages.append(page_json(drawn, number, start))
+        entities += [_entity_json(entity, drawn, number, start) for entity in drawn.entities]
+        start += len(drawn.text) + 2
     error = {"message": "page 3: the picture is cut off", "type": "x", "code": "unreadable_file", "param": "file"}
     sentence = "El pago vence a los treinta días de la fecha de esta factura."
     return {
         "object": "document",
         "kind": "pdf",
-        "page_count": len(papers),
+        "page_count": len(drawn_pages),
         "sha256": "0" * 64,
         "metadata": {"Title": HOSTILE, "Producer": "scanner 3"},
         "pages": pages,
@@ -178,7 +178,7 @@ def document_json(papers: list[Paper], failed: tuple[int, ...] = ()) -> dict[str
             for text in ("harina de trigo", "base imponible", "factura", HOSTILE)
         ],
         "key_sentences": [
-            {"text": sentence, "start": 0, "end": 9, "score": 0.7, "places": _places(sentence, papers[0], 1)},
+            {"text": sentence, "start": 0, "end": 9, "score": 0.7, "places": _places(sentence, drawn_pages[0], 1)},
             {"text": HOSTILE, "start": 0, "end": 9, "score": 0.6, "places": []},
         ],
         "model": "all-MiniLM-L6-v2",
@@ -188,17 +188,17 @@ def document_json(papers: list[Paper], failed: tuple[int, ...] = ()) -> dict[str
     }
 
 
-def _entity(found: tuple[str, str, dict[str, Any]], paper: Paper, number: int, start: int) -> dict[str, Any]:
-    kind, text, more = found
-    at = start + paper.text.index(text)
-    known = {"type": kind, "text": text, "start": at, "end": at + len(text), "score": 0.97, "source": "pattern"}
-    return {**known, "value": None, "valid": None, "places": _places(text, paper, number), **more}
+def _entity_json(entity: tuple[str, str, dict[str, Any]], drawn: DrawnPage, number: int, start: int) -> dict[str, Any]:
+    kind, text, more = entity
+    first = start + drawn.text.index(text)
+    known = {"type": kind, "text": text, "start": first, "end": first + len(text), "score": 0.97, "source": "pattern"}
+    return {**known, "value": None, "valid": None, "places": _places(text, drawn, number), **more}
 
 
-def _places(text: str, paper: Paper, number: int) -> list[dict[str, Any]]:
-    """One box over the words of a stretch that stands on one line."""
-    start = paper.text.find(text)
-    inside = [word["box"] for word in paper.words() if start <= word["start"] < start + len(text)] if start >= 0 else []
+def _places(text: str, drawn: DrawnPage, number: int) -> list[dict[str, Any]]:
+    """One box over the words of a text on one line."""
+    start = drawn.text.find(text)
+    inside = [word["box"] for word in drawn.words() if start <= word["start"] < start + len(text)] if start >= 0 else []
     if not inside:
         return []
     return [{"page": number, "box": [inside[0][0], inside[0][1], inside[-1][2], inside[-1][3]]}]

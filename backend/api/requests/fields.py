@@ -1,4 +1,4 @@
-"""Fields that several requests share. Their validators raise errors of our tree, which pass pydantic untouched."""
+"""Fields that several requests share. Their validators raise errors of backend.errors, which pydantic passes on."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 
-from backend.api.schemas.checks import (
+from backend.api.requests.validation import (
     LABEL_CHARS,
     TYPE_NAMES,
     Texts,
     TokenIds,
-    require_filled,
     require_labels,
-    require_some,
+    require_no_empty_items,
+    require_not_empty,
     require_texts,
-    wrong,
+    wrong_type,
 )
 from backend.errors import InvalidField
 
@@ -37,36 +37,36 @@ def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:
     if type(value) is str:
         value = [value]
     elif type(value) is not list:
-        raise wrong(name, value, "a text, a list of texts, a list of token ids or a list of such lists")
+        raise wrong_type(name, value, "a text, a list of texts, a list of token ids or a list of such lists")
     kinds = set(map(type, value))
     if kinds == {int}:
         value, kinds = [value], {list}
     if kinds == {str}:
-        require_filled(value, name)
+        require_no_empty_items(value, name)
         return cast("Texts", value)
     if kinds == {list}:
         return _check_ids(value, name)
-    require_some(value, name)
+    require_not_empty(value, name)
     raise _mixed(value, name)
 
 
 def _check_ids(inputs: list[Any], name: str) -> TokenIds:
     for index, ids in enumerate(inputs):
         if not set(map(type, ids)) <= {int}:
-            other = next(one for one in ids if type(one) is not int)
-            raise wrong(f"{name}[{index}]", other, "a list of whole numbers (token ids) only")
+            other = next(item for item in ids if type(item) is not int)
+            raise wrong_type(f"{name}[{index}]", other, "a list of whole numbers (token ids) only")
         if ids and (max(ids) > _LARGEST_ID or min(ids) < -_LARGEST_ID):
             raise InvalidField(f"{name}[{index}]: holds a number that no tokenizer has as a token id", param=name)
-    require_filled(inputs, name)
+    require_no_empty_items(inputs, name)
     return inputs
 
 
 def _mixed(value: list[Any], name: str) -> InvalidField:
     first = type(value[0])
     if first not in (str, int, list):
-        return wrong(f"{name}[0]", value[0], "a text, a token id or a list of token ids")
-    index = next(index for index, one in enumerate(value) if type(one) is not first)
-    return wrong(f"{name}[{index}]", value[index], f"{TYPE_NAMES[first]} like {name}[0]")
+        return wrong_type(f"{name}[0]", value[0], "a text, a token id or a list of token ids")
+    index = next(index for index, item in enumerate(value) if type(item) is not first)
+    return wrong_type(f"{name}[{index}]", value[index], f"{TYPE_NAMES[first]} like {name}[0]")
 
 
 def _check_texts(value: Any, info: ValidationInfo) -> Texts:
@@ -75,8 +75,8 @@ def _check_texts(value: Any, info: ValidationInfo) -> Texts:
     if type(value) is str:
         return [value]
     if type(value) is not list:
-        raise wrong(name, value, "a text or a list of texts")
-    require_some(value, name)
+        raise wrong_type(name, value, "a text or a list of texts")
+    require_not_empty(value, name)
     require_texts(value, name)
     return value
 
@@ -85,13 +85,13 @@ def _check_items(value: Any, info: ValidationInfo) -> Texts:
     """One text or a list of texts, each as it is or as ``{"text": …}``; none may be empty."""
     name = info.field_name or "input"
     items = value if type(value) is list else [value]
-    require_some(items, name)
-    texts: list[Any] = [one.get("text") if type(one) is dict else one for one in items]
-    for index, one in enumerate(texts):
-        if type(one) is not str:
+    require_not_empty(items, name)
+    texts: list[Any] = [item.get("text") if type(item) is dict else item for item in items]
+    for index, text in enumerate(texts):
+        if type(text) is not str:
             place = name if items is not value else f"{name}[{index}]"
-            raise _no_text(place, items[index])
-    require_filled(texts, name)
+            raise _not_a_text(place, items[index])
+    require_no_empty_items(texts, name)
     return texts
 
 
@@ -99,19 +99,19 @@ def _check_item(value: Any, info: ValidationInfo) -> str:
     """One text, as it is or as ``{"text": …}``; it may not be empty."""
     name = info.field_name or "input"
     if type(value) is list:
-        raise wrong(name, value, "one text; send a request for each")
+        raise wrong_type(name, value, "one text; send a request for each")
     [text] = _check_items(value, info)
     return text
 
 
-def _no_text(place: str, item: Any) -> InvalidField:
+def _not_a_text(place: str, item: Any) -> InvalidField:
     if type(item) is dict and "text" not in item:
         return InvalidField(
             f"{place}: must be a text or an object with the field text; other kinds of content are not read",
             param=place.partition("[")[0],
         )
-    shown = item["text"] if type(item) is dict else item
-    return wrong(place, shown, 'a text or {"text": a text}')
+    value = item["text"] if type(item) is dict else item
+    return wrong_type(place, value, 'a text or {"text": a text}')
 
 
 def _check_labels(value: Any, info: ValidationInfo) -> Texts | None:
@@ -119,8 +119,8 @@ def _check_labels(value: Any, info: ValidationInfo) -> Texts | None:
     if value is None:
         return None
     if type(value) is not list:
-        raise wrong(name, value, "a list of texts")
-    require_some(value, name, "; leave the field out to use a trained classifier")
+        raise wrong_type(name, value, "a list of texts")
+    require_not_empty(value, name, "; leave the field out to use a trained classifier")
     require_labels(value, name)
     return value
 
@@ -158,12 +158,7 @@ Labels = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "uniqueItems": True,
-                    "items": {**_TEXT, "maxLength": LABEL_CHARS},
-                },
+                {"type": "array", "minItems": 1, "uniqueItems": True, "items": {**_TEXT, "maxLength": LABEL_CHARS}},
                 {"type": "null"},
             ]
         }

@@ -1,4 +1,4 @@
-"""The fields that come with an upload, in its form or in the query; all of them texts on the wire."""
+"""The fields that come with an upload, in its form or in the query; as strings, all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from backend.api.schemas.checks import require_choice, require_labels
+from backend.api.requests.validation import require_labels, require_two_labels
 from backend.documents.parsing.text_source import RequestedSource
 from backend.engines.ocr.engine_choice import OcrEngineName
 from backend.services.documents.records import FEATURES, PAGE_FEATURES, DocumentOptions
@@ -14,26 +14,26 @@ from backend.services.documents.records import FEATURES, PAGE_FEATURES, Document
 DocumentFeature = Literal[
     "text", "words", "language", "classes", "entities", "key_phrases", "key_sentences", "vector", "chunks"
 ]
-assert get_args(DocumentFeature) == FEATURES, "the wire's features are the service's"
+assert get_args(DocumentFeature) == FEATURES, "the features of the API are those of the service"
 
 
-def _words(value: Any) -> Any:
+def _split_words(value: Any) -> Any:
     """A text such as "es, en" and "spa+eng" as a list; an empty field as one that is absent."""
     if not isinstance(value, str):
         return value
     return [word.strip() for word in value.replace("+", ",").split(",") if word.strip()] or None
 
 
-def _lines(value: Any) -> Any:
-    """Labels one a line, or with commas between them where they stand on one line; a JSON list is one too."""
+def _split_labels(value: Any) -> Any:
+    """Labels one a line, or separated by commas where there is one line; a list stays as it is."""
     if not isinstance(value, str):
         return value
-    between = "\n" if "\n" in value.strip() else ","
-    return [label.strip() for label in value.strip().split(between) if label.strip()] or None
+    separator = "\n" if "\n" in value.strip() else ","
+    return [label.strip() for label in value.strip().split(separator) if label.strip()] or None
 
 
-def filled(value: Any) -> Any:
-    """A field that was sent empty, as forms of browsers do, is absent."""
+def _none_if_empty(value: Any) -> Any:
+    """An empty field, as browsers' forms send them, counts as absent."""
     return None if value == "" else value
 
 
@@ -43,22 +43,22 @@ class ReadRequest(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     pages: str = Field("", max_length=1000, description="Pages to read, such as 1-3,7 or 5-; empty: all.")
-    language: Annotated[list[str] | None, BeforeValidator(_words)] = Field(
+    language: Annotated[list[str] | None, BeforeValidator(_split_words)] = Field(
         None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES."
     )
-    source: Annotated[RequestedSource | None, BeforeValidator(filled)] = Field(
+    source: Annotated[RequestedSource | None, BeforeValidator(_none_if_empty)] = Field(
         None, description="auto decides page by page; text_layer never recognises, ocr always does."
     )
-    engine: Annotated[OcrEngineName | None, BeforeValidator(filled)] = Field(
+    engine: Annotated[OcrEngineName | None, BeforeValidator(_none_if_empty)] = Field(
         None, description="What recognises; auto chooses page by page, and the answer says which and why."
     )
     password: str | None = Field(None, max_length=1000, description="Of an encrypted PDF.")
-    format: Annotated[str | None, BeforeValidator(filled)] = Field(
+    format: Annotated[str | None, BeforeValidator(_none_if_empty)] = Field(
         None, description="json, text, markdown, hocr, alto or pdf (searchable); unset: what Accept asks for, or json."
     )
 
     def options(self) -> DocumentOptions:
-        """What the service is asked."""
+        """The options of the document service."""
         return DocumentOptions(
             features=frozenset(PAGE_FEATURES),
             pages=self.pages,
@@ -72,13 +72,13 @@ class ReadRequest(BaseModel):
 class DocumentRequest(ReadRequest):
     """`POST /v1/documents`: how to read a file, and what to answer of it."""
 
-    features: Annotated[list[DocumentFeature] | None, BeforeValidator(_words)] = Field(
+    features: Annotated[list[DocumentFeature] | None, BeforeValidator(_split_words)] = Field(
         None, description="What to answer with, with commas between; unset: everything that can be told."
     )
-    labels: Annotated[list[str] | None, BeforeValidator(_lines)] = Field(
+    labels: Annotated[list[str] | None, BeforeValidator(_split_labels)] = Field(
         None, description="Classes to choose from, in words (zero-shot), with commas between or one a line."
     )
-    classifier: Annotated[str | None, BeforeValidator(filled)] = Field(
+    classifier: Annotated[str | None, BeforeValidator(_none_if_empty)] = Field(
         None, description="A name that GET /v1/classifiers lists; unset: the default one."
     )
     top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
@@ -90,24 +90,32 @@ class DocumentRequest(ReadRequest):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> DocumentRequest:
         require_labels(self.labels or (), "labels")
-        require_choice(self.labels)
+        require_two_labels(self.labels)
         return self
 
     def options(self) -> DocumentOptions:
-        """What the service is asked."""
-        read = ReadRequest.options(self)
+        """The options of the document service."""
+        page_options = ReadRequest.options(self)
         return DocumentOptions(
             features=frozenset(self.features or FEATURES),
-            pages=read.pages,
-            source=read.source,
-            engine=read.engine,
-            languages=read.languages,
-            password=read.password,
+            pages=page_options.pages,
+            source=page_options.source,
+            engine=page_options.engine,
+            languages=page_options.languages,
+            password=page_options.password,
             labels=tuple(self.labels) if self.labels else None,
             classifier=self.classifier,
             top_phrases=self.top_phrases,
             top_sentences=self.top_sentences,
         )
+
+
+class JobForm(DocumentRequest):
+    """`POST /v1/jobs`: as `POST /v1/documents`, and how long it may take."""
+
+    deadline_s: Annotated[float | None, BeforeValidator(_none_if_empty)] = Field(
+        None, gt=0, allow_inf_nan=False, description="Seconds it may run, once started; at most LIMIT_JOB_S."
+    )
 
 
 REQUESTS: tuple[type[BaseModel], ...] = (ReadRequest, DocumentRequest)

@@ -1,4 +1,4 @@
-"""The jobs of the service as the page sees them, without anything that reads: a test says what happens next."""
+"""A fake of the service's job routes for the page, driven by the test."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from backend.api.routes import page
-from tests.browser.paper import Paper, document_json, invoice
+from tests.browser.drawn_documents import DrawnPage, document_json, invoice
 
 JOB = "job-1"
 
 
 @dataclass
-class StandIn:
-    """One job at a time. ``step_by_step`` jobs go on when the test says so, others are done at once."""
+class FakeJobService:
+    """One job at a time. ``step_by_step`` jobs proceed when the test calls, others are done at once."""
 
-    papers: list[Paper] = field(default_factory=lambda: [invoice()])
+    pages: list[DrawnPage] = field(default_factory=lambda: [invoice()])
     key: str | None = None
     password: str | None = None
     failed: tuple[int, ...] = ()
     refusals: list[Response] = field(default_factory=list)  # answers to the next uploads, instead of a job
-    gone: bool = False  # no job is known any more
+    forgotten: bool = False  # no job is known any more
     step_by_step: bool = False
-    cut_after: int | None = None  # events after which the first stream ends too soon
-    ended_meanwhile: bool = False  # a stream that goes on is told that nothing more comes
+    cut_after: int | None = None  # events after which the first stream breaks off
+    ended_meanwhile: bool = False  # a stream that resumes gets 204: nothing more comes
     forms: list[dict[str, Any]] = field(default_factory=list)  # every upload: its fields, and its file's name
     resumed_from: list[str | None] = field(default_factory=list)  # Last-Event-ID of every stream
-    pictures: list[str] = field(default_factory=list)  # "number?dpi=…" of every picture that was asked for
+    pictures: list[str] = field(default_factory=list)  # "number?dpi=…" of every requested picture
     deleted: int = 0
 
     def __post_init__(self) -> None:
         self._events: list[tuple[str, dict[str, Any]]] = []
-        self._told = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._status, self._error, self._done = "queued", None, 0
-        self._written: dict[str, Any] | None = None
+        self._document_json: dict[str, Any] | None = None
 
     def app(self) -> Starlette:
         routes = [
@@ -57,30 +57,30 @@ class StandIn:
         return Starlette(routes=routes)
 
     async def read_page(self) -> None:
-        """The next page was read."""
+        """Emit the events of the next page."""
         self._done += 1
-        told = next(one for one in self._document()["pages"] if one["number"] == self._done)
-        seen = ("number", "source", "why", "engine", "confidence", "text", "rotation", "width", "height")
-        await self._tell("page", {name: told[name] for name in seen} | {"words": len(told["words"])})
-        await self._tell("progress", self._progress("reading"))
+        page_json = next(item for item in self._document()["pages"] if item["number"] == self._done)
+        fields = ("number", "source", "why", "engine", "confidence", "text", "rotation", "width", "height")
+        await self._emit("page", {name: page_json[name] for name in fields} | {"words": len(page_json["words"])})
+        await self._emit("progress", self._progress("reading"))
 
     async def finish(self, status: str = "succeeded", error: dict[str, Any] | None = None) -> None:
-        """The job ended."""
+        """End the job."""
         self._status, self._error = status, error
-        await self._tell("end", self._job(with_result=False))
+        await self._emit("end", self._job(with_result=False))
 
-    async def _tell(self, name: str, data: dict[str, Any]) -> None:
-        async with self._told:
+    async def _emit(self, name: str, data: dict[str, Any]) -> None:
+        async with self._changed:
             self._events.append((name, data))
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def _document(self) -> dict[str, Any]:
-        if self._written is None:
-            self._written = document_json(self.papers, self.failed)
-        return self._written
+        if self._document_json is None:
+            self._document_json = document_json(self.pages, self.failed)
+        return self._document_json
 
     def _progress(self, stage: str) -> dict[str, Any]:
-        return {"stage": stage, "pages_done": self._done, "pages_total": len(self.papers), "failed_pages": 0}
+        return {"stage": stage, "pages_done": self._done, "pages_total": len(self.pages), "failed_pages": 0}
 
     def _job(self, *, with_result: bool) -> dict[str, Any]:
         stage = "done" if self._status == "succeeded" else "queued"
@@ -109,7 +109,7 @@ class StandIn:
     def _refused(self, request: Request) -> Response | None:
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return problem(401, "unauthorized", "a key is needed")
-        if self.gone:
+        if self.forgotten:
             return problem(404, "not_found", "no such job; jobs are forgotten after 86400 s")
         return None
 
@@ -128,7 +128,7 @@ class StandIn:
             code = "wrong_password" if "password" in fields else "password_required"
             await self.finish("failed", {"message": "the file is encrypted", "code": code, "status": 422})
         elif not self.step_by_step:
-            for number in range(1, len(self.papers) + 1):
+            for number in range(1, len(self.pages) + 1):
                 if number in self.failed:
                     self._done += 1
                 else:
@@ -157,7 +157,7 @@ class StandIn:
     async def _picture(self, request: Request) -> Response:
         number = request.path_params["number"]
         self.pictures.append(f"{number}?{request.url.query}")
-        picture = await asyncio.to_thread(self.papers[number - 1].picture, float(request.query_params["dpi"]))
+        picture = await asyncio.to_thread(self.pages[number - 1].picture, float(request.query_params["dpi"]))
         return self._refused(request) or Response(picture, media_type="image/png")
 
     async def _stream(self, request: Request) -> Response:
@@ -173,9 +173,9 @@ class StandIn:
     async def _since(self, position: int, cut: int | None) -> AsyncIterator[str]:
         yield ": here\n\n"
         while True:
-            async with self._told:
+            async with self._changed:
                 while len(self._events) <= position:
-                    await self._told.wait()
+                    await self._changed.wait()
             name, data = self._events[position]
             position += 1
             yield f"event: {name}\nid: {position}\ndata: {json.dumps(data)}\n\n"
@@ -186,5 +186,5 @@ class StandIn:
 def problem(status: int, code: str, detail: str, **headers: str) -> Response:
     """An error as the service writes it."""
     body = {"status": status, "code": code, "detail": detail, "request_id": "r-1"}
-    given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse(body, status, given, "application/problem+json")
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse(body, status, http_headers, "application/problem+json")

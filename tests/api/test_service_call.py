@@ -1,4 +1,4 @@
-"""Work goes on only while somebody waits for it and its time is not up."""
+"""Service calls end at their deadline and when their client disconnects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.deps import ApiLimits
-from backend.api.disconnect import while_wanted
+from backend.api.dependencies import ApiLimits
+from backend.api.service_call import run_until_disconnect
 from backend.errors import CallerGone, DeadlineExceeded
 from tests.api.asgi import Call
 from tests.api.checks import problem
@@ -19,14 +19,14 @@ from tests.api.fakes import FakeServices, fake_services
 BODY = b'{"input": "a"}'
 
 
-async def test_caller_that_leaves_cancels_its_work(services: FakeServices) -> None:
-    """A client that goes away while its texts wait takes them out of the queue; the request counts as 499."""
+async def test_a_disconnect_cancels_the_work(services: FakeServices) -> None:
+    """A client that disconnects takes its texts out of the queue; the request counts as 499."""
     services.embeddings.gate = asyncio.Event()
     call = Call(services, "/v1/embeddings", [BODY])
     running = asyncio.create_task(call.run())
     await services.embeddings.entered.wait()
 
-    call.leave()
+    call.disconnect()
     response = await running
 
     problem(response, 499, "caller_gone")
@@ -41,21 +41,21 @@ async def test_caller_that_leaves_cancels_its_work(services: FakeServices) -> No
         pytest.param("/similarity", b'{"inputs": {"source_sentence": "a", "sentences": ["b"]}}', id="similarity"),
     ],
 )
-async def test_other_routes_watch_too(services: FakeServices, path: str, body: bytes) -> None:
-    """The TEI routes let go of abandoned work as well."""
+async def test_tei_routes_are_cancelled_too(services: FakeServices, path: str, body: bytes) -> None:
+    """A disconnect cancels the work of TEI's routes as well."""
     services.embeddings.gate = asyncio.Event()
     call = Call(services, path, [body])
     running = asyncio.create_task(call.run())
     await services.embeddings.entered.wait()
 
-    call.leave()
+    call.disconnect()
 
     problem(await running, 499)
     assert 1 == services.embeddings.cancelled
 
 
-async def test_time_is_up() -> None:
-    """A request that is not answered within LIMIT_REQUEST_S ends with 504 and lets go of its work."""
+async def test_the_time_limit() -> None:
+    """A request that is not answered within LIMIT_REQUEST_S ends with 504 and its work is cancelled."""
     services = fake_services(limits=ApiLimits(request_s=0.05))
     services.embeddings.gate = asyncio.Event()
 
@@ -65,8 +65,8 @@ async def test_time_is_up() -> None:
     assert 1 == services.embeddings.cancelled
 
 
-async def test_caller_may_ask_for_less(client: httpx.AsyncClient, services: FakeServices) -> None:
-    """X-Request-Timeout-S shortens the wait."""
+async def test_the_header_shortens_the_wait(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """A caller may set a shorter limit with X-Request-Timeout-S."""
     services.embeddings.gate = asyncio.Event()
 
     response = await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": "0.05"})
@@ -74,85 +74,85 @@ async def test_caller_may_ask_for_less(client: httpx.AsyncClient, services: Fake
     problem(response, 504, "deadline_exceeded", "0.05")
 
 
-@pytest.mark.parametrize(("asked", "expected"), [("5", 5.0), ("1e9", 60.0)])
+@pytest.mark.parametrize(("timeout_s", "expected"), [("5", 5.0), ("1e9", 60.0)])
 async def test_deadline_reaches_the_service(
-    client: httpx.AsyncClient, services: FakeServices, asked: str, expected: float
+    client: httpx.AsyncClient, services: FakeServices, timeout_s: str, expected: float
 ) -> None:
-    """The service is told until when it is waited for: never longer than LIMIT_REQUEST_S."""
+    """The service gets the deadline, which is never later than LIMIT_REQUEST_S."""
     before_s = time.monotonic()
-    await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": asked})
+    await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": timeout_s})
     after_s = time.monotonic()
 
     assert before_s + expected <= services.embeddings.calls[0][2]["deadline_s"] <= after_s + expected
 
 
-@pytest.mark.parametrize("wish", ["0", "-1", "soon", "nan", "inf", ""])
-async def test_senseless_wish(client: httpx.AsyncClient, wish: str) -> None:
-    """A wish that is no positive number is refused, not ignored."""
-    response = await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": wish})
+@pytest.mark.parametrize("timeout_s", ["0", "-1", "soon", "nan", "inf", ""])
+async def test_invalid_timeout(client: httpx.AsyncClient, timeout_s: str) -> None:
+    """A timeout that is no positive number is refused, not ignored."""
+    response = await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": timeout_s})
 
     problem(response, 422, "invalid_field", "X-Request-Timeout-S", "positive")
 
 
-class Client:
-    """Counts how often it is asked whether it is still there."""
+class CountingClient:
+    """Counts how often the app waits for its messages; disconnects when ``gone`` is set."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.receives = 0
         self.gone = asyncio.Event()
 
     async def __call__(self) -> dict[str, Any]:
-        self.asked += 1
+        self.receives += 1
         await self.gone.wait()
         return {"type": "http.disconnect"}
 
 
-async def test_nothing_is_watched_when_nothing_waits() -> None:
-    """Work that is done in one step never looks at the client."""
-    client = Client()
+async def test_work_done_in_one_step_is_not_watched() -> None:
+    """Work that never waits does not read the client's messages."""
+    client = CountingClient()
 
     async def work() -> int:
         return 7
 
-    assert 7 == await while_wanted(work(), client, 60.0)
+    assert 7 == await run_until_disconnect(work(), client, 60.0)
     await asyncio.sleep(0)
 
-    assert 0 == client.asked
+    assert 0 == client.receives
     assert 1 == len(asyncio.all_tasks())
 
 
 async def test_no_task_is_left_behind() -> None:
-    """After the answer the watch is gone too."""
-    client = Client()
+    """The watcher's task ends with the work."""
+    client = CountingClient()
 
     async def work() -> int:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         return 7
 
-    assert 7 == await while_wanted(work(), client, 60.0)
+    assert 7 == await run_until_disconnect(work(), client, 60.0)
     await asyncio.sleep(0)
 
-    assert 1 == client.asked
+    assert 1 == client.receives
     assert 1 == len(asyncio.all_tasks())
 
 
-async def test_verdicts() -> None:
-    """A client that left and a time that is up are different errors."""
-    client = Client()
+async def test_disconnect_and_timeout_differ() -> None:
+    """A disconnect and a timeout raise different errors."""
+    client = CountingClient()
     client.gone.set()
 
     with pytest.raises(CallerGone):
-        await while_wanted(_forever(), client, 60.0)
+        await run_until_disconnect(_forever(), client, 60.0)
     with pytest.raises(DeadlineExceeded):
-        await while_wanted(_forever(), Client(), 0.01)
+        await run_until_disconnect(_forever(), CountingClient(), 0.01)
     with pytest.raises(DeadlineExceeded):
-        await while_wanted(_forever(), None, 0.01)
+        await run_until_disconnect(_forever(), None, 0.01)
 
 
 async def test_cancelled_from_outside() -> None:
-    """A server that cancels a request at shutdown is obeyed, not answered with an error of ours."""
-    task = asyncio.create_task(while_wanted(_forever(), Client(), 60.0))
+    """When the server cancels a request at shutdown, the cancellation is raised, not an error of ours."""
+    task = asyncio.create_task(run_until_disconnect(_forever(), CountingClient(), 60.0))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
@@ -163,14 +163,14 @@ async def test_cancelled_from_outside() -> None:
 
 
 async def test_errors_of_the_work_pass_through() -> None:
-    """What the work raises is what the route sees."""
+    """The route gets the error that the work raises."""
 
     async def work() -> None:
         await asyncio.sleep(0)
-        raise ValueError("its own")
+        raise ValueError("of the work")
 
-    with pytest.raises(ValueError, match="its own"):
-        await while_wanted(work(), Client(), 60.0)
+    with pytest.raises(ValueError, match="of the work"):
+        await run_until_disconnect(work(), CountingClient(), 60.0)
 
 
 async def _forever() -> None:

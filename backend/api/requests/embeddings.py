@@ -1,4 +1,4 @@
-"""Requests for vectors and tokens, in the shapes of OpenAI and text-embeddings-inference."""
+"""Requests for vectors and tokens, in the shapes of OpenAI and text-embeddings-inference, and to load a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from backend.api.schemas.fields import Inputs, Sentence, TextInputs, WireRequest
+from backend.api.requests.fields import Inputs, Sentence, TextInputs, WireRequest
 from backend.models.tokenizer import Truncate
 from backend.services.embedding_options import EmbedOptions
 
@@ -28,7 +28,7 @@ class EmbeddingsRequest(WireRequest):
     normalize: bool | None = Field(None, description="Scale vectors to length 1; unset: as the model was trained.")
 
     def options(self) -> EmbedOptions:
-        """How the service is to embed."""
+        """The options of the embedding service."""
         return EmbedOptions(
             truncate=self.truncate or "end",
             prompt_name=self.prompt_name,
@@ -46,7 +46,7 @@ class TruncatingRequest(WireRequest):
     )
 
     def truncation(self) -> Truncate:
-        """The same wish in the service's words."""
+        """The two fields as the service's one option."""
         if self.truncate is False:
             return "none"
         return "start" if self.truncation_direction in ("left", "Left") else "end"
@@ -64,7 +64,7 @@ class EmbedRequest(_PromptedRequest):
     dimensions: int | None = Field(None, ge=1, description="Leading dimensions to keep, at most the model's width.")
 
     def options(self) -> EmbedOptions:
-        """How the service is to embed."""
+        """The options of the embedding service."""
         return EmbedOptions(
             truncate=self.truncation(),
             prompt_name=self.prompt_name,
@@ -84,7 +84,7 @@ class SimilarityParameters(_PromptedRequest):
     """How the sentences are read."""
 
     def options(self) -> EmbedOptions:
-        """How the service is to embed."""
+        """The options of the embedding service."""
         return EmbedOptions(truncate=self.truncation(), prompt_name=self.prompt_name, normalize=True)
 
 

@@ -1,4 +1,4 @@
-"""Requests that ask what is in a text: its entities, or all there is to know of it."""
+"""Requests to find the entities of texts, or to analyze one text."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
-from backend.api.schemas.checks import require_choice
-from backend.api.schemas.fields import Labels, TextInputs, TextItem, WireRequest
+from backend.api.requests.fields import Labels, TextInputs, TextItem, WireRequest
+from backend.api.requests.validation import require_two_labels
 
 Source = Literal["model", "pattern"]
 Feature = Literal["language", "key_phrases", "key_sentences", "classes", "entities", "vector"]
@@ -48,7 +48,7 @@ class AnalyzeRequest(WireRequest):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> AnalyzeRequest:
-        require_choice(self.labels)
+        require_two_labels(self.labels)
         return self
 
 

@@ -1,7 +1,7 @@
-"""Routes without FastAPI's machinery: a function from request to response, and what OpenAPI says of it.
+"""Routes that call their function without FastAPI's per-request work, and still appear in its OpenAPI document.
 
-FastAPI solves dependencies, opens two exit stacks and validates in passing for every request; here a schema is
-parsed from the bytes and an answer written from arrays, so that none of it is needed. It still documents them.
+For every request FastAPI solves dependencies, opens two exit stacks and validates. Here a route parses its schema from
+the bytes and writes its answer itself, so it needs none of that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JSON = "application/json"
 
 
 class PlainRoute(APIRoute):
-    """An ``APIRoute`` that calls its endpoint and sends what it returns, nothing else."""
+    """An ``APIRoute`` that only calls its endpoint and sends the response."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
@@ -48,24 +48,24 @@ def _methods_at(path: str, routes: Iterable[BaseRoute]) -> list[str]:
     )
 
 
-def _asking(
+def _route_without_body(
     method: str,
     path: str,
     endpoint: Endpoint,
     *,
     tag: str,
     example: Any,
-    schema: type[BaseModel] | None = None,
+    schema: type | None = None,
     media_type: str = JSON,
     errors: tuple[int, ...] = (),
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads no body. ``example`` and ``schema`` are those of the answer."""
-    answers = _answers(_content(schema, {"example": example}, media_type), errors)
-    return _route(path, endpoint, methods=[method], tags=[tag], answers=answers, described=_described(parameters))
+    responses = _responses(_content(schema, {"example": example}, media_type), errors)
+    return _route(path, endpoint, methods=[method], tags=[tag], responses=responses, extra=_parameters(parameters))
 
 
-def _reading(
+def _route_with_json(
     method: str,
     path: str,
     endpoint: Endpoint,
@@ -74,18 +74,18 @@ def _reading(
     request: type[BaseModel],
     examples: dict[str, Any],
     example: Any,
-    schema: type[BaseModel] | dict[str, Any],
+    schema: type | dict[str, Any],
     errors: tuple[int, ...] = (400, 404, 413, 415, 422, 429, 503, 504),
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
     """A route that reads JSON. ``examples`` are requests by name; ``example`` and ``schema`` the answer's."""
-    named = {"examples": {name: {"value": value} for name, value in examples.items()}}
-    described = {
-        "requestBody": {"required": True, "content": _content(request, named, JSON)},
-        **_described(parameters),
+    named_examples = {"examples": {name: {"value": value} for name, value in examples.items()}}
+    extra = {
+        "requestBody": {"required": True, "content": _content(request, named_examples, JSON)},
+        **_parameters(parameters),
     }
-    answers = _answers(_content(schema, {"example": example}, JSON), errors)
-    return _route(path, endpoint, methods=[method], tags=[tag], answers=answers, described=described)
+    responses = _responses(_content(schema, {"example": example}, JSON), errors)
+    return _route(path, endpoint, methods=[method], tags=[tag], responses=responses, extra=extra)
 
 
 def upload_route(
@@ -107,19 +107,18 @@ def upload_route(
     fields = request.model_json_schema()
     form = {"type": "object", "required": ["file"], "properties": {"file": file, **fields["properties"]}}
     content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": file}}
-    problem = {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}
     return _route(
         path,
         endpoint,
         methods=["POST"],
         tags=[tag],
-        answers={status: {"content": answers}, **dict.fromkeys(errors, problem)},
-        described={"requestBody": {"required": True, "content": content}},
+        responses=_responses(answers, errors, status),
+        extra={"requestBody": {"required": True, "content": content}},
     )
 
 
-get, delete = partial(_asking, "GET"), partial(_asking, "DELETE")
-post, put = partial(_reading, "POST"), partial(_reading, "PUT")
+get, delete = partial(_route_without_body, "GET"), partial(_route_without_body, "DELETE")
+post, put = partial(_route_with_json, "POST"), partial(_route_with_json, "PUT")
 
 
 def name_parameter(example: str) -> dict[str, Any]:
@@ -127,7 +126,7 @@ def name_parameter(example: str) -> dict[str, Any]:
     return {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": example}
 
 
-def _described(parameters: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+def _parameters(parameters: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     return {"parameters": list(parameters)} if parameters else {}
 
 
@@ -137,8 +136,8 @@ def _route(
     *,
     methods: list[str],
     tags: list[str | Enum],
-    answers: dict[int | str, dict[str, Any]],
-    described: dict[str, Any],
+    responses: dict[int | str, dict[str, Any]],
+    extra: dict[str, Any],
 ) -> PlainRoute:
     return PlainRoute(
         path,
@@ -146,18 +145,18 @@ def _route(
         methods=methods,
         tags=tags,
         response_model=None,
-        response_class=Response,  # no media type of its own: ``answers`` names it
-        responses=answers,
-        openapi_extra=described or None,
+        response_class=Response,  # no media type of its own: ``responses`` names it
+        responses=responses,
+        openapi_extra=extra or None,
     )
 
 
-def _answers(content: dict[str, Any], errors: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
+def _responses(content: dict[str, Any], errors: tuple[int, ...], status: int = 200) -> dict[int | str, dict[str, Any]]:
     problem = {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}
-    return {200: {"content": content}, **dict.fromkeys(errors, problem)}
+    return {status: {"content": content}, **dict.fromkeys(errors, problem)}
 
 
-def _content(schema: type[BaseModel] | dict[str, Any] | None, shown: dict[str, Any], media_type: str) -> dict[str, Any]:
+def _content(schema: type | dict[str, Any] | None, examples: dict[str, Any], media_type: str) -> dict[str, Any]:
     if isinstance(schema, type):
         schema = {"$ref": f"#/components/schemas/{schema.__name__}"}
-    return {media_type: {"schema": schema or {"type": "string" if media_type != JSON else "object"}, **shown}}
+    return {media_type: {"schema": schema or {"type": "string" if media_type != JSON else "object"}, **examples}}

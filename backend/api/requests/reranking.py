@@ -1,4 +1,4 @@
-"""Requests to rank texts by what they say about a query, as Cohere, Jina and text-embeddings-inference take them."""
+"""Requests to rank texts by their relevance to a query: Cohere's, Jina's and text-embeddings-inference's."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
 
-from backend.api.schemas.checks import require_filled, require_some, require_texts, wrong
-from backend.api.schemas.fields import Sentence, WireRequest
-from backend.api.schemas.vectors import TRUNCATE, TruncatingRequest
+from backend.api.requests.embeddings import TRUNCATE, TruncatingRequest
+from backend.api.requests.fields import Sentence, WireRequest
+from backend.api.requests.validation import require_no_empty_items, require_not_empty, require_texts, wrong_type
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
 
@@ -18,21 +18,21 @@ Document = str | dict[str, Any]
 def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
     name = info.field_name or "documents"
     if type(value) is not list:
-        raise wrong(name, value, "a list of texts or of objects with the field text")
-    require_some(value, name)
-    for index, one in enumerate(value):
-        if type(one) not in (str, dict):
-            raise wrong(f"{name}[{index}]", one, "a text or an object with the field text")
+        raise wrong_type(name, value, "a list of texts or of objects with the field text")
+    require_not_empty(value, name)
+    for index, document in enumerate(value):
+        if type(document) not in (str, dict):
+            raise wrong_type(f"{name}[{index}]", document, "a text or an object with the field text")
     return value
 
 
 def _check_filled_texts(value: Any, info: ValidationInfo) -> list[str]:
     name = info.field_name or "texts"
     if type(value) is not list:
-        raise wrong(name, value, "a list of texts")
-    require_some(value, name)
+        raise wrong_type(name, value, "a list of texts")
+    require_not_empty(value, name)
     require_texts(value, name)
-    require_filled(value, name)
+    require_no_empty_items(value, name)
     return value
 
 
@@ -63,26 +63,26 @@ class RerankRequest(WireRequest):
     max_tokens_per_doc: Any = Field(None, description="Accepted and ignored: documents are read to the model's length.")
 
     def texts(self) -> list[str]:
-        """What is read of each document, in their order.
+        """The text to rank of each document, in their order.
 
         Raises: BadInput for an empty one, InvalidField for one without any of the fields.
         """
         texts = [self._text(document, f"documents[{index}]") for index, document in enumerate(self.documents)]
-        require_filled(texts, "documents")
+        require_no_empty_items(texts, "documents")
         return texts
 
     def _text(self, document: Document, place: str) -> str:
         if isinstance(document, str):
             return document
         fields = self.rank_fields or ["text"]
-        parts = {field: document[field] for field in fields if field in document}
-        if not parts:
+        values = {field: document[field] for field in fields if field in document}
+        if not values:
             where = "the fields of rank_fields" if self.rank_fields else "a text, or an object with the field text"
             raise InvalidField(f"{place}: must have {where}", param="documents")
-        for field, part in parts.items():
-            if type(part) is not str:
-                raise wrong(f"{place}.{field}", part, "a text")
-        return "\n".join(parts.values())
+        for field, value in values.items():
+            if type(value) is not str:
+                raise wrong_type(f"{place}.{field}", value, "a text")
+        return "\n".join(values.values())
 
 
 class RankTextsRequest(TruncatingRequest):

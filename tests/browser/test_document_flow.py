@@ -1,4 +1,4 @@
-"""From a file to everything it says, as a person goes through it."""
+"""The way from a file to its results on the page."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chrome import Chrome, Tab, open_tab
-from tests.browser.paper import invoice, letter
-from tests.browser.stand_in import JOB, StandIn
+from tests.browser.drawn_documents import invoice, letter
+from tests.browser.fake_job_service import JOB, FakeJobService
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
 DONE = "!document.querySelector('#forget').hidden"
 
 
-async def test_a_chosen_file_shows_what_the_service_found(tab: Tab, service: StandIn, file: File) -> None:
-    """Class, language, sentences, device and timings are shown; only wishes that were made were sent."""
+async def test_a_chosen_file_shows_what_the_service_found(tab: Tab, service: FakeJobService, file: File) -> None:
+    """Class, language, sentences, device and timings are shown; only options that were set are sent."""
     await tab.choose_file(file("factura.pdf"))
     await tab.wait_for(DONE)
 
     overview = await tab.text("#panel-overview")
-    for said in ("Invoice", "93%", "Spanish", "El pago vence", "harina de trigo", "cpu", "all-MiniLM-L6-v2", "740 ms"):
-        assert said in overview
+    for words in ("Invoice", "93%", "Spanish", "El pago vence", "harina de trigo", "cpu", "all-MiniLM-L6-v2", "740 ms"):
+        assert words in overview
     assert "factura.pdf" == await tab.text("#file-name")
     assert "PDF · 1 page" == await tab.text("#file-facts")
     [form] = service.forms
@@ -31,8 +31,8 @@ async def test_a_chosen_file_shows_what_the_service_found(tab: Tab, service: Sta
     assert {"name": "factura.pdf", "features": features, "source": "auto", "engine": "auto"} == form
 
 
-async def test_a_dropped_file(tab: Tab, service: StandIn, file: File) -> None:
-    """A file may be let go anywhere on the page."""
+async def test_a_dropped_file(tab: Tab, service: FakeJobService, file: File) -> None:
+    """A file may be dropped anywhere on the page."""
     await tab.drop_file(file("dropped.png"))
     await tab.wait_for(DONE)
 
@@ -40,7 +40,7 @@ async def test_a_dropped_file(tab: Tab, service: StandIn, file: File) -> None:
     assert await tab.run("document.querySelector('#dragging').hidden")
 
 
-async def test_a_pasted_picture(tab: Tab, service: StandIn) -> None:
+async def test_a_pasted_picture(tab: Tab, service: FakeJobService) -> None:
     """A picture from the clipboard is a file as any other; pasted text is left alone."""
     paste = """(data => dispatchEvent(new ClipboardEvent('paste', {clipboardData: data, cancelable: true})))"""
     text_passed = await tab.run(
@@ -54,8 +54,8 @@ async def test_a_pasted_picture(tab: Tab, service: StandIn) -> None:
     assert ["shot.png"] == [form["name"] for form in service.forms]
 
 
-async def test_options_are_sent(tab: Tab, service: StandIn, file: File) -> None:
-    """What a person wishes in the options reaches the service under the names of the API."""
+async def test_options_are_sent(tab: Tab, service: FakeJobService, file: File) -> None:
+    """The options reach the service under the API's field names."""
     await tab.run("document.querySelector('.options').open = true")
     for field, text in (("#pages", "1-3, 7"), ("#language", "en")):
         await tab.click(field)
@@ -68,15 +68,15 @@ async def test_options_are_sent(tab: Tab, service: StandIn, file: File) -> None:
     await tab.wait_for(DONE)
 
     [form] = service.forms
-    asked = {name: form[name] for name in ("pages", "language", "engine", "source", "features")}
+    sent = {name: form[name] for name in ("pages", "language", "engine", "source", "features")}
     features = "text,words,language,classes,entities,key_sentences,vector"
     expected = {"pages": "1-3,7", "language": "en", "engine": "rapidocr", "source": "ocr", "features": features}
-    assert expected == asked
+    assert expected == sent
 
 
-async def test_each_page_appears_when_it_is_read(tab: Tab, service: StandIn, file: File) -> None:
+async def test_each_page_appears_when_it_is_read(tab: Tab, service: FakeJobService, file: File) -> None:
     """Pages, their text and the progress are shown while the job runs; boxes come with the result."""
-    service.papers, service.step_by_step = [letter(1), letter(2), invoice()], True
+    service.pages, service.step_by_step = [letter(1), letter(2), invoice()], True
     await tab.choose_file(file("three.pdf"))
     await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
     await service.read_page()
@@ -148,7 +148,7 @@ async def test_from_an_entity_to_its_mark_and_back(tab: Tab, file: File) -> None
 
 
 async def test_entities_are_listed_by_type_with_their_checks(tab: Tab, file: File) -> None:
-    """Value, validity and the offered repair stand beside what was read."""
+    """The table shows value, validity and the suggested repair."""
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     await tab.click("#tab-entities")
@@ -165,12 +165,12 @@ async def test_entities_are_listed_by_type_with_their_checks(tab: Tab, file: Fil
     ]
     assert expected == heads
     table = await tab.text(".entity-table")
-    for said in ("= 1180.00 EUR", "Perhaps ES9121000418450200051332", "Not valid", "Valid", "97%"):
-        assert said in table
+    for words in ("= 1180.00 EUR", "Perhaps ES9121000418450200051332", "Not valid", "Valid", "97%"):
+        assert words in table
 
 
 async def test_a_key_sentence_lights_up_on_its_page(tab: Tab, file: File) -> None:
-    """A sentence leads to where it stands."""
+    """A click on a sentence marks it on its page."""
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     await tab.click(".sentences button")
@@ -178,7 +178,7 @@ async def test_a_key_sentence_lights_up_on_its_page(tab: Tab, file: File) -> Non
     assert 1 == await tab.run("document.querySelectorAll('.spot rect').length")
 
 
-async def test_text_and_downloads(tab: Tab, service: StandIn, file: File) -> None:
+async def test_text_and_downloads(tab: Tab, service: FakeJobService, file: File) -> None:
     """The text can be copied; every format is asked for under its own name and saved under the document's."""
     await tab.choose_file(file("mi factura.pdf"))
     await tab.wait_for(DONE)
@@ -201,9 +201,9 @@ async def test_text_and_downloads(tab: Tab, service: StandIn, file: File) -> Non
     assert ["alto", "hocr", "json", "markdown", "pdf", "text"] == formats
 
 
-async def test_two_hundred_pages_stay_light(tab: Tab, service: StandIn, file: File) -> None:
+async def test_two_hundred_pages_stay_light(tab: Tab, service: FakeJobService, file: File) -> None:
     """Pictures and boxes exist for what is near the view only, wherever in the document that is."""
-    service.papers = [letter(number, lines=6) for number in range(1, 201)]
+    service.pages = [letter(number, lines=6) for number in range(1, 201)]
     await tab.choose_file(file("long.pdf"))
     await tab.wait_for(DONE)
     await tab.run("document.querySelector('#page-150').scrollIntoView()")
@@ -215,12 +215,12 @@ async def test_two_hundred_pages_stay_light(tab: Tab, service: StandIn, file: Fi
     assert 200 == await tab.run("document.querySelectorAll('.page').length")
     assert await tab.run("document.querySelectorAll('.page img[src]').length") < 10
     assert await tab.run("document.querySelectorAll('.marks').length") < 10
-    asked = {int(one.partition("?")[0]) for one in service.pictures}
-    assert len(asked) < 60  # of both sizes: what was passed over was never asked for
+    requested = {int(picture.partition("?")[0]) for picture in service.pictures}
+    assert len(requested) < 60  # of both sizes: pages that were scrolled past were never requested
     await tab.wait_for("document.querySelectorAll('#page-1 img[src]').length === 0")
 
 
-async def test_the_address_keeps_the_job(chrome: Chrome, url: str, service: StandIn, file: File) -> None:
+async def test_the_address_keeps_the_job(chrome: Chrome, url: str, service: FakeJobService, file: File) -> None:
     """After a reload, or in another window, the address alone brings everything back."""
     async with open_tab(chrome) as tab:
         await tab.open(url)
@@ -237,7 +237,7 @@ async def test_the_address_keeps_the_job(chrome: Chrome, url: str, service: Stan
         assert [] == tab.faults
 
 
-async def test_a_document_can_be_deleted_from_the_service(tab: Tab, service: StandIn, file: File) -> None:
+async def test_a_document_can_be_deleted_from_the_service(tab: Tab, service: FakeJobService, file: File) -> None:
     """Deleting forgets the job there and here; the page is ready for the next document."""
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)

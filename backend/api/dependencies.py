@@ -1,15 +1,13 @@
-"""What a route gets: the services below it, the exchange around it, and the limits it keeps."""
+"""What every route can reach: the services, the limits, and the context of the request."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 
 from backend.documents.parsing.limits import FileLimits
-from backend.errors import InvalidField
 from backend.jobs.service import JobService
 from backend.services.analysis import AnalysisService
 from backend.services.catalog import Catalog
@@ -23,13 +21,12 @@ from backend.services.model_swap import HotLoader
 from backend.services.reranking import RerankService
 from backend.telemetry import Telemetry
 
-EXCHANGE = "financia.exchange"  # the key of the exchange in the ASGI scope
-TIMEOUT_HEADER = b"x-request-timeout-s"
+CONTEXT_KEY = "financia.request_context"  # in the ASGI scope
 
 
 @dataclass(frozen=True, slots=True)
 class ApiLimits:
-    """What one request may ask for; each field is the setting LIMIT_<NAME>."""
+    """Limits of one request; each field is the setting LIMIT_<NAME>."""
 
     inputs: int = 2048
     labels: int = 1000  # of one request or classifier
@@ -40,7 +37,7 @@ class ApiLimits:
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """How the edge behaves, whatever is behind it."""
+    """Options of the HTTP layer, whatever services are behind it."""
 
     api_keys: tuple[str, ...] = ()  # empty: no key is asked for
     cors_origins: tuple[str, ...] = ()  # empty: CORS is off
@@ -48,7 +45,7 @@ class ApiOptions:
 
 
 class Services(Protocol):
-    """What the composition root hands to the API; ``backend.bootstrap.services.Services`` is one."""
+    """The services that routes call; ``backend.bootstrap.services.Services`` implements it."""
 
     @property
     def catalog(self) -> Catalog: ...
@@ -94,42 +91,22 @@ class Services(Protocol):
 
 
 @dataclass(slots=True)
-class Exchange:
-    """One request and its answer, as the middleware sees them."""
+class RequestContext:
+    """What the middleware knows of a request, and what routes report to it."""
 
-    request_id: str  # the caller's own where it is sane; in the answer and in the log
+    request_id: str  # the caller's X-Request-Id where it is valid; in the answer and in the log
     started_s: float  # perf_counter
-    headers: dict[bytes, bytes]  # of the request, names in lower case; of a repeated one the last
-    status: int = 0  # of the answer; set as it starts
-    timing: Timing | None = None  # set by a route that asked for inference
-    stages: tuple[tuple[str, float], ...] = ()  # set by one whose work has other stages: names of telemetry.STAGES, s
+    headers: dict[bytes, bytes]  # names in lower case; of a repeated header the last value
+    status: int = 0  # of the response; set when it starts
+    timing: Timing | None = None  # set by routes that run inference
+    stages: tuple[tuple[str, float], ...] = ()  # set by routes with other stages: names of telemetry.STAGES, seconds
 
 
-def exchange_of(request: Request) -> Exchange:
-    """The exchange that the middleware opened for this request."""
-    return cast("Exchange", request.scope[EXCHANGE])
+def context_of(request: Request) -> RequestContext:
+    """The context that the middleware made for this request."""
+    return cast("RequestContext", request.scope[CONTEXT_KEY])
 
 
 def services_of(request: Request) -> Services:
     """The services behind this app."""
     return cast("Services", request.app.state.services)
-
-
-def time_limit_s(request: Request, limits: ApiLimits) -> float:
-    """Seconds this request may take: LIMIT_REQUEST_S, or less where the caller asks for less.
-
-    Raises: InvalidField when X-Request-Timeout-S is no positive number.
-    """
-    wish = exchange_of(request).headers.get(TIMEOUT_HEADER)
-    if wish is None:
-        return limits.request_s
-    try:
-        wished_s = float(wish)
-    except ValueError:
-        wished_s = math.nan
-    if not (math.isfinite(wished_s) and wished_s > 0):
-        raise InvalidField(
-            f"X-Request-Timeout-S: must be a positive number of seconds, got '{wish.decode('latin-1')[:40]}'",
-            param="X-Request-Timeout-S",
-        )
-    return min(wished_s, limits.request_s)

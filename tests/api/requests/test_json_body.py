@@ -1,4 +1,4 @@
-"""Reading bodies: the limit holds while reading, the type is asked for, a slow or vanished client ends."""
+"""Reading JSON bodies: size limit, media type, slow clients and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.deps import ApiLimits
+from backend.api.dependencies import ApiLimits
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.conftest import connect
@@ -50,7 +50,7 @@ async def test_other_types(client: httpx.AsyncClient, headers: dict[str, str], n
     problem(response, 415, "wrong_media_type", "application/json" if "Encoding" not in str(headers) else named, named)
 
 
-async def test_told_length_over_the_limit(services: FakeServices) -> None:
+async def test_content_length_over_the_limit(services: FakeServices) -> None:
     """A Content-Length over the limit is refused before a byte of the body is read."""
     call = Call(services, URL, headers={"content-length": "1000001", "content-type": "application/json"})
 
@@ -71,8 +71,8 @@ async def test_chunked_body_over_the_limit(services: FakeServices) -> None:
     assert 3 == call.received
 
 
-async def test_lying_length(services: FakeServices) -> None:
-    """A Content-Length that is too small does not open the limit."""
+async def test_wrong_content_length(services: FakeServices) -> None:
+    """A Content-Length that is too small does not lift the limit."""
     call = Call(services, URL, [b"x" * 1_000_001], headers={"content-type": "application/json", "content-length": "5"})
 
     problem(await call.run(), 413, "too_large", "LIMIT_BODY_BYTES")
@@ -101,9 +101,9 @@ async def test_chunked_body(client: httpx.AsyncClient, services: FakeServices) -
     assert ["camión"] == services.embeddings.calls[0][0]
 
 
-async def test_client_that_leaves_while_sending(services: FakeServices) -> None:
-    """A client that leaves in the middle of its body is counted as gone, not as bad input."""
-    call = Call(services, URL, [b'{"inp'], headers={"content-type": "application/json"}, leaves=True)
+async def test_disconnect_while_sending(services: FakeServices) -> None:
+    """A client that disconnects in the middle of its body counts as gone, not as bad input."""
+    call = Call(services, URL, [b'{"inp'], headers={"content-type": "application/json"}, disconnects=True)
 
     problem(await call.run(), 499, "caller_gone")
     assert [] == services.embeddings.calls

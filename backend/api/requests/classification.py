@@ -1,4 +1,4 @@
-"""Requests for classes: Jina's ``/v1/classify``, text-embeddings-inference's ``/predict``, and learning new ones."""
+"""Requests to classify (Jina's ``/v1/classify``, text-embeddings-inference's ``/predict``) and to train classifiers."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
-from backend.api.schemas.checks import (
-    require_choice,
-    require_filled,
+from backend.api.requests.embeddings import TruncatingRequest
+from backend.api.requests.fields import Labels, Sentence, TextItems, WireRequest
+from backend.api.requests.validation import (
     require_labels,
-    require_some,
+    require_no_empty_items,
+    require_not_empty,
     require_texts,
-    wrong,
+    require_two_labels,
+    wrong_type,
 )
-from backend.api.schemas.fields import Labels, Sentence, TextItems, WireRequest
-from backend.api.schemas.vectors import TruncatingRequest
 from backend.errors import BadInput, InvalidField
 
 Pair = tuple[str, str]
-_SLOT = "{}"
+_PLACEHOLDER = "{}"
 _PREDICT_KINDS = 'a text, a pair of texts [a, b], or a batch of lists of one or two texts each: [["a"], ["b", "c"]]'
 
 
@@ -30,9 +30,11 @@ def _check_template(value: Any, info: ValidationInfo) -> str | None:
     if value is None:
         return None
     if type(value) is not str:
-        raise wrong(name, value, "a text")
-    if value.count(_SLOT) != 1 or set(value.replace(_SLOT, "")) & set(_SLOT):
-        raise InvalidField(f"{name}: must hold {_SLOT} once, where the label goes, and no other braces", param=name)
+        raise wrong_type(name, value, "a text")
+    if value.count(_PLACEHOLDER) != 1 or set(value.replace(_PLACEHOLDER, "")) & set(_PLACEHOLDER):
+        raise InvalidField(
+            f"{name}: must hold {_PLACEHOLDER} once, where the label goes, and no other braces", param=name
+        )
     return value
 
 
@@ -64,7 +66,7 @@ class ClassifyRequest(WireRequest):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ClassifyRequest:
         if not self.multi_label:
-            require_choice(self.labels, ", or set multi_label to have it judged by itself")
+            require_two_labels(self.labels, ", or set multi_label to have it judged by itself")
         if None not in (self.model, self.classifier_id) and self.model != self.classifier_id:
             raise InvalidField(
                 "classifier_id: says the same as model, but here another name; send one of them", param="classifier_id"
@@ -73,36 +75,36 @@ class ClassifyRequest(WireRequest):
 
     @property
     def classifier(self) -> str | None:
-        """The name asked for, by whichever field."""
+        """The classifier's name, from either field."""
         return self.model if self.model is not None else self.classifier_id
 
 
 @dataclass(frozen=True, slots=True)
 class PredictInputs:
-    """What ``/predict`` was given."""
+    """The inputs of ``/predict``."""
 
     rows: tuple[str | Pair, ...]
-    batch: bool  # answered as a list of lists
+    batch: bool  # the answer is then a list of lists
 
     @property
     def texts(self) -> list[str]:
-        """Every text, of a pair both."""
+        """Every text; both of a pair."""
         return [text for row in self.rows for text in ([row] if isinstance(row, str) else row)]
 
 
 def _check_predict(value: Any, info: ValidationInfo) -> PredictInputs:
-    """One text or one pair; or a batch, which is told from a pair by its lists."""
+    """One text or one pair; or a batch, which differs from a pair by its inner lists."""
     name = info.field_name or "inputs"
     if type(value) is str:
         value = [value]
     if type(value) is not list:
-        raise wrong(name, value, _PREDICT_KINDS)
-    require_some(value, name)
+        raise wrong_type(name, value, _PREDICT_KINDS)
+    require_not_empty(value, name)
     if type(value[0]) is str:
         return PredictInputs(rows=(_row(value, name),), batch=False)
     for index, row in enumerate(value):
         if type(row) is not list:
-            raise wrong(f"{name}[{index}]", row, f"as {name} must be {_PREDICT_KINDS}")
+            raise wrong_type(f"{name}[{index}]", row, f"as {name} must be {_PREDICT_KINDS}")
     return PredictInputs(rows=tuple(_row(row, f"{name}[{index}]") for index, row in enumerate(value)), batch=True)
 
 
@@ -156,19 +158,19 @@ class LearnRequest(WireRequest):
     def by_label(self) -> Mapping[str, list[str]]:
         """The texts of each class, in the order in which they came.
 
-        Raises: BadInput, InvalidField; whether they are enough to learn from is the service's to say.
+        Raises: BadInput, InvalidField. Whether they are enough to train on is for the service to say.
         """
         if (self.examples is None) == (self.labels is None):
             raise InvalidField('examples: send either examples, [{"text", "label"}, …], or labels, {"label": [texts]}')
-        found = dict(self.labels or {})
+        by_label = dict(self.labels or {})
         for example in self.examples or ():
-            found.setdefault(example.label, []).append(example.text)
-        require_some(found, "labels")
-        require_labels(list(found), "labels")
-        for label, texts in found.items():
-            require_some(texts, f"labels.{label}", "; every label needs at least one text")
-            require_filled(texts, f"labels.{label}")
-        return found
+            by_label.setdefault(example.label, []).append(example.text)
+        require_not_empty(by_label, "labels")
+        require_labels(list(by_label), "labels")
+        for label, texts in by_label.items():
+            require_not_empty(texts, f"labels.{label}", "; every label needs at least one text")
+            require_no_empty_items(texts, f"labels.{label}")
+        return by_label
 
 
 REQUESTS: tuple[type[BaseModel], ...] = (ClassifyRequest, PredictRequest, LearnRequest)

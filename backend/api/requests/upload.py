@@ -1,4 +1,4 @@
-"""Reading an upload: its bytes go into nameless memory as they come, counted and hashed; its fields beside them."""
+"""Reads an uploaded file into memory as its bytes arrive, counted and hashed, and the form fields beside it."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from backend.api.deps import exchange_of, services_of
-from backend.api.disconnect import while_wanted
+from backend.api.dependencies import context_of, services_of
+from backend.api.service_call import run_until_disconnect
 from backend.documents.parsing.limits import FileLimits, check_bytes
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 
 _FILE = "file"
-_MOST_FIELD_BYTES = 1_000_000  # of all fields together: a thousand labels
-_MOST_HEADER_BYTES = 16_384  # of one part
-_ENVELOPE_BYTES = 64 * 1024  # what a form may add to its file, beside its fields
+_MAX_FIELD_BYTES = 1_000_000  # of all fields together: a thousand labels
+_MAX_HEADER_BYTES = 16_384  # of one part
+_ENVELOPE_BYTES = 64 * 1024  # of a form, beside its file and its fields
 _EXAMPLE = "send it as multipart/form-data in the field 'file' (curl -F file=@invoice.pdf), or alone as the body"
 
 
 @dataclass(slots=True)
 class Upload:
-    """One file and the fields that came with it."""
+    """One file and its form fields."""
 
     stored: StoredFile
-    name: str  # as the client calls it; empty where it does not
+    name: str  # as the client sent it; may be empty
     fields: dict[str, str]
 
 
 @asynccontextmanager
-async def uploaded(request: Request) -> AsyncIterator[Upload]:
-    """The request's upload; its bytes are given back at the end.
+async def receive_upload(request: Request) -> AsyncIterator[Upload]:
+    """The request's upload; its memory is freed at the end.
 
-    A form's fields go before those of the query.
+    Form fields win over query parameters of the same name.
 
-    Raises: TooLarge at the first byte over LIMIT_FILE_BYTES, or at once where the client tells the length;
-        WrongMediaType, BadInput, InvalidField for what is no upload; CallerGone when the client left before its end,
-        DeadlineExceeded when it took too long.
+    Raises: TooLarge at the first byte over LIMIT_FILE_BYTES, or at once where the client sent a Content-Length;
+        WrongMediaType, BadInput, InvalidField for what is no upload; CallerGone when the client disconnected while
+        sending, DeadlineExceeded when it took too long.
     """
     services = services_of(request)
     limits: FileLimits = services.file_limits
     _check_length(request, limits)
     reader = _reader(request, limits)
     try:
-        await while_wanted(_feed(request, reader), None, services.limits.request_s)
+        await run_until_disconnect(_read(request, reader), None, services.limits.request_s)
         fields = {**request.query_params, **reader.fields}
         yield Upload(reader.finish(), reader.name, fields)
     finally:
@@ -55,8 +55,8 @@ async def uploaded(request: Request) -> AsyncIterator[Upload]:
 
 
 @dataclass(slots=True)
-class _Body:
-    """A body that is the file itself."""
+class _RawReader:
+    """Reads a body that is the file itself."""
 
     stored: StoredFile
     name: str = ""
@@ -71,8 +71,8 @@ class _Body:
         return self.stored
 
 
-class _Form:
-    """A body of multipart/form-data, taken apart as it comes (RFC 7578)."""
+class _FormReader:
+    """Reads a body of multipart/form-data as it arrives (RFC 7578)."""
 
     def __init__(self, stored: StoredFile, boundary: bytes) -> None:
         self.stored, self.name = stored, ""
@@ -82,7 +82,7 @@ class _Form:
         self._value = bytearray()
         self._field = ""
         self._is_file = self._has_file = self._ended = False
-        self._left_bytes = _MOST_FIELD_BYTES
+        self._left_bytes = _MAX_FIELD_BYTES
         self._parser = MultipartParser(
             boundary,
             {
@@ -124,8 +124,8 @@ class _Form:
 
     def _grow(self, header: bytearray, more: bytes) -> None:
         header += more
-        if len(header) > _MOST_HEADER_BYTES:
-            raise BadInput(f"a header of the form is over {_MOST_HEADER_BYTES} bytes", param=_FILE)
+        if len(header) > _MAX_HEADER_BYTES:
+            raise BadInput(f"a header of the form is over {_MAX_HEADER_BYTES} bytes", param=_FILE)
 
     def _end_header(self) -> None:
         self._headers[bytes(self._header_name).lower()] = bytes(self._header_value)
@@ -150,9 +150,7 @@ class _Form:
             return
         self._left_bytes -= end - start
         if self._left_bytes < 0:
-            raise TooLarge(
-                "bytes of the form's fields", _MOST_FIELD_BYTES - self._left_bytes, _MOST_FIELD_BYTES, "fixed"
-            )
+            raise TooLarge("bytes of the form's fields", _MAX_FIELD_BYTES - self._left_bytes, _MAX_FIELD_BYTES, "fixed")
         self._value += data[start:end]
 
     def _end_part(self) -> None:
@@ -164,7 +162,7 @@ class _Form:
         self._ended = True
 
 
-async def _feed(request: Request, reader: _Body | _Form) -> None:
+async def _read(request: Request, reader: _RawReader | _FormReader) -> None:
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
@@ -175,8 +173,8 @@ async def _feed(request: Request, reader: _Body | _Form) -> None:
             return
 
 
-def _reader(request: Request, limits: FileLimits) -> _Body | _Form:
-    headers = exchange_of(request).headers
+def _reader(request: Request, limits: FileLimits) -> _RawReader | _FormReader:
+    headers = context_of(request).headers
     encoding = headers.get(b"content-encoding", b"identity").lower()
     if encoding != b"identity":
         raise WrongMediaType(f"Content-Encoding: uploads are read uncompressed, got {encoding.decode('latin-1')[:40]}")
@@ -184,15 +182,15 @@ def _reader(request: Request, limits: FileLimits) -> _Body | _Form:
     if media_type.lower() == b"application/json":
         raise WrongMediaType(f"Content-Type: this route reads a file, not application/json; {_EXAMPLE}")
     if media_type.lower() != b"multipart/form-data":
-        return _Body(StoredFile(limits))  # what it is its bytes tell, whatever its type says
+        return _RawReader(StoredFile(limits))  # the file's type is read from its bytes, not from this header
     boundary = options.get(b"boundary", b"")
     if not boundary:
         raise BadInput("Content-Type: multipart/form-data came without its boundary", param=_FILE)
-    return _Form(StoredFile(limits), boundary)
+    return _FormReader(StoredFile(limits), boundary)
 
 
 def _check_length(request: Request, limits: FileLimits) -> None:
-    """Refuse before the first byte what cannot fit."""
-    told = exchange_of(request).headers.get(b"content-length", b"")
-    if told.isdigit() and int(told[:20]) > limits.file_bytes + _MOST_FIELD_BYTES + _ENVELOPE_BYTES:
-        check_bytes(int(told[:20]), limits)
+    """Raise TooLarge before the first byte is read where Content-Length is over the limit."""
+    length = context_of(request).headers.get(b"content-length", b"")
+    if length.isdigit() and int(length[:20]) > limits.file_bytes + _MAX_FIELD_BYTES + _ENVELOPE_BYTES:
+        check_bytes(int(length[:20]), limits)

@@ -1,4 +1,4 @@
-"""Reading a request's body: within its limit, of the right type, and straight into a schema."""
+"""Reads a request's JSON body: within the size limit, of the right media type, straight into its schema."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from backend.api.deps import ApiLimits, exchange_of
-from backend.api.disconnect import while_wanted
+from backend.api.dependencies import ApiLimits, context_of
+from backend.api.service_call import run_until_disconnect
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -26,17 +26,17 @@ async def read_json(request: Request, schema: type[Schema], limits: ApiLimits) -
     """The request's body as ``schema``, parsed from its bytes in one pass.
 
     Raises: WrongMediaType (415), TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422),
-    CallerGone when the client left before its body was whole, DeadlineExceeded when it took too long to send it.
+    CallerGone when the client disconnected while sending, DeadlineExceeded when it took too long to send.
     """
-    _require_json(exchange_of(request).headers)
-    body = await while_wanted(read_body(request, limits.body_bytes), None, limits.request_s)
+    _require_json(context_of(request).headers)
+    body = await run_until_disconnect(read_body(request, limits.body_bytes), None, limits.request_s)
     try:
         return schema.model_validate_json(body)
     except ValidationError as error:
-        raise _translated(error, body) from error
+        raise _bad_input(error, body) from error
 
 
-def validated(schema: type[Schema], fields: Mapping[str, str]) -> Schema:
+def validate_fields(schema: type[Schema], fields: Mapping[str, str]) -> Schema:
     """The fields of a form or a query as ``schema``.
 
     Raises: InvalidField (422), BadInput (400) for one that must not be empty.
@@ -44,15 +44,15 @@ def validated(schema: type[Schema], fields: Mapping[str, str]) -> Schema:
     try:
         return schema.model_validate(fields)
     except ValidationError as error:
-        raise _translated(error) from error
+        raise _bad_input(error) from error
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body. Stops reading as soon as the limit is passed, whether or not the client told the length.
+    """The whole body. Stops reading at the limit, whether or not the client sent a Content-Length.
 
-    What a client sends after a refusal is read and thrown away by the server, so that it sees the answer.
+    What a client sends after a refusal the server reads and drops, so that the client sees the answer.
     """
-    _require_length_within(exchange_of(request).headers, limit_bytes)
+    _require_length_within(context_of(request).headers, limit_bytes)
     chunks: list[bytes] = []
     total_bytes = 0
     while True:
@@ -69,9 +69,9 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
 
 
 def _require_length_within(headers: dict[bytes, bytes], limit_bytes: int) -> None:
-    told = headers.get(b"content-length", b"")
-    if told.isdigit() and int(told[:20]) > limit_bytes:
-        raise _too_large(int(told[:20]), limit_bytes)
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length[:20]) > limit_bytes:
+        raise _too_large(int(length[:20]), limit_bytes)
 
 
 def _too_large(got_bytes: int, limit_bytes: int) -> TooLarge:
@@ -94,8 +94,8 @@ def _require_json(headers: dict[bytes, bytes]) -> None:
         raise WrongMediaType(f"Content-Encoding: bodies are read uncompressed, got {got}")
 
 
-def _translated(error: ValidationError, body: bytes = b"") -> BadInput:
-    """Pydantic's findings as one error of ours: what is no JSON is 400, what is no request is 422."""
+def _bad_input(error: ValidationError, body: bytes = b"") -> BadInput:
+    """The first error that pydantic found, as one of ours: 400 for what is not JSON, 422 for a bad request."""
     fault: Any = error.errors(include_url=False)[0]
     if fault["type"] == "json_invalid":
         advice = (
@@ -107,12 +107,12 @@ def _translated(error: ValidationError, body: bytes = b"") -> BadInput:
     place = ".".join(str(part) for part in fault["loc"])
     if not place:
         return InvalidField("the body must be a JSON object")
-    if fault["type"] in _EMPTY:  # as schemas/checks.py says of empty inputs
+    if fault["type"] in _EMPTY:  # as requests/validation.py answers empty inputs
         return BadInput(f"{place}: must not be empty", param=place)
-    found = "" if fault["type"] == "missing" else f", got {_shown(fault['input'])}"
-    return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{found}", param=place)
+    got = "" if fault["type"] == "missing" else f", got {_shortened(fault['input'])}"
+    return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{got}", param=place)
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

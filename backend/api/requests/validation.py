@@ -1,11 +1,11 @@
-"""What is wrong with a request, said so that it can be put right: what, where, what was got, and the limit."""
+"""Checks of request values. Their errors name the field, what is wrong with it, what was got, and the limit."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from backend.api.deps import ApiLimits
+from backend.api.dependencies import ApiLimits
 from backend.errors import BadInput, InvalidField, TooLarge
 
 Texts = list[str]
@@ -14,24 +14,23 @@ LABEL_CHARS = 500  # of a label: a name, or a description short enough for every
 TYPE_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
 
 
-def wrong(place: str, value: Any, expected: str) -> InvalidField:
+def wrong_type(place: str, value: Any, expected: str) -> InvalidField:
     """The error for a value of another kind than ``expected``; ``place`` is a field or ``field[index]``."""
     got = TYPE_NAMES.get(type(value), "null")
     return InvalidField(f"{place}: must be {expected}, got {got}", param=place.partition("[")[0])
 
 
-def require_filled(inputs: Sequence[Any], name: str) -> None:
+def require_no_empty_items(inputs: Sequence[Any], name: str) -> None:
     """Raise BadInput (400) for an empty text or list of ids, as OpenAI and text-embeddings-inference both do.
 
-    The vector of nothing is the same for every empty field of every document and only spoils the index it lands in;
-    nor is nothing of any class, or relevant to anything.
+    All empty texts have the same vector, which only spoils an index; and an empty text has no class and no relevance.
     """
     if not all(inputs):
-        place = f"{name}[{next(index for index, one in enumerate(inputs) if not one)}]" if len(inputs) > 1 else name
+        place = f"{name}[{next(index for index, text in enumerate(inputs) if not text)}]" if len(inputs) > 1 else name
         raise BadInput(f"{place}: must not be empty; leave empty texts out of the request", param=name)
 
 
-def require_some(value: Any, name: str, advice: str = "") -> None:
+def require_not_empty(value: Any, name: str, advice: str = "") -> None:
     """Raise BadInput (400) for an empty list."""
     if not value:
         raise BadInput(f"{name}: must not be an empty list{advice}", param=name)
@@ -40,8 +39,8 @@ def require_some(value: Any, name: str, advice: str = "") -> None:
 def require_texts(value: Collection[Any], name: str) -> None:
     """Raise InvalidField (422) for the first item that is no text."""
     if set(map(type, value)) - {str}:
-        index, other = next((index, one) for index, one in enumerate(value) if type(one) is not str)
-        raise wrong(f"{name}[{index}]", other, "a text")
+        index, other = next((index, item) for index, item in enumerate(value) if type(item) is not str)
+        raise wrong_type(f"{name}[{index}]", other, "a text")
 
 
 def check_limits(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> None:
@@ -51,7 +50,7 @@ def check_limits(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> Non
 
 
 def check_chars(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> None:
-    """Raise TooLarge (413) for a text longer than LIMIT_TEXT_CHARS; token ids are the service's to limit."""
+    """Raise TooLarge (413) for a text longer than LIMIT_TEXT_CHARS; the service limits token ids."""
     if max(map(len, inputs)) > limits.text_chars and type(inputs[0]) is str:
         index = next(index for index, text in enumerate(inputs) if len(text) > limits.text_chars)
         place = f"{param}[{index}]" if len(inputs) > 1 else param
@@ -71,30 +70,30 @@ def check_labels(labels: Collection[str] | None, limits: ApiLimits, param: str =
         raise TooLarge(param, len(labels), limits.labels, "LIMIT_LABELS", advice=advice, param=param)
 
 
-def require_choice(labels: Sequence[str] | None, other_way: str = "") -> None:
-    """Raise InvalidField (422) for one label alone. ``other_way``: what else would help, from ", or" on."""
+def require_two_labels(labels: Sequence[str] | None, remedy: str = "") -> None:
+    """Raise InvalidField (422) for one label alone. ``remedy`` is what else would help, beginning with ", or"."""
     if labels is not None and len(labels) == 1:
         raise InvalidField(
-            f"labels: one label alone would always win with score 1; give a second one such as 'other'{other_way}",
+            f"labels: one label alone would always win with score 1; give a second one such as 'other'{remedy}",
             param="labels",
         )
 
 
 def require_labels(value: Sequence[Any], name: str) -> None:
-    """Raise BadInput (400) or InvalidField (422) for labels that are no texts, empty, endless or there twice."""
+    """Raise BadInput (400) or InvalidField (422) for labels that are no texts, empty, too long or duplicates."""
     require_texts(value, name)
     seen: dict[str, int] = {}
     for index, label in enumerate(value):
-        written = label.strip()
-        if not written:
+        stripped = label.strip()
+        if not stripped:
             raise BadInput(f"{name}[{index}]: must not be empty", param=name)
         if len(label) > LABEL_CHARS:
             raise InvalidField(
                 f"{name}[{index}]: a label is a name of at most {LABEL_CHARS} characters, got {len(label)}", param=name
             )
-        if written in seen:
+        if stripped in seen:
             raise InvalidField(
-                f"{name}[{index}]: {written!r} is there twice, as {name}[{seen[written]}] too; leave one out",
+                f"{name}[{index}]: {stripped!r} is there twice, as {name}[{seen[stripped]}] too; leave one out",
                 param=name,
             )
-        seen[written] = index
+        seen[stripped] = index

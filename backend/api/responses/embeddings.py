@@ -1,0 +1,113 @@
+"""Answers with vectors or tokens: OpenAI's and text-embeddings-inference's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Literal, NotRequired
+
+import orjson
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes
+from backend.services.embedding_options import Embedded
+
+TruncatedInputs = Annotated[
+    list[int] | None, Field(default=None, description="Indices of inputs that were cut; absent when none was.")
+]
+
+_SLICE_FLOATS = 65_536  # about 1.5 ms of one core; between slices the event loop serves other requests
+
+
+class EmbeddingItem(TypedDict):
+    """One vector."""
+
+    object: Literal["embedding"]
+    index: Annotated[int, Field(description="Place of its input in the request.")]
+    embedding: Annotated[list[float] | str, Field(description="Numbers, or base64 of little-endian float32.")]
+
+
+class Usage(TypedDict):
+    """Tokens read, special tokens included, after cutting."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(TypedDict):
+    """OpenAI's list of embeddings."""
+
+    object: Literal["list"]
+    data: list[EmbeddingItem]
+    model: str
+    usage: Usage
+    truncated: NotRequired[TruncatedInputs]
+
+
+class TokenAnswer(TypedDict):
+    """One token of a text."""
+
+    id: int
+    text: str
+    special: bool
+    start: Annotated[int | None, Field(description="First code point in the caller's text; null for special tokens.")]
+    stop: int | None
+
+
+def usage(tokens: int) -> Usage:
+    """OpenAI's count of the tokens read."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+async def openai_embeddings(embedded: Embedded, encoding: str) -> JsonBytes:
+    """An ``EmbeddingsAnswer``, each vector in ``encoding`` (of VECTOR_ENCODINGS)."""
+    vectors = await _encoded_vectors(embedded, encoding)
+    tokens = sum(embedded.tokens)
+    item = b'},{"object":"embedding","index":%d,"embedding":'
+    chunks = [b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":', vectors[0]]
+    for index in range(1, len(vectors)):
+        chunks += (item % index, vectors[index])
+    chunks.append(
+        b'}],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}'
+        % (orjson.dumps(embedded.model.name), tokens, tokens)
+    )
+    if any(embedded.truncated):
+        chunks.append(b',"truncated":' + orjson.dumps(truncated_indices(embedded.truncated)))
+    chunks.append(b"}")
+    return JsonBytes(b"".join(chunks))
+
+
+async def tei_embeddings(embedded: Embedded) -> JsonBytes:
+    """A bare list of vectors, as text-embeddings-inference answers ``/embed``."""
+    return JsonBytes(
+        b"[" + b",".join(await _encoded_vectors(embedded, "float")) + b"]",
+        headers=tei_headers(sum(embedded.tokens), truncated_indices(embedded.truncated)),
+    )
+
+
+def tei_headers(tokens: int, truncated: Sequence[int]) -> dict[str, str]:
+    """Headers for what a bare list cannot carry: the tokens read, and the indices of truncated inputs."""
+    headers = {"X-Compute-Tokens": str(tokens)}
+    if truncated:
+        headers["X-Truncated"] = ",".join(map(str, truncated))
+    return headers
+
+
+def truncated_indices(flags: Sequence[bool]) -> list[int]:
+    """The indices of the inputs that were truncated."""
+    return [index for index, truncated in enumerate(flags) if truncated]
+
+
+async def _encoded_vectors(embedded: Embedded, encoding: str) -> list[bytes]:
+    """Each vector in ``encoding``. Large answers are written in slices, because writing blocks the event loop."""
+    encode, count = VECTOR_ENCODINGS[encoding], len(embedded.rows)
+    step = max(1, _SLICE_FLOATS // max(1, len(embedded.rows[0].vector)))
+    vectors = [embedded.written(index, encoding, encode) for index in range(min(step, count))]
+    for start in range(step, count, step):
+        await asyncio.sleep(0)
+        vectors += [embedded.written(index, encoding, encode) for index in range(start, min(start + step, count))]
+    return vectors
+
+
+SCHEMAS: tuple[type, ...] = (EmbeddingsAnswer, TokenAnswer)

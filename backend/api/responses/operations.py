@@ -1,0 +1,113 @@
+"""Answers about the service itself: its models and its probes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from backend.api.dependencies import ApiLimits
+from backend.services.catalog import LoadedModel
+
+
+class Info(TypedDict):
+    """text-embeddings-inference's description of a server."""
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_batch_tokens: int
+    max_client_batch_size: int
+    payload_limit: int
+    auto_truncate: bool
+    version: str
+
+
+class ModelCard(TypedDict):
+    """One loaded model: OpenAI's four fields and what runs it."""
+
+    id: str
+    object: Literal["model"]
+    created: Annotated[int, Field(description="Unix seconds at which it was loaded.")]
+    owned_by: str
+    names: Annotated[list[str], Field(description="Every name a request may give it.")]
+    task: str
+    source: str
+    revision: str
+    device: str
+    dtype: str
+    runtime: str
+    max_tokens: Annotated[int, Field(description="Longest text, special tokens included.")]
+    width: Annotated[int, Field(description="Numbers in a vector.")]
+    pooling: str
+    normalize: bool
+    prompts: Annotated[list[str], Field(description="Names that `prompt_name` may take.")]
+    labels: Annotated[
+        list[str], Field(description="Of a classifier, in the order of its probabilities; empty for others.")
+    ]
+
+
+class ModelList(TypedDict):
+    """OpenAI's list of models."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class Live(TypedDict):
+    """The process answers."""
+
+    status: Literal["alive"]
+
+
+class Ready(TypedDict):
+    """Requests are answered; when not, a problem with ``reasons`` is sent instead."""
+
+    status: Literal["ready"]
+    reasons: list[str]
+
+
+def tei_info(model: LoadedModel, limits: ApiLimits, version: str) -> Info:
+    """The embedding model and the limits of requests."""
+    return {
+        "model_id": model.name,
+        "model_sha": model.spec.revision,
+        "model_dtype": model.dtype,
+        "model_type": {"embedding": {"pooling": model.spec.pooling}},
+        "max_input_length": model.spec.max_tokens,
+        "max_batch_tokens": model.engine.budget,
+        "max_client_batch_size": limits.inputs,
+        "payload_limit": limits.body_bytes,
+        "auto_truncate": True,
+        "version": version,
+    }
+
+
+def model_card(model: LoadedModel) -> ModelCard:
+    """A model as OpenAI's clients and ours read it."""
+    spec = model.spec
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(model.created_s),
+        "owned_by": "financia",
+        "names": list(model.names),
+        "task": model.task,
+        "source": spec.source,
+        "revision": spec.revision,
+        "device": model.device,
+        "dtype": model.dtype,
+        "runtime": model.runtime,
+        "max_tokens": spec.max_tokens,
+        "width": spec.width,
+        "pooling": spec.pooling,
+        "normalize": spec.normalize,
+        "prompts": sorted(spec.prompts),
+        "labels": list(model.labels),
+    }
+
+
+SCHEMAS: tuple[type, ...] = (Info, ModelCard, ModelList, Live, Ready)
