@@ -186,10 +186,10 @@ class Settings(BaseSettings):
 
 
 def publish(settings: Settings, allocator_options: str) -> None:
-    """Tell the libraries that read the environment for themselves; before any of them is imported.
+    """Set the environment variables of libraries that read them; call before any of them is imported.
 
     Args:
-        allocator_options: for torch's allocator, from device/memory.py.
+        allocator_options: for torch's allocator, as ``device_memory.allocator_options`` makes them.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would take the lanes' cores
     os.environ["CUDA_DEVICE_ORDER"] = settings.cuda_device_order
@@ -203,9 +203,9 @@ def publish(settings: Settings, allocator_options: str) -> None:
 def load_settings(**overrides: Any) -> Settings:
     """Read the environment and ``backend/.env`` once.
 
-    Raises: BadSettings with every fault, its setting's name and what was got.
+    Raises: BadSettings with every fault: the setting, its value and what is wrong with it.
     """
-    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # the one setting whose empty value says something: no card at all
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # the one setting whose empty value has a meaning: no GPU
         overrides.setdefault("cuda_visible_devices", "")
     try:
         return Settings(**overrides)

@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree; what a class means on the wire sits on the class.
+"""The tree of errors. HTTP status, code and title of each error are attributes of its class.
 
     FinanciaError                     500
     ├── BadInput                      400  the caller must change the request
@@ -7,26 +7,26 @@
     │   ├── UnreadableFile            422  an uploaded file, or a page of it, is broken
     │   ├── PasswordRequired          422  the file is encrypted and came without its password
     │   │   └── WrongPassword         422
-    │   ├── TooLarge                  413  over a limit; names the setting that moves it
-    │   ├── NotAcceptable             406  Accept allows no format there is; lists them
+    │   ├── TooLarge                  413  over a limit; names the setting that raises it
+    │   ├── NotAcceptable             406  Accept allows none of the formats; lists them
     │   ├── WrongMediaType            415
     │   ├── Unauthorized              401
     │   └── NotFound                  404
-    │       └── UnknownModel          404  lists the models there are
+    │       └── UnknownModel          404  lists the known models
     ├── Overloaded                    429  the queue is full; Retry-After is computed
-    ├── CallerGone                    499  nobody waits for the answer any more
+    ├── CallerGone                    499  the client disconnected
     ├── Unavailable                   503  not ready, draining, or a lane was lost
     │   └── DeviceLost            503  the context of the device is dead: the process must end
     ├── DeadlineExceeded              504
     ├── InferenceFailed               500  the engine raised on this item alone
     │   └── DoesNotFit                507  this item alone is too large for the device
-    ├── TrainingError                 -    stops a training run; never on the wire
-    │   ├── BadData                        examples that cannot be learnt from; names file and line
+    ├── TrainingError                 -    stops a training run; never in an HTTP answer
+    │   ├── BadData                        examples that cannot be trained on; names file and line
     │   ├── BadCheckpoint                  absent, broken, or of another model or run
-    │   └── TrainingFailed                 numbers broke in float32 too, or nothing fits; names the examples
-    └── SetupError                    -    stops the start; never on the wire
+    │   └── TrainingFailed                 not finite in float32 either, or nothing fits; names the examples
+    └── SetupError                    -    stops the start; never in an HTTP answer
         ├── BadSettings                    every faulty setting at once
-        ├── DeviceUnavailable              an explicit wish the machine cannot grant
+        ├── DeviceUnavailable              an explicitly requested device that is not available
         └── ModelUnavailable               files absent, of an unknown kind, or of a wrong checksum
 
 ``status``, ``code`` and ``retryable`` are read in one place, api/problems.py.
@@ -38,7 +38,7 @@ from collections.abc import Sequence
 
 
 class FinanciaError(Exception):
-    """Root of the tree: our own failure unless a subclass says otherwise."""
+    """Root of the tree: a failure of the service unless a subclass says otherwise."""
 
     status = 500
     code = "internal_error"
@@ -49,7 +49,7 @@ class FinanciaError(Exception):
 
 
 class BadInput(FinanciaError):
-    """The request cannot be served as it is. The message says what, what was got, and what to change."""
+    """The request cannot be served. The message says what is wrong, the value, and what to change."""
 
     status = 400
     code = "bad_input"
@@ -61,7 +61,7 @@ class BadInput(FinanciaError):
 
 
 class InvalidField(BadInput):
-    """A field is absent, of the wrong type, or has a value that cannot be."""
+    """A field is absent, of the wrong type, or has an invalid value."""
 
     status = 422
     code = "invalid_field"
@@ -87,7 +87,7 @@ class TokenIdsOutOfRange(BadInput):
 
 
 class TooLarge(BadInput):
-    """Over a limit. The message names the limit, the value, and the setting that moves it."""
+    """Over a limit. The message names the limit, the value, and the setting that raises it."""
 
     status = 413
     code = "too_large"
@@ -102,7 +102,7 @@ class TooLarge(BadInput):
 
 
 class UnreadableFile(BadInput):
-    """An uploaded file, or one page of it, that cannot be read: broken, cut off, or it took its reader down."""
+    """An uploaded file, or one page of it, that cannot be read: broken, cut off, or it crashed the worker process."""
 
     status = 422
     code = "unreadable_file"
@@ -114,7 +114,7 @@ class UnreadableFile(BadInput):
 
 
 class PasswordRequired(BadInput):
-    """The file is encrypted and no password came with it."""
+    """The file is encrypted and was sent without its password."""
 
     status = 422
     code = "password_required"
@@ -125,7 +125,7 @@ class PasswordRequired(BadInput):
 
 
 class WrongPassword(PasswordRequired):
-    """The password that came is not the file's."""
+    """The password that was sent does not open the file."""
 
     code = "wrong_password"
     title = "Wrong password"
@@ -135,7 +135,7 @@ class WrongPassword(PasswordRequired):
 
 
 class NotAcceptable(BadInput):
-    """``Accept`` allows none of the formats that this answer can have."""
+    """``Accept`` allows none of the formats of this answer."""
 
     status = 406
     code = "not_acceptable"
@@ -148,7 +148,7 @@ class NotAcceptable(BadInput):
 
 
 class WrongMediaType(BadInput):
-    """The body is not of a type that this route reads."""
+    """The body has a media type that this route does not accept."""
 
     status = 415
     code = "wrong_media_type"
@@ -184,7 +184,7 @@ class UnknownModel(NotFound):
 
 
 class Overloaded(FinanciaError):
-    """The queue has no room. ``retry_after_s`` is queued tokens over the measured rate; ``message`` of other queues."""
+    """A queue is full. ``retry_after_s`` is queued tokens over the measured rate; other queues pass a ``message``."""
 
     status = 429
     code = "overloaded"
@@ -202,7 +202,7 @@ class Overloaded(FinanciaError):
 
 
 class CallerGone(FinanciaError):
-    """The client closed the connection; its waiting jobs were dropped before the device."""
+    """The client closed the connection; its queued work items were dropped."""
 
     status = 499
     code = "caller_gone"
@@ -230,7 +230,7 @@ class DeviceLost(Unavailable):
 
 
 class DeadlineExceeded(FinanciaError):
-    """The request's time was up before it was answered, or the background job's before it ended."""
+    """The deadline of a request or background job has passed before it ended."""
 
     status = 504
     code = "deadline_exceeded"
@@ -247,7 +247,7 @@ class DeadlineExceeded(FinanciaError):
 
 
 class InferenceFailed(FinanciaError):
-    """The engine raised on this one item; its neighbours in the batch were answered."""
+    """The engine raised on this one item; the others of its batch were answered."""
 
     code = "inference_failed"
     title = "Inference failed"
@@ -266,7 +266,7 @@ class TrainingError(FinanciaError):
 
 
 class BadData(TrainingError):
-    """Examples that cannot be learnt from: none, one class only, a malformed line. The message names file and line."""
+    """Examples that cannot be trained on: none, one class only, a malformed line. The message names file and line."""
 
 
 class BadCheckpoint(TrainingError):
@@ -274,7 +274,7 @@ class BadCheckpoint(TrainingError):
 
 
 class TrainingFailed(TrainingError):
-    """The run cannot go on: numbers broke in float32 too, or not one item fits. The message names the examples."""
+    """The run cannot go on: not finite in float32 either, or not one item fits. The message names the examples."""
 
 
 class SetupError(FinanciaError):
@@ -290,7 +290,7 @@ class BadSettings(SetupError):
 
 
 class DeviceUnavailable(SetupError):
-    """An explicit wish (DEVICE, USE_GPU) that this machine cannot grant."""
+    """A device that DEVICE or USE_GPU requests and this machine does not have."""
 
 
 class ModelUnavailable(SetupError):

@@ -1,4 +1,4 @@
-"""The process: settings, services, server; and an end that loses no accepted request."""
+"""The server process: reads settings, builds the services, serves, and drains accepted requests at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import uvloop
 
 from backend.api.app import InferenceApp, create_app
 from backend.api.http_protocol import OneWriteProtocol
-from backend.bootstrap.models import Ask
+from backend.bootstrap.models import AskForGpu
 from backend.bootstrap.services import api_options, build
 from backend.config import Settings, load_settings, publish
 from backend.device.choice.prompt import choose_card, is_interactive
@@ -36,10 +36,10 @@ GRACE_S = 1.0  # time for clients with a kept connection to see "Connection: clo
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn that says "Connection: close" on every answer for a moment before it closes anything.
+    """uvicorn that answers with "Connection: close" for ``GRACE_S`` before it closes connections.
 
-    A kept connection that the server closes while a request is on its way loses that request; after the
-    grace only connections that sent nothing meanwhile are closed, and what was accepted is finished.
+    Closing a keep-alive connection while a request is on its way loses that request. After the grace period only
+    connections that sent nothing meanwhile are closed, and accepted requests are finished.
     """
 
     def __init__(self, config: uvicorn.Config, app: InferenceApp) -> None:
@@ -50,8 +50,8 @@ class DrainingServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Stop on SIGTERM and SIGINT.
 
-        uvicorn's own raises the signal again afterwards, which kills the process before the services are closed
-        and what waits for Redis is written.
+        uvicorn's own method raises the signal again afterwards, which kills the process before the services are closed
+        and pending writes reach Redis.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -63,11 +63,11 @@ class DrainingServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """End as on SIGTERM."""
+        """Shut down as on SIGTERM."""
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Announce the end, wait, then close as uvicorn does."""
+        """Announce the shutdown, wait for the grace period, then close as uvicorn does."""
         self._app.state.draining = True
         self._app.state.streams.end()
         log_event(_log, logging.INFO, "draining")
@@ -76,11 +76,11 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-async def serve(settings: Settings, *, gpu: int | None = None, ask: Ask | None = None) -> int:
-    """Build, answer until told to stop, close; the exit code. Raises: SetupError when the start fails.
+async def serve(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | None = None) -> int:
+    """Build the services, serve until stopped, close; returns the exit code. Raises: SetupError when the start fails.
 
-    A device that is lost ends it too, as soon as waiting clients have their 503: every further call on that device
-    fails, and only a new process can use it again.
+    A lost device ends it too, once waiting clients have their 503: every further call on that device fails, and only
+    a new process can use it again.
     """
     services = await build(settings, gpu=gpu, ask=ask)
     loss = asyncio.create_task(services.batcher.device_lost())
@@ -101,7 +101,7 @@ async def serve(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
         )
         gc.set_threshold(*GC_THRESHOLDS)
         gc.collect()
-        gc.freeze()  # what the start left lives as long as the process: later collections skip it
+        gc.freeze()  # objects of the start live as long as the process: later collections skip them
         server = DrainingServer(config, app)
         loss.add_done_callback(lambda _task: server.stop())
         await server.serve()
@@ -115,7 +115,7 @@ async def serve(settings: Settings, *, gpu: int | None = None, ask: Ask | None =
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT.
 
-    The exit code is 2 when the start failed for a reason only a person can mend, 3 when the device was lost.
+    The exit code is 2 when the start failed and a restart would not help, 3 when the device was lost.
     """
     options = _parse(arguments)
     try:
@@ -123,8 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(settings.log_level)
         conf = settings.pytorch_alloc_conf or ""
         publish(settings, allocator_options(conf, fraction=settings.gpu_memory_fraction, platform=platform()))
-        asker = _ask if is_interactive(sys.stdin, sys.stdout, assume_no=options.yes) else None
-        return uvloop.run(serve(settings, gpu=options.gpu, ask=asker))
+        ask = _ask if is_interactive(sys.stdin, sys.stdout, assume_no=options.yes) else None
+        return uvloop.run(serve(settings, gpu=options.gpu, ask=ask))
     except SetupError as error:
         print(f"financia: {error}", file=sys.stderr)
         return EXIT_SETUP

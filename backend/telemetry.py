@@ -1,4 +1,4 @@
-"""Every metric the service exports, in one table, and the log set-up. Knows nothing of what it counts."""
+"""Every metric the service exports, in one table, and the set-up of logging."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READER_STATES = ("idle", "busy")
 READER_ENDS = ("late", "died", "recycled")
 DROPS = ("caller_gone", "deadline")
 OOM_ACTIONS = ("split", "refused")
-RESCUES = ("rescued", "failed")
+FALLBACK_OUTCOMES = ("rescued", "failed")
 DEVICE_ALERTS = ("headroom", "exhaustion", "lost", "retries")
 CACHE_TIERS = ("memory", "redis")
 CACHE_ERRORS = ("timeout", "connection", "foreign", "write")
@@ -84,7 +84,7 @@ METRICS: tuple[Metric, ...] = (
         "precision_fallbacks_total",
         "counter",
         "Outputs computed again in float32 because they were not finite.",
-        (("engine", ()), ("outcome", RESCUES)),
+        (("engine", ()), ("outcome", FALLBACK_OUTCOMES)),
     ),
     Metric("device_lost", "gauge", "1 once a device's context is dead; the process then ends."),
     Metric("model_loaded", "gauge", "1 while the model is in memory, 0 while unloaded as idle.", (("model", ()),)),
@@ -144,10 +144,10 @@ PREFIX = "financia_"
 
 
 class Telemetry:
-    """The metrics of one service, in a registry of its own so that tests and replicas never share counts.
+    """The metrics of one service, in a registry of its own so that tests never share counts.
 
     Every metric of ``METRICS`` is an attribute by its name; all series with a closed set of labels exist
-    from the first scrape. Safe to use from any thread.
+    from the first scrape. Safe on any thread.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Telemetry:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self._followed: list[_Followed] = []
+        self._mirrored: list[_MirroredCounter] = []
         self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
         for metric in METRICS:
             self._open(metric, [values for _, values in metric.labels])
@@ -176,15 +176,15 @@ class Telemetry:
         samples = (sample for family in self._metrics[name].collect() for sample in family.samples)
         return float(sum(sample.value for sample in samples if sample.name.endswith("_total")))
 
-    def follow(self, name: str, labels: Sequence[str], count: Callable[[], int]) -> None:
-        """Let a counter show what is counted elsewhere, as it stands at each scrape. ``count`` never falls."""
+    def mirror_counter(self, name: str, labels: Sequence[str], count: Callable[[], int]) -> None:
+        """Have a counter show ``count()``, which is counted elsewhere and never falls, at each scrape."""
         counter = self._metrics[name]
-        self._followed.append(_Followed(counter.labels(*labels) if labels else counter, count))
+        self._mirrored.append(_MirroredCounter(counter.labels(*labels) if labels else counter, count))
 
     def render(self) -> bytes:
         """The exposition text that Prometheus scrapes."""
-        for one in self._followed:
-            one.catch_up()
+        for mirrored in self._mirrored:
+            mirrored.update()
         return generate_latest(self.registry)
 
     def _make(self, metric: Metric) -> Any:
@@ -198,22 +198,22 @@ class Telemetry:
 
 
 @dataclass(slots=True)
-class _Followed:
-    """A counter, and where its number is kept."""
+class _MirroredCounter:
+    """A counter whose value is kept elsewhere."""
 
     counter: Counter
     count: Callable[[], int]
     shown: int = 0
 
-    def catch_up(self) -> None:
+    def update(self) -> None:
         counted = self.count()
         self.counter.inc(max(0, counted - self.shown))
         self.shown = counted
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
-    """One metric that was read elsewhere rather than counted here: its rows are all there is, and none is made up."""
+class Samples:
+    """One metric whose values were sampled elsewhere, such as from a driver, rather than counted here."""
 
     name: str  # without the financia_ prefix; ends in its unit, a counter's in _total
     kind: Literal["counter", "gauge"]
@@ -222,15 +222,15 @@ class Readings:
     rows: tuple[tuple[tuple[str, ...], float], ...]  # the labels' values, and the number
 
 
-def render_readings(readings: Iterable[Readings]) -> bytes:
-    """The exposition text of readings alone, in the format of ``Telemetry.render``. One without rows is left out."""
+def render_samples(metrics: Iterable[Samples]) -> bytes:
+    """The exposition text of these metrics alone, as by ``Telemetry.render``. A metric without rows is left out."""
     registry = CollectorRegistry()
-    registry.register(_Once([_expose(one) for one in readings if one.rows]))
+    registry.register(_StaticCollector([_exposed(metric) for metric in metrics if metric.rows]))
     return generate_latest(registry)
 
 
-class _Once(Collector):
-    """Metrics that are complete already."""
+class _StaticCollector(Collector):
+    """Exports metrics that are complete already."""
 
     def __init__(self, exposed: Sequence[Exposed]) -> None:
         self._exposed = exposed
@@ -239,10 +239,10 @@ class _Once(Collector):
         return self._exposed
 
 
-def _expose(readings: Readings) -> Exposed:
-    family = CounterMetricFamily if readings.kind == "counter" else GaugeMetricFamily
-    exposed = family(PREFIX + readings.name, readings.help, labels=readings.labels)
-    for values, number in readings.rows:
+def _exposed(metric: Samples) -> Exposed:
+    family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    exposed = family(PREFIX + metric.name, metric.help, labels=metric.labels)
+    for values, number in metric.rows:
         exposed.add_metric(values, number)
     return exposed
 

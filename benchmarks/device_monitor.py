@@ -24,7 +24,7 @@ from backend.device.records import DriverSource, MachineFacts, TorchSource
 from backend.device.watch.gpu_readings import readings
 from backend.device.watch.monitor import DeviceMonitor
 from backend.device.watch.sampling import Clock
-from backend.telemetry import render_readings
+from backend.telemetry import render_samples
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def _monitor(machine_facts: MachineFacts, driver: DriverSource, torch: TorchSour
 
 
 def _text(monitor: DeviceMonitor) -> bytes:
-    return render_readings(readings(monitor.report()))
+    return render_samples(readings(monitor.report()))
 
 
 def _batch_bytes(device: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What every test shares: the device to run on, the data, and what happens where a program is absent."""
+"""Shared by all tests: the device option, the data folder, and skipping where a program is absent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.config import Settings
 
 pytest_plugins = ("tests.redis_server",)
 
-# Times belong in benchmarks: an example that takes 0.2 s on a busy machine is no fault.
+# No deadline: an example may take 0.2 s on a busy machine, and timing belongs in benchmarks.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -30,11 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a device that is not there at once: an explicit wish is never ignored."""
+    """Refuse an unavailable device at once instead of ignoring the option."""
     device = config.getoption("--device")
     if device == "cpu":
         return
-    import torch  # seconds of import that the CPU run of pure tests need not pay
+    import torch  # takes seconds to import, which tests on the CPU do not need
 
     try:
         torch.empty(1, device=device)
@@ -58,7 +58,7 @@ def absent(what: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The developer's environment and backend/.env never reach a test."""
+    """Keep the developer's environment and backend/.env out of every test."""
     for name in Settings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
         monkeypatch.delenv(name, raising=False)
@@ -73,7 +73,7 @@ def device(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of services that run as processes of their own: what the first one measured, the others find."""
+    """State folder of services in processes of their own: the first one measures, the others reuse its results."""
     return tmp_path_factory.mktemp("state")
 
 

@@ -1,4 +1,4 @@
-"""A real Redis server for tests, and a wire to it that can be slow, cut, or talk nonsense. A pytest plugin."""
+"""Pytest plugin: a real Redis server, and a TCP proxy to it that can delay, reset or replace replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import redis
 
 
 class RedisServer:
-    """One redis-server process on a Unix socket in a folder of its own; kill it, start it again, ask it directly."""
+    """One redis-server process on a Unix socket in a folder of its own; can be killed and started again."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.socket = folder / "redis.sock"
@@ -29,18 +29,18 @@ class RedisServer:
         return f"unix://{self.socket}"
 
     def start(self) -> None:
-        """Start the process; returns when it says that it is ready."""
+        """Start the process and wait until it is ready."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self._process.stdout is not None
-        said = []
+        output = []
         for line in self._process.stdout:
-            said.append(line)
+            output.append(line)
             if "eady to accept connections" in line:  # "Ready" since 7, "ready" before
                 return
-        raise RuntimeError("redis-server ended at once:\n" + "".join(said))
+        raise RuntimeError("redis-server ended at once:\n" + "".join(output))
 
     def kill(self) -> None:
-        """End the process without letting it say goodbye."""
+        """Kill the process without a clean shutdown."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -56,7 +56,7 @@ class RedisServer:
 
 
 class RedisProxy:
-    """A TCP wire to a server. Runs on the test's loop; what passes is decided by the test, not by time."""
+    """A TCP proxy to a server, on the test's loop; the test decides what passes."""
 
     def __init__(self, server: RedisServer) -> None:
         self._server = server
@@ -169,7 +169,7 @@ def redis_server(start_redis: Callable[..., RedisServer]) -> RedisServer:
 
 @pytest.fixture
 async def redis_proxy(redis_server: RedisServer) -> AsyncIterator[RedisProxy]:
-    """A controllable wire to `redis_server`."""
+    """A controllable proxy to `redis_server`."""
     proxy = RedisProxy(redis_server)
     await proxy.start()
     yield proxy

@@ -1,4 +1,4 @@
-"""Settings: what the environment may say, what stops the start, and what the documents promise."""
+"""Settings: how the environment is read, what stops the start, and descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.errors import BadSettings
 
 
 def test_nothing_set():
-    """An empty environment is a working configuration, and the models need no hub."""
+    """An empty environment is a working configuration without a model hub."""
     settings = load_settings()
 
     assert ("127.0.0.1", 8000, "bundled") == (settings.host, settings.port, settings.model_profile)
@@ -30,7 +30,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """backend/.env gives defaults; the environment has the last word."""
+    """The environment overrides backend/.env."""
     file = tmp_path / ".env"
     file.write_text("PORT=9001\nDEVICE=cuda:1\n", encoding="utf-8")
     monkeypatch.setitem(Settings.model_config, "env_file", file)
@@ -89,7 +89,7 @@ def test_empty_is_unset(monkeypatch: pytest.MonkeyPatch, name: str, expected: ob
     ],
 )
 def test_a_bad_value_stops_the_start(monkeypatch: pytest.MonkeyPatch, name: str, value: str):
-    """The message names the setting and what was got."""
+    """The message names the setting and its value."""
     monkeypatch.setenv(name, value)
 
     with pytest.raises(BadSettings) as caught:
@@ -100,7 +100,7 @@ def test_a_bad_value_stops_the_start(monkeypatch: pytest.MonkeyPatch, name: str,
 
 
 def test_every_fault_at_once(monkeypatch: pytest.MonkeyPatch):
-    """One start tells everything there is to mend."""
+    """One start reports every fault."""
     monkeypatch.setenv("PORT", "none")
     monkeypatch.setenv("PRECISION", "fp8")
     monkeypatch.setenv("LIMIT_INPUTS", "0")
@@ -112,7 +112,7 @@ def test_every_fault_at_once(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_secrets_are_not_repeated(monkeypatch: pytest.MonkeyPatch):
-    """A fault elsewhere does not print the keys."""
+    """A fault elsewhere does not print API keys."""
     monkeypatch.setenv("API_KEYS", "very-secret")
     monkeypatch.setenv("PORT", "none")
 
@@ -123,21 +123,21 @@ def test_secrets_are_not_repeated(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_log_level_in_small_letters(monkeypatch: pytest.MonkeyPatch):
-    """``debug`` is what people write."""
+    """Lower case is accepted."""
     monkeypatch.setenv("LOG_LEVEL", "debug")
 
     assert load_settings().log_level == "DEBUG"
 
 
 def test_settings_do_not_change():
-    """They are read once and handed down."""
+    """Settings are frozen."""
     with pytest.raises(ValidationError, match="frozen"):
         load_settings().port = 1
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
 def test_every_setting_says_how_to_choose(name: str):
-    """The description is what .env.example and docs/settings.md are made of."""
+    """``.env.example`` and docs/settings.md are made of the descriptions."""
     description = Settings.model_fields[name].description or ""
 
     assert description.endswith(".")

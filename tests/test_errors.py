@@ -1,4 +1,4 @@
-"""The tree of errors: the drawing in the docstring is the tree, and every message says what to do."""
+"""The tree of errors: the docstring draws it right, and messages say what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from backend.errors import (
     UnknownModel,
 )
 
-# RFC 9110, RFC 6585 (429), RFC 4918 (507), and 499 as nginx has it
+# RFC 9110, RFC 6585 (429), RFC 4918 (507), and nginx's 499
 STATUSES = {400, 401, 404, 406, 413, 415, 422, 429, 499, 500, 503, 504, 507}
 
 
@@ -35,7 +35,7 @@ def descendants(root: type[FinanciaError]) -> Iterator[type[FinanciaError]]:
 
 
 CLASSES = [FinanciaError, *descendants(FinanciaError)]
-ON_THE_WIRE = [one for one in CLASSES if not issubclass(one, SetupError | TrainingError)]
+IN_ANSWERS = [cls for cls in CLASSES if not issubclass(cls, SetupError | TrainingError)]
 
 
 def drawn_tree() -> dict[str, tuple[str, str]]:
@@ -43,56 +43,56 @@ def drawn_tree() -> dict[str, tuple[str, str]]:
     tree: dict[str, tuple[str, str]] = {}
     ancestors: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
-        if found := re.match(r"^    ([ │├└─]*)([A-Z]\w+)(?:\s+(\d{3}|-)(?=\s|$))?", line):
-            depth = len(found[1]) // 4
-            ancestors[depth:] = [found[2]]
-            tree[found[2]] = (ancestors[depth - 1] if depth else "", found[3] or "-")
+        if match := re.match(r"^    ([ │├└─]*)([A-Z]\w+)(?:\s+(\d{3}|-)(?=\s|$))?", line):
+            depth = len(match[1]) // 4
+            ancestors[depth:] = [match[2]]
+            tree[match[2]] = (ancestors[depth - 1] if depth else "", match[3] or "-")
     return tree
 
 
 def test_the_drawing_is_the_tree():
-    """Every class stands in the drawing, under its parent, with its status."""
+    """Every class is in the drawing, under its parent, with its status."""
     tree = {
-        one.__name__: (
-            one.__base__.__name__ if one is not FinanciaError else "",
-            str(one.status) if one in ON_THE_WIRE else "-",
+        cls.__name__: (
+            cls.__base__.__name__ if cls is not FinanciaError else "",
+            str(cls.status) if cls in IN_ANSWERS else "-",
         )
-        for one in CLASSES
+        for cls in CLASSES
     }
 
     assert tree == drawn_tree()
 
 
-@pytest.mark.parametrize("one", ON_THE_WIRE)
-def test_every_class_has_a_status_a_code_and_a_title(one: type[FinanciaError]):
-    """What clients branch on is there, in the form they expect."""
-    assert one.status in STATUSES
-    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.code)
-    assert one.title
+@pytest.mark.parametrize("cls", IN_ANSWERS)
+def test_every_class_has_a_status_a_code_and_a_title(cls: type[FinanciaError]):
+    """Clients branch on status and code."""
+    assert cls.status in STATUSES
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", cls.code)
+    assert cls.title
 
 
 def test_codes_are_unambiguous():
-    """A code means one class, for clients branch on it."""
-    codes = [one.code for one in ON_THE_WIRE]
+    """Each code belongs to cls class."""
+    codes = [cls.code for cls in IN_ANSWERS]
 
     assert sorted(set(codes)) == sorted(codes)
 
 
-@pytest.mark.parametrize("one", [one for one in ON_THE_WIRE if issubclass(one, BadInput)])
-def test_bad_input_is_not_worth_a_retry(one: type[FinanciaError]):
+@pytest.mark.parametrize("cls", [cls for cls in IN_ANSWERS if issubclass(cls, BadInput)])
+def test_bad_input_is_not_worth_a_retry(cls: type[FinanciaError]):
     """The same request would fail again."""
-    assert not one.retryable
-    assert 400 <= one.status < 500
+    assert not cls.retryable
+    assert 400 <= cls.status < 500
 
 
-@pytest.mark.parametrize("one", [one for one in ON_THE_WIRE if one.retryable])
-def test_what_may_be_retried(one: type[FinanciaError]):
-    """Only load, absence and lateness pass by themselves."""
-    assert one.status in {429, 503, 504}
+@pytest.mark.parametrize("cls", [cls for cls in IN_ANSWERS if cls.retryable])
+def test_what_may_be_retried(cls: type[FinanciaError]):
+    """Only overload, unavailability and timeouts pass by themselves."""
+    assert cls.status in {429, 503, 504}
 
 
 def test_too_large_names_the_setting():
-    """What, how much, how much is allowed, and what moves it."""
+    """The message has the value, the limit and the setting that raises it."""
     error = TooLarge("pages", 300, 200, "LIMIT_PAGES", advice="Split the file.", param="file")
 
     assert str(error) == "pages: 300 is over the limit of 200 (LIMIT_PAGES). Split the file."
@@ -100,7 +100,7 @@ def test_too_large_names_the_setting():
 
 
 def test_token_ids_of_another_tokenizer():
-    """LangChain's default is the usual cause, so the message has its cure."""
+    """LangChain's default is the usual cause, so the message says how to change it."""
     error = TokenIdsOutOfRange(40_000, 30_522)
 
     assert "40000" in str(error)
@@ -108,8 +108,8 @@ def test_token_ids_of_another_tokenizer():
     assert "check_embedding_ctx_length=False" in str(error)
 
 
-def test_unknown_model_lists_what_there_is():
-    """The caller need not ask a second route."""
+def test_unknown_model_lists_the_known():
+    """The caller needs no second request to find a name."""
     error = UnknownModel("gpt-4", ["bundled", "sentence-transformers/all-MiniLM-L6-v2"])
 
     assert str(error) == (
@@ -118,7 +118,7 @@ def test_unknown_model_lists_what_there_is():
     assert error.param == "model"
 
 
-def test_overloaded_carries_its_wait():
+def test_overloaded_has_retry_after():
     """The API sends it as Retry-After."""
     error = Overloaded(queued_tokens=12, limit_tokens=10, retry_after_s=2.5)
 
@@ -127,7 +127,7 @@ def test_overloaded_carries_its_wait():
 
 
 def test_unavailable_and_late():
-    """Both may be tried again; the late one says which setting it was."""
+    """Both are retryable; the second names its setting."""
     assert Unavailable("draining", retry_after_s=3.0).retry_after_s == 3.0
     assert "0.5 s (LIMIT_REQUEST_S" in str(DeadlineExceeded(0.5))
 

@@ -1,4 +1,4 @@
-"""The process as an operator sees it: how it starts, how it refuses to, and how it ends."""
+"""The server process: start, failing start, shutdown and exit codes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ RUN = ("-m", "backend.main")
 QUICK = {"NER_MODEL": "none", **server.QUICK}
 READY = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 MEASURING = "measuring runtimes, once for this model and machine"
-CLOSES_ALOUD = """
+PRINTS_ITS_CLOSE = """
 import sys
 import backend.main, backend.bootstrap.services
 close = backend.bootstrap.services.Services.close
-async def aloud(self):
+async def printing(self):
     await close(self)
     print("services closed", file=sys.stderr, flush=True)
-backend.bootstrap.services.Services.close = aloud
+backend.bootstrap.services.Services.close = printing
 sys.exit(backend.main.main())
 """
 LOSES_ITS_DEVICE = """
@@ -49,14 +49,14 @@ sys.exit(backend.main.main())
 
 
 class Process:
-    """A service of its own; its log is read by a thread until the process ends."""
+    """A service in a process; a thread reads its log until the process ends."""
 
     def __init__(self, state_dir: Path, *arguments: str, **settings: str) -> None:
-        outside = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+        environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         self._process = subprocess.Popen(
             [sys.executable, *(arguments or RUN)],
             cwd=ROOT,
-            env={**outside, "HF_HUB_OFFLINE": "1", "STATE_DIR": str(state_dir), "PORT": "0", **settings},
+            env={**environment, "HF_HUB_OFFLINE": "1", "STATE_DIR": str(state_dir), "PORT": "0", **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -69,11 +69,11 @@ class Process:
 
     @property
     def log(self) -> str:
-        """Everything it has said so far."""
+        """Its output so far."""
         return "".join(self._lines)
 
     def ready(self) -> int:
-        """Wait until it listens; its port."""
+        """Wait until it listens; returns its port."""
         assert self._ready.wait(90), f"never ready:\n{self.log}"
         assert self.port, f"ended instead of listening:\n{self.log}"
         return self.port
@@ -82,13 +82,13 @@ class Process:
         self._process.send_signal(number)
 
     def ended(self, timeout_s: float = 60.0) -> int:
-        """Wait for the end; the exit code, negative for a signal."""
+        """Wait for its end; returns the exit code, negative for a signal."""
         code = self._process.wait(timeout_s)
         self._reader.join(10)
         return code
 
     def end(self) -> None:
-        """Whatever happened, nothing is left."""
+        """Kill it if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         self.ended()
@@ -99,8 +99,8 @@ class Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._lines.append(line)
-            if (found := READY.search(line)) is not None:
-                self.port = int(found[1])
+            if (match := READY.search(line)) is not None:
+                self.port = int(match[1])
                 self._ready.set()
         self._ready.set()
 
@@ -120,7 +120,7 @@ def run(state_dir: Path) -> Iterator[Callable[..., Process]]:
 
 
 def ask(connection: http.client.HTTPConnection, texts: list[str]) -> http.client.HTTPResponse:
-    """One request, its answer not yet read."""
+    """Send one request; returns the response, its body not yet read."""
     body = json.dumps({"input": texts, "model": "bundled"})
     connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
     return connection.getresponse()
@@ -128,7 +128,7 @@ def ask(connection: http.client.HTTPConnection, texts: list[str]) -> http.client
 
 @dataclass
 class Client:
-    """Asks on one kept connection, one request after another, until the server says that it closes."""
+    """Sends requests one after another on a kept connection, until the server closes it."""
 
     port: int
     number: int
@@ -164,11 +164,11 @@ class Client:
 
 @pytest.mark.slow  # three starts, one of which measures
 @pytest.mark.timeout(240)
-def test_a_restart_does_not_measure_again_and_sigterm_ends_it_well(run, tmp_path):
-    """First start measures, second finds it; both answer, and SIGTERM ends them with 0 after everything is closed."""
+def test_a_restart_does_not_measure_again_and_sigterm_ends_it_cleanly(run, tmp_path):
+    """Both starts answer requests, and SIGTERM ends them with 0 after the services are closed."""
     logs = []
     for _ in range(2):
-        process = run("-c", CLOSES_ALOUD, STATE_DIR=str(tmp_path), **QUICK)
+        process = run("-c", PRINTS_ITS_CLOSE, STATE_DIR=str(tmp_path), **QUICK)
         connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=60)
         answer = ask(connection, ["la factura"])
         assert 200 == answer.status
@@ -182,7 +182,7 @@ def test_a_restart_does_not_measure_again_and_sigterm_ends_it_well(run, tmp_path
     assert 0 == logs[1].count(MEASURING)
     assert "kept from an earlier start" in logs[1]
     assert all("draining" in log for log in logs)
-    assert all("services closed" in log for log in logs), "Services.close never ran: what waits for Redis is lost"
+    assert all("services closed" in log for log in logs), "Services.close never ran: pending writes to Redis are lost"
     assert 0 == code
 
 
@@ -196,11 +196,11 @@ def test_a_restart_does_not_measure_again_and_sigterm_ends_it_well(run, tmp_path
         ),
         pytest.param({"DEVICE": "cuda:63"}, ["DEVICE=cuda:63, but"], id="no-such-device"),
         pytest.param({"DEVICE": "cpu", "EMBEDDING_MODEL": "/no/such/model"}, ["/no/such/model"], id="no-such-model"),
-        pytest.param({"DEVICE": "cpu", "PRECISION": "fp16"}, ["PRECISION=fp16"], id="a-wish-that-cannot-be"),
+        pytest.param({"DEVICE": "cpu", "PRECISION": "fp16"}, ["PRECISION=fp16"], id="unsupported-precision"),
     ],
 )
 def test_a_start_that_fails_says_why_in_one_line(run, settings, words):
-    """Exit code 2, every fault at once, no traceback: restarting would not help and a person can read it."""
+    """Exit code 2, every fault at once, no traceback."""
     process = run(**settings)
 
     assert 2 == process.ended()
@@ -210,7 +210,7 @@ def test_a_start_that_fails_says_why_in_one_line(run, settings, words):
 
 
 def test_a_port_that_is_taken(run):
-    """The address stands in the log, the exit code is not 0, and there is no traceback."""
+    """The log has the address, the exit code is not 0, and there is no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = run(PORT=str(taken.getsockname()[1]), **QUICK)
 
@@ -223,30 +223,30 @@ def test_a_port_that_is_taken(run):
 # Ends
 
 
-@pytest.mark.parametrize(("clients", "texts"), [(8, 1), (4, 24)], ids=["many-small", "few-large"])
-def test_sigterm_under_load_loses_no_request(run, clients, texts):
-    """Every request sent on a kept connection gets its whole answer; the last one on each says "Connection: close"."""
+@pytest.mark.parametrize(("count", "texts"), [(8, 1), (4, 24)], ids=["many-small", "few-large"])
+def test_sigterm_under_load_loses_no_request(run, count, texts):
+    """Every request on a kept connection gets its whole answer; the last one has "Connection: close"."""
     process = run(**QUICK)
     port = process.ready()
-    crowd = [Client(port, number, texts) for number in range(clients)]
-    threads = [threading.Thread(target=client.work) for client in crowd]
+    clients = [Client(port, number, texts) for number in range(count)]
+    threads = [threading.Thread(target=client.work) for client in clients]
     for thread in threads:
         thread.start()
-    for client in crowd:
+    for client in clients:
         assert client.started.wait(60)
     process.signal(signal.SIGTERM)
     for thread in threads:
         thread.join(60)
     process.ended()
 
-    assert [[]] * clients == [client.lost for client in crowd]
-    assert all(client.told_to_close for client in crowd)
-    assert all(client.answered >= 2 for client in crowd)
+    assert [[]] * count == [client.lost for client in clients]
+    assert all(client.told_to_close for client in clients)
+    assert all(client.answered >= 2 for client in clients)
     assert "Traceback" not in process.log
 
 
-def test_sigterm_with_a_request_under_way(run):
-    """A request that takes longer than the grace is finished before the process goes."""
+def test_sigterm_with_a_running_request(run):
+    """A request that takes longer than the grace period is finished before the process ends."""
     process = run(**QUICK)
     connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=90)
     body = json.dumps({"input": [f"{number} la factura de marzo " * 12 for number in range(300)], "model": "bundled"})
@@ -265,7 +265,7 @@ def test_sigterm_with_a_request_under_way(run):
 
 
 def test_a_lost_device_ends_the_process(run):
-    """The caller gets 503 device_lost, the process ends by itself with 3, and a supervisor starts a new one."""
+    """The caller gets 503 device_lost, and the process ends by itself with 3."""
     process = run("-c", LOSES_ITS_DEVICE, **QUICK)
     connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=60)
     answer = ask(connection, ["the " * 150])
@@ -292,8 +292,8 @@ def test_a_lost_device_ends_the_process(run):
         pytest.param([], {"DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": "-1"}, ["DEVICE=cuda"], id="hidden-cards"),
     ],
 )
-def test_a_device_that_cannot_be_had(run, arguments, settings, words):
-    """Exit code 2 with the reason, the same on every machine without such a card."""
+def test_an_unavailable_device(run, arguments, settings, words):
+    """Exit code 2 with the reason, on every machine without such a GPU."""
     process = run(*RUN, *arguments, **settings)
 
     assert 2 == process.ended()
@@ -303,7 +303,7 @@ def test_a_device_that_cannot_be_had(run, arguments, settings, words):
 
 
 def test_foreign_state_files_do_not_stop_the_start(run, tmp_path):
-    """Each costs a measurement or a choice, and the log says so; what they may hold is in tests/device."""
+    """They are ignored, and the log says so; their contents are tested in tests/device."""
     (tmp_path / "gpu.json").write_text('{"version": 99}')
     (tmp_path / "tuning.json").write_text("{")
     process = run(STATE_DIR=str(tmp_path), **QUICK)

@@ -1,4 +1,4 @@
-"""The table of metrics and the logs: names, units, closed labels, and everything there from the first scrape."""
+"""The table of metrics and the log format: names, units, closed labels, series present from the first scrape."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from backend.telemetry import (
     METRICS,
     PREFIX,
     Metric,
-    Readings,
+    Samples,
     Telemetry,
     configure_logging,
     log_event,
-    render_readings,
+    render_samples,
 )
 
 UNITS = ("seconds", "bytes", "ratio", "total", "info", "state")
@@ -36,15 +36,15 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 def series(telemetry: Telemetry) -> dict[str, list[dict[str, str]]]:
     """Sample name -> labels of every sample in a scrape."""
-    found: dict[str, list[dict[str, str]]] = {}
+    by_name: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(telemetry.render().decode()):
         for sample in family.samples:
-            found.setdefault(sample.name, []).append(sample.labels)
-    return found
+            by_name.setdefault(sample.name, []).append(sample.labels)
+    return by_name
 
 
 def test_names_are_unique():
-    """One row a metric."""
+    """Each metric has one row."""
     assert len(METRICS) == len(BY_NAME)
 
 
@@ -57,9 +57,11 @@ def test_name_and_unit(metric: Metric):
     assert metric.help.endswith(".")
 
 
-@pytest.mark.parametrize("metric", [one for one in METRICS if one.kind == "histogram"], ids=lambda metric: metric.name)
+@pytest.mark.parametrize(
+    "metric", [metric for metric in METRICS if metric.kind == "histogram"], ids=lambda metric: metric.name
+)
 def test_buckets(metric: Metric):
-    """They rise, and durations start at half a millisecond; those of background jobs at half a second."""
+    """Buckets ascend; durations start at half a millisecond, those of background jobs at half a second."""
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert metric.buckets
     if metric.name.endswith("_seconds"):
@@ -94,16 +96,16 @@ def test_series_opened_at_start():
     assert len(series(telemetry)["financia_requests_total"]) == 4
 
 
-def test_registries_are_apart():
+def test_registries_are_separate():
     """Two services in one process never share counts."""
-    one, other = Telemetry(), Telemetry()
-    one.jobs_shed_total.inc()
+    first, second = Telemetry(), Telemetry()
+    first.jobs_shed_total.inc()
 
-    assert one.registry.get_sample_value("financia_jobs_shed_total") == 1.0
-    assert other.registry.get_sample_value("financia_jobs_shed_total") == 0.0
+    assert first.registry.get_sample_value("financia_jobs_shed_total") == 1.0
+    assert second.registry.get_sample_value("financia_jobs_shed_total") == 0.0
 
 
-def test_the_process_is_there_too():
+def test_process_metrics():
     """Memory and garbage collection of the process itself."""
     names = series(Telemetry()).keys()
 
@@ -111,14 +113,14 @@ def test_the_process_is_there_too():
 
 
 def test_a_metric_that_is_not_in_the_table():
-    """A typing error is told, not swallowed."""
+    """A misspelt name is an error."""
     with pytest.raises(AttributeError, match=r"telemetry\.METRICS"):
         _ = Telemetry().jobs_forgotten_total
 
 
 @pytest.fixture
 def root_logger() -> Iterator[logging.Logger]:
-    """The root logger, put back afterwards."""
+    """The root logger, restored afterwards."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield root
@@ -138,11 +140,11 @@ def test_a_log_line(root_logger: logging.Logger, capsys: pytest.CaptureFixture[s
     assert re.fullmatch(r"\S+ \S+ INFO backend\.test Lane started lane=0 device=cpu\n", err)
 
 
-def test_readings_are_rendered():
-    """Numbers read elsewhere get their type, help, labels and the service's prefix; what has no rows is left out."""
-    power = Readings("gpu_power_watts", "gauge", "Power drawn.", ("gpu",), ((("0",), 61.5), (("1",), 30.0)))
-    energy = Readings("gpu_energy_joules_total", "counter", "Energy used.", (), (((), 9.0),))
-    unknown = Readings("gpu_temperature_celsius", "gauge", "Temperature.", ("gpu",), ())
+def test_samples_are_rendered():
+    """Samples get their type, help, labels and the service's prefix; metrics without rows are left out."""
+    power = Samples("gpu_power_watts", "gauge", "Power drawn.", ("gpu",), ((("0",), 61.5), (("1",), 30.0)))
+    energy = Samples("gpu_energy_joules_total", "counter", "Energy used.", (), (((), 9.0),))
+    unknown = Samples("gpu_temperature_celsius", "gauge", "Temperature.", ("gpu",), ())
 
     assert (
         "# HELP financia_gpu_power_watts Power drawn.\n"
@@ -152,19 +154,19 @@ def test_readings_are_rendered():
         "# HELP financia_gpu_energy_joules_total Energy used.\n"
         "# TYPE financia_gpu_energy_joules_total counter\n"
         "financia_gpu_energy_joules_total 9.0\n"
-    ) == render_readings([power, energy, unknown]).decode()
+    ) == render_samples([power, energy, unknown]).decode()
 
 
-def test_readings_are_escaped():
-    """A label's value cannot break the format, whatever a driver calls its card."""
-    text = render_readings([Readings("gpu_info", "gauge", "Cards.", ("name",), ((('a "b"\\\n',), 1.0),))]).decode()
+def test_samples_are_escaped():
+    """A label's value cannot break the format."""
+    text = render_samples([Samples("gpu_info", "gauge", "Cards.", ("name",), ((('a "b"\\\n',), 1.0),))]).decode()
 
     [family] = text_string_to_metric_families(text)
     assert {"name": 'a "b"\\\n'} == family.samples[0].labels
 
 
 def test_total_sums_over_labels():
-    """For reports that want one number; a counter without labels is its own sum."""
+    """A counter without labels is its own sum."""
     telemetry = Telemetry()
     telemetry.oom_recoveries_total.labels("embeddings", "split").inc(2)
     telemetry.oom_recoveries_total.labels("ner", "refused").inc()
@@ -175,10 +177,10 @@ def test_total_sums_over_labels():
     assert 0 == telemetry.total("nonfinite_outputs_total")
 
 
-def test_a_counter_follows_what_is_counted_elsewhere():
-    """As it stands at each scrape, and never twice."""
+def test_a_mirrored_counter():
+    """It shows the source's count at each scrape."""
     telemetry, counted = Telemetry(), [0]
-    telemetry.follow("readers_ended_total", ("died",), lambda: counted[0])
+    telemetry.mirror_counter("readers_ended_total", ("died",), lambda: counted[0])
     shown = []
     for counted[0] in (0, 3, 3, 5):
         telemetry.render()

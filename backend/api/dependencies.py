@@ -17,7 +17,7 @@ from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.inference import Timing
-from backend.services.model_swap import HotLoader
+from backend.services.model_swap import ModelSwapper
 from backend.services.reranking import RerankService
 from backend.telemetry import Telemetry
 
@@ -78,7 +78,7 @@ class Services(Protocol):
     def health(self) -> HealthService: ...
 
     @property
-    def loader(self) -> HotLoader: ...
+    def loader(self) -> ModelSwapper: ...
 
     @property
     def telemetry(self) -> Telemetry: ...

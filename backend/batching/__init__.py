@@ -1,1 +1,1 @@
-"""Lanes and the jobs that wait for them: the only concurrency of the service."""
+"""Continuous batching: the work queue, and the lanes (threads) that run its batches on the device."""

@@ -1,10 +1,10 @@
-"""One thread that owns one slot of a device: it takes batches, runs them and hands every answer back.
+"""A lane: one thread that owns one slot of a device, takes batches, runs them and returns every result.
 
 Where an error arises decides who sees it:
 
-    prepare, forward, finish     Exception      the batch is halved until the culprit stands alone; out of memory too
-    prepare, forward, finish     a dead context the lane dies for good and all jobs fail: only a new process can go on
-    our own code                 anything       the lane dies: its jobs get Unavailable, it starts again
+    prepare, forward, finish     Exception      the batch is halved until the faulty item is alone; same for OOM
+    prepare, forward, finish     a dead context the lane dies for good and all items fail: only a new process can go on
+    our own code                 anything       the lane dies: its items get Unavailable, it starts again
     anywhere                     BaseException  the same
 """
 
@@ -19,39 +19,39 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from backend.batching.verdict import verdict
-from backend.batching.work_item import Job
+from backend.batching.work_item import WorkItem
 from backend.device.batch_split import bisect_on_failure, release_frames
+from backend.device.faults import Fault, FaultKind, classify
 from backend.engines.engine import Engine
-from backend.errors import BadInput, DeviceLost, DoesNotFit, FinanciaError
+from backend.errors import BadInput, DeviceLost, DoesNotFit, FinanciaError, InferenceFailed
 from backend.telemetry import log_event
 
 logger = logging.getLogger(__name__)
 
-DEATHS_MAX = 3  # in a row, without a good batch between them; then the lane stays down and readiness shows it
+DEATHS_MAX = 3  # in a row, without a successful batch between them; then the lane stays down and readiness shows it
 
 Clock = Callable[[], float]
 
 
 @dataclass(slots=True)
 class Batch:
-    """Jobs of one engine that run together, from being taken to their answers."""
+    """Items of one engine that run together, from being taken to their results."""
 
-    engine: Engine  # as it stands on the lane's device
-    jobs: list[Job]
+    engine: Engine  # the replica on the lane's device
+    items: list[WorkItem]
     output: Any = None  # what forward returned
     failure: FinanciaError | None = None  # why prepare, forward or finish failed for the batch as a whole
-    misses: int = 0  # times that it, or a part of it, ran out of the device's memory
+    oom_count: int = 0  # times that it, or a part of it, ran out of the device's memory
 
     @property
     def costs(self) -> list[int]:
-        """Of its jobs."""
-        return [job.cost for job in self.jobs]
+        """The cost of each item."""
+        return [item.cost for item in self.items]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a batch ended: one value a job, in order, its result or a FinanciaError."""
+class BatchResult:
+    """How a batch ended: one value an item, in order, its result or a FinanciaError."""
 
     batch: Batch
     values: Sequence[Any]
@@ -60,32 +60,24 @@ class Outcome:
     split: bool  # it failed as a whole and was run again in parts
 
 
-class Work(Protocol):
-    """Where a lane takes its batches and leaves its outcomes; called on the lane's thread."""
+class BatchSource(Protocol):
+    """Where a lane gets its batches and reports their results; called on the lane's thread."""
 
     def take(self, device_index: int) -> Batch | None:
         """Wait for a batch; None means stop."""
 
     def take_now(self, device_index: int) -> Batch | None:
-        """A batch if one waits, without waiting for it."""
+        """A batch if one is queued, without waiting for it."""
 
-    def report(self, outcome: Outcome) -> None:
+    def report(self, result: BatchResult) -> None:
         """Hand over a batch that has ended."""
 
-    def lost(self, lane: Lane, jobs: Sequence[Job], error: BaseException) -> None:
-        """Hand over the jobs of a lane that died; ``lane.alive`` says whether it starts again."""
-
-
-def results_of(batch: Batch) -> Sequence[Any]:
-    """One result a job. A wrong number is a failure: results that cannot be told apart are nobody's."""
-    results = batch.engine.finish(batch.output)
-    if len(results) != len(batch.jobs):
-        raise RuntimeError(f"{batch.engine.name} gave {len(results)} results for {len(batch.jobs)} jobs")
-    return results
+    def lane_died(self, lane: Lane, items: Sequence[WorkItem], error: BaseException) -> None:
+        """Hand over the items of a lane that died; ``lane.alive`` says whether it starts again."""
 
 
 class Lane:
-    """Pulls a batch when it is free; nobody pushes and no timer runs.
+    """Pulls a batch from its source whenever it is free; nothing is pushed and no timer runs.
 
     With ``depth`` 1 a batch is run to its end before the next is taken. With ``depth`` 2 the next one is prepared
     and launched before the previous is finished, so that an asynchronous device never waits for the host.
@@ -96,16 +88,16 @@ class Lane:
     """
 
     def __init__(
-        self, index: int, work: Work, *, depth: int, clock: Clock, device_index: int = 0, niceness: int = 0
+        self, index: int, source: BatchSource, *, depth: int, clock: Clock, device_index: int = 0, niceness: int = 0
     ) -> None:
         self.index = index
         self.device_index = device_index
         self.alive = False
-        self._work, self._depth, self._clock, self._niceness = work, depth, clock, niceness
-        self._flights: deque[Batch] = deque()  # taken and not yet reported, oldest first
-        self._landed_s = 0.0
+        self._source, self._depth, self._clock, self._niceness = source, depth, clock, niceness
+        self._in_flight: deque[Batch] = deque()  # taken and not yet reported, oldest first
+        self._last_finished_s = 0.0
         self._deaths = 0
-        self._thread = threading.Thread(target=self._live, name=f"lane-{index}", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name=f"lane-{index}", daemon=True)
 
     def start(self) -> None:
         """Begin to take batches."""
@@ -113,114 +105,152 @@ class Lane:
         self._thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the thread after its work has said stop."""
+        """Wait for the thread to end after its source has returned None."""
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
     @property
     def busy_since_s(self) -> float | None:
-        """When the oldest batch on the lane was taken; None when it is free. Any thread may ask."""
+        """When the oldest batch on the lane was taken; None when it is free. Safe on any thread."""
         try:
-            return self._flights[0].jobs[0].started_s
+            return self._in_flight[0].items[0].started_s
         except IndexError:
             return None
 
-    def _live(self) -> None:
+    def _run_thread(self) -> None:
         if self._niceness and sys.platform == "linux":  # where a thread has a niceness of its own
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._niceness)
         while self.alive:
             try:
-                self._serve()
+                self._run_batches()
                 self.alive = False
             except BaseException as error:  # noqa: BLE001 - SystemExit from foreign code must not silence the lane
                 self._die(error)
 
-    def _serve(self) -> None:
+    def _run_batches(self) -> None:
         while True:
-            take = self._work.take_now if self._flights else self._work.take
+            take = self._source.take_now if self._in_flight else self._source.take
             batch = take(self.device_index)
-            if batch is None and not self._flights:
+            if batch is None and not self._in_flight:
                 return
             if batch is not None:
-                self._flights.append(batch)
+                self._in_flight.append(batch)
                 self._launch(batch)
-            if batch is None or len(self._flights) >= self._depth:
-                self._land(self._flights[0])
-                self._flights.popleft()
+            if batch is None or len(self._in_flight) >= self._depth:
+                self._complete(self._in_flight[0])
+                self._in_flight.popleft()
             del batch  # a lane that waits must not keep the last batch's model in memory
 
     def _launch(self, batch: Batch) -> None:
         try:
-            prepared = batch.engine.prepare([job.payload for job in batch.jobs])
+            prepared = batch.engine.prepare([item.payload for item in batch.items])
             batch.output = batch.engine.forward(prepared)
         except Exception as error:  # noqa: BLE001 - the lane is a border: any engine, any error
-            batch.failure = self._judge(error, batch, batch.costs)
+            batch.failure = self._engine_failed(error, batch, batch.costs)
 
-    def _land(self, batch: Batch) -> None:
+    def _complete(self, batch: Batch) -> None:
         values = self._finish(batch)
         failure, batch.failure, batch.output = batch.failure, None, None  # the device's memory is free from here
         if failure is None:
-            batch.engine.batch_limits.succeeded(max(batch.costs), len(batch.jobs))
+            batch.engine.batch_limits.succeeded(max(batch.costs), len(batch.items))
         else:
-            values = self._isolate(batch, failure)
+            values = self._retry_in_parts(batch, failure)
         finished_s = self._clock()
-        busy_s = finished_s - max(self._landed_s, batch.jobs[0].started_s)
-        self._landed_s = finished_s
+        busy_s = finished_s - max(self._last_finished_s, batch.items[0].started_s)
+        self._last_finished_s = finished_s
         self._deaths = 0
-        self._work.report(Outcome(batch, values, finished_s, busy_s, split=failure is not None))
+        self._source.report(BatchResult(batch, values, finished_s, busy_s, split=failure is not None))
 
     def _finish(self, batch: Batch) -> Sequence[Any]:
         if batch.failure is not None:
             return ()
         try:
-            return results_of(batch)
+            return _results(batch)
         except Exception as error:  # noqa: BLE001 - the same border
-            batch.failure = self._judge(error, batch, batch.costs)
+            batch.failure = self._engine_failed(error, batch, batch.costs)
             return ()
 
-    def _isolate(self, batch: Batch, failure: FinanciaError) -> Sequence[Any]:
-        if len(batch.jobs) == 1:
+    def _retry_in_parts(self, batch: Batch, failure: FinanciaError) -> Sequence[Any]:
+        if len(batch.items) == 1:
             return [failure]
         del failure  # it may hold the failed batch's memory
 
-        def judge(error: Exception, jobs: Sequence[Job]) -> FinanciaError:
-            return self._judge(error, batch, [job.cost for job in jobs])
+        def translate(error: Exception, items: Sequence[WorkItem]) -> FinanciaError:
+            return self._engine_failed(error, batch, [item.cost for item in items])
 
-        def run(jobs: Sequence[Job]) -> Sequence[Any]:
-            return _run_now(Batch(batch.engine, list(jobs)))
+        def run(items: Sequence[WorkItem]) -> Sequence[Any]:
+            return _run_to_end(Batch(batch.engine, list(items)))
 
-        middle = len(batch.jobs) // 2
-        return [
-            value
-            for half in (batch.jobs[:middle], batch.jobs[middle:])
-            for value in bisect_on_failure(half, run, judge)
-        ]
+        middle = len(batch.items) // 2
+        halves = (batch.items[:middle], batch.items[middle:])
+        return [value for half in halves for value in bisect_on_failure(half, run, translate)]
 
-    def _judge(self, error: Exception, batch: Batch, costs: list[int]) -> FinanciaError:
+    def _engine_failed(self, error: Exception, batch: Batch, costs: list[int]) -> FinanciaError:
+        """Log the failure, and record it if it was out-of-memory; returns what the item gets if it fails alone."""
         # Payloads are token ids and pixels, never texts, so the engine's message cannot quote a document.
         level = logging.ERROR if len(costs) == 1 else logging.WARNING
-        if isinstance(error, BadInput):  # the file's fault, and its sender is told: a page that takes too long
+        if isinstance(error, BadInput):  # the file's fault, which its sender is told: a page that takes too long
             level = logging.INFO
         log_event(logger, level, "engine failed", engine=batch.engine.name, jobs=len(costs), error=repr(error))
         logger.debug("engine failed", exc_info=error)
-        failure = verdict(error, costs)
+        failure = item_error(error, costs)
         release_frames(error)
         if isinstance(failure, DoesNotFit):
-            batch.misses += 1
+            batch.oom_count += 1
             batch.engine.batch_limits.out_of_memory(max(costs), len(costs))
         return failure
 
     def _die(self, error: BaseException) -> None:
         self._deaths += 1
         self.alive = self._deaths < DEATHS_MAX and not isinstance(error, DeviceLost)
-        jobs = [job for batch in self._flights for job in batch.jobs]
-        self._flights.clear()
+        items = [item for batch in self._in_flight for item in batch.items]
+        self._in_flight.clear()
         logger.critical("lane died", exc_info=error, extra={"fields": {"lane": self.index, "starts_again": self.alive}})
-        self._work.lost(self, jobs, error)
+        self._source.lane_died(self, items, error)
 
 
-def _run_now(batch: Batch) -> Sequence[Any]:
-    """A part of a failed batch, from its payloads to its results."""
+def _run_to_end(batch: Batch) -> Sequence[Any]:
+    """Run a part of a failed batch, from its payloads to its results."""
     engine = batch.engine
-    batch.output = engine.forward(engine.prepare([job.payload for job in batch.jobs]))
-    return results_of(batch)
+    batch.output = engine.forward(engine.prepare([item.payload for item in batch.items]))
+    return _results(batch)
+
+
+def _results(batch: Batch) -> Sequence[Any]:
+    """One result an item. A wrong number is a failure: results could not be matched to items."""
+    results = batch.engine.finish(batch.output)
+    if len(results) != len(batch.items):
+        raise RuntimeError(f"{batch.engine.name} gave {len(results)} results for {len(batch.items)} jobs")
+    return results
+
+
+def item_error(error: Exception, costs: list[int]) -> FinanciaError:
+    """The error that the item gets if it fails alone; a batch of several is halved and run again instead.
+
+    ``DoesNotFit`` says that memory ran out, whatever the number of items. A FinanciaError is returned unchanged.
+
+    Args:
+        costs: of the items that ran together, in tokens or pixels.
+
+    Raises: DeviceLost when the device's context is dead: no batch can ever succeed in this process.
+    """
+    fault = classify(error)  # also of a FinanciaError: it may have been raised from a dead context
+    if fault.kind is FaultKind.CONTEXT_LOST:
+        raise DeviceLost(f"the device's context is dead: {fault.message}; the process ends to be restarted") from error
+    out_of_memory = fault.kind is FaultKind.OUT_OF_MEMORY
+    if isinstance(error, FinanciaError) and (not out_of_memory or isinstance(error, DoesNotFit)):
+        return error
+    failure = _does_not_fit(fault, costs) if out_of_memory else _inference_failed(error)
+    failure.__cause__ = error
+    return failure
+
+
+def _does_not_fit(fault: Fault, costs: list[int]) -> InferenceFailed:
+    return DoesNotFit(
+        f"an input of {max(costs)} tokens does not fit the device's memory ({fault.message}); send it in parts, "
+        "raise GPU_MEMORY_FRACTION, or free the device of its other users"
+    )
+
+
+def _inference_failed(error: Exception) -> InferenceFailed:
+    return InferenceFailed(f"the model failed on this input ({type(error).__name__})")

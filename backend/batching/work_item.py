@@ -1,4 +1,4 @@
-"""One unit waiting for a lane, and who waits for its answer."""
+"""One queued input of an engine, and the callers that wait for its result."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from backend.errors import DeadlineExceeded
 
 
 class Priority(IntEnum):
-    """Who goes first; the smaller number does."""
+    """Scheduling class; the smaller number goes first."""
 
     INTERACTIVE = 0
     BULK = 1
 
 
 @dataclass(slots=True, eq=False)
-class Job:
-    """A text or a page on its way through a lane.
+class WorkItem:
+    """A text or a page that waits for a lane or runs on one.
 
-    ``future`` always ends: with the engine's result, or with an error of our tree. One caller awaits it as it is;
-    several callers of one job await ``asyncio.shield(job.future)`` and call ``abandon`` when they leave.
+    ``future`` always ends: with the engine's result, or with a FinanciaError. A single caller awaits it directly;
+    callers that share an item await ``asyncio.shield(item.future)`` and call ``abandon`` when they leave.
     """
 
     engine: Engine
@@ -33,28 +33,28 @@ class Job:
     deadline_s: float  # monotonic; math.inf for none
     enqueued_s: float  # monotonic; set by the batcher
     future: asyncio.Future[Any]
-    waiters: int = 1  # callers that still want the answer; touched on the loop only
+    waiters: int = 1  # callers that still want the result; changed on the event loop only
     started_s: float = 0.0  # monotonic; when a lane took it
     finished_s: float = 0.0  # monotonic; when its batch ended
 
     def join(self) -> bool:
-        """Count one caller more; False when the job has already ended or been given up."""
+        """Add a waiter; False when the item has already ended or was abandoned."""
         if not self.waiters or self.future.done():
             return False
         self.waiters += 1
         return True
 
     def abandon(self) -> None:
-        """Count one caller less. Without any the job is given up: if it still waits, it never reaches the device."""
+        """Remove a waiter. Without waiters the item is cancelled, and dropped if it is still queued."""
         self.waiters = max(0, self.waiters - 1)
         if not self.waiters:
             self.future.cancel()
 
     def is_wanted(self, now_s: float) -> bool:
-        """Whether somebody still waits for the answer and it can still be in time. Safe on any thread."""
+        """Whether a caller still waits and the deadline has not passed. Safe on any thread."""
         return self.waiters > 0 and now_s < self.deadline_s and not self.future.done()
 
-    def late(self) -> DeadlineExceeded:
+    def deadline_error(self) -> DeadlineExceeded:
         """The error for its callers once the deadline has passed."""
         return DeadlineExceeded(round(self.deadline_s - self.enqueued_s, 3))
 
@@ -65,5 +65,5 @@ class Job:
 
     @property
     def inference_s(self) -> float:
-        """Seconds from being taken by a lane to its answer."""
+        """Seconds from a lane taking it to its result."""
         return self.finished_s - self.started_s

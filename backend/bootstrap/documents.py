@@ -30,7 +30,7 @@ from backend.services.documents.ocr import OcrService
 from backend.services.documents.ocr_engines import load_ocr_engines
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
-from backend.services.loading import Ground
+from backend.services.loading import LoadContext
 from backend.telemetry import OOM_ACTIONS, READER_ENDS, READER_STATES, Telemetry, log_event
 
 # On two cores texts took 39 ms at the median beside three clients' scans, and 1,800 ms on lanes shared with them
@@ -78,7 +78,7 @@ class DocumentRuntime:
 
 
 def build_documents(
-    settings: Settings, ground: Ground, texts: TextServices, model_lanes: Batcher, cache: VectorCache
+    settings: Settings, ground: LoadContext, texts: TextServices, model_lanes: Batcher, cache: VectorCache
 ) -> DocumentRuntime:
     """Document processing and jobs, not started yet.
 
@@ -111,7 +111,7 @@ def build_documents(
     return DocumentRuntime(documents, jobs, limits, lanes)
 
 
-def _page_lanes(settings: Settings, ground: Ground) -> Batcher:
+def _page_lanes(settings: Settings, ground: LoadContext) -> Batcher:
     """One lane a core at low priority: a page takes a second, and no text should wait for it."""
     limits = QueueLimits(settings.limit_queue_tokens)
     lanes = Batcher(ground.facts.cores, limits, ground.telemetry, niceness=NICENESS)
@@ -138,9 +138,9 @@ def _register_metrics(readers: FileReaders, telemetry: Telemetry) -> None:
     telemetry.open_series("oom_recoveries_total", OCR_TASKS, OOM_ACTIONS)
     for state in READER_STATES:
         telemetry.readers.labels(state).set_function(partial(_count, readers, state))
-    telemetry.follow("readers_started_total", (), partial(_count, readers, "started"))
+    telemetry.mirror_counter("readers_started_total", (), partial(_count, readers, "started"))
     for reason in READER_ENDS:
-        telemetry.follow("readers_ended_total", (reason,), partial(_count, readers, reason))
+        telemetry.mirror_counter("readers_ended_total", (reason,), partial(_count, readers, reason))
 
 
 def _count(readers: FileReaders, name: str) -> int:

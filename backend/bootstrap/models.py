@@ -1,4 +1,4 @@
-"""What the settings ask of the machine, and of the models: devices chosen, ceilings set, everything loaded."""
+"""From settings to loaded models: chooses the devices, sets their memory ceilings, loads models and classifiers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from backend.models.autotune import EncoderRequest
 from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED
 from backend.services.catalog import Catalog
-from backend.services.classifiers import Classifiers
-from backend.services.loading import Ground, ModelWish, load_model
+from backend.services.classifiers import ClassifierRegistry
+from backend.services.loading import LoadContext, ModelRequest, load_model
 from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
-# The source of each task's model; a task without one is served by the embedding model, or not at all.
+# Source of each task's model; a task without one is served by the embedding model, or not at all.
 PROFILES: Mapping[str, Mapping[str, str]] = {
     "bundled": {EMBEDDINGS: BUNDLED, NER: BUNDLED},
     "multilingual": {
@@ -37,49 +37,54 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
         CLASSIFIER: "MoritzLaurer/multilingual-MiniLMv2-L6-mnli-xnli",
     },
 }
-NO_MODEL = "none"  # as a source: not even the profile's
+NO_MODEL = "none"  # as a source: no model, not even the profile's
 TUNING_FILE = "tuning.json"
-Ask = Callable[[MachineFacts, ChoiceFile], SavedChoice | None]
+AskForGpu = Callable[[MachineFacts, ChoiceFile], SavedChoice | None]
 
 
-def survey(
-    settings: Settings, telemetry: Telemetry, driver: DriverSource, *, gpu: int | None = None, ask: Ask | None = None
-) -> Ground:
-    """Look at the machine, choose the devices, and set their memory ceilings.
+def choose_devices(
+    settings: Settings,
+    telemetry: Telemetry,
+    driver: DriverSource,
+    *,
+    gpu: int | None = None,
+    ask: AskForGpu | None = None,
+) -> LoadContext:
+    """Probe the machine, choose the devices, and set their memory ceilings.
 
-    Raises: DeviceUnavailable when an explicit wish cannot be granted.
+    Raises: DeviceUnavailable when an explicitly requested device is not available.
     """
-    wishes = wishes_of(settings, gpu=gpu)
+    request = device_request(settings, gpu=gpu)
     facts = probe(
-        look_for_gpu=wants_gpu(wishes),
+        look_for_gpu=wants_gpu(request),
         driver=driver,
         visible=settings.cuda_visible_devices,
         order=settings.cuda_device_order,
     )
     file = ChoiceFile(settings.state_dir / CHOICE_FILE)
     saved = file.load()
-    if ask is not None and saved is None and is_ambiguous(facts, wishes):
+    if ask is not None and saved is None and is_ambiguous(facts, request):
         saved = ask(facts, file)
-    placements = place_all(facts, wishes, saved)
-    default_device.configure(facts, wishes, saved)  # for guards and doors: "auto" is then what was chosen here
+    placements = place_all(facts, request, saved)
+    default_device.configure(facts, request, saved)  # gpu_toolkit and check-ups then resolve "auto" to the same device
     for placement in placements:
         _log_reasons("device chosen", placement.why)
         if placement.type is not DeviceType.CPU:
             _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
-    return Ground(facts, placements, TuningCache(settings.state_dir / TUNING_FILE), telemetry)
+    return LoadContext(facts, placements, TuningCache(settings.state_dir / TUNING_FILE), telemetry)
 
 
-def wishes_of(settings: Settings, *, gpu: int | None = None) -> DeviceRequest:
-    """What the operator asked for about the device."""
+def device_request(settings: Settings, *, gpu: int | None = None) -> DeviceRequest:
+    """The settings that concern the device."""
     return DeviceRequest(
         settings.device, settings.use_gpu, settings.lanes, gpu=gpu, memory_fraction=settings.gpu_memory_fraction
     )
 
 
-def models_wished(settings: Settings) -> dict[str, ModelWish]:
-    """What is asked for by task; the source of one that is not configured is empty."""
-    wish = EncoderRequest(settings.precision, settings.runtime, settings.batch_tokens)
-    asked = {
+def model_requests(settings: Settings) -> dict[str, ModelRequest]:
+    """The model to load for each task; one that is not configured has an empty source."""
+    encoder_request = EncoderRequest(settings.precision, settings.runtime, settings.batch_tokens)
+    sources = {
         EMBEDDINGS: settings.embedding_model,
         NER: settings.ner_model,
         CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model,
@@ -87,52 +92,52 @@ def models_wished(settings: Settings) -> dict[str, ModelWish]:
     }
     profile = PROFILES[settings.model_profile]
     return {
-        task: ModelWish(
-            profile.get(task, "") if source is None else _named(source),
-            wish,
+        task: ModelRequest(
+            profile.get(task, "") if source is None else _source(source),
+            encoder_request,
             settings.model_aliases if task == EMBEDDINGS else (),
             task=task,
             is_optional=source is None and task != EMBEDDINGS,
         )
-        for task, source in asked.items()
+        for task, source in sources.items()
     }
 
 
-def _named(source: str) -> str:
+def _source(source: str) -> str:
     return "" if source == NO_MODEL else source
 
 
 def _head_folder(settings: Settings) -> Path | None:
-    """CLASSIFIER_MODEL where it is a head on the embedding model's vectors, and no model of its own."""
+    """CLASSIFIER_MODEL where it is a head on the embedding model's vectors, not a model."""
     folder = Path(settings.classifier_model or "").expanduser()
     return folder if settings.classifier_model and (folder / HEAD_CONFIG).is_file() else None
 
 
-def read_classifiers(settings: Settings, catalog: Catalog) -> Classifiers:
-    """The bundled heads, the one configured, and those learnt here. Raises: ModelUnavailable."""
+def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry:
+    """The bundled heads, the configured one, and those trained here. Raises: ModelUnavailable."""
     configured = _head_folder(settings)
-    found = Classifiers(
+    registry = ClassifierRegistry(
         settings.state_dir, catalog.embedding().spec.sha256, configured=() if configured is None else (configured,)
     )
-    found.start()
-    return found
+    registry.start()
+    return registry
 
 
-def load_models(ground: Ground, wished: Mapping[str, ModelWish]) -> Catalog:
+def load_models(context: LoadContext, requests: Mapping[str, ModelRequest]) -> Catalog:
     """Load every configured model, one after the other: each may measure, which needs the machine to itself.
 
-    One that only the profile names, beside its embedding model, may be absent: the service then does without, loudly.
+    An optional model, one that only the profile names, is left out with a warning where it cannot be loaded.
     """
     models = []
-    for one in wished.values():
-        if not one.source:
+    for request in requests.values():
+        if not request.source:
             continue
         try:
-            models.append(load_model(ground, one))
+            models.append(load_model(context, request))
         except ModelUnavailable as error:
-            if not one.is_optional:
+            if not request.is_optional:
                 raise
-            log_event(_log, logging.WARNING, "a model of the profile is left out", task=one.task, reason=error)
+            log_event(_log, logging.WARNING, "a model of the profile is left out", task=request.task, reason=error)
     for model in models:
         _log_reasons("model loaded", model.choice.why)
     return Catalog(*models)

@@ -1,4 +1,4 @@
-"""The composition root: Settings in, running Services out. Nothing else knows both."""
+"""The composition root: builds the running services from the settings."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from backend.batching.batcher import Batcher
 from backend.batching.lane_stats import show_gauges
 from backend.batching.policy import QueueLimits
 from backend.bootstrap.documents import DocumentRuntime, build_documents
-from backend.bootstrap.models import Ask, load_models, models_wished, read_classifiers, survey
-from backend.cache.memory_tier import MemoryCache
+from backend.bootstrap.models import AskForGpu, choose_devices, load_models, model_requests, read_classifiers
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.redis_client import RedisOptions
 from backend.cache.redis_tier import RedisTier
 from backend.cache.store import NullCache, VectorCache
@@ -41,13 +41,13 @@ from backend.services.documents.understanding import TextServices
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
-from backend.services.idle_unload import KeepAlive
+from backend.services.idle_unload import IdleUnloader
 from backend.services.inference import Inference
-from backend.services.loading import Ground
-from backend.services.model_swap import HotLoader, show_model
+from backend.services.loading import LoadContext
+from backend.services.model_swap import ModelSwapper, show_model
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
-from backend.telemetry import DEVICE_ALERTS, OOM_ACTIONS, RESCUES, Telemetry
+from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
 
 TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS)
 _DEVICE_COUNTERS = (
@@ -60,17 +60,17 @@ _DEVICE_COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Everything that runs, for the API."""
+    """All running services; what the API gets."""
 
     catalog: Catalog
-    loader: HotLoader
+    loader: ModelSwapper
     inference: Inference
     embeddings: EmbeddingService
     entities: EntityService
     classification: ClassificationService
     reranking: RerankService
     analysis: AnalysisService
-    reading: DocumentRuntime
+    document_runtime: DocumentRuntime
     health: HealthService
     telemetry: Telemetry
     batcher: Batcher
@@ -78,25 +78,22 @@ class Services:
     limits: ApiLimits
     driver: DriverSource
     monitor: DeviceMonitor
-    keep_alive: KeepAlive
+    unloader: IdleUnloader
     facts: MachineFacts
     placements: Sequence[Placement]  # one a device
     drain_s: float
 
     @property
     def documents(self) -> DocumentService:
-        """Files in, what they say out."""
-        return self.reading.documents
+        return self.document_runtime.documents
 
     @property
     def jobs(self) -> JobService:
-        """The same in the background."""
-        return self.reading.jobs
+        return self.document_runtime.jobs
 
     @property
     def file_limits(self) -> FileLimits:
-        """What an upload may be."""
-        return self.reading.limits
+        return self.document_runtime.limits
 
     def system(self) -> dict[str, Any]:
         """Every resolved choice of this process with its reason."""
@@ -108,92 +105,92 @@ class Services:
             "lanes": asdict(self.batcher.status()),
             "cache": asdict(self.cache.status()),
             "classifiers": self.classification.report(),
-            **self.reading.report(),
+            **self.document_runtime.report(),
             "limits": asdict(self.limits),
         }
 
     async def close(self) -> None:
-        """Finish what was accepted, then let everything go."""
-        self.keep_alive.stop()
+        """Finish accepted requests, then close everything."""
+        self.unloader.stop()
         self.classification.close()
-        await asyncio.gather(self.reading.close(self.drain_s), self.batcher.drain(self.drain_s))
+        await asyncio.gather(self.document_runtime.close(self.drain_s), self.batcher.drain(self.drain_s))
         self.monitor.stop()
         self.driver.close()
         self.inference.close()
         await self.cache.close()
 
 
-async def build(settings: Settings, *, gpu: int | None = None, ask: Ask | None = None) -> Services:
+async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | None = None) -> Services:
     """Load the models and start the lanes.
 
     Args:
-        gpu: the card's number, before every setting (``--gpu``).
-        ask: lets a person choose where there are several cards and nothing else decides.
+        gpu: the GPU's number; overrides every setting (``--gpu``).
+        ask: prompts for a GPU where there are several and no setting decides.
 
     Raises: SetupError (DeviceUnavailable, ModelUnavailable) with the reason; nothing is left running then.
     """
     telemetry = Telemetry()
     driver = Nvml()
-    ground = await asyncio.to_thread(survey, settings, telemetry, driver, gpu=gpu, ask=ask)
-    wished = models_wished(settings)
-    catalog = await asyncio.to_thread(load_models, ground, wished)
-    classifiers = await asyncio.to_thread(read_classifiers, settings, catalog)
+    context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
+    requests = model_requests(settings)
+    catalog = await asyncio.to_thread(load_models, context, requests)
+    registry = await asyncio.to_thread(read_classifiers, settings, catalog)
     cache = _cache(settings, telemetry)
     await cache.start()
     loop = asyncio.get_running_loop()
-    batcher = _lanes(settings, ground)
+    batcher = _batcher(settings, context)
     batcher.start(loop)
     show_gauges(telemetry, batcher.status)
-    monitor = _monitor(ground, catalog, driver)
-    _describe(ground, catalog, monitor)
+    monitor = _monitor(context, catalog, driver)
+    _open_series(context, catalog, monitor)
     monitor.start()
-    keep_alive = KeepAlive(settings.model_keep_alive_s, ground.placements[0].device, telemetry)
+    unloader = IdleUnloader(settings.model_keep_alive_s, context.placements[0].device, telemetry)
     inference = Inference(batcher, cache, telemetry)
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities = EntityService(catalog, inference, telemetry)
-    classification = ClassificationService(catalog, classifiers, embeddings, scoring, telemetry)
-    classification.follow(catalog.embedding())
+    classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry)
+    classification.on_model_swap(catalog.embedding())
     health = HealthService(catalog, batcher, cache, monitor.report)
     telemetry.ready.set_function(health.known_ready)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     texts = TextServices(catalog, embeddings, entities, analysis)
-    reading = build_documents(settings, ground, texts, batcher, cache)
-    await reading.start()
-    for model in catalog.models():  # from here on: what the start takes is no idleness
-        keep_alive.watch(loop, model.residents)
+    document_runtime = build_documents(settings, context, texts, batcher, cache)
+    await document_runtime.start()
+    for model in catalog.models():  # only now: the start does not count as idle
+        unloader.add(loop, model.residents)
     return Services(
         catalog=catalog,
-        loader=HotLoader(ground, catalog, keep_alive, wished, swapped=classification.follow),
+        loader=ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap),
         inference=inference,
         embeddings=embeddings,
         entities=entities,
         classification=classification,
         reranking=RerankService(catalog, embeddings, scoring, telemetry),
         analysis=analysis,
-        reading=reading,
+        document_runtime=document_runtime,
         health=health,
         telemetry=telemetry,
         batcher=batcher,
         cache=cache,
         driver=driver,
         monitor=monitor,
-        keep_alive=keep_alive,
+        unloader=unloader,
         limits=_limits(settings),
-        facts=ground.facts,
-        placements=ground.placements,
+        facts=context.facts,
+        placements=context.placements,
         drain_s=settings.limit_drain_s,
     )
 
 
 def api_options(settings: Settings) -> ApiOptions:
-    """How the edge behaves."""
+    """The options of the API."""
     return ApiOptions(api_keys=settings.api_keys, cors_origins=settings.cors_origins, version=__version__)
 
 
-def _lanes(settings: Settings, ground: Ground) -> Batcher:
-    home = ground.placements[0]
-    limits, devices = QueueLimits(settings.limit_queue_tokens), len(ground.placements)
-    return Batcher(home.lanes, limits, ground.telemetry, depth=home.depth, devices=devices)
+def _batcher(settings: Settings, context: LoadContext) -> Batcher:
+    placement = context.placements[0]
+    limits, devices = QueueLimits(settings.limit_queue_tokens), len(context.placements)
+    return Batcher(placement.lanes, limits, context.telemetry, depth=placement.depth, devices=devices)
 
 
 def _limits(settings: Settings) -> ApiLimits:
@@ -218,22 +215,22 @@ def _cache(settings: Settings, telemetry: Telemetry) -> VectorCache:
             timeout_s=settings.cache_timeout_s,
         )
         remote = RedisTier(options, telemetry)
-    return TieredCache(MemoryCache(settings.cache_memory_bytes), remote, telemetry)
+    return TieredCache(MemoryTier(settings.cache_memory_bytes), remote, telemetry)
 
 
-def _monitor(ground: Ground, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
-    telemetry = ground.telemetry
-    kind = ground.placements[0].type
+def _monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
+    telemetry = context.telemetry
+    kind = context.placements[0].type
 
     def batch_bytes(device: str) -> int | None:
-        devices = [placement.device for placement in ground.placements]
+        devices = [placement.device for placement in context.placements]
         model = catalog.embedding()
         engine = model.engine.on(devices.index(device))
         return engine.batch_limits.batch_bytes(engine.budget, model.spec.max_tokens)
 
     return DeviceMonitor(
-        ground.facts,
-        ground.placements,
+        context.facts,
+        context.placements,
         driver=driver if kind is DeviceType.CUDA else None,
         torch_source=Torch() if kind is not DeviceType.CPU else None,
         batch_bytes=batch_bytes,
@@ -242,21 +239,21 @@ def _monitor(ground: Ground, catalog: Catalog, driver: DriverSource) -> DeviceMo
     )
 
 
-def _describe(ground: Ground, catalog: Catalog, monitor: DeviceMonitor) -> None:
-    """Open the series whose labels are known only now; a model may be hot-loaded for any task."""
-    telemetry = ground.telemetry
+def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor) -> None:
+    """Create the metric series whose labels are known only now, for every task: a model may be swapped in later."""
+    telemetry = context.telemetry
     for model in catalog.models():
         show_model(telemetry, model)
     for series in ("inputs_total", "tokens_total", "batch_duration_seconds", "nonfinite_outputs_total"):
         telemetry.open_series(series, TASKS)
     telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
-    telemetry.open_series("precision_fallbacks_total", TASKS, RESCUES)
-    for placement in ground.placements:
+    telemetry.open_series("precision_fallbacks_total", TASKS, FALLBACK_OUTCOMES)
+    for placement in context.placements:
         device = placement.device
         telemetry.open_series("device_alerts_total", [device], DEVICE_ALERTS)
         used, total = telemetry.device_memory_used_bytes, telemetry.device_memory_total_bytes
-        used.labels(device).set_function(partial(_used_bytes, ground.facts, placement))
-        total.labels(device).set_function(partial(_total_bytes, ground.facts, placement))
+        used.labels(device).set_function(partial(_used_bytes, context.facts, placement))
+        total.labels(device).set_function(partial(_total_bytes, context.facts, placement))
         if placement.type is DeviceType.CUDA:
             telemetry.device_headroom_batches.labels(device).set_function(partial(_headroom_batches, monitor, device))
 

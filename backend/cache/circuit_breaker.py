@@ -1,4 +1,4 @@
-"""When to leave a failing neighbour alone and when to try it again. Pure but for the clock it is given."""
+"""A circuit breaker: decides when to stop calling a failing server and when to probe it. Pure but for its clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Closed: in use. Open: left alone. Half open: one probe is out."""
+    """Closed: in use. Open: not called. Half open: one probe is running."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -26,18 +26,18 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Leave to make one call; its outcome comes back through succeed, fail or abandon."""
+    """Permission for one call, which must be reported by succeed, fail or abandon."""
 
-    epoch: int  # transitions of the circuit before it; an outcome from before the latest one says nothing new
-    probe: bool  # the call is the one that decides whether the circuit closes
+    epoch: int  # number of state changes before it; outcomes from before the latest change are ignored
+    probe: bool  # this call decides whether the circuit closes
 
 
 class CircuitBreaker:
     """Opens after failures in a row, half opens after a back-off that doubles up to a cap, one probe at a time.
 
-    Closing again is not yet trust: until a call at work succeeds, one failure opens the circuit again and the
-    back-off goes on growing. A server that answers probes and fails at work thus costs little, as does one that
-    was never there: a new circuit is closed and not yet trusted.
+    After it closes, it is not trusted until a real call succeeds: one failure opens it again and the back-off keeps
+    growing. So a server that answers probes but fails real calls costs little, as does one that never existed: a new
+    circuit is closed and not trusted.
     """
 
     def __init__(self, policy: BreakerPolicy, clock: Callable[[], float]) -> None:
@@ -50,8 +50,8 @@ class CircuitBreaker:
         self._backoff_s = policy.backoff_s
         self._reopens_at_s = 0.0
 
-    def ask(self) -> Permit | None:
-        """Leave for one call, or None: go on without. Every permit must be given back."""
+    def acquire(self) -> Permit | None:
+        """A permit for one call, or None: do not call. Every permit must be reported."""
         if self.state is State.CLOSED:
             return self._permit
         if self.state is State.OPEN and self._clock() >= self._reopens_at_s:
@@ -59,7 +59,7 @@ class CircuitBreaker:
         return None
 
     def succeed(self, permit: Permit) -> None:
-        """The call worked."""
+        """Report that the call succeeded."""
         if permit.epoch != self._permit.epoch:
             return
         self._failures = 0
@@ -70,7 +70,7 @@ class CircuitBreaker:
             self._backoff_s = self._policy.backoff_s
 
     def fail(self, permit: Permit) -> None:
-        """The call failed or came too late."""
+        """Report that the call failed or was late."""
         if permit.epoch != self._permit.epoch:
             return
         self._failures += 1
@@ -78,9 +78,9 @@ class CircuitBreaker:
             self._open()
 
     def abandon(self, permit: Permit) -> None:
-        """The call ended without saying anything about the neighbour: its caller went away."""
+        """Report that the call was cancelled, which says nothing about the server."""
         if permit.probe and permit.epoch == self._permit.epoch:
-            self._move(State.OPEN)  # the time is up already, so the next to ask probes
+            self._move(State.OPEN)  # the back-off is over already, so the next call probes
 
     def retry_in_s(self) -> float:
         """Seconds until an open circuit lets a probe through; 0 when it is not open."""

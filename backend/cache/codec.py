@@ -1,9 +1,9 @@
-"""How a value looks in Redis: a header of 16 bytes, then the vector as little-endian float32. Pure.
+"""The format of values in Redis: a header of 16 bytes, then the vector as little-endian float32. Pure.
 
     magic "FIv" (3), version (1), flags (1), zero (3), tokens (4), crc32 (4), vector (4 x width)
 
-The checksum is taken over the key, the rest of the header and the vector. So bytes of someone else, torn or
-altered ones, and a value that belongs to another key (a reply out of turn, a renamed key) are all recognised.
+The checksum covers the key, the rest of the header and the vector. So foreign, torn or altered bytes are recognised,
+and values of another key (a reply out of order, a renamed key).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FLOAT = np.dtype("<f4")
 
 
 def encode(key: bytes, value: CachedVector) -> bytes:
-    """The bytes to keep under this key."""
+    """The bytes to store under this key."""
     head = _HEAD.pack(_MAGIC, _VERSION, _TRUNCATED if value.truncated else 0, value.tokens)
     vector = value.vector.astype(_FLOAT, copy=False).tobytes()
     return b"".join((head, _SUM.pack(_checksum(key, head, vector)), vector))
 
 
 def decode(key: bytes, data: bytes) -> CachedVector | None:
-    """The value kept under this key, or None if the bytes are not one of ours for it.
+    """The value of this key, or None if the bytes are not a valid value of it.
 
     The vector is a read-only view of ``data``: nothing is copied.
     """

@@ -1,4 +1,4 @@
-"""What a cached result is filed under. Pure: no clock, no store, no model."""
+"""Keys of cached results. Pure: no clock, no store, no model."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, overload
 
-KEY_BYTES = 16  # 128 bits: 2^64 texts until two keys are likely to agree, by accident or by search
-_LAYOUT = b"financia-key-1"  # blake2b's own domain separation; a new number makes every older key unreachable
+KEY_BYTES = 16  # 128 bits: 2^64 texts until a collision is likely
+_LAYOUT = b"financia-key-1"  # blake2b's personalisation; a new number invalidates every older key
 
 Kind = Literal["text", "ids", "file"]
 
 
 class CacheNamespace:
-    """All keys of one model doing one task in one way.
+    """The keys of one model, one task and one set of parameters.
 
     The parts are hashed once; a key costs a copy of that state, the input's bytes and a digest (measured
-    0.6 us for a sentence). Parts and inputs are framed, so that no two different namespaces or inputs share
-    a key: ("ab", "c") is not ("a", "bc"), a text is not the token ids that spell it.
+    0.6 us for a sentence). Parts and inputs are length-prefixed, so that no two namespaces or inputs share
+    a key: ("ab", "c") is not ("a", "bc"), and a text is not its token ids.
 
     Args:
         parts: whatever changes the result. For a model: its id, revision, weights hash, runtime and dtype class.
-        framed: the namespace that this one narrows, as `narrow` gives it.
+        framed: the parts of the namespace that this one narrows; set by `narrow`.
     """
 
     __slots__ = ("_framed", "_states")
@@ -55,7 +55,7 @@ class CacheNamespace:
 
 
 def _state(framed: bytes, kind: str) -> blake2b:
-    data_follows = b"D" + kind.encode().ljust(7)  # what comes last needs no length
+    data_follows = b"D" + kind.encode().ljust(7)  # the last part needs no length
     return blake2b(framed + data_follows, digest_size=KEY_BYTES, person=_LAYOUT)
 
 

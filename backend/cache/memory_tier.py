@@ -1,4 +1,4 @@
-"""The tier in this process: least recently used goes first, bounded in bytes. No thread safety: loop only."""
+"""The in-process tier: an LRU cache bounded in bytes. Not thread-safe: loop only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from backend.cache.store import CachedVector
 # CPython 3.11 and numpy 2.4: 334 to 415, depending on how full the dictionary's table is and on the vector's origin.
 ENTRY_BYTES = 416
 FRAGMENT_BYTES = 136  # beside a fragment's own bytes: its header, the pair and its place; measured 107 to 120
-MOST_FRAGMENTS = 4  # forms of one vector: float and base64, with room for a shortened one
+MOST_FRAGMENTS = 4  # forms of one vector: float and base64, each also shortened
 
 
-class MemoryCache:
-    """Vectors by key, the least recently used leaving first, never more than ``limit_bytes`` of them."""
+class MemoryTier:
+    """An LRU cache of vectors, of at most ``limit_bytes``."""
 
     __slots__ = ("_bytes", "_entries", "limit_bytes")
 
@@ -35,14 +35,14 @@ class MemoryCache:
     def get_many(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
         """The values of these keys, None where there is none; each hit becomes the most recent."""
         entries, touch = self._entries, self._entries.move_to_end
-        found = list(map(entries.get, keys))
-        for key, value in zip(keys, found, strict=True):
+        values = list(map(entries.get, keys))
+        for key, value in zip(keys, values, strict=True):
             if value is not None:
                 touch(key)
-        return found
+        return values
 
     def put(self, key: bytes, value: CachedVector) -> None:
-        """Keep an owned value as the most recent. A key's first value stays; a value over the limit is not kept."""
+        """Store an owned value as the most recent. A key's first value stays; a value over the limit is not stored."""
         if key in self._entries:
             self._entries.move_to_end(key)
             return
@@ -51,27 +51,26 @@ class MemoryCache:
             return
         self._entries[key] = value
         self._bytes += size
-        self._make_room()
+        self._evict()
 
     def keep_fragment(self, key: bytes, form: str, fragment: bytes) -> None:
-        """Keep a written form with its vector. Its bytes count, and may push out the least recent."""
+        """Store a serialised form beside its vector. Its bytes count, and may evict the least recent."""
         value = self._entries.get(key)
         if value is None or len(value.wire) >= MOST_FRAGMENTS or value.fragment(form) is not None:
             return
-        fuller = value.with_fragment(form, fragment)
-        if _size(fuller) > self.limit_bytes:
+        extended = value.with_fragment(form, fragment)
+        if _size(extended) > self.limit_bytes:
             return
-        self._entries[key] = fuller
+        self._entries[key] = extended
         self._entries.move_to_end(key)
-        self._bytes += _size(fuller) - _size(value)
-        self._make_room()
+        self._bytes += _size(extended) - _size(value)
+        self._evict()
 
     def clear(self) -> None:
-        """Forget everything."""
         self._entries.clear()
         self._bytes = 0
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         while self._bytes > self.limit_bytes:
             _, oldest = self._entries.popitem(last=False)
             self._bytes -= _size(oldest)

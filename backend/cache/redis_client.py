@@ -1,4 +1,4 @@
-"""One Redis and whether it is worth asking now. Knows questions, time budgets and circuits, not what is asked."""
+"""A Redis client with time budgets and a circuit breaker, for any command."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class RedisOptions:
     url: str = field(repr=False)  # may hold a password
     prefix: str = "financia"  # of every key
     ttl_s: float = 86_400.0
-    timeout_s: float = 0.05  # what a look-up may cost its request
-    settle_s: float = 1.0  # what a connection, a write, or an answer nobody waits for any more may take
+    timeout_s: float = 0.05  # time a look-up may add to its request
+    settle_s: float = 1.0  # limit of a connection, a write, or a late reply
     flush_s: float = 0.5  # for pending writes when closing
     pending_bytes: int = 16 * 2**20  # vectors waiting to be written; more are dropped and counted
     connections: int = 16  # further look-ups wait for one, within their budget
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
 
 
-class RedisLink:
-    """The connections to one Redis behind a circuit. Loop only; nothing here raises for a fault of Redis.
+class RedisClient:
+    """A connection pool behind a circuit breaker. Loop only; ``query`` never raises for a fault of Redis.
 
-    The circuit opens when questions fail or are late. Then nothing is asked, and once the back-off is over the next
-    question sets off a probe in the background, without waiting for it: no request pays for finding out.
+    The circuit opens when queries fail or are late. Then nothing is sent, and once the back-off is over the next query
+    starts a probe in the background without waiting for it: no request pays for the probe.
     """
 
     def __init__(self, options: RedisOptions, telemetry: Telemetry, *, clock: Callable[[], float]) -> None:
@@ -61,12 +61,12 @@ class RedisLink:
         self._errors = telemetry.cache_errors_total
         self._duration_s = telemetry.cache_lookup_duration_seconds
         self._state_gauge = telemetry.cache_circuit_state
-        self._shown = State.CLOSED
-        self._show_gauge()
+        self._published = State.CLOSED
+        self._publish_gauge()
 
     @property
     def state(self) -> State:
-        """The circuit's state; only a closed one is worth writing to."""
+        """The circuit's state; writes make sense only while it is closed."""
         return self._circuit.state
 
     @property
@@ -75,45 +75,45 @@ class RedisLink:
         return self._circuit.retry_in_s()
 
     async def start(self) -> None:
-        """Connect in the background, and wait for that no longer than a question may take.
+        """Connect in the background, and wait for that no longer than a query may take.
 
-        A Redis that is not there opens the circuit at once; one that answers is trusted as if it had done work.
+        A failed connection opens the circuit at once.
         """
-        permit = self._circuit.ask()
+        permit = self._circuit.acquire()
         if permit is not None:
             probe = self.spawn(self._probe(permit))
             await asyncio.wait({probe}, timeout=self._options.timeout_s)
 
-    async def ask(self, command: Command, read: Callable[[object], T]) -> T | None:
-        """The answer to one command, or None: the circuit is open, the command failed, or the answer is late.
+    async def query(self, command: Command, read: Callable[[object], T]) -> T | None:
+        """The result of one command, or None: the circuit is open, the command failed, or the reply is late.
 
-        A late one is left to end by itself, within ``settle_s``: to cancel it would cut the connection, and a slow
-        Redis would have to serve a new connection for each question.
+        A late reply is awaited in the background, within ``settle_s``: cancelling would close the connection, and a
+        slow Redis would have to accept a new one for each query.
 
         Args:
             command: name and arguments.
-            read: makes the answer of the reply; raises InvalidResponse for one that is no reply to this command.
+            read: parses the reply; raises InvalidResponse for one that does not fit the command.
         """
-        permit = self._circuit.ask()
+        permit = self._circuit.acquire()
         if permit is None or permit.probe:
             if permit is not None:
                 self.spawn(self._probe(permit))
             return None
-        asked_s = self._clock()
-        task = self.spawn(self._exchange_one(command, read))
+        sent_s = self._clock()
+        task = self.spawn(self._execute_one(command, read))
         try:
             await asyncio.wait({task}, timeout=self._options.timeout_s)
         except asyncio.CancelledError:
             self._circuit.abandon(permit)
             raise
-        self._duration_s.observe(self._clock() - asked_s)
-        return self._judge(task, permit)
+        self._duration_s.observe(self._clock() - sent_s)
+        return self._outcome(task, permit)
 
-    async def exchange(self, commands: Sequence[Command], read: Callable[[list[object]], T]) -> T:
-        """Send commands in one piece on one connection and read a reply to each; a refusal is a reply, not raised.
+    async def execute(self, commands: Sequence[Command], read: Callable[[list[object]], T]) -> T:
+        """Send a pipeline of commands on one connection and read a reply to each; a refusal is a reply, not raised.
 
-        On any fault that connection is closed, as what it still brings must not answer another question. The circuit
-        is not consulted and there is no budget but the connection's own ``settle_s`` a step. Raises what went wrong.
+        After any fault that connection is closed, so that its late replies cannot answer another command. The circuit
+        is not consulted, and the only limit is the connection's own ``settle_s`` a step. Raises what went wrong.
         """
         connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # its decorator has no types
         try:
@@ -126,14 +126,14 @@ class RedisLink:
             await self._pool.release(connection)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run work in the background until it ends or the link closes."""
+        """Run a coroutine in the background until it ends or the client closes."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def close(self) -> None:
-        """End what runs in the background and close every connection."""
+        """Cancel background tasks and close every connection."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -143,16 +143,16 @@ class RedisLink:
             log_event(_logger, logging.DEBUG, "closing the Redis connections failed", error=self.describe(error))
 
     def describe(self, error: BaseException) -> str:
-        """An error for logs and status, the password blanked out should a server repeat it."""
+        """An error for logs and status, without the password should a server repeat it."""
         password = self._pool.connection_kwargs.get("password")
         text = f"{type(error).__name__}: {error}"
         return text.replace(password, "***") if password else text
 
-    async def _exchange_one(self, command: Command, read: Callable[[object], T]) -> T:
-        return await self.exchange((command,), lambda replies: read(_answer(replies[0])))
+    async def _execute_one(self, command: Command, read: Callable[[object], T]) -> T:
+        return await self.execute((command,), lambda replies: read(_checked(replies[0])))
 
-    def _judge(self, task: asyncio.Task[T], permit: Permit) -> T | None:
-        if task.cancelled():  # the link was closed
+    def _outcome(self, task: asyncio.Task[T], permit: Permit) -> T | None:
+        if task.cancelled():  # the client was closed
             self._circuit.abandon(permit)
             return None
         fault = _fault(task)
@@ -163,12 +163,12 @@ class RedisLink:
         return None
 
     async def _probe(self, permit: Permit) -> None:
-        """Connect with time to spare, then demand an answer within the time that a question has."""
-        self._show_gauge()
+        """Connect with a generous limit, then require a reply within that of a query."""
+        self._publish_gauge()
         try:
             for budget_s in (self._options.settle_s, self._options.timeout_s):
                 async with asyncio.timeout(budget_s):
-                    await self._exchange_one(("PING",), _pong)
+                    await self._execute_one(("PING",), _pong)
         except asyncio.CancelledError:
             self._circuit.abandon(permit)
             raise
@@ -176,22 +176,22 @@ class RedisLink:
             self._failed(permit, error)
         else:
             self._circuit.succeed(permit)
-            self._show_state()
+            self._publish_state()
 
     def _failed(self, permit: Permit, error: Exception) -> None:
         late = isinstance(error, TimeoutError | exceptions.TimeoutError)
         self._errors.labels("timeout" if late else "connection").inc()
         self.last_error = self.describe(error)
         self._circuit.fail(permit)
-        self._show_state()
+        self._publish_state()
 
-    def _show_state(self) -> None:
-        """Bring gauge and log up to date; the log tells of leaving and coming back, not of every probe."""
-        if self.state is self._shown:
+    def _publish_state(self) -> None:
+        """Update gauge and log; the log reports opening and closing, not every probe."""
+        if self.state is self._published:
             return
         if self.state is State.CLOSED:
             log_event(_logger, logging.INFO, "Redis answers again", redis=self.address)
-        elif self._shown is State.CLOSED:
+        elif self._published is State.CLOSED:
             log_event(
                 _logger,
                 logging.WARNING,
@@ -200,24 +200,24 @@ class RedisLink:
                 error=self.last_error,
                 retry_in_s=f"{self.retry_in_s:.1f}",
             )
-        self._show_gauge()
+        self._publish_gauge()
 
-    def _show_gauge(self) -> None:
-        self._shown = self.state
+    def _publish_gauge(self) -> None:
+        self._published = self.state
         for name in CACHE_STATES:
-            self._state_gauge.labels(name).set(name == self._shown)
+            self._state_gauge.labels(name).set(name == self._published)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: the fault of a late answer was counted when it became late
+            task.exception()  # marks it as retrieved; a late reply was counted when it became late
 
 
 def address(url: str) -> str:
-    """A Redis URL as it may be shown: without user, password and options.
+    """A Redis URL for logs: without user, password and options.
 
-    Raises ValueError for one that Redis clients read as something else than was meant, which is what a ``/``,
-    ``#`` or ``?`` in a password leads to.
+    Raises ValueError for one that Redis clients parse differently than meant, because of a ``/``, ``#`` or ``?`` in
+    its password.
 
     >>> address("rediss://user:secret@cache.local:6380/2?password=secret")
     'rediss://cache.local:6380/2'
@@ -229,7 +229,7 @@ def address(url: str) -> str:
 
 
 def _open_pool(options: RedisOptions) -> tuple[BlockingConnectionPool, str]:
-    """Connections, none made yet, and where they lead."""
+    """A pool without connections yet, and its address for logs."""
     try:
         where = address(options.url)
         pool = BlockingConnectionPool.from_url(
@@ -238,8 +238,8 @@ def _open_pool(options: RedisOptions) -> tuple[BlockingConnectionPool, str]:
             timeout=options.settle_s,
             socket_timeout=options.settle_s,
             socket_connect_timeout=options.settle_s,
-            retry=Retry(NoBackoff(), 0),  # trying again is the circuit's business
-            protocol=2,  # one round trip less to connect than 3, and every server speaks it
+            retry=Retry(NoBackoff(), 0),  # the circuit decides when to try again
+            protocol=2,  # one round trip less to connect than 3, and every server supports it
         )
     except ValueError:
         # from None: the message of the original may quote the password
@@ -255,8 +255,8 @@ async def _reply(connection: AbstractConnection) -> object:
     return reply
 
 
-def _answer(reply: object) -> object:
-    """A lone command's reply; raises the refusal if it is one."""
+def _checked(reply: object) -> object:
+    """A single command's reply; raises it if it is a refusal."""
     if isinstance(reply, exceptions.ResponseError):
         raise reply
     return reply
@@ -268,7 +268,7 @@ def _pong(reply: object) -> None:
 
 
 def _fault(task: asyncio.Task[Any]) -> Exception | None:
-    """Why there is no answer; None when there is one."""
+    """Why there is no result; None when there is one."""
     if not task.done():
         return TimeoutError("no answer within the time budget")
     error = task.exception()

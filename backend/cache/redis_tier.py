@@ -1,4 +1,4 @@
-"""Vectors in the Redis that replicas share: one MGET a look-up, written behind in pipelines."""
+"""The tier in Redis, shared by replicas: one MGET a look-up, written in the background in pipelines."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from redis.exceptions import InvalidResponse, ResponseError
 
 from backend.cache.circuit_breaker import CircuitBreaker, Permit, State
 from backend.cache.codec import HEADER_BYTES, decode, encode
-from backend.cache.redis_client import RedisLink, RedisOptions
+from backend.cache.redis_client import RedisClient, RedisOptions
 from backend.cache.store import CachedVector, RedisStatus
 from backend.telemetry import Telemetry, log_event
 
-PIPELINE_WRITES = 64  # encoding and packing so many keeps the loop for about a millisecond
+PIPELINE_WRITES = 64  # encoding and packing so many blocks the loop for about a millisecond
 _logger = logging.getLogger(__name__)
 
 
 class RedisTier:
     """The shared tier. A fault of Redis costs a look-up its time budget at most and never raises.
 
-    Two circuits: the link's, which look-ups keep; and one for writes, which opens when a Redis that answers takes none
+    Two circuits: the client's, for look-ups; and one for writes, which opens when a Redis that answers refuses them
     (full, read-only). Nothing is written while either is open.
     """
 
@@ -35,7 +35,7 @@ class RedisTier:
         self._ttl_ms = max(1, round(options.ttl_s * 1000))
         self._write_s = options.settle_s
         self._flush_s = options.flush_s
-        self._link = RedisLink(options, telemetry, clock=clock)
+        self._client = RedisClient(options, telemetry, clock=clock)
         self._writes = CircuitBreaker(options.breaker, clock)
         self._pending = PendingWrites(options.pending_bytes)
         self._writer: asyncio.Task[None] | None = None
@@ -44,28 +44,28 @@ class RedisTier:
 
     async def start(self) -> None:
         """Connect; returns within the time budget whether that worked or not."""
-        await self._link.start()
+        await self._client.start()
 
     async def get_many(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
-        """The values Redis holds; None for what is absent, foreign, late, or not asked for."""
+        """The values in Redis; None for what is absent, invalid, late, or not queried."""
         replies = None
         if keys and not self._closed:
-            replies = await self._link.ask(("MGET", *map(self._name, keys)), read=partial(_values, len(keys)))
+            replies = await self._client.query(("MGET", *map(self._name, keys)), read=partial(_values, len(keys)))
         if replies is None:
             return [None] * len(keys)
-        values = [_sound(key, reply) for key, reply in zip(keys, replies, strict=True)]
+        values = [_decoded(key, reply) for key, reply in zip(keys, replies, strict=True)]
         self._count_errors("foreign", values.count(None) - replies.count(None))
         return values
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[CachedVector]) -> None:
-        """Queue values to be written in the background; counts those for which there is no room or no Redis."""
-        if self._closed or self._link.state is not State.CLOSED:
+        """Queue values to be written in the background; those dropped for lack of space or of Redis are counted."""
+        if self._closed or self._client.state is not State.CLOSED:
             self._count_errors("write", len(keys))
             return
         dropped = sum(not self._pending.add(key, value) for key, value in zip(keys, values, strict=True))
         self._count_errors("write", dropped)
         if self._writer is None or self._writer.done():
-            self._writer = self._link.spawn(self._write_pending())
+            self._writer = self._client.spawn(self._write_pending())
 
     async def close(self) -> None:
         """Give pending writes ``flush_s`` to end, count the rest as dropped, close every connection."""
@@ -73,15 +73,17 @@ class RedisTier:
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=self._flush_s)
         self._count_errors("write", self._pending.clear())
-        await self._link.close()
+        await self._client.close()
 
     def status(self) -> RedisStatus:
         """Address, circuit and backlog; never the password."""
-        link = self._link
-        return RedisStatus(link.address, link.state.value, link.retry_in_s, self._pending.size_bytes, link.last_error)
+        client = self._client
+        return RedisStatus(
+            client.address, client.state.value, client.retry_in_s, self._pending.size_bytes, client.last_error
+        )
 
     async def _write_pending(self) -> None:
-        """Write until nothing is pending. There is one at a time: `put_many` starts it, `close` awaits it."""
+        """Write until nothing is pending. One task at a time: `put_many` starts it, `close` awaits it."""
         while batch := self._pending.take(PIPELINE_WRITES):
             lost = len(batch)
             try:
@@ -90,8 +92,8 @@ class RedisTier:
                 self._count_errors("write", lost)
 
     async def _write(self, batch: Sequence[tuple[bytes, CachedVector]]) -> int:
-        """Write these in one pipeline; how many were not written."""
-        permit = self._writes.ask() if self._link.state is State.CLOSED else None
+        """Write these in one pipeline; returns how many were not written."""
+        permit = self._writes.acquire() if self._client.state is State.CLOSED else None
         if permit is None:
             return len(batch)
         try:
@@ -111,9 +113,8 @@ class RedisTier:
         return len(errors)
 
     async def _set(self, batch: Sequence[tuple[bytes, CachedVector]]) -> list[object]:
-        """Redis's reply to each."""
         commands = [("SET", self._name(key), encode(key, value), "PX", self._ttl_ms) for key, value in batch]
-        return await self._link.exchange(commands, read=list)
+        return await self._client.execute(commands, read=list)
 
     def _refused(self, permit: Permit, error: Exception) -> None:
         self._writes.fail(permit)
@@ -122,14 +123,14 @@ class RedisTier:
                 _logger,
                 logging.WARNING,
                 "Redis takes no writes, new vectors stay in memory alone",
-                redis=self._link.address,
-                error=self._link.describe(error),
+                redis=self._client.address,
+                error=self._client.describe(error),
             )
 
     def _accepted(self, permit: Permit) -> None:
         self._writes.succeed(permit)
         if permit.probe:
-            log_event(_logger, logging.INFO, "Redis takes writes again", redis=self._link.address)
+            log_event(_logger, logging.INFO, "Redis takes writes again", redis=self._client.address)
 
     def _name(self, key: bytes) -> str:
         return f"{self._prefix}:vector:{key.hex()}"
@@ -148,7 +149,7 @@ class PendingWrites:
         self._waiting: deque[tuple[bytes, CachedVector]] = deque()
 
     def add(self, key: bytes, value: CachedVector) -> bool:
-        """Take a value if there is room for it."""
+        """Queue a value unless the limit is reached."""
         size = HEADER_BYTES + value.vector.nbytes
         if self.size_bytes + size > self._limit_bytes:
             return False
@@ -157,13 +158,13 @@ class PendingWrites:
         return True
 
     def take(self, most: int) -> list[tuple[bytes, CachedVector]]:
-        """The oldest values, at most so many; they are no longer pending."""
+        """Remove and return the oldest values, at most so many."""
         taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
         self.size_bytes -= sum(HEADER_BYTES + value.vector.nbytes for _, value in taken)
         return taken
 
     def clear(self) -> int:
-        """Drop everything; how many values that were."""
+        """Drop everything; returns how many values that were."""
         return len(self.take(len(self._waiting)))
 
 
@@ -173,5 +174,5 @@ def _values(count: int, reply: object) -> list[object]:
     return reply
 
 
-def _sound(key: bytes, reply: object) -> CachedVector | None:
+def _decoded(key: bytes, reply: object) -> CachedVector | None:
     return decode(key, reply) if isinstance(reply, bytes) else None

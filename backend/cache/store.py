@@ -1,4 +1,4 @@
-"""What the cache keeps and what it promises. Knows no Redis, no clock and no HTTP; `NullCache` keeps nothing."""
+"""The interface of the cache and its records. Knows no Redis, no clock and no HTTP."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CachedVector:
-    """One text's vector and what was learnt on the way to it. Never changes; a cache swaps whole values."""
+    """One text's vector with its token count. Immutable; a cache replaces whole values."""
 
     vector: NDArray[np.float32] = field(repr=False)  # shape (width,), read-only once a cache holds it
     tokens: int  # the text's tokens, special ones included, as usage counts them
     truncated: bool  # the text was cut at the model's length
     wire: tuple[tuple[str, bytes], ...] = field(
         default=(), repr=False
-    )  # (form, the vector as already written out); memory only, few
+    )  # (form, the serialised vector); in memory only, few
 
     def fragment(self, form: str) -> bytes | None:
-        """The vector written out in this form, if it has been kept."""
+        """The vector serialised in this form, if it was stored."""
         for name, fragment in self.wire:
             if name == form:
                 return fragment
         return None
 
     def with_fragment(self, form: str, fragment: bytes) -> CachedVector:
-        """The same value that also carries the vector written out in this form."""
+        """The same value with the vector serialised in this form."""
         return replace(self, wire=(*self.wire, (form, fragment)))
 
     def owned(self) -> CachedVector:
-        """The same value on read-only memory of its own.
+        """The same value in read-only memory of its own.
 
-        A row of a batch's output would keep the whole batch alive, and its caller may yet normalise it in place.
+        A row of a batch's output would keep the whole batch alive, and its caller may still normalise it in place.
         """
         assert self.vector.dtype == np.float32
         assert self.vector.ndim == 1
@@ -49,18 +49,18 @@ class CachedVector:
 
 @dataclass(frozen=True, slots=True)
 class RedisStatus:
-    """Where the shared tier stands, for people and for /health."""
+    """State of the shared tier, for /health."""
 
     address: str  # without user, password and options
-    state: str  # "closed" (in use) | "open" (left alone) | "half_open" (being tried)
-    retry_in_s: float  # until an open circuit is tried again, at the next request; else 0
+    state: str  # "closed" (in use) | "open" (not called) | "half_open" (being probed)
+    retry_in_s: float  # until an open circuit is probed, by the next request; else 0
     pending_bytes: int  # vectors that wait to be written
-    last_error: str | None  # the last fault of a look-up, password blanked out
+    last_error: str | None  # the last fault of a look-up, without the password
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatus:
-    """What the cache holds now."""
+    """Size and state of the cache."""
 
     enabled: bool
     memory_entries: int
@@ -72,21 +72,21 @@ class CacheStatus:
 class VectorCache(Protocol):
     """A cache of vectors. Loop only; no method raises for a fault of the cache.
 
-    A hit is bit for bit what was stored. Values in answers follow the keys' order, None for a miss. Equal keys
-    in one request, and requests under way for the same text, are the service's business.
+    A hit is bit for bit what was stored. Results are in the order of the keys, None for a miss. Services deduplicate
+    equal keys of a request and of concurrent requests.
     """
 
     def lookup_local(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
-        """What memory holds, at once. Counts hits; what is absent is not a miss yet."""
+        """The values in memory, without waiting. Counts hits; an absent value is not a miss yet."""
 
     async def lookup(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
-        """What any tier holds: memory, then one question to Redis for the rest, within its time budget."""
+        """The values in any tier: memory, then one query to Redis for the others, within its time budget."""
 
     def store(self, keys: Sequence[bytes], values: Sequence[CachedVector]) -> None:
-        """Keep values: in memory at once, in Redis in the background. The first value of a key stays."""
+        """Store values: in memory at once, in Redis in the background. The first value of a key stays."""
 
     def keep_fragment(self, key: bytes, form: str, fragment: bytes) -> None:
-        """Keep a vector's written form beside it in memory, so that later hits need not format it.
+        """Store a vector's serialised form beside it in memory, so that later hits need not format it.
 
         Worth its bytes (2 to 8 KB for 384 floats) from a text's first hit on, not for texts seen once.
         """
@@ -95,20 +95,20 @@ class VectorCache(Protocol):
         """Connect; returns within the time budget whether that worked or not."""
 
     async def close(self) -> None:
-        """Write what is pending within a short budget and let go. Later look-ups miss, later values are dropped."""
+        """Write what is pending within a short budget and close. Later look-ups miss, later values are dropped."""
 
     def status(self) -> CacheStatus:
-        """What it holds and how Redis does."""
+        """Its size, and the state of Redis."""
 
 
 class RemoteTier(Protocol):
     """A shared tier behind memory. Loop only; never raises for a fault of its own and keeps its time budget."""
 
     async def get_many(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
-        """One question for all keys; None where there is no sound answer in time."""
+        """One query for all keys; None where there is no valid value in time."""
 
     def put_many(self, keys: Sequence[bytes], values: Sequence[CachedVector]) -> None:
-        """Take values to be written in the background; what does not fit is dropped and counted."""
+        """Queue values to be written in the background; what does not fit is dropped and counted."""
 
     async def start(self) -> None: ...
 

@@ -1,25 +1,25 @@
-"""The cache the service talks to: memory in front, a shared tier behind, every count kept once a request."""
+"""The cache of the service: memory in front of a shared tier. Counts hits and misses."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backend.cache.memory_tier import MemoryCache
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.store import CachedVector, CacheStatus, NullRemote, RemoteTier
 from backend.telemetry import Telemetry
 
 
 class TieredCache:
-    """Memory first; what it lacks is asked of the shared tier in one question and then kept in memory.
+    """Looks up memory first; what it lacks is fetched from the shared tier in one query and stored in memory.
 
-    A request looks up locally, and awaits `lookup` with the rest only:
+    A request looks up memory, and awaits `lookup` only with the missing keys:
 
-        found = cache.lookup_local(keys)                    # no await: hits cost next to nothing
-        missing = [key for key, value in zip(keys, found) if value is None]
+        values = cache.lookup_local(keys)                    # no await: hits cost next to nothing
+        missing = [key for key, value in zip(keys, values) if value is None]
         if missing: … = await cache.lookup(missing)
     """
 
-    def __init__(self, memory: MemoryCache, remote: RemoteTier | None, telemetry: Telemetry) -> None:
+    def __init__(self, memory: MemoryTier, remote: RemoteTier | None, telemetry: Telemetry) -> None:
         self._memory = memory
         self._remote = remote or NullRemote()
         self._memory_hits = telemetry.cache_hits_total.labels("memory")
@@ -29,38 +29,38 @@ class TieredCache:
         telemetry.cache_entries.set_function(lambda: len(memory))
 
     def lookup_local(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
-        """What memory holds, at once. Counts hits; what is absent is not a miss yet."""
-        found = self._memory.get_many(keys)
-        hits = len(found) - found.count(None)
+        """The values in memory, without waiting. Counts hits; an absent value is not a miss yet."""
+        values = self._memory.get_many(keys)
+        hits = len(values) - values.count(None)
         if hits:
             self._memory_hits.inc(hits)
-        return found
+        return values
 
     async def lookup(self, keys: Sequence[bytes]) -> list[CachedVector | None]:
-        """What either tier holds. Counts hits by tier and misses."""
-        found = self.lookup_local(keys)
-        absent = [index for index, value in enumerate(found) if value is None]
+        """The values in either tier. Counts hits by tier and misses."""
+        values = self.lookup_local(keys)
+        absent = [index for index, value in enumerate(values) if value is None]
         if not absent:
-            return found
+            return values
         fetched = await self._remote.get_many([keys[index] for index in absent])
         for index, value in zip(absent, fetched, strict=True):
             if value is not None:
-                found[index] = value
+                values[index] = value
                 self._memory.put(keys[index], value)
         misses = fetched.count(None)
         self._misses.inc(misses)
         self._remote_hits.inc(len(fetched) - misses)
-        return found
+        return values
 
     def store(self, keys: Sequence[bytes], values: Sequence[CachedVector]) -> None:
-        """Keep values: in memory at once, in the shared tier in the background."""
+        """Store values: in memory at once, in the shared tier in the background."""
         owned = [value.owned() for value in values]
         for key, value in zip(keys, owned, strict=True):
             self._memory.put(key, value)
         self._remote.put_many(keys, owned)
 
     def keep_fragment(self, key: bytes, form: str, fragment: bytes) -> None:
-        """Keep a vector's written form beside it in memory."""
+        """Store a vector's serialised form beside it in memory."""
         self._memory.keep_fragment(key, form, fragment)
 
     async def start(self) -> None:
@@ -68,11 +68,11 @@ class TieredCache:
         await self._remote.start()
 
     async def close(self) -> None:
-        """Write what is pending, let the shared tier go, and forget."""
+        """Write what is pending, close the shared tier, and clear memory."""
         await self._remote.close()
         self._memory.clear()
 
     def status(self) -> CacheStatus:
-        """What memory holds and how the shared tier does."""
+        """The size of memory and the state of the shared tier."""
         memory = self._memory
         return CacheStatus(True, len(memory), memory.size_bytes, memory.limit_bytes, self._remote.status())

@@ -45,7 +45,7 @@ class SpanSums:
         self._weight += window.own_stop - window.own_start
 
     def text_vector(self) -> Vectors:
-        """(width): the text's vector, equal to EmbeddingService.embed_whole's."""
+        """(width): the text's vector, equal to EmbeddingService.embed_untruncated's."""
         vector = (self._text / max(1, self._weight)).astype(np.float32)
         return normalized(vector[None])[0] if self._spec.normalize else vector
 

@@ -1,4 +1,4 @@
-"""One text in; its language, key phrases and sentences, classes, entities and vector out: one pass of the encoder."""
+"""Analyses a text in one pass of the encoder: language, key phrases and sentences, classes, entities, vector."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from backend.models.windows import Window
 from backend.models.words import Offsets
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classification import ClassificationService, ClassifiedText
-from backend.services.embeddings import Whole
-from backend.services.entities import EntityService, Found
-from backend.services.inference import Inference, Timing, Urgency, Usage, calculate
-from backend.services.windows import WindowRecipe
+from backend.services.embeddings import TextVectors
+from backend.services.entities import EntityResult, EntityService
+from backend.services.inference import Inference, Timing, Urgency, Usage, WindowPipeline, offload_math
 from backend.telemetry import Telemetry
 
 FEATURES = ("language", "key_phrases", "key_sentences", "classes", "entities", "vector")
 _FROM_VECTORS = frozenset({"key_phrases", "key_sentences", "classes", "vector"})
 _WINDOWS_AT_ONCE = 32  # bounds the memory: a window of 256 tokens of width 384 is 0.4 MB
-_NOTHING: Offsets = np.empty((0, 2), np.int64)
+_NO_SPANS: Offsets = np.empty((0, 2), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class KeySentence:
-    """One of the sentences that say most; ``text`` is ``caller_text[start:end]``."""
+    """A sentence of the extractive summary; ``text`` is ``caller_text[start:end]``."""
 
     text: str
     start: int
@@ -47,38 +46,38 @@ class KeySentence:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What was asked for of one text; the rest is empty or None."""
+    """The requested features of one text; the others are empty or None."""
 
     language: Language | None
     key_phrases: tuple[KeyPhrase, ...]  # best first
     key_sentences: tuple[KeySentence, ...]  # in the order of the text
     classes: ClassifiedText | None
     entities: tuple[Entity, ...]
-    coverage: float | None  # share of the text's characters that the entity model could read
+    coverage: float | None  # share of the text's characters that the entity model covers
     vector: Vectors | None  # (width), as /v1/embeddings gives it; of the whole text where that is longer than the model
     model: str
-    tokens: int  # read for the vectors; where none are wanted, for the entities
+    tokens: int  # processed for the vectors; where none are wanted, for the entities
     timing: Timing
 
 
 @dataclass(frozen=True, slots=True)
-class _Outline:
-    """What the text shows by itself."""
+class _TextStructure:
+    """What is found in the text without a model."""
 
     text: str
     model: LoadedModel
     language: Language | None
-    windows: tuple[Window, ...]  # what the encoder reads; none where no vector is needed
-    sentences: Offsets  # none where none are asked for
+    windows: tuple[Window, ...]  # input of the encoder; none where no vector is needed
+    sentences: Offsets  # none where none are requested
     phrases: Sequence[Candidate]
 
     @property
     def spans(self) -> Offsets:
-        """Every stretch whose vector is wanted: the sentences, then each phrase where it comes first.
+        """Every span whose vector is needed: the sentences, then the first occurrence of each phrase.
 
-        Against all its places the first changed nothing measurable.
+        All occurrences instead of the first changed nothing measurable.
         """
-        return np.concatenate([self.sentences, *(one.places[:1] for one in self.phrases)])
+        return np.concatenate([self.sentences, *(phrase.places[:1] for phrase in self.phrases)])
 
 
 class AnalysisService:
@@ -97,7 +96,7 @@ class AnalysisService:
         self._usage = Usage(telemetry, TASK)
 
     def can_classify(self, classifier: str | None = None) -> bool:
-        """Whether classes can be told without labels in words. Raises: UnknownModel."""
+        """Whether classification works without labels in the request. Raises: UnknownModel."""
         return self._classification.can_classify(classifier)
 
     async def analyze(
@@ -122,60 +121,60 @@ class AnalysisService:
             InferenceFailed for the service.
         """
         wanted, urgency = frozenset(features or FEATURES), Urgency(priority, deadline_s)
-        entities = asyncio.create_task(self._find(text, wanted, urgency))
+        entities = asyncio.create_task(self._find_entities(text, wanted, urgency))
         try:
-            outline = await asyncio.to_thread(_outline, text, self._catalog.embedding(), wanted)
-            sums, whole = await self._read(outline, urgency)
+            structure = await asyncio.to_thread(_structure_of, text, self._catalog.embedding(), wanted)
+            sums, vectors = await self._encode(structure, urgency)
             classes = None
             if "classes" in wanted and (features or labels or self._classification.can_classify(classifier)):
-                classes = await self._classes(text, whole, labels, classifier, urgency)
-            parts = partial(_key_parts, outline, sums, whole.vectors[0])
-            phrases, sentences = await asyncio.to_thread(parts, phrases=top_phrases, sentences=top_sentences)
+                classes = await self._classes(text, vectors, labels, classifier, urgency)
+            summarise = partial(_key_phrases_and_sentences, structure, sums, vectors.vectors[0])
+            phrases, sentences = await asyncio.to_thread(summarise, phrases=top_phrases, sentences=top_sentences)
             found = await entities
         finally:
             entities.cancel()
-            await asyncio.gather(entities, return_exceptions=True)  # it has ended, and its error counts as seen
-        tokens = whole.tokens[0] or (found.tokens if found else 0)
+            await asyncio.gather(entities, return_exceptions=True)  # wait for its end, and retrieve its error
+        tokens = vectors.tokens[0] or (found.tokens if found else 0)
         self._usage.count(1, tokens)
         return Analysis(
-            language=outline.language if "language" in wanted else None,
+            language=structure.language if "language" in wanted else None,
             key_phrases=phrases,
             key_sentences=sentences,
             classes=classes,
             entities=found.rows[0].entities if found else (),
             coverage=found.rows[0].coverage if found else None,
-            vector=whole.vectors[0] if "vector" in wanted else None,
-            model=whole.model.name,
+            vector=vectors.vectors[0] if "vector" in wanted else None,
+            model=vectors.model.name,
             tokens=tokens,
-            timing=whole.timing,
+            timing=vectors.timing,
         )
 
-    async def _find(self, text: str, wanted: frozenset[str], urgency: Urgency) -> Found | None:
+    async def _find_entities(self, text: str, wanted: frozenset[str], urgency: Urgency) -> EntityResult | None:
         if "entities" not in wanted:
             return None
         priority, deadline_s = urgency
         return await self._entities.find([text], priority=priority, deadline_s=deadline_s)
 
-    async def _read(self, outline: _Outline, urgency: Urgency) -> tuple[SpanSums, Whole]:
-        """The one pass, some windows at a time."""
-        model, windows = outline.model, outline.windows
-        sums, timing = SpanSums(outline.spans, model.spec), Timing()
-        # Not kept: a window's token vectors take 400 KB.
-        recipe = WindowRecipe(model.token_engine, model.namespace(TASK), keeps=False)
+    async def _encode(self, structure: _TextStructure, urgency: Urgency) -> tuple[SpanSums, TextVectors]:
+        """The one pass of the encoder, some windows at a time."""
+        model, windows = structure.model, structure.windows
+        sums, timing = SpanSums(structure.spans, model.spec), Timing()
+        # Not cached: a window's token vectors take 400 KB.
+        pipeline = WindowPipeline(model.token_engine, model.namespace(TASK), uses_cache=False)
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
-            some = windows[first : first + _WINDOWS_AT_ONCE]
-            inferred = await self._inference.run(recipe, some, urgency)
-            timing = timing.then(inferred.timing)
-            await calculate(partial(_add, sums, some, inferred.rows), sum(row.vector.size for row in inferred.rows))
+            chunk = windows[first : first + _WINDOWS_AT_ONCE]
+            result = await self._inference.run(pipeline, chunk, urgency)
+            timing = timing.then(result.timing)
+            await offload_math(partial(_add, sums, chunk, result.rows), sum(row.vector.size for row in result.rows))
         tokens = sum(len(window.ids) for window in windows)
-        return sums, Whole(sums.text_vector()[None], (tokens,), timing, model)
+        return sums, TextVectors(sums.text_vector()[None], (tokens,), timing, model)
 
     async def _classes(
-        self, text: str, whole: Whole, labels: Sequence[str] | None, classifier: str | None, urgency: Urgency
+        self, text: str, vectors: TextVectors, labels: Sequence[str] | None, classifier: str | None, urgency: Urgency
     ) -> ClassifiedText:
-        """From the vector that is there, unless labels in words or another model were asked for."""
-        of_whole = partial(self._classification.of_whole, [text], whole, model=classifier)
-        if labels is None and (classified := of_whole()) is not None:
+        """From the vector at hand, unless the request has labels or names another model."""
+        from_vectors = partial(self._classification.classify_vectors, [text], vectors, model=classifier)
+        if labels is None and (classified := from_vectors()) is not None:
             return classified.rows[0]
         priority, deadline_s = urgency
         classified = await self._classification.classify(
@@ -184,23 +183,23 @@ class AnalysisService:
         return classified.rows[0]
 
 
-def _outline(text: str, model: LoadedModel, wanted: frozenset[str]) -> _Outline:
+def _structure_of(text: str, model: LoadedModel, wanted: frozenset[str]) -> _TextStructure:
     """Some milliseconds a page; on a thread. The first call reads the language model."""
-    by_phrases, by_sentences = "key_phrases" in wanted, "key_sentences" in wanted
-    language = detect(text) if by_phrases or "language" in wanted else None
-    cut = model.tokenizer.windows(text, 0) if _FROM_VECTORS & wanted else None
-    sentences = sentence_spans(text) if by_phrases or by_sentences else _NOTHING
+    with_phrases, with_sentences = "key_phrases" in wanted, "key_sentences" in wanted
+    language = detect(text) if with_phrases or "language" in wanted else None
+    tokenized = model.tokenizer.windows(text, 0) if _FROM_VECTORS & wanted else None
+    sentences = sentence_spans(text) if with_phrases or with_sentences else _NO_SPANS
     code = language.code if language else None
-    phrases = phrase_candidates(text, cut.words, sentences, code) if cut and by_phrases else ()
-    windows = (cut.windows or (_bare(text, model),)) if cut else ()
-    return _Outline(text, model, language, windows, sentences if by_sentences else _NOTHING, phrases)
+    phrases = phrase_candidates(text, tokenized.words, sentences, code) if tokenized and with_phrases else ()
+    windows = (tokenized.windows or (_window_without_tokens(text, model),)) if tokenized else ()
+    return _TextStructure(text, model, language, windows, sentences if with_sentences else _NO_SPANS, phrases)
 
 
-def _bare(text: str, model: LoadedModel) -> Window:
-    """A text without tokens: nothing but the model's special ones, which answer for it."""
-    [made] = model.tokenizer.encode([text])
-    nowhere = np.full(len(made.ids), -1)
-    return Window(made.ids, np.stack([nowhere, nowhere], axis=1), nowhere, 0, len(made.ids))
+def _window_without_tokens(text: str, model: LoadedModel) -> Window:
+    """The window of a text without tokens: only the model's special ones, from which its vector is made."""
+    [tokens] = model.tokenizer.encode([text])
+    nowhere = np.full(len(tokens.ids), -1)
+    return Window(tokens.ids, np.stack([nowhere, nowhere], axis=1), nowhere, 0, len(tokens.ids))
 
 
 def _add(sums: SpanSums, windows: Sequence[Window], rows: Sequence[CachedVector]) -> None:
@@ -208,15 +207,15 @@ def _add(sums: SpanSums, windows: Sequence[Window], rows: Sequence[CachedVector]
         sums.add(window, row.vector.reshape(len(window.ids), -1))
 
 
-def _key_parts(
-    outline: _Outline, sums: SpanSums, whole: Vectors, *, phrases: int, sentences: int
+def _key_phrases_and_sentences(
+    structure: _TextStructure, sums: SpanSums, text_vector: Vectors, *, phrases: int, sentences: int
 ) -> tuple[tuple[KeyPhrase, ...], tuple[KeySentence, ...]]:
-    """Shapes: sums of the outline's spans, whole (width)."""
+    """Shapes: sums of the structure's spans, text_vector (width)."""
     vectors = sums.span_vectors()
-    places, own = outline.sentences.tolist(), len(outline.sentences)
-    texts = [outline.text[start:stop] for start, stop in places]
-    chosen = select_key_sentences(texts, vectors[:own], whole, count=sentences)
+    places, count = structure.sentences.tolist(), len(structure.sentences)
+    texts = [structure.text[start:stop] for start, stop in places]
+    chosen = select_key_sentences(texts, vectors[:count], text_vector, count=sentences)
     summary = tuple(
-        KeySentence(texts[one.index], places[one.index][0], places[one.index][1], one.score) for one in chosen
+        KeySentence(texts[key.index], places[key.index][0], places[key.index][1], key.score) for key in chosen
     )
-    return tuple(rank_phrases(outline.phrases, vectors[own:], whole, top=phrases)), summary
+    return tuple(rank_phrases(structure.phrases, vectors[count:], text_vector, top=phrases)), summary

@@ -1,4 +1,4 @@
-"""What is loaded now, and by which names a request may ask for it."""
+"""The loaded models, and the names by which a request may select them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ from backend.models.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that answers."""
+    """A model that serves requests."""
 
     spec: ModelSpec
     tokenizer: TextTokenizer
     engine: Engine
-    token_engine: Engine  # its token vectors, on the same encoders
+    token_engine: Engine  # gives its token vectors, on the same encoders
     placement: Placement
     choice: Choice
     names: tuple[str, ...]  # every name it answers to; the served one first
     created_s: float  # Unix time of loading, for OpenAI's list
     task: str = EMBEDDINGS
-    residents: tuple[UnloadableEncoder, ...] = ()  # its stay in memory, one a device
+    residents: tuple[UnloadableEncoder, ...] = ()  # its encoders in memory, one a device
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
     head: SequenceHead | None = None  # of a sequence classifier
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a batch would find it in memory; an idle model comes back with the next one."""
+        """Whether it is in memory; an idle model is loaded again by the next batch."""
         return not self.residents or any(resident.is_loaded for resident in self.residents)
 
     @property
     def name(self) -> str:
-        """The served name."""
         return self.spec.name
 
     @property
@@ -61,7 +60,7 @@ class LoadedModel:
         return self.placement.device
 
     def namespace(self, *parameters: str) -> CacheNamespace:
-        """The cache's keys for what this model, in this arithmetic, makes of an input under these parameters."""
+        """Cache keys for this model's output, in this runtime and dtype, under these task parameters."""
         spec = self.spec
         return CacheNamespace(spec.name, spec.revision, spec.sha256, self.runtime, self.dtype).narrow(*parameters)
 
@@ -86,13 +85,13 @@ class LoadedModel:
 
 
 class Catalog:
-    """The loaded models by task; embeddings are always there. Belongs to the loop; changed by the hot loader."""
+    """The loaded models by task; there is always one for embeddings. Belongs to the loop; changed by ModelSwapper."""
 
     def __init__(self, embedding: LoadedModel, *others: LoadedModel) -> None:
         self._models = {model.task: model for model in (embedding, *others)}
 
     def embedding(self, name: str | None = None) -> LoadedModel:
-        """The embedding model, by any of its names or none. Raises: UnknownModel with the names there are."""
+        """The embedding model, by any of its names or none. Raises: UnknownModel with the known names."""
         model = self._models[EMBEDDINGS]
         if name is None or name in model.names:
             return model
@@ -107,23 +106,22 @@ class Catalog:
         return self.of(NER)
 
     def replace(self, model: LoadedModel) -> LoadedModel | None:
-        """Serve another model for its task from the next request on; the one it takes the place of, if any."""
+        """Serve this model for its task from the next request on; returns the one it replaces, if any."""
         old = self.of(model.task)
         self._models[model.task] = model
         return old
 
     def models(self) -> Sequence[LoadedModel]:
-        """Everything that is loaded."""
         return list(self._models.values())
 
     def find(self, name: str) -> LoadedModel:
-        """Any loaded model, by any of its names. Raises: UnknownModel with the names there are."""
+        """Any loaded model, by any of its names. Raises: UnknownModel with the known names."""
         for model in self.models():
             if name in model.names:
                 return model
         raise UnknownModel(name, [known for model in self.models() for known in model.names])
 
 
-def names_of(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:
+def served_names(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:
     """The served name, its last part, its source and the configured aliases, each once."""
     return tuple(dict.fromkeys([spec.name, spec.name.rsplit("/", 1)[-1], spec.source, *aliases]))

@@ -1,4 +1,4 @@
-"""Texts in, classes out: by a head on the embedding model's vectors, by a classifier, or by labels in words."""
+"""Texts in, classes out: by a head on the embedding model's vectors, by a loaded classifier, or zero-shot."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.classifier_training import Learner
-from backend.services.classifiers import Classifier, Classifiers
-from backend.services.embeddings import EmbeddingService, Whole
-from backend.services.inference import Timing, Urgency, Usage, calculate
-from backend.services.label_scores import Judged, by_head, by_model, work_of
-from backend.services.scoring import Scorable, ScoringService
-from backend.services.zero_shot import Question, ZeroShot
+from backend.services.classifier_training import ClassifierTrainer
+from backend.services.classifiers import Classifier, ClassifierRegistry
+from backend.services.embeddings import EmbeddingService, TextVectors
+from backend.services.inference import Timing, Urgency, Usage, offload_math
+from backend.services.label_scores import LabelScores, classifier_scores, head_cost, head_scores
+from backend.services.scoring import ScoringService, TextOrPair
+from backend.services.zero_shot import ZeroShotClassifier, ZeroShotRequest
 from backend.telemetry import Telemetry
 
 DEFAULT = "document-type"  # the bundled head that answers where neither labels nor a classifier are named
@@ -33,7 +33,7 @@ DEFAULT = "document-type"  # the bundled head that answers where neither labels 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A label and how sure it is, 0 to 1 (a logit where raw scores were asked for)."""
+    """A label and its score, 0 to 1 (a logit where raw scores were requested)."""
 
     label: str
     score: float
@@ -41,7 +41,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedText:
-    """What one text is."""
+    """The predictions for one text."""
 
     predictions: tuple[Prediction, ...]  # best first
     prediction: str | None  # the best, or None where its score is too low to say
@@ -51,8 +51,8 @@ class ClassifiedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Classified:
-    """The answer, in the order of the texts."""
+class ClassificationResult:
+    """The predictions for each text, in the order of the texts."""
 
     rows: tuple[ClassifiedText, ...]
     model: str
@@ -67,7 +67,7 @@ class Classified:
 
 @dataclass(frozen=True, slots=True)
 class ClassifierInfo:
-    """One classifier that can be asked by name."""
+    """A classifier that requests may name."""
 
     name: str
     kind: Literal["bundled", "configured", "learnt", "model"]
@@ -80,22 +80,22 @@ class ClassifierInfo:
 
 
 class ClassificationService:
-    """The use case behind every route that names classes. Belongs to the loop's thread."""
+    """The use case behind every route that classifies. Belongs to the loop's thread."""
 
     def __init__(
         self,
         catalog: Catalog,
-        classifiers: Classifiers,
+        registry: ClassifierRegistry,
         embeddings: EmbeddingService,
         scoring: ScoringService,
         telemetry: Telemetry,
     ) -> None:
-        self._catalog, self._classifiers = catalog, classifiers
+        self._catalog, self._registry = catalog, registry
         self._embeddings, self._scoring = embeddings, scoring
-        self._zero_shot = ZeroShot(catalog, embeddings, scoring)
-        self._learner = Learner(classifiers, embeddings)
+        self._zero_shot = ZeroShotClassifier(catalog, embeddings, scoring)
+        self._trainer = ClassifierTrainer(registry, embeddings)
         self._usage = Usage(telemetry, CLASSIFIER)
-        self._relearning: asyncio.Task[None] | None = None
+        self._retraining: asyncio.Task[None] | None = None
 
     async def classify(
         self,
@@ -109,13 +109,13 @@ class ClassificationService:
         hypothesis_template: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
-    ) -> Classified:
-        """The class of each text, however long it is where vectors decide.
+    ) -> ClassificationResult:
+        """The class of each text; heads and zero-shot by vectors read texts of any length untruncated.
 
         Args:
-            labels: classes in words, for this request alone; unset: a classifier's own.
+            labels: zero-shot labels for this request; unset: a classifier's own.
             model: a classifier's name, or a model's; unset: the one configured, else ``DEFAULT``.
-            multi_label: whether several labels may be right; unset: as the classifier was made, else one.
+            multi_label: whether several labels may be right; unset: as the classifier was trained, else one.
             top_k: predictions to answer with; unset: all.
             min_score: below it no prediction is given; unset: the classifier's own threshold.
             hypothesis_template: how an NLI model is asked about a label.
@@ -125,182 +125,184 @@ class ClassificationService:
         """
         urgency = Urgency(priority, deadline_s)
         if labels is not None:
-            question = Question(texts, labels, bool(multi_label), hypothesis_template)
-            judged = await self._zero_shot.judge(question, urgency, model=model)
+            request = ZeroShotRequest(texts, labels, bool(multi_label), hypothesis_template)
+            scores = await self._zero_shot.score(request, urgency, model=model)
         else:
-            judged = await self._by_classifier(texts, model, multi_label, urgency)
-        classified = await calculate(partial(_classified, judged, top_k, min_score), judged.scores.size)
-        return self._counted(classified)
+            scores = await self._score(texts, model, multi_label, urgency)
+        return self._counted(await offload_math(partial(_predictions, scores, top_k, min_score), scores.scores.size))
 
     def can_classify(self, model: str | None = None) -> bool:
-        """Whether texts can be classified without labels in words. Raises: UnknownModel."""
+        """Whether texts can be classified without labels in the request. Raises: UnknownModel."""
         return model is not None or self._default() is not None
 
-    def of_whole(self, texts: Sequence[str], whole: Whole, *, model: str | None = None) -> Classified | None:
-        """The classes of texts whose vectors are there; None where another model would have to read them."""
-        found = self._find(model)
-        if not isinstance(found, Classifier) or found.head.encoder_sha256 != whole.model.spec.sha256:
+    def classify_vectors(
+        self, texts: Sequence[str], vectors: TextVectors, *, model: str | None = None
+    ) -> ClassificationResult | None:
+        """The classes of texts that are embedded already; None where another model would have to run."""
+        classifier = self._find(model)
+        if not isinstance(classifier, Classifier) or classifier.head.encoder_sha256 != vectors.model.spec.sha256:
             return None
-        return _classified(by_head(found, texts, whole), None, None)
+        return _predictions(head_scores(classifier, texts, vectors), None, None)
 
     async def predict(
         self,
-        inputs: Sequence[Scorable],
+        inputs: Sequence[TextOrPair],
         *,
         raw_scores: bool = False,
         truncate: Truncate = "end",
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
-    ) -> Classified:
-        """Every label of each text or pair of texts, by the default classifier.
+    ) -> ClassificationResult:
+        """Scores of every label for each text or pair of texts, by the default classifier.
 
         Raises: as ``classify``; InvalidField for a pair where no model for pairs is configured.
         """
-        found, urgency = self._for_predict(inputs), Urgency(priority, deadline_s)
-        if isinstance(found, LoadedModel):
+        classifier, urgency = self._for_predict(inputs), Urgency(priority, deadline_s)
+        if isinstance(classifier, LoadedModel):
             cut: Literal["none", "longest"] = "none" if truncate == "none" else "longest"
-            scored = await self._scoring.logits(found, inputs, urgency, cut=cut, truncate=truncate, param="inputs")
-            judged = by_model(found, scored, Activation.IDENTITY if raw_scores else None)
+            logits = await self._scoring.logits(classifier, inputs, urgency, cut=cut, truncate=truncate, param="inputs")
+            scores = classifier_scores(classifier, logits, Activation.IDENTITY if raw_scores else None)
         else:
-            texts = [one for one in inputs if isinstance(one, str)]
+            texts = [text for text in inputs if isinstance(text, str)]
             if len(texts) < len(inputs):
                 raise InvalidField(
-                    f"inputs: {found.name} classifies single texts; set CLASSIFIER_MODEL to a model for pairs",
+                    f"inputs: {classifier.name} classifies single texts; set CLASSIFIER_MODEL to a model for pairs",
                     param="inputs",
                 )
-            judged = await self._by_head(found, texts, urgency, raw_scores=raw_scores)
-        return self._counted(await calculate(partial(_classified, judged, None, None), judged.scores.size))
+            scores = await self._score_by_head(classifier, texts, urgency, raw_scores=raw_scores)
+        return self._counted(await offload_math(partial(_predictions, scores, None, None), scores.scores.size))
 
-    async def learn(
+    async def train_classifier(
         self, name: str, examples: Mapping[str, Sequence[str]], *, deadline_s: float = math.inf
     ) -> ClassifierInfo:
-        """A classifier of these labels from texts of each, kept across restarts; the same name replaces the old one.
+        """Train a classifier on texts of each label and save it; one of the same name is replaced.
 
         Texts of the label ``(none)`` are examples of what belongs to no class.
 
-        Raises: InvalidField, TooLarge for the examples; Unavailable when they cannot be kept; as ``classify``.
+        Raises: InvalidField, TooLarge for the examples; Unavailable when the disk refuses; as ``classify``.
         """
-        return _info(await self._learner.learn(name, examples, deadline_s=deadline_s))
+        return _info(await self._trainer.train(name, examples, deadline_s=deadline_s))
 
-    def follow(self, model: LoadedModel) -> None:
-        """A model serves now. After another embedding model, learn again in the background what was learnt before."""
+    def on_model_swap(self, model: LoadedModel) -> None:
+        """After a swap of the embedding model, retrain in the background what was trained for the old one."""
         if model.task != EMBEDDINGS:
             return
-        self._classifiers.use_encoder(model.spec.sha256)
+        self._registry.use_encoder(model.spec.sha256)
         self.close()
-        self._relearning = asyncio.get_running_loop().create_task(self._learner.relearn())
+        self._retraining = asyncio.get_running_loop().create_task(self._trainer.retrain_stale())
 
     def close(self) -> None:
-        """Let the background go."""
-        if self._relearning is not None:
-            self._relearning.cancel()
+        """Cancel retraining in the background."""
+        if self._retraining is not None:
+            self._retraining.cancel()
 
     def report(self) -> dict[str, object]:
-        """Which classifiers answer, and what is wrong with others."""
-        return {"names": self._classifiers.names(), "faults": self._classifiers.faults}
+        """Which classifiers are usable, and the faults of the others."""
+        return {"names": self._registry.names(), "faults": self._registry.faults}
 
-    async def forget(self, name: str) -> None:
-        """Take a learnt classifier away. Raises: NotFound; InvalidField for one that was not learnt here."""
-        await self._learner.forget(name)
+    async def delete_classifier(self, name: str) -> None:
+        """Delete a trained classifier. Raises: NotFound; InvalidField for one that was not trained here."""
+        await self._trainer.delete(name)
 
     def classifiers(self) -> list[ClassifierInfo]:
-        """Everything that ``model`` may name."""
-        heads = [_info(self._classifiers.find(name)) for name in self._classifiers.names()]
+        """Every classifier that a request's ``model`` may name."""
+        heads = [_info(self._registry.find(name)) for name in self._registry.names()]
         model = self._catalog.of(CLASSIFIER)
         return heads if model is None else [*heads, _model_info(model)]
 
-    async def _by_classifier(
+    async def _score(
         self, texts: Sequence[str], name: str | None, multi_label: bool | None, urgency: Urgency
-    ) -> Judged:
-        found = self._find(name)
-        if isinstance(found, LoadedModel):
-            scored = await self._scoring.logits(found, texts, urgency)
-            chosen = {None: None, True: Activation.SIGMOID, False: Activation.SOFTMAX}[multi_label]
-            return by_model(found, scored, chosen)
-        if multi_label not in (None, found.head.multiple):
-            kind = "any number of its labels" if found.head.multiple else "one of its labels"
+    ) -> LabelScores:
+        classifier = self._find(name)
+        if isinstance(classifier, LoadedModel):
+            logits = await self._scoring.logits(classifier, texts, urgency)
+            activation = {None: None, True: Activation.SIGMOID, False: Activation.SOFTMAX}[multi_label]
+            return classifier_scores(classifier, logits, activation)
+        if multi_label not in (None, classifier.head.multiple):
+            kind = "any number of its labels" if classifier.head.multiple else "one of its labels"
             raise InvalidField(
-                f"multi_label: {found.name} was made to give a text {kind}; leave multi_label out", param="multi_label"
+                f"multi_label: {classifier.name} was made to give a text {kind}; leave multi_label out",
+                param="multi_label",
             )
-        return await self._by_head(found, texts, urgency)
+        return await self._score_by_head(classifier, texts, urgency)
 
-    async def _by_head(
-        self, found: Classifier, texts: Sequence[str], urgency: Urgency, *, raw_scores: bool = False
-    ) -> Judged:
+    async def _score_by_head(
+        self, classifier: Classifier, texts: Sequence[str], urgency: Urgency, *, raw_scores: bool = False
+    ) -> LabelScores:
         priority, deadline_s = urgency
-        whole = await self._embeddings.embed_whole(texts, priority=priority, deadline_s=deadline_s)
-        judge = partial(by_head, found, texts, whole, raw_scores=raw_scores)
-        return await calculate(judge, work_of(found, texts))
+        vectors = await self._embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        score = partial(head_scores, classifier, texts, vectors, raw_scores=raw_scores)
+        return await offload_math(score, head_cost(classifier, texts))
 
-    def _counted(self, classified: Classified) -> Classified:
-        rows = classified.rows
-        self._usage.count(len(rows), classified.tokens, sum(row.truncated for row in rows))
-        return classified
+    def _counted(self, result: ClassificationResult) -> ClassificationResult:
+        rows = result.rows
+        self._usage.count(len(rows), result.tokens, sum(row.truncated for row in rows))
+        return result
 
-    def _for_predict(self, inputs: Sequence[Scorable]) -> Classifier | LoadedModel:
-        """Pairs go to the model that is loaded, an NLI model too; texts alone to what classifies texts."""
+    def _for_predict(self, inputs: Sequence[TextOrPair]) -> Classifier | LoadedModel:
+        """For pairs the loaded model, also an NLI model; for single texts the default classifier."""
         model = self._catalog.of(CLASSIFIER)
-        return model if model is not None and any(not isinstance(one, str) for one in inputs) else self._find(None)
+        return model if model is not None and any(not isinstance(text, str) for text in inputs) else self._find(None)
 
     def _find(self, name: str | None) -> Classifier | LoadedModel:
-        """Raises: UnknownModel with every name; InvalidField where nothing can be asked without labels."""
+        """Raises: UnknownModel with the known names; InvalidField where labels are needed."""
         model = self._catalog.of(CLASSIFIER)
         if model is not None and name in model.names:
-            if self._zero_shot.asks(model):
+            if self._zero_shot.is_nli(model):
                 raise InvalidField(f"labels: {model.name} needs labels to choose from; none were given", param="labels")
             return model
         if name is None:
-            found = self._default()
-            if found is None:
+            default = self._default()
+            if default is None:
                 raise InvalidField(
                     "labels: no classifier was made for the embedding model that is loaded; give labels to choose "
                     "from, learn a classifier (PUT /v1/classifiers/{name}) or set CLASSIFIER_MODEL",
                     param="labels",
                 )
-            return found
+            return default
         try:
-            return self._classifiers.find(name)
+            return self._registry.find(name)
         except UnknownModel as error:
             raise UnknownModel(error.name, [*error.known, *(model.names if model else ())]) from None
 
     def _default(self) -> Classifier | LoadedModel | None:
-        """The model or the head that was configured, else the bundled one; None where it is of another encoder."""
+        """The configured model or head, else the bundled head; None where that is of another encoder."""
         model = self._catalog.of(CLASSIFIER)
-        if model is not None and not self._zero_shot.asks(model):
+        if model is not None and not self._zero_shot.is_nli(model):
             return model
-        heads = [self._classifiers.find(name) for name in self._classifiers.names()]
+        heads = [self._registry.find(name) for name in self._registry.names()]
         configured = [head for head in heads if head.source == "configured"]
         return next(iter(configured), next((head for head in heads if head.name == DEFAULT), None))
 
 
-def _classified(judged: Judged, top_k: int | None, min_score: float | None) -> Classified:
-    threshold = judged.threshold if min_score is None else min_score
+def _predictions(scores: LabelScores, top_k: int | None, min_score: float | None) -> ClassificationResult:
+    threshold = scores.threshold if min_score is None else min_score
     rows = []
-    for scores, tokens, truncated in zip(judged.scores, judged.tokens, judged.truncated, strict=True):
-        order = np.argsort(-scores, kind="stable")[:top_k]
-        best_first = zip(order.tolist(), scores[order].tolist(), strict=True)
-        predictions = tuple(Prediction(judged.labels[place], score) for place, score in best_first)
+    for text_scores, tokens, truncated in zip(scores.scores, scores.tokens, scores.truncated, strict=True):
+        order = np.argsort(-text_scores, kind="stable")[:top_k]
+        best_first = zip(order.tolist(), text_scores[order].tolist(), strict=True)
+        predictions = tuple(Prediction(scores.labels[index], score) for index, score in best_first)
         best = predictions[0]
-        given = best.label if best.score >= threshold else None
-        rows.append(ClassifiedText(predictions, given, best.score, tokens, truncated))
-    return Classified(tuple(rows), judged.model, judged.several, judged.timing)
+        prediction = best.label if best.score >= threshold else None
+        rows.append(ClassifiedText(predictions, prediction, best.score, tokens, truncated))
+    return ClassificationResult(tuple(rows), scores.model, scores.multi_label, scores.timing)
 
 
-def _info(one: Classifier) -> ClassifierInfo:
-    head, info = one.head, one.head.info
-    known = (info.get("examples"), head.threshold, info.get("accuracy_on_folds"), info.get("created_s"))
-    return ClassifierInfo(one.name, one.source, head.labels, head.multiple, *known)
+def _info(classifier: Classifier) -> ClassifierInfo:
+    head, info = classifier.head, classifier.head.info
+    figures = (info.get("examples"), head.threshold, info.get("accuracy_on_folds"), info.get("created_s"))
+    return ClassifierInfo(classifier.name, classifier.source, head.labels, head.multiple, *figures)
 
 
 def _model_info(model: LoadedModel) -> ClassifierInfo:
-    several = model.head is not None and model.head.activation is Activation.SIGMOID
+    multi_label = model.head is not None and model.head.activation is Activation.SIGMOID
     return ClassifierInfo(
         model.name,
         "model",
         model.labels,
-        several,
+        multi_label,
         None,
-        MULTI_LABEL_THRESHOLD if several else 0.0,
+        MULTI_LABEL_THRESHOLD if multi_label else 0.0,
         None,
         model.created_s,
     )

@@ -1,4 +1,4 @@
-"""A learnt classifier on the disk: its head and the examples it was learnt from, replaced whole or not at all."""
+"""Files of a trained classifier: its head and its training examples, replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from backend.models.classifier_head import ClassifierHead, write_head
 
 EXAMPLES = "examples.jsonl"
 _OLD = ".old"
-_HIDDEN = "."  # no classifier's name begins with it: folders being written, and the one that is being replaced
+_HIDDEN = "."  # prefix of folders being written or replaced; no classifier's name begins with it
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A text and the labels it has: one, or any number where labels may go together."""
+    """A text and its labels: one, or any number for a multi-label classifier."""
 
     text: str
     labels: tuple[str, ...]
 
 
 def write_folder(root: Path, name: str, head: ClassifierHead, examples: Sequence[Example]) -> None:
-    """Put ``root/name`` in place of what was there; after a crash it is the old one or the new one.
+    """Write or replace ``root/name``; after a crash it is the old one or the new one.
 
-    Raises: OSError; what was there is then as it was.
+    Raises: OSError; the old one is then unchanged.
     """
     root.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=root, prefix=f"{_HIDDEN}{name}{_HIDDEN}"))
+    written = Path(tempfile.mkdtemp(dir=root, prefix=f"{_HIDDEN}{name}{_HIDDEN}"))
     try:
-        write_head(made, head)
-        _write_examples(made / EXAMPLES, examples)
-        for file in made.iterdir():
+        write_head(written, head)
+        _write_examples(written / EXAMPLES, examples)
+        for file in written.iterdir():
             flush(file)
-        _swap(made, root / name)
+        _swap(written, root / name)
     except OSError:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(written, ignore_errors=True)
         raise
 
 
 def recover(root: Path) -> None:
-    """After a crash: bring back what was moved aside and not replaced. Does nothing otherwise, or without a folder."""
+    """After a crash: restore folders that were moved aside and not replaced. Else, or without ``root``, a no-op."""
     if not root.is_dir():
         return
     for aside in sorted(root.glob(f"{_HIDDEN}*{_OLD}")):
@@ -57,12 +57,14 @@ def recover(root: Path) -> None:
 
 
 def folders(root: Path) -> list[Path]:
-    """Those of whole classifiers, by name."""
-    return sorted(one for one in root.iterdir() if one.is_dir() and one.name[0] != _HIDDEN) if root.is_dir() else []
+    """The folders of complete classifiers, by name."""
+    if not root.is_dir():
+        return []
+    return sorted(folder for folder in root.iterdir() if folder.is_dir() and folder.name[0] != _HIDDEN)
 
 
 def remove_folder(root: Path, name: str) -> None:
-    """Take a classifier away, whole. Raises: OSError."""
+    """Delete a classifier atomically. Raises: OSError."""
     target, aside = root / name, _aside(root / name)
     shutil.rmtree(aside, ignore_errors=True)
     target.rename(aside)
@@ -70,20 +72,20 @@ def remove_folder(root: Path, name: str) -> None:
 
 
 def read_examples(folder: Path) -> list[Example]:
-    """What a classifier was learnt from, in its order. Raises: ModelUnavailable."""
+    """The training examples of a classifier, in their order. Raises: ModelUnavailable."""
     try:
-        return list(_examples(folder / EXAMPLES))
+        return list(_parse_examples(folder / EXAMPLES))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelUnavailable(f"{folder.name} has no readable {EXAMPLES}: {error!r}") from error
 
 
-def _swap(made: Path, target: Path) -> None:
+def _swap(written: Path, target: Path) -> None:
     aside = _aside(target)
     if target.exists():
         shutil.rmtree(aside, ignore_errors=True)
         target.rename(aside)  # no system replaces a folder that has files; ``recover`` undoes half a swap
     try:
-        made.rename(target)
+        written.rename(target)
     except OSError:
         if aside.exists():
             aside.rename(target)
@@ -98,12 +100,12 @@ def _aside(target: Path) -> Path:
 
 def _write_examples(file: Path, examples: Sequence[Example]) -> None:
     with file.open("w", encoding="utf-8") as stream:
-        for one in examples:
-            json.dump({"text": one.text, "labels": list(one.labels)}, stream)  # ASCII: lone surrogates survive
+        for example in examples:
+            json.dump({"text": example.text, "labels": list(example.labels)}, stream)  # ASCII: lone surrogates survive
             stream.write("\n")
 
 
-def _examples(file: Path) -> Iterator[Example]:
+def _parse_examples(file: Path) -> Iterator[Example]:
     with file.open(encoding="utf-8") as stream:
         for line in stream:
             row = json.loads(line)

@@ -1,7 +1,7 @@
-"""Which classifiers there are: bundled with the installation, configured, or learnt here and kept across restarts.
+"""The registry of classifiers: bundled with the installation, configured, or trained here and kept across restarts.
 
-Knows heads and folders; embeds and solves nothing. ``start``, ``save`` and ``forget`` touch the disk and belong in a
-thread; everything else answers from memory on any thread.
+Reads and writes heads; embeds and fits nothing. ``start``, ``save``, ``delete`` and ``examples`` access the disk and
+belong on a thread; everything else is answered from memory and safe on any thread.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 BUNDLED_HEADS = Path(__file__).resolve().parents[1] / "models" / "bundled"
-KEPT = "classifiers"  # the folder in STATE_DIR
+CLASSIFIERS_DIR = "classifiers"  # in STATE_DIR
 LABELS_MAX = 1000
 EXAMPLES_MAX = 10_000
 LABEL_CHARACTERS_MAX = 200
-CLASSIFIERS_MAX = 100  # learnt ones
+CLASSIFIERS_MAX = 100  # trained here
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_RELEARN_S = 5.0  # about what learning again takes
+_RETRAIN_S = 5.0  # about what retraining takes
 
 Source = Literal["bundled", "configured", "learnt"]
 
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A classifier that answers."""
+    """A classifier that can be used."""
 
     name: str
     head: ClassifierHead
@@ -49,72 +49,74 @@ class Classifier:
 
 
 @dataclass(slots=True)
-class _Known:
-    """Everything read; ``head`` is None where only the examples could be read."""
+class _Entry:
+    """One classifier that was found; ``head`` is None where only the examples could be read."""
 
     source: Source
     head: ClassifierHead | None
 
 
 @dataclass(slots=True)
-class Classifiers:
-    """The registry. Names are one space: a learnt one cannot take a bundled or configured one's."""
+class ClassifierRegistry:
+    """Classifiers by name. A trained classifier cannot take the name of a bundled or configured one."""
 
     state_dir: Path
-    encoder_sha256: str  # of the embedding model whose vectors the heads will get
+    encoder_sha256: str  # of the embedding model that serves
     bundled: Path = BUNDLED_HEADS
-    configured: Sequence[Path] = ()  # folders of heads that were asked for
+    configured: Sequence[Path] = ()  # folders of heads that settings name
     faults: list[str] = field(default_factory=list)  # what was skipped and why, for GET /v1/system
-    _known: dict[str, _Known] = field(default_factory=dict)
-    _writing: threading.Lock = field(default_factory=threading.Lock)
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _write_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
-        """Read every head. Unreadable learnt ones are logged, listed in ``faults`` and skipped.
+        """Read every head. Unreadable trained ones are logged, listed in ``faults`` and skipped.
 
-        Raises: ModelUnavailable for a configured head that is none, or was made for another embedding model.
+        Raises: ModelUnavailable for a configured head that is unreadable, or of another embedding model.
         """
         for folder in sorted(file.parent for file in self.bundled.glob(f"*/{CONFIG}")):
             self._add(folder.name, "bundled", read_head(folder))
         for folder in self.configured:
             self._add_configured(folder)
         try:
-            recover(self._kept)
-            kept = folders(self._kept)
+            recover(self._dir)
+            trained = folders(self._dir)
         except OSError as error:
-            self._fault(KEPT, f"{error}")
+            self._fault(CLASSIFIERS_DIR, f"{error}")
             return
-        for folder in kept:
-            self._add_kept(folder)
+        for folder in trained:
+            self._add_trained(folder)
 
     def names(self) -> list[str]:
-        """Of those that answer now; bundled and configured first."""
-        return [name for name, known in self._known.items() if self._answers(known)]
+        """The classifiers that can be used now; bundled and configured ones first."""
+        return [name for name, entry in self._entries.items() if self._is_usable(entry)]
 
     def find(self, name: str) -> Classifier:
-        """One that answers, by name.
+        """A usable classifier by name.
 
-        Raises: UnknownModel with the names there are; Unavailable for one that must be learnt again first.
+        Raises: UnknownModel with the known names; Unavailable for one that must be retrained first.
         """
-        known = self._known.get(name)
-        if known is not None and known.head is not None and self._answers(known):
-            return Classifier(name, known.head, known.source)
-        if known is not None and known.source == "learnt":
+        entry = self._entries.get(name)
+        if entry is not None and entry.head is not None and self._is_usable(entry):
+            return Classifier(name, entry.head, entry.source)
+        if entry is not None and entry.source == "learnt":
             raise Unavailable(
-                f"classifier '{name}' is being learnt again for this embedding model", retry_after_s=_RELEARN_S
+                f"classifier '{name}' is being learnt again for this embedding model", retry_after_s=_RETRAIN_S
             )
         raise UnknownModel(name, self.names())
 
     def stale(self) -> list[str]:
-        """Learnt ones whose head is of another embedding model, or lost: learn them again from ``examples``."""
-        return [name for name, known in self._known.items() if known.source == "learnt" and not self._answers(known)]
+        """Trained ones whose head is of another embedding model, or lost: to be retrained from ``examples``."""
+        return [
+            name for name, entry in self._entries.items() if entry.source == "learnt" and not self._is_usable(entry)
+        ]
 
     def examples(self, name: str) -> list[Example]:
-        """What a learnt one was learnt from; reads the disk. Raises: NotFound, ModelUnavailable."""
-        self._learnt(name)
-        return read_examples(self._kept / name)
+        """The training examples of a trained one, read from disk. Raises: NotFound, ModelUnavailable."""
+        self._check_trained(name)
+        return read_examples(self._dir / name)
 
     def check(self, name: str, examples: Sequence[Example], *, multiple: bool) -> list[str]:
-        """The labels of a classifier that is about to be learnt, in their order, after everything is found right.
+        """Check a classifier before it is trained, and return its labels in their order.
 
         Raises: InvalidField, TooLarge.
         """
@@ -122,45 +124,45 @@ class Classifiers:
         return check_examples(examples, multiple=multiple)
 
     def save(self, name: str, head: ClassifierHead, examples: Sequence[Example]) -> Classifier:
-        """Keep a learnt one and answer with it from now on, in place of one of the same name.
+        """Save a trained classifier and use it from now on; one of the same name is replaced.
 
-        Raises: InvalidField for a name that cannot be; Unavailable when the disk refuses.
+        Raises: InvalidField for an impossible name; Unavailable when the disk refuses.
         """
         head = replace(head, name=name)
-        with self._writing:
+        with self._write_lock:
             self._check_name(name)
             try:
-                write_folder(self._kept, name, head, examples)
+                write_folder(self._dir, name, head, examples)
             except OSError as error:
-                raise _unkept(error) from error
-            self._known[name] = _Known("learnt", head)
+                raise _not_saved(error) from error
+            self._entries[name] = _Entry("learnt", head)
         return Classifier(name, head, "learnt")
 
-    def forget(self, name: str) -> None:
-        """Take a learnt one away. Raises: NotFound; InvalidField for one that is not learnt; Unavailable."""
-        with self._writing:
-            self._learnt(name)
+    def delete(self, name: str) -> None:
+        """Delete a trained one. Raises: NotFound; InvalidField for one not trained here; Unavailable."""
+        with self._write_lock:
+            self._check_trained(name)
             try:
-                remove_folder(self._kept, name)
+                remove_folder(self._dir, name)
             except FileNotFoundError:
-                pass  # somebody took the folder away: gone is gone
+                pass  # the folder was deleted by hand
             except OSError as error:
-                raise _unkept(error) from error
-            del self._known[name]
+                raise _not_saved(error) from error
+            del self._entries[name]
 
     def use_encoder(self, sha256: str) -> None:
-        """Another embedding model answers from now on: heads of others fall silent, and ``stale`` lists the learnt."""
+        """Follow a swap of the embedding model: ``stale`` then lists the trained heads of others."""
         self.encoder_sha256 = sha256
 
     @property
-    def _kept(self) -> Path:
-        return self.state_dir / KEPT
+    def _dir(self) -> Path:
+        return self.state_dir / CLASSIFIERS_DIR
 
-    def _answers(self, known: _Known) -> bool:
-        return known.head is not None and known.head.encoder_sha256 == self.encoder_sha256
+    def _is_usable(self, entry: _Entry) -> bool:
+        return entry.head is not None and entry.head.encoder_sha256 == self.encoder_sha256
 
     def _add(self, name: str, source: Source, head: ClassifierHead | None) -> None:
-        self._known[name] = _Known(source, head)
+        self._entries[name] = _Entry(source, head)
 
     def _add_configured(self, folder: Path) -> None:
         head = read_head(folder)
@@ -171,14 +173,14 @@ class Classifiers:
             )
         self._add(head.name or folder.name, "configured", head)
 
-    def _add_kept(self, folder: Path) -> None:
+    def _add_trained(self, folder: Path) -> None:
         try:
             self._check_name(folder.name)
-            self._add(folder.name, "learnt", self._kept_head(folder))
+            self._add(folder.name, "learnt", self._trained_head(folder))
         except (InvalidField, ModelUnavailable) as error:
             self._fault(folder.name, str(error))
 
-    def _kept_head(self, folder: Path) -> ClassifierHead | None:
+    def _trained_head(self, folder: Path) -> ClassifierHead | None:
         """None where only the examples can be read. Raises: ModelUnavailable where not even they can."""
         try:
             return read_head(folder)
@@ -194,24 +196,23 @@ class Classifiers:
                 "beginning with a letter or digit",
                 param="name",
             )
-        known = self._known.get(name)
-        if known is not None and known.source != "learnt":
+        entry = self._entries.get(name)
+        if entry is not None and entry.source != "learnt":
             raise InvalidField(
-                f"name: '{name}' is a {known.source} classifier and cannot be changed; choose another", param="name"
+                f"name: '{name}' is a {entry.source} classifier and cannot be changed; choose another", param="name"
             )
-        learnt = sum(one.source == "learnt" for one in self._known.values())
-        if known is None and learnt >= CLASSIFIERS_MAX:
+        trained = sum(entry.source == "learnt" for entry in self._entries.values())
+        if entry is None and trained >= CLASSIFIERS_MAX:
             raise InvalidField(
-                f"name: {learnt} classifiers are kept, as many as there may be; forget one first", param="name"
+                f"name: {trained} classifiers are kept, as many as there may be; forget one first", param="name"
             )
 
-    def _learnt(self, name: str) -> _Known:
-        known = self._known.get(name)
-        if known is None:
+    def _check_trained(self, name: str) -> None:
+        entry = self._entries.get(name)
+        if entry is None:
             raise NotFound(f"name: no classifier '{name[:80]}'; there are {', '.join(self.names())}", param="name")
-        if known.source != "learnt":
-            raise InvalidField(f"name: '{name}' is a {known.source} classifier, not one learnt here", param="name")
-        return known
+        if entry.source != "learnt":
+            raise InvalidField(f"name: '{name}' is a {entry.source} classifier, not one learnt here", param="name")
 
     def _fault(self, name: str, reason: str) -> None:
         self.faults.append(f"{name}: {reason}")
@@ -219,7 +220,7 @@ class Classifiers:
 
 
 def check_examples(examples: Sequence[Example], *, multiple: bool) -> list[str]:
-    """The labels of these examples, each once, in the order they first come; ``NONE`` is not one of them.
+    """Check examples and return their distinct labels in the order they first occur, without ``NONE``.
 
     Raises: InvalidField, TooLarge.
     """
@@ -227,18 +228,18 @@ def check_examples(examples: Sequence[Example], *, multiple: bool) -> list[str]:
         raise InvalidField("examples: none given; give at least one for each of two labels", param="examples")
     if len(examples) > EXAMPLES_MAX:
         raise TooLarge("examples", len(examples), EXAMPLES_MAX, "of one classifier", param="examples")
-    said: dict[str, tuple[str, ...]] = {}
-    for place, one in enumerate(examples):
-        _check_example(place, one, multiple=multiple)
-        if not multiple and said.setdefault(one.text, one.labels) != one.labels:
+    labels_of: dict[str, tuple[str, ...]] = {}
+    for place, example in enumerate(examples):
+        _check_example(place, example, multiple=multiple)
+        if not multiple and labels_of.setdefault(example.text, example.labels) != example.labels:
             raise InvalidField(
-                f"examples[{place}]: the same text was given the label '{said[one.text][0][:80]}' before",
+                f"examples[{place}]: the same text was given the label '{labels_of[example.text][0][:80]}' before",
                 param="examples",
             )
-    labels = list(dict.fromkeys(label for one in examples for label in one.labels if label != NONE))
+    labels = list(dict.fromkeys(label for example in examples for label in example.labels if label != NONE))
     if len(labels) > LABELS_MAX:
         raise TooLarge("labels", len(labels), LABELS_MAX, "of one classifier", param="examples")
-    if len(labels) < (1 if multiple or any(one.labels == (NONE,) for one in examples) else 2):
+    if len(labels) < (1 if multiple or any(example.labels == (NONE,) for example in examples) else 2):
         raise InvalidField(
             f"examples: {len(labels)} label; at least two are needed to tell apart, or examples labelled '{NONE}'",
             param="examples",
@@ -246,14 +247,14 @@ def check_examples(examples: Sequence[Example], *, multiple: bool) -> list[str]:
     return labels
 
 
-def _check_example(place: int, one: Example, *, multiple: bool) -> None:
-    if not one.text.strip():
+def _check_example(place: int, example: Example, *, multiple: bool) -> None:
+    if not example.text.strip():
         raise InvalidField(f"examples[{place}]: the text is empty", param="examples")
-    if not multiple and len(one.labels) != 1:
-        raise InvalidField(f"examples[{place}]: {len(one.labels)} labels; one is needed", param="examples")
-    if len(set(one.labels)) != len(one.labels):
+    if not multiple and len(example.labels) != 1:
+        raise InvalidField(f"examples[{place}]: {len(example.labels)} labels; one is needed", param="examples")
+    if len(set(example.labels)) != len(example.labels):
         raise InvalidField(f"examples[{place}]: a label is given twice", param="examples")
-    for label in one.labels:
+    for label in example.labels:
         if not label.strip() or len(label) > LABEL_CHARACTERS_MAX or (multiple and label == NONE):
             raise InvalidField(
                 f"examples[{place}]: '{label[:80]}' cannot be a label; use 1 to {LABEL_CHARACTERS_MAX} characters"
@@ -262,6 +263,6 @@ def _check_example(place: int, one: Example, *, multiple: bool) -> None:
             )
 
 
-def _unkept(error: OSError) -> Unavailable:
+def _not_saved(error: OSError) -> Unavailable:
     reason = error.strerror or type(error).__name__
     return Unavailable(f"the classifier cannot be kept on the disk: {reason} (STATE_DIR)", retry_after_s=30.0)

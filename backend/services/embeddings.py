@@ -3,80 +3,134 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
-from backend.cache.store import VectorCache
+from backend.cache.store import CachedVector, VectorCache
 from backend.engines.embeddings import TASK, finished
 from backend.engines.engine import Engine
 from backend.errors import InvalidField
 from backend.models.encoder import Vectors
-from backend.models.tokenizer import InputName, TokenPiece, Tokens, numbered_input
+from backend.models.tokenizer import InputName, TokenPiece, Tokens, Truncate, numbered_input
 from backend.models.vectors import normalized
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.embedding_options import Embedded, EmbedOptions
-from backend.services.inference import Inference, Inferred, Timing, Urgency, Usage
+from backend.services.inference import Inference, InferenceResult, Timing, Urgency, Usage
 from backend.telemetry import Telemetry
 
-_RECIPES_KEPT = 512  # distinct options seen lately
-_SURELY_LONG = 2  # characters a token above which a text is cut first; a shorter one is embedded first, it mostly fits
-_SEVERAL = 2
+_PIPELINES_KEPT = 512  # distinct options seen lately
+_LONG_CHARS_PER_TOKEN = 2  # a longer text is cut into windows first; a shorter one is embedded first, it mostly fits
 _WINDOWS_AT_ONCE = 64  # a text of 1 MB has a thousand
 Input = str | Sequence[int]
 Inputs = Sequence[str] | Sequence[Sequence[int]]  # one kind a request
-_Piece = tuple[list[int], int]  # the ids of a window, and how many tokens it answers for
-_Read = tuple[Vectors, int]  # a text's vector and its tokens
+_WindowIds = tuple[list[int], int]  # the ids of a window, and how many of its tokens no other window covers
+_TextVector = tuple[Vectors, int]  # a text's vector and its tokens
+
+
+# A named tuple: made for every request, at half the cost of a frozen dataclass.
+class EmbedOptions(NamedTuple):
+    """What a request may choose. ``None`` is the model's default."""
+
+    truncate: Truncate = "end"
+    prompt_name: str | None = None
+    normalize: bool | None = None
+    dimensions: int | None = None
+
+
+@dataclass(slots=True)
+class EmbeddingResult:
+    """One vector an input, in the order of the inputs."""
+
+    rows: Sequence[CachedVector] = field(repr=False)  # never in a log or a task's name: asyncio prints results
+    timing: Timing
+    model: LoadedModel
+    keys: Sequence[bytes] = field(default=(), repr=False)  # of the rows in the cache; empty where nothing is cached
+    computed: Collection[bytes] = field(default=(), repr=False)  # keys that the cache did not have
+    cache: VectorCache | None = field(default=None, repr=False)
+
+    @property
+    def cache_hits(self) -> int:
+        """Inputs that were not computed for this request."""
+        return len([key for key in self.keys if key not in self.computed])
+
+    @property
+    def vectors(self) -> Vectors:
+        """(inputs, width) float32, C-contiguous; a new array at each call."""
+        return np.array([row.vector for row in self.rows])
+
+    @property
+    def tokens(self) -> list[int]:
+        """Tokens of each input, special tokens included."""
+        return [row.tokens for row in self.rows]
+
+    @property
+    def truncated(self) -> list[bool]:
+        """Which inputs were cut at the model's length."""
+        return [row.truncated for row in self.rows]
+
+    def written(self, index: int, form: str, write: Callable[[Vectors], bytes]) -> bytes:
+        """One vector serialised in a form such as "float": the cache's bytes, else those of ``write``.
+
+        From a text's second request on, the serialised form is cached beside its vector: formatting 384 floats takes
+        as long as finding them. A text requested once is not worth the memory.
+        """
+        row = self.rows[index]
+        fragment = row.fragment(form)
+        if fragment is None:
+            fragment = write(row.vector)
+            if self.cache is not None and self.keys[index] not in self.computed:
+                self.cache.keep_fragment(self.keys[index], form, fragment)
+        return fragment
 
 
 @dataclass(frozen=True, slots=True)
-class _Recipe:
-    """A model and one set of options, resolved; inference.Recipe."""
+class TextVectors:
+    """Vectors of untruncated texts. Shapes: vectors (texts, width) float32, normalised where the model's are."""
+
+    vectors: Vectors
+    tokens: tuple[int, ...]  # of each text; special tokens of its windows included
+    timing: Timing
+    model: LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class _EmbeddingPipeline:
+    """A model and one set of options, resolved; an inference.Pipeline."""
 
     model: LoadedModel
     prompt: str
     options: EmbedOptions
     normalize: bool
     namespace: CacheNamespace
-    keeps: bool = True
+    uses_cache: bool = True
     named: InputName = numbered_input
 
     @property
     def engine(self) -> Engine:
         return self.model.engine
 
-    def key(self, one: Input) -> bytes:
-        if isinstance(one, str):
-            return self.namespace.key("text", one)
-        return self.namespace.key("ids", one)
+    def key(self, text: Input) -> bytes:
+        if isinstance(text, str):
+            return self.namespace.key("text", text)
+        return self.namespace.key("ids", text)
 
-    def characters(self, one: Input) -> int:
-        return len(one) if isinstance(one, str) else 0
+    def characters(self, text: Input) -> int:
+        return len(text) if isinstance(text, str) else 0
 
-    def encode(self, inputs: Sequence[Input], places: Sequence[int]) -> list[Tokens]:
+    def tokenize(self, inputs: Sequence[Input], places: Sequence[int]) -> list[Tokens]:
         tokenizer, truncate = self.model.tokenizer, self.options.truncate
         if isinstance(inputs[0], str):
             texts = cast("Sequence[str]", inputs)
             return tokenizer.encode(texts, truncate, prompt=self.prompt, places=places, named=self.named)
         return tokenizer.accept(cast("Sequence[Sequence[int]]", inputs), truncate, places=places)
 
-    def finish(self, rows: Sequence[Vectors]) -> list[Vectors]:
+    def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
         return list(finished(rows, dimensions=self.options.dimensions, normalize=self.normalize))
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Vectors of whole texts. Shapes: vectors (texts, width) float32, normalised where the model's are."""
-
-    vectors: Vectors
-    tokens: tuple[int, ...]  # read for each text; special tokens of its windows included
-    timing: Timing
-    model: LoadedModel
 
 
 class EmbeddingService:
@@ -84,7 +138,7 @@ class EmbeddingService:
 
     def __init__(self, catalog: Catalog, inference: Inference, cache: VectorCache, telemetry: Telemetry) -> None:
         self._catalog, self._inference, self._cache = catalog, inference, cache
-        self._recipes: dict[EmbedOptions, _Recipe] = {}
+        self._pipelines: dict[EmbedOptions, _EmbeddingPipeline] = {}
         self._usage = Usage(telemetry, TASK)
 
     async def embed(
@@ -95,7 +149,7 @@ class EmbeddingService:
         model: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
-    ) -> Embedded:
+    ) -> EmbeddingResult:
         """One vector an input.
 
         Args:
@@ -108,11 +162,11 @@ class EmbeddingService:
         loaded = self._catalog.embedding(model)
         if not isinstance(inputs[0], str):
             loaded.tokenizer.check(cast("Sequence[Sequence[int]]", inputs))
-        embedded = await self.embed_with(loaded, inputs, options or EmbedOptions(), Urgency(priority, deadline_s))
+        embedded = await self.embed_with_model(loaded, inputs, options or EmbedOptions(), Urgency(priority, deadline_s))
         self._usage.count(len(inputs), sum(embedded.tokens), sum(embedded.truncated))
         return embedded
 
-    async def embed_with(
+    async def embed_with_model(
         self,
         model: LoadedModel,
         inputs: Inputs,
@@ -120,47 +174,49 @@ class EmbeddingService:
         urgency: Urgency,
         *,
         named: InputName = numbered_input,
-    ) -> Embedded:
-        """The same for another use case, whose own usage counts the inputs: by the model that it began with.
+    ) -> EmbeddingResult:
+        """The same for another use case, which counts the usage itself and has already picked the model.
 
         Args:
-            inputs: token ids are taken as they are: only those of the model's own tokenizer.
-            named: what messages call a text of them.
+            inputs: token ids are not checked: only those of the model's own tokenizer.
+            named: what messages call an input of them.
         """
-        recipe = self._recipe(model, options)
+        pipeline = self._pipeline(model, options)
         if named is not numbered_input:
-            recipe = replace(recipe, named=named)
-        return self._embedded(model, await self._inference.run(recipe, inputs, urgency))
+            pipeline = replace(pipeline, named=named)
+        return self._result(model, await self._inference.run(pipeline, inputs, urgency))
 
-    async def embed_in_parts(
+    async def embed_in_chunks(
         self, model: LoadedModel, inputs: Inputs, options: EmbedOptions, urgency: Urgency
-    ) -> Embedded:
-        """The same for more inputs than a request may have; any number, also none."""
-        return self._embedded(model, await self._inference.run_in_parts(self._recipe(model, options), inputs, urgency))
+    ) -> EmbeddingResult:
+        """The same for any number of inputs, more than a request may have, or none."""
+        pipeline = self._pipeline(model, options)
+        return self._result(model, await self._inference.run_in_chunks(pipeline, inputs, urgency))
 
-    async def embed_whole(
+    async def embed_untruncated(
         self, texts: Sequence[str], *, priority: Priority = Priority.INTERACTIVE, deadline_s: float = math.inf
-    ) -> Whole:
-        """One vector a text however long it is: of its windows', each weighing as many tokens as it answers for.
+    ) -> TextVectors:
+        """One vector a text, however long it is: the mean of its windows' vectors, weighted by their tokens.
 
         With mean pooling this is the mean of all tokens. A text that fits the model has the vector ``embed`` gives it.
-        One model reads all of them, also where another takes its place meanwhile. Usage is the caller's to count.
+        One model embeds all of them, even if it is swapped meanwhile. The caller counts the usage.
 
         Raises: as ``embed``.
         """
         model, urgency = self._catalog.embedding(), Urgency(priority, deadline_s)
-        distinct = list(dict.fromkeys(texts))
-        pieces = await self._cut(model, [one for one in distinct if len(one) > _SURELY_LONG * model.spec.max_tokens])
-        short = [text for text in distinct if len(pieces.get(text, ())) < _SEVERAL]
-        read, timing = await self._fitting(model, short, urgency)
-        pieces |= await self._cut(model, [text for text in short if text not in read])
-        joined, more = await self._joined(model, {text: pieces[text] for text in distinct if text not in read}, urgency)
-        read |= joined
-        vectors = np.array([read[text][0] for text in texts])
-        return Whole(vectors, tuple(read[text][1] for text in texts), timing.then(more), model)
+        distinct, long_chars = list(dict.fromkeys(texts)), _LONG_CHARS_PER_TOKEN * model.spec.max_tokens
+        windows = await self._windows_of(model, [text for text in distinct if len(text) > long_chars])
+        short = [text for text in distinct if len(windows.get(text, ())) <= 1]
+        vectors, timing = await self._embed_short(model, short, urgency)
+        windows |= await self._windows_of(model, [text for text in short if text not in vectors])
+        long = {text: windows[text] for text in distinct if text not in vectors}
+        long_vectors, long_timing = await self._embed_long(model, long, urgency)
+        vectors |= long_vectors
+        tokens = tuple(vectors[text][1] for text in texts)
+        return TextVectors(np.array([vectors[text][0] for text in texts]), tokens, timing.then(long_timing), model)
 
-    async def _cut(self, model: LoadedModel, texts: Sequence[str]) -> dict[str, list[_Piece]]:
-        def cut() -> dict[str, list[_Piece]]:
+    async def _windows_of(self, model: LoadedModel, texts: Sequence[str]) -> dict[str, list[_WindowIds]]:
+        def cut() -> dict[str, list[_WindowIds]]:
             return {
                 text: [
                     (window.ids.tolist(), window.own_stop - window.own_start)
@@ -169,43 +225,43 @@ class EmbeddingService:
                 for text in texts
             }
 
-        return await self._inference.off_loop(cut, sum(map(len, texts)))
+        return await self._inference.offload(cut, sum(map(len, texts)))
 
-    async def _fitting(
+    async def _embed_short(
         self, model: LoadedModel, texts: Sequence[str], urgency: Urgency
-    ) -> tuple[dict[str, _Read], Timing]:
-        """Those of the texts that fit the model."""
-        embedded = await self.embed_in_parts(model, texts, EmbedOptions(), urgency)
+    ) -> tuple[dict[str, _TextVector], Timing]:
+        """The vectors of those texts that fit the model."""
+        embedded = await self.embed_in_chunks(model, texts, EmbedOptions(), urgency)
         rows = zip(texts, embedded.rows, strict=True)
         return {text: (row.vector, row.tokens) for text, row in rows if not row.truncated}, embedded.timing
 
-    async def _joined(
-        self, model: LoadedModel, texts: Mapping[str, Sequence[_Piece]], urgency: Urgency
-    ) -> tuple[dict[str, _Read], Timing]:
-        """The texts' vectors from those of their pieces, some at a time whichever text they are of."""
+    async def _embed_long(
+        self, model: LoadedModel, texts: Mapping[str, Sequence[_WindowIds]], urgency: Urgency
+    ) -> tuple[dict[str, _TextVector], Timing]:
+        """The texts' vectors from those of their windows, some windows at a time, whichever text they belong to."""
         if not texts:
             return {}, Timing()
         sums, timing = np.zeros((len(texts), model.spec.width)), Timing()
-        pieces = [(place, *piece) for place, own in enumerate(texts.values()) for piece in own]
-        for first in range(0, len(pieces), _WINDOWS_AT_ONCE):
-            places, ids, weights = zip(*pieces[first : first + _WINDOWS_AT_ONCE], strict=True)
-            embedded = await self.embed_with(model, ids, EmbedOptions(normalize=False), urgency)
+        windows = [(place, *window) for place, text_windows in enumerate(texts.values()) for window in text_windows]
+        for first in range(0, len(windows), _WINDOWS_AT_ONCE):
+            places, ids, weights = zip(*windows[first : first + _WINDOWS_AT_ONCE], strict=True)
+            embedded = await self.embed_with_model(model, ids, EmbedOptions(normalize=False), urgency)
             np.add.at(sums, np.array(places), np.array(weights)[:, None] * embedded.vectors)
             timing = timing.then(embedded.timing)
-        totals = np.array([sum(weight for _, weight in own) for own in texts.values()]).reshape(-1, 1)
+        totals = np.array([sum(weight for _, weight in text_windows) for text_windows in texts.values()]).reshape(-1, 1)
         means = (sums / totals).astype(np.float32)
         vectors = normalized(means) if model.spec.normalize else means
-        counts = (sum(len(ids) for ids, _ in own) for own in texts.values())
-        return dict(zip(texts, zip(vectors, counts, strict=True), strict=True)), timing
+        tokens = (sum(len(ids) for ids, _ in text_windows) for text_windows in texts.values())
+        return dict(zip(texts, zip(vectors, tokens, strict=True), strict=True)), timing
 
     async def tokenize(
         self, inputs: Sequence[str], *, add_special_tokens: bool = True, prompt_name: str | None = None
     ) -> list[list[TokenPiece]]:
-        """Every token of each text with its place; nothing is cut."""
-        recipe = self._recipe(self._catalog.embedding(), EmbedOptions(prompt_name=prompt_name))
-        texts = [recipe.prompt + text for text in inputs]
-        split = partial(recipe.model.tokenizer.pieces, texts, add_special_tokens=add_special_tokens)
-        return await self._inference.off_loop(split, sum(map(len, texts)))
+        """Every token of each text with its offsets; nothing is truncated."""
+        pipeline = self._pipeline(self._catalog.embedding(), EmbedOptions(prompt_name=prompt_name))
+        texts = [pipeline.prompt + text for text in inputs]
+        split = partial(pipeline.model.tokenizer.pieces, texts, add_special_tokens=add_special_tokens)
+        return await self._inference.offload(split, sum(map(len, texts)))
 
     async def similarity(
         self,
@@ -214,31 +270,28 @@ class EmbeddingService:
         options: EmbedOptions | None = None,
         *,
         deadline_s: float = math.inf,
-    ) -> tuple[list[float], Embedded]:
+    ) -> tuple[list[float], EmbeddingResult]:
         """Cosine of ``source`` with each sentence."""
-        wished = options or EmbedOptions()
-        chosen = EmbedOptions(wished.truncate, wished.prompt_name, True, wished.dimensions)
-        embedded = await self.embed([source, *sentences], chosen, deadline_s=deadline_s)
+        normalized_options = (options or EmbedOptions())._replace(normalize=True)
+        embedded = await self.embed([source, *sentences], normalized_options, deadline_s=deadline_s)
         vectors = embedded.vectors
         scores: Vectors = vectors[1:] @ vectors[0]
         return scores.tolist(), embedded
 
-    def _embedded(self, model: LoadedModel, found: Inferred) -> Embedded:
-        return Embedded(found.rows, found.timing, model, found.keys, found.computed, self._cache)
+    def _result(self, model: LoadedModel, result: InferenceResult) -> EmbeddingResult:
+        return EmbeddingResult(result.rows, result.timing, model, result.keys, result.computed, self._cache)
 
-    def _recipe(self, model: LoadedModel, options: EmbedOptions) -> _Recipe:
-        recipe = self._recipes.get(options)
-        if recipe is None or recipe.model is not model:
-            if (
-                recipe is not None or len(self._recipes) >= _RECIPES_KEPT
-            ):  # another model serves now: let the old one go
-                self._recipes.clear()
-            recipe = _resolve(model, options)
-            self._recipes[options] = recipe
-        return recipe
+    def _pipeline(self, model: LoadedModel, options: EmbedOptions) -> _EmbeddingPipeline:
+        pipeline = self._pipelines.get(options)
+        if pipeline is None or pipeline.model is not model:
+            if pipeline is not None or len(self._pipelines) >= _PIPELINES_KEPT:
+                self._pipelines.clear()  # also once the model was swapped: the old one must leave memory
+            pipeline = _resolve(model, options)
+            self._pipelines[options] = pipeline
+        return pipeline
 
 
-def _resolve(model: LoadedModel, options: EmbedOptions) -> _Recipe:
+def _resolve(model: LoadedModel, options: EmbedOptions) -> _EmbeddingPipeline:
     spec = model.spec
     if options.dimensions is not None and not 1 <= options.dimensions <= spec.width:
         raise InvalidField(
@@ -251,4 +304,4 @@ def _resolve(model: LoadedModel, options: EmbedOptions) -> _Recipe:
     prompt = spec.prompts[name] if name else ""
     normalize = spec.normalize if options.normalize is None else options.normalize
     parameters = (prompt, options.truncate, str(normalize), str(options.dimensions or spec.width))
-    return _Recipe(model, prompt, options, normalize, model.namespace(TASK, *parameters))
+    return _EmbeddingPipeline(model, prompt, options, normalize, model.namespace(TASK, *parameters))

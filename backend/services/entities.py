@@ -1,4 +1,4 @@
-"""Texts in, entities out: names by the model, numbers and dates by patterns; places in the caller's own text."""
+"""Texts in, entities out: names by the model, numbers and dates by patterns; offsets are in the caller's text."""
 
 from __future__ import annotations
 
@@ -22,31 +22,30 @@ from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
 from backend.models.tokenizer import TextTokenizer
 from backend.models.windows import Windows
-from backend.services.inference import Inference, Timing, Urgency, Usage
-from backend.services.windows import WindowRecipe
+from backend.services.inference import Inference, Timing, Urgency, Usage, WindowPipeline
 from backend.telemetry import Telemetry
 
 SOURCES = (MODEL, PATTERN)
-_PATTERN_WORK = 16  # times what the tokenizer does for a character: 4 us
-_OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, where the window has room for that
+_PATTERN_WORK = 16  # times the tokenizer's cost of a character: 4 us
+_OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, in windows long enough for that
 
 
 @dataclass(frozen=True, slots=True)
-class FoundIn:
-    """What one text holds."""
+class TextEntities:
+    """The entities of one text."""
 
     entities: tuple[Entity, ...]  # in the order of the text; they never overlap
     coverage: float  # share of its characters, blanks aside, that could be read
-    tokens: int  # read for it by the model: special tokens and the windows' overlaps included
-    lost: tuple[Lost, ...] = ()  # what overlapped with one of these and gave way
+    tokens: int  # processed by the model: special tokens and the windows' overlaps included
+    lost: tuple[Lost, ...] = ()  # candidates that overlapped with one of these
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The answer, in the order of the texts."""
+class EntityResult:
+    """The entities of each text, in the order of the texts."""
 
-    rows: tuple[FoundIn, ...]
-    model: str  # the served name; "patterns" where no model was asked
+    rows: tuple[TextEntities, ...]
+    model: str  # the served name; "patterns" where no model was used
     timing: Timing
 
     @property
@@ -56,7 +55,7 @@ class Found:
 
 
 class EntityModel(Protocol):
-    """What a loaded token classifier must show; ``catalog.LoadedModel`` with its labels does."""
+    """What this service needs of a token classifier; ``catalog.LoadedModel`` has it."""
 
     @property
     def name(self) -> str: ...
@@ -73,21 +72,21 @@ class EntityModel(Protocol):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """In the order of the probabilities."""
+        """Labels in the order of the probabilities."""
 
     def namespace(self, *parameters: str) -> CacheNamespace:
-        """The cache's keys for what it makes of an input."""
+        """Cache keys for its output."""
 
 
 class EntityModels(Protocol):
-    """The part of the catalog that this service asks."""
+    """What this service needs of the catalog."""
 
     def ner(self) -> EntityModel | None:
         """The token classifier that serves now; None where none is loaded."""
 
 
 class NoEntityModel(UnknownModel):
-    """No token classifier is loaded, so no name would be known."""
+    """No token classifier is loaded, so no model name is known."""
 
     def __init__(self, name: str | None = None) -> None:
         NotFound.__init__(
@@ -116,8 +115,8 @@ class EntityService:
         model: str | None = None,
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
-    ) -> Found:
-        """The entities of each text, whatever its length; equal texts are read once.
+    ) -> EntityResult:
+        """The entities of each text, whatever its length; equal texts are processed once.
 
         Args:
             types: the kinds to answer with; unset: all.
@@ -133,22 +132,24 @@ class EntityService:
         distinct = list(dict.fromkeys(texts))
         characters = sum(map(len, distinct))
         candidates: list[list[Entity]] = [[] for _ in distinct]
-        readings, timing = [(1.0, 0)] * len(distinct), Timing()
+        coverages, timing = [(1.0, 0)] * len(distinct), Timing()
         if loaded is not None:
-            candidates, readings, timing = await self._read(loaded, distinct, Urgency(priority, deadline_s))
+            candidates, coverages, timing = await self._run_model(loaded, distinct, Urgency(priority, deadline_s))
         with_patterns = sources is None or PATTERN in sources
-        settle = partial(_settle, distinct, candidates, with_patterns=with_patterns, wanted=wanted, min_score=min_score)
-        settled = await self._inference.off_loop(settle, characters * (_PATTERN_WORK if with_patterns else 1))
+        merge_all = partial(
+            _merge_all, distinct, candidates, with_patterns=with_patterns, wanted=wanted, min_score=min_score
+        )
+        merged = await self._inference.offload(merge_all, characters * (_PATTERN_WORK if with_patterns else 1))
         rows = {
-            text: FoundIn(entities, coverage, tokens, lost)
-            for text, (entities, lost), (coverage, tokens) in zip(distinct, settled, readings, strict=True)
+            text: TextEntities(entities, coverage, tokens, lost)
+            for text, (entities, lost), (coverage, tokens) in zip(distinct, merged, coverages, strict=True)
         }
-        found = Found(tuple(rows[text] for text in texts), loaded.name if loaded else "patterns", timing)
-        self._usage.count(len(texts), found.tokens)
-        return found
+        result = EntityResult(tuple(rows[text] for text in texts), loaded.name if loaded else "patterns", timing)
+        self._usage.count(len(texts), result.tokens)
+        return result
 
     def _model(self, name: str | None, sources: Collection[str] | None) -> EntityModel | None:
-        """The model to ask; None where only patterns are wanted, or there."""
+        """The model to use; None where only patterns are wanted, or available."""
         loaded = self._models.ner()
         if sources is not None and MODEL not in sources:
             return None
@@ -158,21 +159,21 @@ class EntityService:
             raise UnknownModel(name, loaded.names)
         return loaded
 
-    async def _read(
+    async def _run_model(
         self, loaded: EntityModel, texts: Sequence[str], urgency: Urgency
     ) -> tuple[list[list[Entity]], list[tuple[float, int]], Timing]:
         """The model's entities of each text, and its coverage and tokens."""
         characters = sum(map(len, texts))
-        cut = await self._inference.off_loop(partial(_cut, loaded.tokenizer, texts), characters)
-        recipe = WindowRecipe(loaded.engine, loaded.namespace(TASK))
-        inferred = await self._inference.run(recipe, [window for text in cut for window in text.windows], urgency)
-        rest = iter(inferred.rows)
+        cut = await self._inference.offload(partial(_cut, loaded.tokenizer, texts), characters)
+        pipeline = WindowPipeline(loaded.engine, loaded.namespace(TASK))
+        result = await self._inference.run(pipeline, [window for text in cut for window in text.windows], urgency)
+        rows = iter(result.rows)
         probabilities = [
-            [next(rest).vector.reshape(-1, len(loaded.labels)) for _ in windows.windows] for windows in cut
+            [next(rows).vector.reshape(-1, len(loaded.labels)) for _ in windows.windows] for windows in cut
         ]
         decode_all = partial(_decode, texts, cut, probabilities, _tags(loaded.labels))
-        entities = await self._inference.off_loop(decode_all, characters)
-        return entities, [(windows.coverage, windows.tokens) for windows in cut], inferred.timing
+        entities = await self._inference.offload(decode_all, characters)
+        return entities, [(windows.coverage, windows.tokens) for windows in cut], result.timing
 
 
 @lru_cache(maxsize=16)
@@ -181,7 +182,7 @@ def _tags(labels: tuple[str, ...]) -> tuple[Tag, ...]:
 
 
 def _wanted(types: Collection[str] | None, loaded: EntityModel | None) -> frozenset[str]:
-    """The kinds to answer with. Raises: InvalidField for one that nobody here knows."""
+    """The kinds to answer with. Raises: InvalidField for one that neither patterns nor the model know."""
     known = sorted({*PATTERN_TYPES, *(types_of(_tags(loaded.labels)) if loaded else ())})
     for name in types or ():
         if name not in known:
@@ -191,7 +192,7 @@ def _wanted(types: Collection[str] | None, loaded: EntityModel | None) -> frozen
     return frozenset(known if types is None else types)
 
 
-def _settle(
+def _merge_all(
     texts: Sequence[str],
     candidates: Sequence[Sequence[Entity]],
     *,
@@ -199,17 +200,17 @@ def _settle(
     wanted: Collection[str],
     min_score: float,
 ) -> list[tuple[tuple[Entity, ...], tuple[Lost, ...]]]:
-    """Each text's entities and those that gave way to them.
+    """Each text's entities, and the overlapping candidates that lost to them.
 
-    A score that is too low is no claim, so it takes no other's place; a type that is not wanted does, so that asking
-    for fewer types never shows what asking for all would not.
+    A candidate whose score is too low competes with no other; one of an unwanted type does, so that asking for fewer
+    types never shows an entity that asking for all would not.
     """
-    settled = []
+    results = []
     for text, by_model in zip(texts, candidates, strict=True):
-        found = [*by_model, *(find_patterns(text) if with_patterns else ())]
-        merged = merge([one for one in found if one.score >= min_score], wanted)
-        settled.append((tuple(merged.kept), tuple(merged.lost)))
-    return settled
+        entities = [*by_model, *(find_patterns(text) if with_patterns else ())]
+        merged = merge([entity for entity in entities if entity.score >= min_score], wanted)
+        results.append((tuple(merged.kept), tuple(merged.lost)))
+    return results
 
 
 def _cut(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[Windows]:
@@ -227,20 +228,20 @@ def _decode(
 def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: Sequence[Tag]) -> list[Entity]:
     """The entities of one text.
 
-    Each token is taken from the window that answers for it, and of each word's tokens the first, whose label decides.
+    A token in several windows counts in the one that owns it; a word's label is that of its first token.
     """
     if not cut.windows:
         return []
-    own = [slice(window.own_start, window.own_stop) for window in cut.windows]
-    words = np.concatenate([window.words[part] for window, part in zip(cut.windows, own, strict=True)])
-    stops = np.concatenate([window.places[part, 1] for window, part in zip(cut.windows, own, strict=True)])
-    scores = np.concatenate([rows[part] for rows, part in zip(probabilities, own, strict=True)])
-    pieces = np.flatnonzero(words >= 0)  # a piece of blanks is of no word
+    owned = [slice(window.own_start, window.own_stop) for window in cut.windows]
+    words = np.concatenate([window.words[part] for window, part in zip(cut.windows, owned, strict=True)])
+    stops = np.concatenate([window.places[part, 1] for window, part in zip(cut.windows, owned, strict=True)])
+    scores = np.concatenate([rows[part] for rows, part in zip(probabilities, owned, strict=True)])
+    pieces = np.flatnonzero(words >= 0)  # a token of blanks belongs to no word
     if not len(pieces):
         return []
     numbers, firsts = np.unique(words[pieces], return_index=True)
     starts = cut.words[numbers, 0]
-    # A piece may reach over words that have none of their own, such as the second half of an ideogram's compound.
+    # A token may cover further words, such as the second half of a compound of ideograms.
     ends = np.maximum(cut.words[numbers, 1], np.maximum.reduceat(stops[pieces], firsts))
     spans = decode(scores[pieces[firsts]], tags)
     opens = starts[[span.first for span in spans]].tolist()
@@ -251,5 +252,5 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
 
 
 def _entity(kind: str, text: str, start: int, end: int, score: float) -> Entity:
-    spelt = text[start:end].rstrip()
-    return Entity(kind, spelt, start, start + len(spelt), score, MODEL)
+    surface = text[start:end].rstrip()
+    return Entity(kind, surface, start, start + len(surface), score, MODEL)

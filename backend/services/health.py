@@ -1,4 +1,4 @@
-"""Whether the service can answer now, proved by the device itself."""
+"""Liveness and readiness: whether the service can answer now, proved by a batch on the device."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from backend.cache.store import VectorCache
 from backend.errors import FinanciaError
 from backend.services.catalog import Catalog
 
-FRESH_S = 10.0  # a batch that succeeded this lately proves the device; else a canary runs
-CANARY_S = 5.0  # time for the canary, which waits behind whatever is queued
+FRESH_S = 10.0  # a batch that succeeded this lately proves the device; else a probe runs
+PROBE_S = 5.0  # time for the probe, which waits behind whatever is queued
 HUNG_S = 60.0  # one batch on a lane for longer than this is a hang
 
 
@@ -31,7 +31,7 @@ class Readiness:
 
 
 class HealthService:
-    """Probes and reports. Belongs to the loop's thread."""
+    """Readiness and reports. Belongs to the loop's thread."""
 
     def __init__(
         self,
@@ -44,32 +44,32 @@ class HealthService:
     ) -> None:
         self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
         self._gpu_report = gpu_report
-        self._canary: asyncio.Task[str] | None = None
-        self._canary_fault = ""  # of the last canary that flew, and when it landed
-        self._canary_s = -math.inf
+        self._probe: asyncio.Task[str] | None = None
+        self._probe_fault = ""  # of the last probe, and when it ended
+        self._probe_ended_s = -math.inf
 
     async def ready(self) -> Readiness:
-        """Ready while lanes live and a batch succeeded lately or a canary succeeds now.
+        """Ready while lanes live and a batch succeeded lately or a probe succeeds now.
 
-        An idle model that was unloaded is not called back for a probe: that would undo the unloading.
+        An idle model that was unloaded is not probed: that would load it again.
         """
         status = self._batcher.status()
         faults = _faults(status)
         if not self._catalog.embedding().is_loaded:
             return Readiness(not faults, tuple(faults))
         if not faults and (status.last_batch_age_s is None or status.last_batch_age_s > FRESH_S):
-            faults = [fault for fault in [await self._fly_canary()] if fault]
+            faults = [fault for fault in [await self._shared_probe()] if fault]
         return Readiness(not faults, tuple(faults))
 
     def known_ready(self) -> bool:
-        """What is known without asking the device, for the metrics; any thread may ask.
+        """Readiness without a probe, for the metrics; safe on any thread.
 
-        Lanes live, and the last canary did not fail, or a batch has succeeded since.
+        True while lanes live, and the last probe did not fail or a batch has succeeded since.
         """
         status = self._batcher.status()
-        since_s = self._clock() - self._canary_s
-        proved = status.last_batch_age_s is not None and status.last_batch_age_s < since_s
-        return not _faults(status) and (proved or not self._canary_fault)
+        probe_age_s = self._clock() - self._probe_ended_s
+        proved = status.last_batch_age_s is not None and status.last_batch_age_s < probe_age_s
+        return not _faults(status) and (proved or not self._probe_fault)
 
     def report(self) -> dict[str, object]:
         """Models, device, lanes and cache, for people and dashboards."""
@@ -77,13 +77,13 @@ class HealthService:
         return {
             "models": [
                 {
-                    "name": one.name,
-                    "task": one.task,
-                    "runtime": one.runtime,
-                    "dtype": one.dtype,
-                    "is_loaded": one.is_loaded,
+                    "name": loaded.name,
+                    "task": loaded.task,
+                    "runtime": loaded.runtime,
+                    "dtype": loaded.dtype,
+                    "is_loaded": loaded.is_loaded,
                 }
-                for one in self._catalog.models()
+                for loaded in self._catalog.models()
             ],
             "device": {"device": model.device, "lanes": model.placement.lanes, "reason": model.placement.why[0]},
             "lanes": asdict(self._batcher.status()),
@@ -94,25 +94,25 @@ class HealthService:
         """The typed answer of GET /metrics/gpu: the same shape with and without a GPU."""
         return self._gpu_report()
 
-    async def _fly_canary(self) -> str:
-        """One canary at a time, shared by all probes that ask meanwhile."""
-        if self._canary is None or self._canary.done():
-            self._canary = asyncio.create_task(self._run_canary())
-        return await asyncio.shield(self._canary)
+    async def _shared_probe(self) -> str:
+        """One probe at a time, shared by all requests meanwhile; why it failed, or ""."""
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._run_probe())
+        return await asyncio.shield(self._probe)
 
-    async def _run_canary(self) -> str:
-        self._canary_fault = await self._flight()
-        self._canary_s = self._clock()
-        return self._canary_fault
+    async def _run_probe(self) -> str:
+        self._probe_fault = await self._embed_probe()
+        self._probe_ended_s = self._clock()
+        return self._probe_fault
 
-    async def _flight(self) -> str:
+    async def _embed_probe(self) -> str:
         model = self._catalog.embedding()
         tokens = model.tokenizer.encode(["canary"])[0]
         try:
-            [job] = self._batcher.submit(
-                model.engine, [tokens.ids], [len(tokens.ids)], deadline_s=self._clock() + CANARY_S
+            [item] = self._batcher.submit(
+                model.engine, [tokens.ids], [len(tokens.ids)], deadline_s=self._clock() + PROBE_S
             )
-            vector = await job.future
+            vector = await item.future
         except FinanciaError as error:
             return f"the device did not answer a probe: {error}"
         return "" if np.isfinite(vector).all() else "the device answered a probe with numbers that are not finite"

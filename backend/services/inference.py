@@ -1,4 +1,4 @@
-"""The one request loop behind every task: cache, then tokenizer, then lanes, and equal inputs computed once."""
+"""The one path every task's inputs take: cache, tokenizer, lanes. Equal inputs in flight are computed once."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from backend.batching.batcher import Batcher
-from backend.batching.work_item import Priority
+from backend.batching.work_item import Priority, WorkItem
+from backend.cache.keys import CacheNamespace
 from backend.cache.store import CachedVector, VectorCache
 from backend.engines.engine import Engine
 from backend.errors import DeadlineExceeded
-from backend.models.encoder import Vectors
+from backend.models.encoder import Ids, Vectors
 from backend.models.tokenizer import Tokens
-from backend.services.coalescing import Flight, Flights
+from backend.models.windows import Window
 from backend.telemetry import Telemetry
 
 # Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
 _INLINE_CHARS = 4_000
-_PART = 2048  # inputs: as many as a request may have, so that a part holds the loop no longer than one
-_INLINE_NUMBERS = 20_000  # of a table: about a millisecond's work
-_Made = TypeVar("_Made")
+_CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
+_INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
+_Result = TypeVar("_Result")
+Submit = Callable[[Sequence[Ids], Sequence[int]], list[WorkItem]]
 
 
 class Timing(NamedTuple):
-    """Seconds a request spent in each stage; of jobs run apart, the longest."""
+    """Seconds a request spent in each stage; of items that ran concurrently, the longest."""
 
     cache_s: float = 0.0
     tokenize_s: float = 0.0
@@ -37,63 +39,84 @@ class Timing(NamedTuple):
     inference_s: float = 0.0
 
     def then(self, later: Timing) -> Timing:
-        """Of two parts of a request, one after the other."""
-        return Timing(*(mine + theirs for mine, theirs in zip(self, later, strict=True)))
+        """The sum of two sequential parts of a request."""
+        return Timing(*(first + second for first, second in zip(self, later, strict=True)))
 
 
 class Urgency(NamedTuple):
-    """How soon a request wants its answer."""
+    """Priority and deadline of a request."""
 
     priority: Priority = Priority.INTERACTIVE
     deadline_s: float = math.inf  # on the monotonic clock; work that would be late never reaches the device
 
 
 class Usage:
-    """What a task's callers sent, for the metrics: as usage tells it them, cached and equal ones included."""
+    """Counts what a task's callers sent, as ``usage`` in answers does: cached and repeated inputs included."""
 
     def __init__(self, telemetry: Telemetry, task: str) -> None:
         self._inputs, self._tokens = telemetry.inputs_total.labels(task), telemetry.tokens_total.labels(task)
         self._truncated = telemetry.truncated_total
 
     def count(self, inputs: int, tokens: int, truncated: int = 0) -> None:
-        """One request more."""
+        """Add one request."""
         self._inputs.inc(inputs)
         self._tokens.inc(tokens)
         if truncated:
             self._truncated.inc(truncated)
 
 
-class Recipe(Protocol):
-    """A task on one loaded model: how its inputs get keys, tokens and values."""
+class Pipeline(Protocol):
+    """A task on one loaded model: how its inputs become cache keys, tokens and values."""
 
     @property
     def engine(self) -> Engine: ...
 
     @property
-    def keeps(self) -> bool:
-        """Whether the cache is asked and given; not for what is larger than it is worth."""
+    def uses_cache(self) -> bool:
+        """False for values that take more memory than they save time."""
 
-    def key(self, one: Any) -> bytes:
-        """The cache key of an input. Raises: what is wrong with it."""
+    def key(self, text: Any) -> bytes:
+        """The cache key of an input. Raises: BadInput for an input that is wrong."""
 
-    def characters(self, one: Any) -> int:
+    def characters(self, text: Any) -> int:
         """Characters to tokenise; 0 for an input that comes as ids."""
 
-    def encode(self, inputs: Sequence[Any], places: Sequence[int]) -> list[Tokens]:
-        """Their tokens; ``places`` in the request, for messages. May run on a thread."""
+    def tokenize(self, inputs: Sequence[Any], places: Sequence[int]) -> list[Tokens]:
+        """The inputs' tokens. ``places``: their positions in the request, for messages. May run on a thread."""
 
-    def finish(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
-        """What is kept and answered of the engine's results: (n) float32 each."""
+    def postprocess(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
+        """The values to cache and answer, from the engine's results: (n) float32 each."""
 
 
-async def calculate(work: Callable[[], _Made], numbers: int) -> _Made:
-    """Arithmetic on so many numbers: here where it is short, on a thread where it would hold the loop."""
+@dataclass(frozen=True, slots=True)
+class WindowPipeline:
+    """An engine's output for windows of texts, which are cut and tokenised already; a Pipeline."""
+
+    engine: Engine
+    namespace: CacheNamespace
+    uses_cache: bool = True
+
+    def key(self, window: Window) -> bytes:
+        return self.namespace.key("ids", window.payload.ravel().tolist())
+
+    def characters(self, window: Window) -> int:  # noqa: ARG002 - the protocol's argument
+        return 0
+
+    def tokenize(self, inputs: Sequence[Window], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
+        return [Tokens(window.ids, truncated=False, types=window.types) for window in inputs]
+
+    def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
+        return [row.ravel() for row in rows]
+
+
+async def offload_math(work: Callable[[], _Result], numbers: int) -> _Result:
+    """Do arithmetic on so many numbers: inline where it is short, on a thread where it would block the loop."""
     return work() if numbers <= _INLINE_NUMBERS else await asyncio.to_thread(work)
 
 
 @dataclass(slots=True)
-class Inferred:
-    """The answer, in the order of the inputs."""
+class InferenceResult:
+    """One value an input, in the order of the inputs."""
 
     rows: Sequence[CachedVector] = field(repr=False)  # never in a log or a task's name: asyncio prints results
     timing: Timing
@@ -101,22 +124,74 @@ class Inferred:
     computed: frozenset[bytes] = field(default=frozenset(), repr=False)  # keys that the cache did not have
 
 
+@dataclass(frozen=True, slots=True)
+class PendingResult:
+    """One request's share in a work item."""
+
+    key: bytes
+    item: WorkItem
+
+    async def wait(self) -> Vectors:
+        """The item's result. Cancelling the wait does not cancel the item for others."""
+        vector: Vectors = await asyncio.shield(self.item.future)
+        return vector
+
+    def stages(self) -> tuple[float, float]:
+        """Seconds in the queue and on the lane."""
+        return self.item.queue_s, self.item.inference_s
+
+
+class InFlight:
+    """The work items in flight by cache key, so that equal inputs share one. Loop only: nothing here waits."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._items: dict[bytes, WorkItem] = {}
+        self._coalesced = telemetry.jobs_coalesced_total
+
+    def join(self, keys: Sequence[bytes], tokens: Sequence[Tokens], submit: Submit) -> list[PendingResult]:
+        """Join the item that already computes each key, else submit a new one.
+
+        An item's deadline stays its first caller's: a caller that joined with a later one computes anew if it passes.
+        Raises: what ``submit`` raises; then nothing is joined.
+        """
+        joined = {key: item for key in keys if (item := self._items.get(key)) is not None and item.join()}
+        new = [(key, text) for key, text in zip(keys, tokens, strict=True) if key not in joined]
+        try:
+            items = submit([text.payload for _, text in new], [len(text.ids) for _, text in new]) if new else []
+        except BaseException:
+            for item in joined.values():
+                item.abandon()
+            raise
+        if joined:
+            self._coalesced.inc(len(joined))
+        submitted = {key: item for (key, _), item in zip(new, items, strict=True)}
+        self._items |= submitted
+        return [PendingResult(key, joined.get(key) or submitted[key]) for key in keys]
+
+    def leave(self, pending: Sequence[PendingResult]) -> None:
+        """Stop waiting; an item without other waiters is dropped before it reaches the device."""
+        for result in pending:
+            result.item.abandon()
+            if result.item.future.done() and self._items.get(result.key) is result.item:
+                del self._items[result.key]
+
+
 @dataclass(slots=True)
-class _Work:
+class _Request:
     """One request's distinct inputs by key; done when every key has a value."""
 
-    recipe: Recipe
+    pipeline: Pipeline
     keys: list[bytes]  # of every input, in order
     inputs: dict[bytes, Any]  # distinct ones
     urgency: Urgency
-    values: dict[bytes, CachedVector]  # those found or computed so far
-    first: int  # where the inputs begin in the request
+    values: dict[bytes, CachedVector]  # cached or computed so far
+    first: int  # position of the first input, for messages
 
     def missing(self) -> list[bytes]:
         return [key for key in self.inputs if key not in self.values]
 
     def places(self, keys: list[bytes]) -> list[int]:
-        """Where in the request each of ``keys`` stands first, for messages about it."""
+        """Where in the request each of ``keys`` occurs first, for messages about it."""
         if len(keys) == len(self.keys):
             return list(range(self.first, self.first + len(keys)))
         firsts = {key: index for index, key in reversed(list(enumerate(self.keys, self.first)))}
@@ -128,96 +203,98 @@ class Inference:
 
     def __init__(self, batcher: Batcher, cache: VectorCache, telemetry: Telemetry) -> None:
         self._batcher, self._cache = batcher, cache
-        self._flights = Flights(telemetry)
+        self._in_flight = InFlight(telemetry)
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
 
-    async def run(self, recipe: Recipe, inputs: Sequence[Any], urgency: Urgency, *, first: int = 0) -> Inferred:
-        """One value an input; equal inputs, in this request and in others under way, are computed once.
+    async def run(
+        self, pipeline: Pipeline, inputs: Sequence[Any], urgency: Urgency, *, first: int = 0
+    ) -> InferenceResult:
+        """One value an input; equal inputs, in this request and in others in flight, are computed once.
 
-        They are admitted all or none.
+        All inputs are admitted, or none.
 
         Args:
-            first: where the inputs begin in their request, for messages.
+            first: the position of the first input in the whole request, for messages.
 
-        Raises: what the recipe finds wrong with an input; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed.
+        Raises: BadInput from the pipeline; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed.
         """
         started = time.perf_counter()
-        keys = [recipe.key(one) for one in inputs]
-        found = self._cache.lookup_local(keys) if recipe.keeps else [None] * len(keys)
-        rows = [row for row in found if row is not None]
+        keys = [pipeline.key(text) for text in inputs]
+        cached = self._cache.lookup_local(keys) if pipeline.uses_cache else [None] * len(keys)
+        rows = [row for row in cached if row is not None]
         cache_s = time.perf_counter() - started
         if len(rows) == len(keys):  # nothing to wait for
-            return Inferred(rows, Timing(cache_s), keys)
-        hits = {key: row for key, row in zip(keys, found, strict=True) if row is not None}
-        work = _Work(recipe, keys, dict(zip(keys, inputs, strict=True)), urgency, hits, first)
-        return await self._work(work, started)
+            return InferenceResult(rows, Timing(cache_s), keys)
+        hits = {key: row for key, row in zip(keys, cached, strict=True) if row is not None}
+        request = _Request(pipeline, keys, dict(zip(keys, inputs, strict=True)), urgency, hits, first)
+        return await self._complete(request, started)
 
-    async def run_in_parts(self, recipe: Recipe, inputs: Sequence[Any], urgency: Urgency) -> Inferred:
-        """The same for more inputs than a request may have: a part after the other, each admitted by itself."""
+    async def run_in_chunks(self, pipeline: Pipeline, inputs: Sequence[Any], urgency: Urgency) -> InferenceResult:
+        """The same for more inputs than a request may have: chunk after chunk, each admitted by itself."""
         rows, keys, computed, timing = list[CachedVector](), list[bytes](), set[bytes](), Timing()
-        for first in range(0, len(inputs), _PART):
-            part = await self.run(recipe, inputs[first : first + _PART], urgency, first=first)
-            rows += part.rows
-            keys += part.keys
-            computed |= part.computed
-            timing = timing.then(part.timing)
-        return Inferred(rows, timing, keys, frozenset(computed))
+        for first in range(0, len(inputs), _CHUNK_INPUTS):
+            chunk = await self.run(pipeline, inputs[first : first + _CHUNK_INPUTS], urgency, first=first)
+            rows += chunk.rows
+            keys += chunk.keys
+            computed |= chunk.computed
+            timing = timing.then(chunk.timing)
+        return InferenceResult(rows, timing, keys, frozenset(computed))
 
-    async def off_loop(self, work: Callable[[], _Made], characters: int) -> _Made:
-        """Work on so many characters: here where it is short, on a thread where it would hold the loop."""
+    async def offload(self, work: Callable[[], _Result], characters: int) -> _Result:
+        """Process so many characters: inline where it is short, on a thread where it would block the loop."""
         if characters <= _INLINE_CHARS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def close(self) -> None:
-        """Let the threads go."""
+        """End the tokenizer's threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _work(self, work: _Work, started: float) -> Inferred:
-        if work.recipe.keeps:
-            missing = work.missing()
-            fetched = await self._cache.lookup(missing)
-            work.values |= {key: row for key, row in zip(missing, fetched, strict=True) if row is not None}
+    async def _complete(self, request: _Request, started: float) -> InferenceResult:
+        if request.pipeline.uses_cache:
+            missing = request.missing()
+            cached = await self._cache.lookup(missing)
+            request.values |= {key: row for key, row in zip(missing, cached, strict=True) if row is not None}
         timing = Timing(time.perf_counter() - started)
-        missing = work.missing()
+        missing = request.missing()
         if missing:
-            timing = await self._compute(work, missing, timing)
-        rows = [work.values[key] for key in work.keys]
-        return Inferred(rows, timing, work.keys, frozenset(missing))
+            timing = await self._compute(request, missing, timing)
+        rows = [request.values[key] for key in request.keys]
+        return InferenceResult(rows, timing, request.keys, frozenset(missing))
 
-    async def _compute(self, work: _Work, keys: list[bytes], timing: Timing) -> Timing:
+    async def _compute(self, request: _Request, keys: list[bytes], timing: Timing) -> Timing:
         started = time.perf_counter()
-        tokens = await self._tokenize(work, keys)
+        tokens = await self._tokenize(request, keys)
         tokenize_s = time.perf_counter() - started
-        flights = self._board(work, keys, tokens)
+        pending = self._submit(request, keys, tokens)
         try:
-            results = [await flight.landing() for flight in flights]
+            results = [await result.wait() for result in pending]
         except DeadlineExceeded:
-            if all(flight.job.deadline_s >= work.urgency.deadline_s for flight in flights):
+            if all(result.item.deadline_s >= request.urgency.deadline_s for result in pending):
                 raise
-            return await self._compute(work, keys, timing)  # it was the deadline of a caller whose job we shared
+            return await self._compute(request, keys, timing)  # it was the deadline of a caller whose item we shared
         finally:
-            self._flights.leave(flights)
-        self._keep(work, keys, tokens, work.recipe.finish(results))
-        queue_s, inference_s = (max(stage) for stage in zip(*(flight.stages() for flight in flights), strict=True))
+            self._in_flight.leave(pending)
+        self._store(request, keys, tokens, request.pipeline.postprocess(results))
+        queue_s, inference_s = (max(stage) for stage in zip(*(result.stages() for result in pending), strict=True))
         return Timing(timing.cache_s, tokenize_s, queue_s, inference_s)
 
-    async def _tokenize(self, work: _Work, keys: list[bytes]) -> list[Tokens]:
-        recipe, inputs = work.recipe, [work.inputs[key] for key in keys]
-        encode = partial(recipe.encode, inputs, work.places(keys))
-        return await self.off_loop(encode, sum(map(recipe.characters, inputs)))
+    async def _tokenize(self, request: _Request, keys: list[bytes]) -> list[Tokens]:
+        pipeline, inputs = request.pipeline, [request.inputs[key] for key in keys]
+        tokenize = partial(pipeline.tokenize, inputs, request.places(keys))
+        return await self.offload(tokenize, sum(map(pipeline.characters, inputs)))
 
-    def _board(self, work: _Work, keys: list[bytes], tokens: list[Tokens]) -> list[Flight]:
-        priority, deadline_s = work.urgency
-        submit = partial(self._batcher.submit, work.recipe.engine, priority=priority, deadline_s=deadline_s)
-        flights = self._flights.board(keys, tokens, submit)
-        for flight in flights:
-            self._batcher.promote(flight.job, priority)
-        return flights
+    def _submit(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> list[PendingResult]:
+        priority, deadline_s = request.urgency
+        submit = partial(self._batcher.submit, request.pipeline.engine, priority=priority, deadline_s=deadline_s)
+        pending = self._in_flight.join(keys, tokens, submit)
+        for result in pending:
+            self._batcher.promote(result.item, priority)
+        return pending
 
-    def _keep(self, work: _Work, keys: list[bytes], tokens: list[Tokens], results: Sequence[Vectors]) -> None:
+    def _store(self, request: _Request, keys: list[bytes], tokens: list[Tokens], results: Sequence[Vectors]) -> None:
         rows = zip(results, tokens, strict=True)
-        values = [CachedVector(vector, len(one.ids), one.truncated) for vector, one in rows]
-        work.values.update(zip(keys, values, strict=True))
-        if work.recipe.keeps:
+        values = [CachedVector(vector, len(text.ids), text.truncated) for vector, text in rows]
+        request.values.update(zip(keys, values, strict=True))
+        if request.pipeline.uses_cache:
             self._cache.store(keys, values)

@@ -1,4 +1,4 @@
-"""What a judge of texts says: a score for each text and label, whichever kind of classifier it was."""
+"""Scores of each text for each label, and how to read them, whichever kind of classifier made them."""
 
 from __future__ import annotations
 
@@ -12,60 +12,62 @@ from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
 from backend.services.catalog import LoadedModel
 from backend.services.classifiers import Classifier
-from backend.services.embeddings import Whole
+from backend.services.embeddings import TextVectors
 from backend.services.inference import Timing
-from backend.services.scoring import Scored
+from backend.services.scoring import Logits
 
-_TEXT_WORK = 16_000  # numbers that take as long as the grams of a text: 0.8 ms
+_TEXT_COST = 16_000  # numbers whose arithmetic takes as long as the n-grams of a text: 0.8 ms
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """Scores (texts, labels) and what they mean, whoever judged."""
+class LabelScores:
+    """Scores (texts, labels) and what is needed to turn them into predictions."""
 
     scores: NDArray[Any]
     labels: tuple[str, ...]
     model: str
-    several: bool  # whether several labels may be right
+    multi_label: bool  # whether several labels may be right
     threshold: float  # least score of a prediction that is given
     tokens: tuple[int, ...]
     truncated: tuple[bool, ...]
     timing: Timing
 
 
-def by_head(found: Classifier, texts: Sequence[str], whole: Whole, *, raw_scores: bool = False) -> Judged:
-    """What a head says of texts and their vectors; its logits where raw scores are asked for."""
-    head = found.head
-    judge = head.logits if raw_scores else head.probabilities
-    return Judged(
-        scores=judge(whole.vectors, texts)[:, : len(head.labels)],  # no logit of the background's
+def head_scores(
+    classifier: Classifier, texts: Sequence[str], vectors: TextVectors, *, raw_scores: bool = False
+) -> LabelScores:
+    """Scores of a head on the embedding model's vectors; its logits where raw scores are asked for."""
+    head = classifier.head
+    score = head.logits if raw_scores else head.probabilities
+    return LabelScores(
+        scores=score(vectors.vectors, texts)[:, : len(head.labels)],  # without the background's column
         labels=head.labels,
-        model=found.name,
-        several=head.multiple,
+        model=classifier.name,
+        multi_label=head.multiple,
         threshold=head.threshold,
-        tokens=whole.tokens,
-        truncated=(False,) * len(whole.tokens),
-        timing=whole.timing,
+        tokens=vectors.tokens,
+        truncated=(False,) * len(vectors.tokens),
+        timing=vectors.timing,
     )
 
 
-def work_of(found: Classifier, texts: Sequence[str]) -> int:
-    """How much ``by_head`` has to do, in numbers of ``calculate``."""
-    return len(texts) * (len(found.head.weight) + (_TEXT_WORK if found.head.reads_text else 0))
+def head_cost(classifier: Classifier, texts: Sequence[str]) -> int:
+    """The cost of ``head_scores``, in numbers for ``offload_math``."""
+    return len(texts) * (len(classifier.head.weight) + (_TEXT_COST if classifier.head.reads_text else 0))
 
 
-def by_model(model: LoadedModel, scored: Scored, activation: Activation | None) -> Judged:
-    """What a sequence classifier's logits say, by its own activation unless another is given."""
+def classifier_scores(model: LoadedModel, logits: Logits, activation: Activation | None) -> LabelScores:
+    """Scores of a sequence classifier, by its own activation unless another is given."""
     assert model.head is not None
-    chosen = activation or model.head.activation
-    several = chosen is Activation.SIGMOID
-    return Judged(
-        scores=model.head.apply(scored.logits, chosen),
+    activation = activation or model.head.activation
+    multi_label = activation is Activation.SIGMOID
+    return LabelScores(
+        scores=model.head.apply(logits.values, activation),
         labels=model.head.labels,
         model=model.name,
-        several=several,
-        threshold=MULTI_LABEL_THRESHOLD if several else 0.0,
-        tokens=scored.tokens,
-        truncated=scored.truncated,
-        timing=scored.timing,
+        multi_label=multi_label,
+        threshold=MULTI_LABEL_THRESHOLD if multi_label else 0.0,
+        tokens=logits.tokens,
+        truncated=logits.truncated,
+        timing=logits.timing,
     )

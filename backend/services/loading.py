@@ -1,4 +1,4 @@
-"""One model onto every device of the placements: chosen and measured on the first, the same arithmetic on all."""
+"""Loads one model onto every device: runtime and dtype are chosen on the first, and the same on all."""
 
 from __future__ import annotations
 
@@ -34,74 +34,74 @@ from backend.models.sequence_head import SequenceHead, read_sequence_head
 from backend.models.spec import ModelSpec
 from backend.models.token_head import TokenHead, read_token_head
 from backend.models.tokenizer import tokenizer_of
-from backend.services.catalog import LoadedModel, names_of
+from backend.services.catalog import LoadedModel, served_names
 from backend.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What models stand on."""
+class LoadContext:
+    """What loading a model needs."""
 
     facts: MachineFacts
-    placements: Sequence[Placement]  # one a device; the first is where models are measured
-    kept: TuningCache
+    placements: Sequence[Placement]  # one a device; models are measured on the first
+    tuned: TuningCache
     telemetry: Telemetry
 
 
 @dataclass(frozen=True, slots=True)
-class ModelWish:
-    """Which model, how, and by which names."""
+class ModelRequest:
+    """Which model to load, how, and under which names."""
 
     source: str  # "bundled", a folder, or a hub id with @revision
-    wish: EncoderRequest
+    encoder_request: EncoderRequest
     aliases: Sequence[str] = ()
     task: str = EMBEDDINGS  # or NER, CLASSIFIER, RERANKER
     is_optional: bool = False  # the service starts without it where it cannot be loaded
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    """What all engines of a model share on one device, so that they learn from each other and hold nothing twice."""
+class _DeviceReplica:
+    """What all engines of a model share on one device: weights, learnt capacity and the float32 fallback."""
 
     resident: UnloadableEncoder
     batch_limits: AdaptiveBatchLimits
-    exact: Float32Encoder | None  # none where the model is served in float32
+    exact: Float32Encoder | None  # None where the model is served in float32
 
-    def engine(self, task: str, reader: TaskHead, budget: int, telemetry: Telemetry) -> Engine:
+    def engine(self, task: str, task_head: TaskHead, budget: int, telemetry: Telemetry) -> Engine:
         fallback = NoFallback() if self.exact is None else Float32Fallback(self.exact, task, telemetry)
-        return EncoderEngine(task, self.resident, reader, budget, self.batch_limits, fallback)
+        return EncoderEngine(task, self.resident, task_head, budget, self.batch_limits, fallback)
 
 
-def load_model(ground: Ground, wished: ModelWish) -> LoadedModel:
+def load_model(context: LoadContext, request: ModelRequest) -> LoadedModel:
     """Load the model for its task. Seconds; minutes where it is fetched first.
 
     Raises: ModelUnavailable with the reason.
     """
-    spec = resolve(wished.source, wished.task)
-    head = _head(spec, wished.task)
+    spec = resolve(request.source, request.task)
+    head = _head(spec, request.task)
     tokenizer = tokenizer_of(spec)
-    if isinstance(head, SequenceHead) and (wished.task == RERANKER or read_nli(head.labels) is not None):
-        PairTokenizer(tokenizer, spec.token_types)  # it refuses what every request would fail for
-    first, *others = ground.placements
-    encoder, choice = Selector(ground.facts, first, ground.kept).select(spec, tokenizer, wished.wish)
-    residents = [_resident(spec, choice, first, encoder), *(_resident(spec, choice, place) for place in others)]
-    places = zip(ground.placements, residents, strict=True)
-    homes = [_home(ground, spec, choice, place, resident) for place, resident in places]
+    if isinstance(head, SequenceHead) and (request.task == RERANKER or read_nli(head.labels) is not None):
+        PairTokenizer(tokenizer, spec.token_types)  # raises here what every request would fail with
+    first, *others = context.placements
+    encoder, choice = Selector(context.facts, first, context.tuned).select(spec, tokenizer, request.encoder_request)
+    residents = [_resident(spec, choice, first, encoder), *(_resident(spec, choice, placement) for placement in others)]
+    placed = zip(context.placements, residents, strict=True)
+    replicas = [_replica(context, spec, choice, placement, resident) for placement, resident in placed]
 
-    def engine(task: str, reader: TaskHead) -> Engine:
-        engines = [home.engine(task, reader, choice.budget, ground.telemetry) for home in homes]
+    def engine(task: str, task_head: TaskHead) -> Engine:
+        engines = [replica.engine(task, task_head, choice.budget, context.telemetry) for replica in replicas]
         return Replicas(engines) if others else engines[0]
 
     return LoadedModel(
         spec=spec,
         tokenizer=tokenizer,
-        engine=engine(wished.task, _reader(spec, head)),
+        engine=engine(request.task, _task_head(spec, head)),
         token_engine=engine(ANALYSIS, TokenVectorsHead()),
         placement=first,
         choice=choice,
-        names=names_of(spec, wished.aliases),
+        names=served_names(spec, request.aliases),
         created_s=datetime.now(UTC).timestamp(),
-        task=wished.task,
+        task=request.task,
         residents=tuple(residents),
         labels=head.labels if head else (),
         head=head if isinstance(head, SequenceHead) else None,
@@ -119,7 +119,7 @@ def _head(spec: ModelSpec, task: str) -> TokenHead | SequenceHead | None:
     return head
 
 
-def _reader(spec: ModelSpec, head: TokenHead | SequenceHead | None) -> TaskHead:
+def _task_head(spec: ModelSpec, head: TokenHead | SequenceHead | None) -> TaskHead:
     if isinstance(head, TokenHead):
         return TokenLabelsHead(head)
     return LogitsHead(head) if head else PoolingHead(spec.pooling)
@@ -134,9 +134,11 @@ def _resident(
     return UnloadableEncoder(loaded, load, name=spec.name)
 
 
-def _home(ground: Ground, spec: ModelSpec, choice: Choice, placement: Placement, resident: UnloadableEncoder) -> _Home:
+def _replica(
+    context: LoadContext, spec: ModelSpec, choice: Choice, placement: Placement, resident: UnloadableEncoder
+) -> _DeviceReplica:
     batch_limits = measure_batch_limits(
-        resident.get(), spec, choice, placement, kept=ground.kept, platform=ground.facts.platform
+        resident.get(), spec, choice, placement, kept=context.tuned, platform=context.facts.platform
     )
     exact = Float32Encoder(partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement))
-    return _Home(resident, batch_limits, None if choice.dtype == "fp32" else exact)
+    return _DeviceReplica(resident, batch_limits, None if choice.dtype == "fp32" else exact)

@@ -1,4 +1,4 @@
-"""A query and documents in, the documents by relevance out: by a cross-encoder, or by the embedding model's vectors."""
+"""Reranking: orders documents by relevance to a query, with a cross-encoder or the embedding model's vectors."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.tokenizer import Truncate
 from backend.services.catalog import Catalog, LoadedModel
-from backend.services.embedding_options import EmbedOptions
-from backend.services.embeddings import EmbeddingService
+from backend.services.embeddings import EmbeddingService, EmbedOptions
 from backend.services.inference import Timing, Urgency, Usage
 from backend.services.scoring import ScoringService
 from backend.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """One document's place in the order."""
+class RankedDocument:
+    """One document and its relevance."""
 
     index: int  # in the request
     score: float  # 0 to 1; comparable among the documents of one model
@@ -32,10 +31,10 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Reranked:
-    """The answer, best first; equal ones in the request's order."""
+class RerankResult:
+    """The documents, best first; equal scores in the request's order."""
 
-    results: tuple[Ranked, ...]
+    results: tuple[RankedDocument, ...]
     model: str
     timing: Timing
     tokens: int
@@ -61,48 +60,48 @@ class RerankService:
         truncate: Truncate = "end",
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
-    ) -> Reranked:
+    ) -> RerankResult:
         """The documents by relevance to the query, the ``top_n`` best of them.
 
         Args:
             model: the cross-encoder's name or the embedding model's; unset: the cross-encoder where there is one.
-            truncate: "none" refuses what does not fit; else the longer text of a pair loses its end (for vectors, each
-                text the end named).
+            truncate: "none" refuses what does not fit; else the longer text of a pair is cut at its end (for vectors,
+                each text at the end named).
 
         Raises: UnknownModel, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for
             the service.
         """
         cross = self._cross_encoder(model)
         if cross is not None:
-            scored = await self._scoring.logits(
+            logits = await self._scoring.logits(
                 cross,
                 [(query, document) for document in documents],
                 Urgency(priority, deadline_s),
                 cut="none" if truncate == "none" else "longest",
                 param="documents",
             )
-            raw = scored.logits[:, 0]
+            raw = logits.values[:, 0]
             scores = sigmoid(raw)  # as text-embeddings-inference gives it, whatever the model's own activation
-            name, tokens, truncated, timing = cross.name, sum(scored.tokens), scored.truncated, scored.timing
+            name, tokens, truncated, timing = cross.name, sum(logits.tokens), logits.truncated, logits.timing
         else:
-            embedded = await self._embeddings.embed_with(
+            embedded = await self._embeddings.embed_with_model(
                 self._catalog.embedding(),
                 [query, *documents],
                 EmbedOptions(truncate=truncate, normalize=True),
                 Urgency(priority, deadline_s),
-                named=_named,
+                named=_input_name,
             )
             vectors = embedded.vectors
             raw = vectors[1:] @ vectors[0]
-            scores = np.clip(raw, 0.0, 1.0)  # below 0 the texts have less in common than strangers
+            scores = np.clip(raw, 0.0, 1.0)  # a negative cosine means no relevance
             name, tokens = embedded.model.name, sum(embedded.tokens)
             truncated, timing = tuple(embedded.truncated[1:]), embedded.timing
-        cut = tuple(index for index, was_cut in enumerate(truncated) if was_cut)
-        self._usage.count(len(documents), tokens, len(cut))
-        return Reranked(_ordered(raw, scores, top_n), name, timing, tokens, cut)
+        truncated_documents = tuple(index for index, was_cut in enumerate(truncated) if was_cut)
+        self._usage.count(len(documents), tokens, len(truncated_documents))
+        return RerankResult(_ordered(raw, scores, top_n), name, timing, tokens, truncated_documents)
 
     def _cross_encoder(self, name: str | None) -> LoadedModel | None:
-        """The one to ask, or None for the embedding model. Raises: UnknownModel with the names of both."""
+        """The cross-encoder to use, or None for the embedding model. Raises: UnknownModel with the names of both."""
         cross, embedding = self._catalog.of(RERANKER), self._catalog.embedding()
         if name is None or (cross is not None and name in cross.names):
             return cross
@@ -111,12 +110,12 @@ class RerankService:
         raise UnknownModel(name, [*(cross.names if cross else ()), *embedding.names])
 
 
-def _named(place: int) -> str:
-    """Of what is embedded: the query, then the documents."""
+def _input_name(place: int) -> str:
+    """What messages call an input: the query comes first, then the documents."""
     return f"documents[{place - 1}]" if place else "query"
 
 
-def _ordered(raw: Vectors, scores: Vectors, top_n: int | None) -> tuple[Ranked, ...]:
-    """Best first, by the raw scores: what is clipped or saturated keeps its order."""
+def _ordered(raw: Vectors, scores: Vectors, top_n: int | None) -> tuple[RankedDocument, ...]:
+    """Best first, by the raw scores: clipped or saturated scores keep their order."""
     order = np.argsort(-raw, kind="stable")[:top_n]
-    return tuple(Ranked(int(index), float(scores[index]), float(raw[index])) for index in order)
+    return tuple(RankedDocument(int(index), float(scores[index]), float(raw[index])) for index in order)

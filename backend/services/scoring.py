@@ -1,4 +1,4 @@
-"""Texts and pairs of texts in, logits out: what classifiers, NLI models and cross-encoders are asked."""
+"""Logits of sequence classifiers for texts or pairs of texts: classifiers, NLI models and cross-encoders."""
 
 from __future__ import annotations
 
@@ -15,65 +15,65 @@ from backend.models.tokenizer import Tokens, Truncate
 from backend.services.catalog import LoadedModel
 from backend.services.inference import Inference, Timing, Urgency
 
-Scorable = str | tuple[str, str]
+TextOrPair = str | tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """Logits (inputs, labels) float32 in the order of the inputs, and how each was read."""
+class Logits:
+    """Logits (inputs, labels) float32 in the order of the inputs."""
 
-    logits: Vectors
+    values: Vectors
     tokens: tuple[int, ...]
     truncated: tuple[bool, ...]
     timing: Timing
 
 
 @dataclass(frozen=True, slots=True)
-class _Recipe:
-    """A sequence classifier on texts, or on pairs; inference.Recipe."""
+class _ScoringPipeline:
+    """A sequence classifier on texts, or on pairs; an inference.Pipeline."""
 
     model: LoadedModel
-    cut: Cut  # which text of a pair loses its end
-    truncate: Truncate  # which end a text alone loses
+    cut: Cut  # which text of a pair is truncated
+    truncate: Truncate  # which end of a single text is truncated
     param: str
     namespace: CacheNamespace
-    keeps: bool = True
-    digests: dict[str, str] = field(default_factory=dict)  # of the first texts: one is in many pairs
+    uses_cache: bool = True
+    digests: dict[str, str] = field(default_factory=dict)  # by first text, which occurs in many pairs
 
     @property
     def engine(self) -> Engine:
         return self.model.engine
 
-    def key(self, one: Scorable) -> bytes:
-        if isinstance(one, str):
-            return self.namespace.key("text", f"text:{one}")
-        first, second = one
+    def key(self, text: TextOrPair) -> bytes:
+        if isinstance(text, str):
+            return self.namespace.key("text", f"text:{text}")
+        first, second = text
         if (digest := self.digests.get(first)) is None:
             digest = self.digests[first] = self.namespace.key("text", f"first:{first}").hex()
         return self.namespace.key("text", f"pair:{digest}:{second}")
 
-    def characters(self, one: Scorable) -> int:
-        return len(one) if isinstance(one, str) else len(one[0]) + len(one[1])
+    def characters(self, text: TextOrPair) -> int:
+        return len(text) if isinstance(text, str) else len(text[0]) + len(text[1])
 
-    def encode(self, inputs: Sequence[Scorable], places: Sequence[int]) -> list[Tokens]:
-        alone = [(place, one) for place, one in zip(places, inputs, strict=True) if isinstance(one, str)]
-        paired = [(place, one) for place, one in zip(places, inputs, strict=True) if not isinstance(one, str)]
-        made: dict[int, Tokens] = {}
-        if alone:
-            at, texts = zip(*alone, strict=True)
-            made |= zip(at, self.model.tokenizer.encode(texts, self.truncate, places=at), strict=True)
+    def tokenize(self, inputs: Sequence[TextOrPair], places: Sequence[int]) -> list[Tokens]:
+        singles = [(place, text) for place, text in zip(places, inputs, strict=True) if isinstance(text, str)]
+        paired = [(place, pair) for place, pair in zip(places, inputs, strict=True) if not isinstance(pair, str)]
+        tokens: dict[int, Tokens] = {}
+        if singles:
+            at, texts = zip(*singles, strict=True)
+            tokens |= zip(at, self.model.tokenizer.encode(texts, self.truncate, places=at), strict=True)
         if paired:
-            at, both = zip(*paired, strict=True)
-            pairs = PairTokenizer(self.model.tokenizer, self.model.spec.token_types)  # 60 us
-            made |= zip(at, pairs.encode(both, self.cut, places=at, param=self.param), strict=True)
-        return [made[place] for place in places]
+            at, pairs = zip(*paired, strict=True)
+            tokenizer = PairTokenizer(self.model.tokenizer, self.model.spec.token_types)  # 60 us
+            tokens |= zip(at, tokenizer.encode(pairs, self.cut, places=at, param=self.param), strict=True)
+        return [tokens[place] for place in places]
 
-    def finish(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
+    def postprocess(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
         return rows
 
 
 class ScoringService:
-    """One request of logits to a loaded sequence classifier. Belongs to the loop's thread."""
+    """Computes logits with a loaded sequence classifier. Belongs to the loop's thread."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
@@ -81,29 +81,29 @@ class ScoringService:
     async def logits(
         self,
         model: LoadedModel,
-        inputs: Sequence[Scorable],
+        inputs: Sequence[TextOrPair],
         urgency: Urgency,
         *,
         cut: Cut = "longest",
         truncate: Truncate = "end",
         param: str = "input",
-    ) -> Scored:
+    ) -> Logits:
         """The model's logits of each input.
 
         Args:
             inputs: at least one.
-            cut: which text of a pair loses its end where both do not fit; "none" refuses.
-            truncate: the same of a text alone.
+            cut: which text of a pair is truncated where both do not fit; "none" refuses.
+            truncate: which end of a single text is truncated.
             param: the request's field, for messages.
 
         Raises: TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
-        recipe = _Recipe(model, cut, truncate, param, model.namespace(model.task, cut, truncate))
-        inferred = await self._inference.run_in_parts(recipe, inputs, urgency)  # texts times labels may be many
-        rows = inferred.rows
-        return Scored(
+        pipeline = _ScoringPipeline(model, cut, truncate, param, model.namespace(model.task, cut, truncate))
+        result = await self._inference.run_in_chunks(pipeline, inputs, urgency)  # texts times labels may be many
+        rows = result.rows
+        return Logits(
             np.concatenate([row.vector for row in rows]).reshape(len(rows), -1),
             tuple(row.tokens for row in rows),
             tuple(row.truncated for row in rows),
-            inferred.timing,
+            result.timing,
         )

@@ -105,11 +105,11 @@ async def evaluate_trained(context: EvaluationContext, dataset: ClassSet) -> lis
     examples: dict[str, list[str]] = {}
     for text, label in chosen:
         examples.setdefault(label, []).append(text)
-    await context.services.classification.learn(name, examples)
+    await context.services.classification.train_classifier(name, examples)
     try:
         return await _rows(context, TRAINED, dataset.name, split, {}, model=name)
     finally:
-        await context.services.classification.forget(name)
+        await context.services.classification.delete_classifier(name)
 
 
 async def evaluate_zero_shot(context: EvaluationContext, dataset: ClassSet) -> list[Row]:

@@ -16,7 +16,7 @@ from backend.documents.parsing.limits import FileLimits
 from backend.errors import UnknownModel
 from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenPiece
-from backend.services.embedding_options import Embedded, EmbedOptions
+from backend.services.embeddings import EmbeddingResult, EmbedOptions
 from backend.services.health import Readiness
 from backend.services.inference import Timing
 from backend.telemetry import Telemetry
@@ -43,7 +43,7 @@ class FakeEmbeddings(FakeService):
     timing: Timing = TIMING
     truncated: frozenset[int] = frozenset()  # indices of inputs that count as truncated
 
-    async def embed(self, inputs: Sequence[Any], options: EmbedOptions, **call: Any) -> Embedded:
+    async def embed(self, inputs: Sequence[Any], options: EmbedOptions, **call: Any) -> EmbeddingResult:
         await self.enter(inputs, options, call)
         if call.get("model") not in (None, *NAMES):
             raise UnknownModel(call["model"], NAMES)
@@ -53,11 +53,11 @@ class FakeEmbeddings(FakeService):
             )
             for index, text in enumerate(inputs)
         ]
-        return Embedded(rows, self.timing, self.model)
+        return EmbeddingResult(rows, self.timing, self.model)
 
     async def similarity(
         self, source: str, sentences: Sequence[str], options: EmbedOptions, **call: Any
-    ) -> tuple[list[float], Embedded]:
+    ) -> tuple[list[float], EmbeddingResult]:
         embedded = await self.embed([source, *sentences], options, **call)
         return (embedded.vectors[1:] @ embedded.vectors[0]).tolist(), embedded
 

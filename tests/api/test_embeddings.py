@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from backend.api.responses.embeddings import EmbeddingsAnswer
-from backend.services.embedding_options import EmbedOptions
+from backend.services.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import TIMING, FakeServices, vector
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.services.embedding_options import EmbedOptions
+from backend.services.embeddings import EmbedOptions
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices, fake_services, vector
 

@@ -15,10 +15,10 @@ from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.services.analysis import Analysis, KeySentence
-from backend.services.classification import Classified, ClassifiedText, ClassifierInfo, Prediction
-from backend.services.entities import Found, FoundIn
+from backend.services.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
+from backend.services.entities import EntityResult, TextEntities
 from backend.services.inference import Timing
-from backend.services.reranking import Ranked, Reranked
+from backend.services.reranking import RankedDocument, RerankResult
 
 TIMING = Timing(0.0, 0.0002, 0.001, 0.0045)
 ABSTAINS_BELOW = 0.4
@@ -52,18 +52,18 @@ class FakeService:
 class FakeEntities(FakeService):
     """Finds "Juan" in a text; "Ju" gave way to it."""
 
-    async def find(self, texts: Sequence[str], **options: Any) -> Found:
+    async def find(self, texts: Sequence[str], **options: Any) -> EntityResult:
         await self.enter(list(texts), options)
-        return Found(tuple(_found_in(text) for text in texts), "tiny/ner", TIMING)
+        return EntityResult(tuple(_found_in(text) for text in texts), "tiny/ner", TIMING)
 
 
-def _found_in(text: str) -> FoundIn:
+def _found_in(text: str) -> TextEntities:
     start = text.find("Juan")
     if start < 0:
-        return FoundIn((), 0.5, len(text) + 2, ())
+        return TextEntities((), 0.5, len(text) + 2, ())
     winner = Entity("PER", "Juan", start, start + 4, 0.25, "model")
     loser = Entity("CODE", "Ju", start, start + 2, 0.75, "pattern", value="JU", valid=False)
-    return FoundIn((winner,), 0.5, len(text) + 2, (Lost(loser, winner, "names are longer"),))
+    return TextEntities((winner,), 0.5, len(text) + 2, (Lost(loser, winner, "names are longer"),))
 
 
 class FakeClassification(FakeService):
@@ -78,20 +78,22 @@ class FakeClassification(FakeService):
 
     async def classify(
         self, texts: Sequence[str], *, labels: Sequence[str] | None = None, **options: Any
-    ) -> Classified:
+    ) -> ClassificationResult:
         await self.enter(list(texts), {"labels": labels, **options})
         if options["model"] not in (None, *self.infos):
             raise UnknownModel(options["model"], tuple(self.infos))
         names = labels or self.infos["document-type"].labels
         rows = tuple(_classified(text, names[: options["top_k"]]) for text in texts)
-        return Classified(rows, options["model"] or "document-type", bool(options["multi_label"]), TIMING)
+        return ClassificationResult(rows, options["model"] or "document-type", bool(options["multi_label"]), TIMING)
 
-    async def predict(self, inputs: Sequence[str | tuple[str, str]], **options: Any) -> Classified:
+    async def predict(self, inputs: Sequence[str | tuple[str, str]], **options: Any) -> ClassificationResult:
         await self.enter(list(inputs), options)
         rows = tuple(_classified("".join(row), ("invoice", "receipt")) for row in inputs)
-        return Classified(rows, "document-type", multi_label=False, timing=TIMING)
+        return ClassificationResult(rows, "document-type", multi_label=False, timing=TIMING)
 
-    async def learn(self, name: str, examples: Mapping[str, Sequence[str]], **options: Any) -> ClassifierInfo:
+    async def train_classifier(
+        self, name: str, examples: Mapping[str, Sequence[str]], **options: Any
+    ) -> ClassifierInfo:
         await self.enter((name, dict(examples)), options)
         if name != name.lower():
             raise InvalidField(f"name: must be lower case, got '{name}'", param="name")
@@ -101,7 +103,7 @@ class FakeClassification(FakeService):
     def classifiers(self) -> list[ClassifierInfo]:
         return list(self.infos.values())
 
-    async def forget(self, name: str) -> None:
+    async def delete_classifier(self, name: str) -> None:
         if name not in self.infos:
             raise NotFound(f"name: there is no classifier '{name}'", param="name")
         if self.infos[name].kind == "bundled":
@@ -132,16 +134,18 @@ def _info(name: str, kind: Any, labels: tuple[str, ...], examples: int | None) -
 class FakeReranking(FakeService):
     """The longer a document, the better; its raw score is its length."""
 
-    async def rerank(self, query: str, documents: Sequence[str], **options: Any) -> Reranked:
+    async def rerank(self, query: str, documents: Sequence[str], **options: Any) -> RerankResult:
         await self.enter((query, list(documents)), options)
         if options.get("model") not in (None, "tiny/reranker"):
             raise UnknownModel(options["model"], ("tiny/reranker",))
         order = sorted(range(len(documents)), key=lambda index: -len(documents[index]))
         longest = len(documents[order[0]])
-        ranked = [Ranked(index, len(documents[index]) / longest, float(len(documents[index]))) for index in order]
+        ranked = [
+            RankedDocument(index, len(documents[index]) / longest, float(len(documents[index]))) for index in order
+        ]
         cut = tuple(index for index, text in enumerate(documents) if text.startswith("long"))
         tokens = sum(len(query) + len(text) for text in documents)
-        return Reranked(tuple(ranked[: options.get("top_n")]), "tiny/reranker", TIMING, tokens, cut)
+        return RerankResult(tuple(ranked[: options.get("top_n")]), "tiny/reranker", TIMING, tokens, cut)
 
 
 class FakeAnalysis(FakeService):

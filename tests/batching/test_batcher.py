@@ -1,4 +1,4 @@
-"""The front door: order, priority, deadlines, callers that leave, overload, draining."""
+"""The batcher: order, priority, deadlines, callers that leave, overload, draining."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from backend.batching.policy import QueueLimits
 from backend.batching.work_item import Priority
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
 from backend.telemetry import Telemetry
-from tests.fakes import PATIENCE_S, EchoEngine, FailingEngine, GatedEngine, TimedEngine
+from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, TimedEngine
 
 
-async def ends(jobs):
-    """Every job's result or error, in order."""
-    futures = [job.future for job in jobs]
-    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), PATIENCE_S)
+async def results(items):
+    """Every item's result or error, in order."""
+    futures = [item.future for item in items]
+    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), TEST_TIMEOUT_S)
 
 
 async def blocked(batcher):
     """Occupy the only lane; returns the engine whose gate frees it."""
     engine = GatedEngine(name="blocker")
     batcher.submit(engine, ["blocks"], [1])
-    assert await asyncio.to_thread(engine.entered.wait, PATIENCE_S)
+    assert await asyncio.to_thread(engine.entered.wait, TEST_TIMEOUT_S)
     return engine
 
 
@@ -35,14 +35,16 @@ async def test_order_is_kept(make_batcher):
     """Answers belong to their payloads however lengths are packed."""
     costs = [10, 90, 20, 80, 30, 70, 40, 60, 50, 1] * 10
     batcher, engine = make_batcher(lanes=2), EchoEngine()
-    answers = await ends(batcher.submit(engine, list(range(100)), costs))
+    answers = await results(batcher.submit(engine, list(range(100)), costs))
 
     assert answers == list(range(100))
-    assert all(len(batch) == 1 or max(costs[each] for each in batch) * len(batch) <= 100 for batch in engine.batches)
+    assert all(
+        len(batch) == 1 or max(costs[payload] for payload in batch) * len(batch) <= 100 for batch in engine.batches
+    )
 
 
 async def test_nothing_to_do(make_batcher):
-    """An empty request has no jobs."""
+    """An empty request has no items."""
     assert make_batcher().submit(EchoEngine(), [], []) == []
 
 
@@ -50,23 +52,23 @@ async def test_load_makes_batches(make_batcher):
     """What came while the lane was busy runs together; several engines share the lanes."""
     batcher, first, second = make_batcher(), EchoEngine("first"), EchoEngine("second")
     blocker = await blocked(batcher)
-    jobs = [
-        job for payload in range(4) for engine in (first, second) for job in batcher.submit(engine, [payload], [10])
+    items = [
+        item for payload in range(4) for engine in (first, second) for item in batcher.submit(engine, [payload], [10])
     ]
     blocker.gate.set()
 
-    assert await ends(jobs) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert await results(items) == [0, 0, 1, 1, 2, 2, 3, 3]
     assert first.batches == second.batches == [[0, 1, 2, 3]]
 
 
 async def test_interactive_before_bulk(make_batcher):
-    """The later interactive job overtakes the earlier bulk one."""
+    """The later interactive item overtakes the earlier bulk one."""
     batcher, engine = make_batcher(), EchoEngine(budget=10)
     blocker = await blocked(batcher)
     bulk = batcher.submit(engine, ["bulk"], [10], priority=Priority.BULK)
     interactive = batcher.submit(engine, ["interactive"], [10])
     blocker.gate.set()
-    await ends(bulk + interactive)
+    await results(bulk + interactive)
 
     assert engine.batches == [["interactive"], ["bulk"]]
 
@@ -79,12 +81,12 @@ async def test_bulk_that_waited_long_enough_is_interactive(make_batcher, clock):
     clock.advance(2.1)
     interactive = batcher.submit(engine, ["interactive"], [10])
     blocker.gate.set()
-    await ends(bulk + interactive)
+    await results(bulk + interactive)
 
     assert engine.batches == [["bulk"], ["interactive"]]
 
 
-async def test_a_late_job_never_reaches_the_device(make_batcher, clock, value):
+async def test_a_late_item_never_reaches_the_device(make_batcher, clock, value):
     """Its caller gets DeadlineExceeded, its neighbour an answer."""
     batcher, engine = make_batcher(), EchoEngine()
     blocker = await blocked(batcher)
@@ -92,7 +94,7 @@ async def test_a_late_job_never_reaches_the_device(make_batcher, clock, value):
     timely = batcher.submit(engine, ["timely"], [10], deadline_s=clock() + 50)
     clock.advance(5)
     blocker.gate.set()
-    answers = await ends(late + timely)
+    answers = await results(late + timely)
 
     assert isinstance(answers[0], DeadlineExceeded)
     assert answers[0].limit_s == 5.0
@@ -101,23 +103,23 @@ async def test_a_late_job_never_reaches_the_device(make_batcher, clock, value):
     assert value("jobs_dropped_total", reason="deadline") == 1
 
 
-async def test_a_deadline_ends_jobs_behind_and_on_a_hanging_lane(make_batcher, clock):
-    """A hung engine cannot keep a caller beyond the deadline; the loop's own alarm ends both jobs."""
+async def test_a_deadline_ends_items_behind_and_on_a_hanging_lane(make_batcher, clock):
+    """A hung engine cannot keep a caller beyond the deadline; the loop's own timer ends both items."""
     batcher, hanging = make_batcher(), GatedEngine()
     running = batcher.submit(hanging, ["running"], [10], deadline_s=clock() + 1)
-    assert await asyncio.to_thread(hanging.entered.wait, PATIENCE_S)
+    assert await asyncio.to_thread(hanging.entered.wait, TEST_TIMEOUT_S)
     waiting = batcher.submit(EchoEngine(), ["waiting"], [10], deadline_s=clock() + 2)
     patient = batcher.submit(EchoEngine(), ["patient"], [10])
     clock.advance(3)
     batcher.expire()
 
-    assert [DeadlineExceeded] * 2 == [type(answer) for answer in await ends(running + waiting)]
+    assert [DeadlineExceeded] * 2 == [type(answer) for answer in await results(running + waiting)]
     assert batcher.status().running_s == 3.0
     hanging.gate.set()
-    assert await ends(patient) == ["patient"]
+    assert await results(patient) == ["patient"]
 
 
-async def test_the_alarm_rings_by_itself(telemetry):
+async def test_the_deadline_timer_fires_by_itself(telemetry):
     """On the real clock, with a lane that hangs: no lane and no caller has to notice the deadline."""
     batcher = Batcher(1, QueueLimits(100), telemetry)
     batcher.start(asyncio.get_running_loop())
@@ -125,14 +127,14 @@ async def test_the_alarm_rings_by_itself(telemetry):
     patient = batcher.submit(hanging, ["patient"], [1], deadline_s=now_s + 1000)
     hasty = batcher.submit(hanging, ["hasty"], [1], deadline_s=now_s + 0.01)
 
-    assert [DeadlineExceeded] == [type(answer) for answer in await ends(hasty)]
+    assert [DeadlineExceeded] == [type(answer) for answer in await results(hasty)]
     hanging.gate.set()
-    assert await ends(patient) == ["patient"]
-    assert await batcher.drain(PATIENCE_S)
+    assert await results(patient) == ["patient"]
+    assert await batcher.drain(TEST_TIMEOUT_S)
 
 
-async def test_an_abandoned_job_never_reaches_the_device(make_batcher, value):
-    """Given up by abandon or by cancelling the task that awaits it: both are dropped and counted."""
+async def test_an_abandoned_item_never_reaches_the_device(make_batcher, value):
+    """Abandoned, or left by cancelling the task that awaits it: both are dropped and counted."""
     batcher, engine = make_batcher(), EchoEngine()
     blocker = await blocked(batcher)
     abandoned, awaited, kept = batcher.submit(engine, ["abandoned", "awaited", "kept"], [10, 10, 10])
@@ -143,26 +145,26 @@ async def test_an_abandoned_job_never_reaches_the_device(make_batcher, value):
     await asyncio.gather(caller, return_exceptions=True)
     blocker.gate.set()
 
-    assert await ends([kept]) == ["kept"]
+    assert await results([kept]) == ["kept"]
     assert engine.batches == [["kept"]]
     assert value("jobs_dropped_total", reason="caller_gone") == 2
 
 
-async def test_a_caller_that_leaves_while_its_job_runs_disturbs_nobody(make_batcher):
-    """The result of the abandoned job is thrown away; its neighbour's arrives."""
+async def test_a_caller_that_leaves_while_its_item_runs_disturbs_nobody(make_batcher):
+    """The result of the abandoned item is thrown away; its neighbour's arrives."""
     batcher, engine = make_batcher(), GatedEngine()
     leaves, stays = batcher.submit(engine, ["leaves", "stays"], [10, 10])
-    assert await asyncio.to_thread(engine.entered.wait, PATIENCE_S)
+    assert await asyncio.to_thread(engine.entered.wait, TEST_TIMEOUT_S)
     leaves.abandon()
     engine.gate.set()
 
-    assert await ends([stays]) == ["stays"]
+    assert await results([stays]) == ["stays"]
 
 
 async def test_overload_is_refused_with_the_time_to_come_back(make_batcher, clock, value):
     """Queued tokens over the measured rate; all of a request or nothing."""
     batcher = make_batcher(queue_tokens=100)
-    await ends(batcher.submit(TimedEngine(clock=clock, batch_s=0.5), ["a"], [5]))  # 10 tokens a second
+    await results(batcher.submit(TimedEngine(clock=clock, batch_s=0.5), ["a"], [5]))  # 10 tokens a second
     blocker = await blocked(batcher)
     accepted = batcher.submit(EchoEngine(), ["a", "b"], [50, 30])
     with pytest.raises(Overloaded) as refusal:
@@ -174,7 +176,7 @@ async def test_overload_is_refused_with_the_time_to_come_back(make_batcher, cloc
     assert value("queue_jobs") == 2
     assert value("queue_tokens") == 80
     blocker.gate.set()
-    assert await ends(accepted) == ["a", "b"]
+    assert await results(accepted) == ["a", "b"]
 
 
 async def test_a_request_over_the_whole_limit_is_too_large(make_batcher):
@@ -184,35 +186,35 @@ async def test_a_request_over_the_whole_limit_is_too_large(make_batcher):
 
 
 async def test_refused_before_start(telemetry):
-    """No lanes yet, no jobs."""
+    """No lanes yet, no items."""
     with pytest.raises(Unavailable, match="not started"):
         Batcher(1, QueueLimits(100), telemetry).submit(EchoEngine(), ["x"], [1])
 
 
 async def test_draining_finishes_what_was_accepted(make_batcher):
-    """New jobs are refused at once, accepted ones are answered, then the lanes leave."""
+    """New items are refused at once, accepted ones are answered, then the lanes leave."""
     batcher, engine = make_batcher(), EchoEngine(budget=10)
     blocker = await blocked(batcher)
-    jobs = batcher.submit(engine, [1, 2, 3], [10, 10, 10])
-    draining = asyncio.ensure_future(batcher.drain(PATIENCE_S))
+    items = batcher.submit(engine, [1, 2, 3], [10, 10, 10])
+    draining = asyncio.ensure_future(batcher.drain(TEST_TIMEOUT_S))
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="shutting down"):
         batcher.submit(engine, [4], [10])
     blocker.gate.set()
 
     assert await draining
-    assert await ends(jobs) == [1, 2, 3]
+    assert await results(items) == [1, 2, 3]
     assert batcher.status().lanes_alive == 0
 
 
 async def test_draining_ends_in_time(make_batcher):
     """What does not finish gets Unavailable: running and waiting alike."""
     batcher, hanging = make_batcher(), GatedEngine()
-    jobs = batcher.submit(hanging, ["running"], [100]) + batcher.submit(hanging, ["waiting"], [100])
-    assert await asyncio.to_thread(hanging.entered.wait, PATIENCE_S)
+    items = batcher.submit(hanging, ["running"], [100]) + batcher.submit(hanging, ["waiting"], [100])
+    assert await asyncio.to_thread(hanging.entered.wait, TEST_TIMEOUT_S)
     drained = asyncio.ensure_future(batcher.drain(0.0))
 
-    assert [Unavailable, Unavailable] == [type(answer) for answer in await ends(jobs)]
+    assert [Unavailable, Unavailable] == [type(answer) for answer in await results(items)]
     hanging.gate.set()
     assert not await drained
     assert hanging.batches == [["running"]]
@@ -228,27 +230,27 @@ async def test_stopping_twice_and_before_start(telemetry):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_loop_that_closes_with_work_under_way_makes_no_noise(caplog):
-    """Lanes outlive a loop that went away without stopping them, and leave when told."""
+def test_a_loop_that_closes_with_items_in_flight_logs_nothing(caplog):
+    """Lanes outlive a loop that closed without stopping them, and end on ``stop``."""
     engine = GatedEngine()
     batcher = Batcher(1, QueueLimits(100), Telemetry())
 
     async def leave():
         batcher.start(asyncio.get_running_loop())
         batcher.submit(engine, ["left behind"], [1], deadline_s=math.inf)
-        assert await asyncio.to_thread(engine.entered.wait, PATIENCE_S)
+        assert await asyncio.to_thread(engine.entered.wait, TEST_TIMEOUT_S)
 
     asyncio.run(leave())
     engine.gate.set()
     batcher.stop()
-    asyncio.run(batcher.drain(PATIENCE_S))
+    asyncio.run(batcher.drain(TEST_TIMEOUT_S))
 
     assert batcher.status().lanes_alive == 0
     assert caplog.records == []
 
 
 async def test_status(make_batcher, clock):
-    """The facts that health is judged by."""
+    """What health and admission read."""
     batcher = make_batcher(lanes=1)
     blocker = await blocked(batcher)
     batcher.submit(EchoEngine(), ["a", "b"], [10, 20])
@@ -264,30 +266,30 @@ async def test_status(make_batcher, clock):
 async def test_the_first_batch_gives_the_rate(make_batcher, clock):
     """Known after one batch, and the age of the last batch with it."""
     batcher = make_batcher()
-    await ends(batcher.submit(TimedEngine(clock=clock, batch_s=2.0), ["a", "b"], [10, 10]))
-    await batcher.drain(PATIENCE_S)
+    await results(batcher.submit(TimedEngine(clock=clock, batch_s=2.0), ["a", "b"], [10, 10]))
+    await batcher.drain(TEST_TIMEOUT_S)
     clock.advance(3)
 
     assert batcher.status().last_batch_age_s == 3.0
 
 
-async def test_jobs_know_their_times(make_batcher, clock):
+async def test_items_know_their_times(make_batcher, clock):
     """Queue and inference time, for Server-Timing."""
     batcher = make_batcher()
     blocker = await blocked(batcher)
-    (job,) = batcher.submit(TimedEngine(clock=clock, batch_s=2.0), ["a"], [10])
+    (item,) = batcher.submit(TimedEngine(clock=clock, batch_s=2.0), ["a"], [10])
     clock.advance(3)
     blocker.gate.set()
-    await ends([job])
+    await results([item])
 
-    assert (job.queue_s, job.inference_s) == (3.0, 2.0)
+    assert (item.queue_s, item.inference_s) == (3.0, 2.0)
 
 
 async def test_a_batch_is_counted(make_batcher, value):
     """Size, tokens, padding and time, once a batch."""
     batcher, engine = make_batcher(), EchoEngine()
-    await ends(batcher.submit(engine, ["a", "b"], [19, 20]))
-    await batcher.drain(PATIENCE_S)
+    await results(batcher.submit(engine, ["a", "b"], [19, 20]))
+    await batcher.drain(TEST_TIMEOUT_S)
 
     assert value("batch_jobs_sum") == 2
     assert value("batch_tokens_sum") == 39
@@ -308,11 +310,11 @@ def test_every_future_ends_and_batches_equal_singles(specs, lanes, depth):
         batcher = Batcher(lanes, QueueLimits(100_000), Telemetry(), depth=depth)
         batcher.start(asyncio.get_running_loop())
         engine = FailingEngine(poison="poison")
-        jobs = []
+        items = []
         for index, (cost, priority, poisoned) in enumerate(specs):
-            jobs += batcher.submit(engine, ["poison" if poisoned else index], [cost], priority=priority)
-        answers = await ends(jobs)
-        assert await batcher.drain(PATIENCE_S)
+            items += batcher.submit(engine, ["poison" if poisoned else index], [cost], priority=priority)
+        answers = await results(items)
+        assert await batcher.drain(TEST_TIMEOUT_S)
         return answers, engine.batches
 
     answers, batches = asyncio.run(scenario())

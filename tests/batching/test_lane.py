@@ -13,33 +13,33 @@ from backend.batching.lane import DEATHS_MAX
 from backend.engines.replicas import Replicas
 from backend.errors import BadInput, DeviceLost, DoesNotFit, InferenceFailed, Unavailable
 from tests.fakes import (
-    PATIENCE_S,
+    TEST_TIMEOUT_S,
     AsyncEngine,
-    CrampedEngine,
     EchoEngine,
     FailingEngine,
     GatedEngine,
     MiscountingEngine,
     NoisyEngine,
-    NotingRoom,
+    OutOfMemoryEngine,
     PlacedEngine,
+    RecordingBatchLimits,
 )
 
 
-async def ends(jobs):
-    """Every job's result or error, in order."""
-    futures = [job.future for job in jobs]
-    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), PATIENCE_S)
+async def results(items):
+    """Every item's result or error, in order."""
+    futures = [item.future for item in items]
+    return await asyncio.wait_for(asyncio.gather(*futures, return_exceptions=True), TEST_TIMEOUT_S)
 
 
 def run(batcher, engine, payloads):
-    """Submit payloads of cost 10 and wait for their ends."""
-    return ends(batcher.submit(engine, payloads, [10] * len(payloads)))
+    """Submit payloads of cost 10 and wait for their results."""
+    return results(batcher.submit(engine, payloads, [10] * len(payloads)))
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("stage", ["prepare", "forward", "finish"])
-async def test_one_culprit_alone_gets_its_error(make_batcher, value, stage, depth):
+async def test_only_the_faulty_item_gets_the_error(make_batcher, value, stage, depth):
     """Wherever it raises: the culprit gets InferenceFailed from the cause, its neighbours their results."""
     engine = FailingEngine(stage=stage, poison=3)
     answers = await run(make_batcher(depth=depth), engine, list(range(8)))
@@ -61,7 +61,7 @@ async def test_the_culprit_is_found_by_halving(make_batcher):
 
 
 async def test_two_culprits(make_batcher):
-    """Each is found; nobody else suffers."""
+    """Each is found; the others are answered."""
     engine = FailingEngine(poison="bad")
     answers = await run(make_batcher(), engine, ["bad", 1, 2, "bad", 4])
 
@@ -73,7 +73,7 @@ async def test_two_culprits(make_batcher):
     "engine", [FailingEngine(), MiscountingEngine()], ids=["raises-always", "loses-a-result-always"]
 )
 async def test_an_engine_that_always_fails(make_batcher, engine):
-    """Everyone gets an error, nobody hangs, and the lane goes on."""
+    """Every item gets an error, none hangs, and the lane goes on."""
     batcher = make_batcher()
     answers = await run(batcher, engine, list(range(5)))
 
@@ -89,29 +89,29 @@ async def test_a_wrong_number_of_results_is_no_result(make_batcher):
 
 
 async def test_our_own_errors_pass_as_they_are(make_batcher):
-    """An engine that already speaks our tree is not wrapped."""
+    """A FinanciaError from an engine is not wrapped."""
     engine = FailingEngine(error=BadInput("not this one"))
     (answer,) = await run(make_batcher(), engine, ["x"])
 
     assert answer is engine.error
 
 
-@pytest.mark.parametrize("fits", [1, 2, 3, 7])
-async def test_out_of_memory_is_an_ordinary_event(make_batcher, value, fits):
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+async def test_out_of_memory_is_an_ordinary_event(make_batcher, value, limit):
     """The batch is run in parts: everybody gets the result of an unlimited device, in order, and it is counted."""
-    engine = CrampedEngine(fits=fits, batch_limits=NotingRoom())
+    engine = OutOfMemoryEngine(limit=limit, batch_limits=RecordingBatchLimits())
     answers = await run(make_batcher(), engine, list(range(8)))
 
     assert list(range(8)) == answers
     assert (10, 8) == engine.batch_limits.misses[0]
-    assert len(engine.batch_limits.misses) == value("oom_recoveries_total", engine="cramped", action="split")
-    assert value("oom_recoveries_total", engine="cramped", action="refused") == 0
+    assert len(engine.batch_limits.misses) == value("oom_recoveries_total", engine="out_of_memory", action="split")
+    assert value("oom_recoveries_total", engine="out_of_memory", action="refused") == 0
     assert value("jobs_failed_total") == 0
 
 
 async def test_an_input_that_does_not_fit_alone(make_batcher, value):
     """507 with the numbers, for that one input only."""
-    engine = CrampedEngine(fits=0, batch_limits=NotingRoom())
+    engine = OutOfMemoryEngine(limit=0, batch_limits=RecordingBatchLimits())
     batcher = make_batcher()
     (answer,) = await run(batcher, engine, ["huge"])
 
@@ -119,13 +119,13 @@ async def test_an_input_that_does_not_fit_alone(make_batcher, value):
     assert "10 tokens" in str(answer)
     assert "2.50 GiB" in str(answer)
     assert [(10, 1)] == engine.batch_limits.misses
-    assert value("oom_recoveries_total", engine="cramped", action="refused") == 1
+    assert value("oom_recoveries_total", engine="out_of_memory", action="refused") == 1
     assert await run(batcher, EchoEngine(), ["next"]) == ["next"]
 
 
-async def test_what_was_learnt_is_kept_to(make_batcher):
-    """The next batch is as large as the batch_limits says, so that it does not run out again."""
-    engine = CrampedEngine(fits=2, batch_limits=NotingRoom(fits=2))
+async def test_the_learnt_capacity_bounds_later_batches(make_batcher):
+    """The next batch is as large as the capacity allows, so that it does not run out again."""
+    engine = OutOfMemoryEngine(limit=2, batch_limits=RecordingBatchLimits(limit=2))
     answers = await run(make_batcher(), engine, list(range(5)))
 
     assert list(range(5)) == answers
@@ -133,14 +133,14 @@ async def test_what_was_learnt_is_kept_to(make_batcher):
     assert [(10, 2), (10, 2), (10, 1)] == engine.batch_limits.successes
 
 
-async def test_a_dead_context_ends_it_all(make_batcher, value):
-    """Nobody's input is at fault: all jobs get 503, new ones are refused, no lane starts again, and it is told why."""
+async def test_a_dead_context_stops_every_lane(make_batcher, value):
+    """No input is at fault: all items get 503, new ones are refused, no lane restarts, and the status says why."""
     batcher = make_batcher(lanes=2)
     broken = FailingEngine(error=RuntimeError("CUDA error: an illegal memory access was encountered"), budget=20)
     answers = await run(batcher, broken, list(range(6)))
 
     assert {DeviceLost} == {type(answer) for answer in answers}
-    assert "illegal memory access" in await asyncio.wait_for(batcher.device_lost(), PATIENCE_S)
+    assert "illegal memory access" in await asyncio.wait_for(batcher.device_lost(), TEST_TIMEOUT_S)
     assert "illegal memory access" in batcher.status().device_fault
     assert value("device_lost") == 1
     assert value("lane_restarts_total") == 0
@@ -163,12 +163,12 @@ async def test_several_devices_pull_from_one_queue(make_batcher):
     engine, batcher = Replicas(replicas), make_batcher(devices=2)
     first = batcher.submit(engine, [1, 2], [10, 10])
     for replica in replicas:
-        assert await asyncio.to_thread(replica.entered.wait, PATIENCE_S)
+        assert await asyncio.to_thread(replica.entered.wait, TEST_TIMEOUT_S)
     replicas[1].gate.set()  # the other device stays busy
     second = batcher.submit(engine, [3, 4], [10, 10])
-    assert [(1, 3), (1, 4)] == await ends(second)
+    assert [(1, 3), (1, 4)] == await results(second)
     replicas[0].gate.set()
-    answers = await ends(first)
+    answers = await results(first)
 
     assert [1, 2] == sorted(payload for _, payload in answers)
     assert {0, 1} == {device for device, _ in answers}
@@ -179,7 +179,7 @@ async def test_several_devices_pull_from_one_queue(make_batcher):
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("stage", ["prepare", "forward", "finish"])
 async def test_a_lane_that_dies_starts_again(make_batcher, value, stage, depth):
-    """SystemExit from an engine fails the jobs of that lane with Unavailable; the next ones are answered."""
+    """SystemExit from an engine fails the items of that lane with Unavailable; the next ones are answered."""
     batcher = make_batcher(depth=depth)
     answers = await run(batcher, FailingEngine(stage=stage, error=SystemExit(1)), [1, 2])
 
@@ -191,7 +191,7 @@ async def test_a_lane_that_dies_starts_again(make_batcher, value, stage, depth):
 
 
 async def test_a_lane_that_keeps_dying_stays_down(make_batcher, value):
-    """After too many deaths in a row all waiting jobs end, new ones are refused, and status shows it."""
+    """After too many deaths in a row all waiting items end, new ones are refused, and status shows it."""
     batcher = make_batcher()
     deadly = FailingEngine(error=SystemExit(1), budget=10)
     answers = await run(batcher, deadly, list(range(DEATHS_MAX + 4)))
@@ -204,7 +204,7 @@ async def test_a_lane_that_keeps_dying_stays_down(make_batcher, value):
         batcher.submit(EchoEngine(), ["x"], [1])
 
 
-async def test_a_good_batch_forgives_deaths(make_batcher):
+async def test_a_good_batch_resets_the_death_count(make_batcher):
     """Only deaths in a row take a lane down."""
     batcher = make_batcher()
     for _ in range(DEATHS_MAX + 2):
@@ -218,28 +218,28 @@ async def test_other_lanes_go_on(make_batcher):
     """With one lane hanging, the other serves."""
     batcher, hanging = make_batcher(lanes=2), GatedEngine()
     stuck = batcher.submit(hanging, ["stuck"], [10])
-    assert await asyncio.to_thread(hanging.entered.wait, PATIENCE_S)
+    assert await asyncio.to_thread(hanging.entered.wait, TEST_TIMEOUT_S)
 
     assert await run(batcher, EchoEngine(), ["served"]) == ["served"]
     assert not stuck[0].future.done()
     hanging.gate.set()
-    assert await ends(stuck) == ["stuck"]
+    assert await results(stuck) == ["stuck"]
 
 
 async def test_depth_two_launches_the_next_batch_before_finishing_the_previous(make_batcher):
     """The device has its next batch while the host still waits for this one."""
     batcher, engine = make_batcher(depth=2), AsyncEngine(budget=10)
-    jobs = batcher.submit(engine, [1, 2, 3], [10, 10, 10])
-    assert await asyncio.to_thread(engine.launched_twice.wait, PATIENCE_S)
+    items = batcher.submit(engine, [1, 2, 3], [10, 10, 10])
+    assert await asyncio.to_thread(engine.launched_twice.wait, TEST_TIMEOUT_S)
     steps = list(engine.steps)
     engine.gate.set()
 
     assert steps == [("prepare", [1]), ("forward", [1]), ("prepare", [2]), ("forward", [2])]
-    assert await ends(jobs) == [1, 2, 3]
-    assert [each for stage, each in engine.steps if stage == "finish"] == [[1], [2], [3]]
+    assert await results(items) == [1, 2, 3]
+    assert [payloads for stage, payloads in engine.steps if stage == "finish"] == [[1], [2], [3]]
 
 
-async def test_depth_two_does_not_wait_for_company(make_batcher):
+async def test_depth_two_does_not_wait_for_more(make_batcher):
     """With nothing else waiting the batch is finished at once."""
     engine = AsyncEngine()
     engine.gate.set()
@@ -251,24 +251,24 @@ async def test_depth_two_fails_everything_on_the_lane_when_it_dies(make_batcher)
     """Both the launched batch and the one being prepared end."""
     batcher, blocker = make_batcher(depth=2), GatedEngine()
     first = batcher.submit(blocker, ["blocks"], [10])
-    assert await asyncio.to_thread(blocker.entered.wait, PATIENCE_S)
+    assert await asyncio.to_thread(blocker.entered.wait, TEST_TIMEOUT_S)
     second = batcher.submit(FailingEngine(stage="prepare", error=SystemExit(1)), ["kills"], [10])
     blocker.gate.set()
-    answers = await ends(first + second)
+    answers = await results(first + second)
 
     assert {Unavailable} == {type(answer) for answer in answers}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
 async def test_a_nice_lane_leaves_its_core_to_others(make_batcher):
-    """Its thread, and no other of the process."""
+    """The lane's thread gets the niceness, and no other thread of the process."""
 
-    class Told(EchoEngine):
+    class NicenessEngine(EchoEngine):
         def forward(self, prepared):
             return [os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) for _ in prepared]
 
     ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
-    assert [ours] == await run(make_batcher(), Told(), [1])
-    assert [min(19, ours + 7)] == await run(make_batcher(niceness=ours + 7), Told(), [1])
+    assert [ours] == await run(make_batcher(), NicenessEngine(), [1])
+    assert [min(19, ours + 7)] == await run(make_batcher(niceness=ours + 7), NicenessEngine(), [1])
     assert ours == os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

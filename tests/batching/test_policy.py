@@ -1,36 +1,47 @@
-"""The decisions, as tables; no thread runs here."""
+"""Scheduling and admission decisions, as tables; no thread runs here."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.batching import policy
-from backend.batching.policy import Admission, Head, Rate, admit, next_batch, next_row, retry_after_s, share
+from backend.batching.policy import (
+    Admission,
+    QueueHead,
+    Throughput,
+    admit,
+    lane_budget,
+    next_batch,
+    next_queue,
+    retry_after_s,
+)
 from backend.batching.work_item import Priority
 
-INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK
+bulk, interactive = partial(QueueHead, Priority.BULK), partial(QueueHead, Priority.INTERACTIVE)
 
 
 @pytest.mark.parametrize(
     ("costs", "expected"),
     [
-        pytest.param([10], [0], id="alone-without-waiting-for-company"),
+        pytest.param([10], [0], id="alone-without-waiting-for-more"),
         pytest.param([500], [0], id="over-the-budget-alone"),
-        pytest.param([500, 1, 1], [0], id="over-the-budget-takes-no-company"),
+        pytest.param([500, 1, 1], [0], id="over-the-budget-takes-no-others"),
         pytest.param([40, 40, 40], [0, 1], id="full-by-padded-cost"),
-        pytest.param([10, 90, 10], [0, 2], id="a-long-job-would-widen-everyone"),
+        pytest.param([10, 90, 10], [0, 2], id="a-long-item-would-widen-everyone"),
         pytest.param([30, 10, 29, 31], [0, 2, 3], id="the-closest-in-length-join"),
         pytest.param([33, 33, 33, 33], [0, 1, 2], id="the-older-joins-among-equals"),
         pytest.param([10, 14], [0], id="more-padding-than-a-launch-is-worth"),
         pytest.param([10, 13], [0, 1], id="as-much-padding-as-a-launch-is-worth"),
-        pytest.param([60, 50, 1], [0], id="too-long-for-company"),
-        pytest.param([0, 0], [0, 1], id="free-jobs"),
+        pytest.param([60, 50, 1], [0], id="too-long-for-others"),
+        pytest.param([0, 0], [0, 1], id="free-items"),
     ],
 )
 def test_next_batch(costs, expected):
-    """A batch starts from the oldest job and takes company of its length while padding fits the budget."""
+    """A batch starts from the oldest item and takes others of its length while padding fits the budget."""
     assert expected == next_batch(costs, 100)
 
 
@@ -45,14 +56,14 @@ def test_no_batch_exceeds_the_budget_unless_alone(costs, budget):
 
 
 @given(st.lists(st.integers(1, 600), min_size=1, max_size=100), st.integers(1, 1024))
-def test_every_job_goes_after_at_most_as_many_batches_as_stand_before_it(costs, budget):
-    """Repeated cutting empties the queue, and a job is never overtaken for longer than its place in it."""
+def test_every_item_goes_after_at_most_as_many_batches_as_stand_before_it(costs, budget):
+    """Repeated cutting empties the queue, and an item is never overtaken for longer than its place in it."""
     waiting = list(enumerate(costs))
     turns = 0
     while waiting:
         batch = set(next_batch([cost for _, cost in waiting], budget))
         assert all(waiting[index][0] >= turns for index in batch)
-        waiting = [job for index, job in enumerate(waiting) if index not in batch]
+        waiting = [item for index, item in enumerate(waiting) if index not in batch]
         turns += 1
 
     assert turns <= len(costs)
@@ -61,32 +72,32 @@ def test_every_job_goes_after_at_most_as_many_batches_as_stand_before_it(costs, 
 @pytest.mark.parametrize(
     ("heads", "bulk_went_last", "expected"),
     [
-        pytest.param([Head(INTERACTIVE, 95), Head(INTERACTIVE, 94)], False, 1, id="the-oldest"),
-        pytest.param([Head(BULK, 94), Head(INTERACTIVE, 99)], False, 1, id="interactive-before-older-bulk"),
-        pytest.param([Head(BULK, 80), Head(INTERACTIVE, 99)], False, 0, id="aged-bulk-counts-as-interactive"),
-        pytest.param([Head(BULK, 80), Head(INTERACTIVE, 70)], False, 1, id="the-older-of-aged-and-interactive"),
-        pytest.param([Head(BULK, 80), Head(INTERACTIVE, 99)], True, 1, id="aged-bulk-never-twice-while-others-wait"),
-        pytest.param([Head(BULK, 80), Head(BULK, 81)], True, 0, id="bulk-twice-when-nobody-else-waits"),
-        pytest.param([Head(BULK, 90), Head(INTERACTIVE, 99)], False, 1, id="exactly-the-age-is-not-yet-aged"),
+        pytest.param([interactive(95), interactive(94)], False, 1, id="the-oldest"),
+        pytest.param([bulk(94), interactive(99)], False, 1, id="interactive-before-older-bulk"),
+        pytest.param([bulk(80), interactive(99)], False, 0, id="aged-bulk-counts-as-interactive"),
+        pytest.param([bulk(80), interactive(70)], False, 1, id="the-older-of-aged-and-interactive"),
+        pytest.param([bulk(80), interactive(99)], True, 1, id="aged-bulk-never-twice-while-others-wait"),
+        pytest.param([bulk(80), bulk(81)], True, 0, id="bulk-twice-when-nobody-else-waits"),
+        pytest.param([bulk(90), interactive(99)], False, 1, id="exactly-the-age-is-not-yet-aged"),
     ],
 )
-def test_next_row(heads, bulk_went_last, expected):
+def test_next_queue(heads, bulk_went_last, expected):
     """The oldest head of the highest effective priority goes; at 100 s, with ageing after 10 s."""
-    assert expected == next_row(heads, 100.0, ageing_s=10.0, bulk_went_last=bulk_went_last)
+    assert expected == next_queue(heads, 100.0, ageing_s=10.0, bulk_went_last=bulk_went_last)
 
 
 @pytest.mark.parametrize(
     ("head_cost", "budget", "expected"),
     [
         pytest.param(39, 512, 104, id="eight-batches-of-its-length"),
-        pytest.param(1000, 512, 8, id="a-job-over-the-budget"),
-        pytest.param(0, 512, policy.WINDOW_JOBS_MAX, id="a-free-job"),
-        pytest.param(1, 16384, policy.WINDOW_JOBS_MAX, id="bounded"),
+        pytest.param(1000, 512, 8, id="an-item-over-the-budget"),
+        pytest.param(0, 512, policy.LOOKAHEAD_ITEMS_MAX, id="a-free-item"),
+        pytest.param(1, 16384, policy.LOOKAHEAD_ITEMS_MAX, id="bounded"),
     ],
 )
-def test_window_jobs(head_cost, budget, expected):
-    """The window follows what a batch can hold and is bounded."""
-    assert expected == policy.window_jobs(head_cost, budget)
+def test_lookahead_items(head_cost, budget, expected):
+    """Eight batches of items as long as the head are considered, bounded."""
+    assert expected == policy.lookahead_items(head_cost, budget)
 
 
 @pytest.mark.parametrize(
@@ -98,17 +109,17 @@ def test_window_jobs(head_cost, budget, expected):
         pytest.param(100, 3, 128, id="not-below-a-quarter-of-the-budget"),
     ],
 )
-def test_share(queued, idle_lanes, expected):
+def test_lane_budget(queued, idle_lanes, expected):
     """Idle lanes get their part of a small queue."""
-    assert expected == share(512, queued, idle_lanes)
+    assert expected == lane_budget(512, queued, idle_lanes)
 
 
 @pytest.mark.parametrize(
     ("queued", "new", "expected"),
     [
         pytest.param(0, 100, Admission.ACCEPTED, id="just-the-limit"),
-        pytest.param(60, 40, Admission.ACCEPTED, id="the-last-room"),
-        pytest.param(61, 40, Admission.FULL, id="room-will-come"),
+        pytest.param(60, 40, Admission.ACCEPTED, id="the-last-tokens"),
+        pytest.param(61, 40, Admission.FULL, id="full-for-now"),
         pytest.param(0, 101, Admission.NEVER, id="over-the-limit-alone"),
         pytest.param(99, 101, Admission.NEVER, id="over-the-limit-alone-even-when-full"),
     ],
@@ -128,26 +139,26 @@ def test_admit(queued, new, expected):
     ],
 )
 def test_retry_after_s(queued, rate, expected):
-    """Come back when the lanes have done what waits now."""
+    """The time the lanes need for what is queued now, within bounds."""
     assert expected == retry_after_s(queued, rate)
 
 
-def test_rate_is_exact_after_the_first_batch():
+def test_throughput_is_exact_after_the_first_batch():
     """One batch is enough to know a rate; batches weigh by their time."""
-    assert Rate().per_s == 0.0
-    assert Rate().after(500, 0.5).per_s == 1000.0
-    assert Rate().after(500, 0.5).after(0, 1.0).per_s < 500.0
+    assert Throughput().per_s == 0.0
+    assert Throughput().after(500, 0.5).per_s == 1000.0
+    assert Throughput().after(500, 0.5).after(0, 1.0).per_s < 500.0
 
 
 @pytest.mark.parametrize(
-    ("costs", "fits", "expected"),
+    ("costs", "capacity", "expected"),
     [
         pytest.param([10, 10, 10, 10], {10: 2}, [0, 1], id="memory-before-the-budget"),
-        pytest.param([10, 10, 10, 10], {10: 9}, [0, 1, 2, 3], id="roomy"),
+        pytest.param([10, 10, 10, 10], {10: 9}, [0, 1, 2, 3], id="memory-for-all"),
         pytest.param([10, 11, 10, 10], {10: 3, 11: 1}, [0, 2, 3], id="a-longer-one-would-not-fit"),
         pytest.param([10, 10], {10: 1}, [0], id="one-at-a-time"),
     ],
 )
-def test_memory_limits_a_batch(costs, fits, expected):
-    """Jobs join while as many as long as the longest fit the device; the oldest goes whatever is said."""
-    assert expected == next_batch(costs, 1000, capacity=lambda longest: fits[longest])
+def test_memory_limits_a_batch(costs, capacity, expected):
+    """Items join while as many as long as the longest fit the device; the oldest always goes."""
+    assert expected == next_batch(costs, 1000, capacity=lambda longest: capacity[longest])

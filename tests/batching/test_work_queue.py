@@ -1,4 +1,4 @@
-"""Rows of waiting jobs; no thread runs here."""
+"""The FIFOs of the work queue; no thread runs here."""
 
 from __future__ import annotations
 
@@ -9,145 +9,144 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.batching.work_item import Job, Priority
-from backend.batching.work_queue import WaitingJobs
+from backend.batching.work_item import Priority, WorkItem
+from backend.batching.work_queue import WorkQueue
 from tests.fakes import EchoEngine
 
 INTERACTIVE, BULK = Priority.INTERACTIVE, Priority.BULK
 ENGINES = (EchoEngine("first"), EchoEngine("second"))
 
 
-class Seat:
+class PendingFuture:
     """A future that has not ended; a real one needs a loop."""
 
     def done(self) -> bool:
-        """Never."""
         return False
 
 
-def make_job(cost=10, *, engine=ENGINES[0], priority=INTERACTIVE, at_s=0.0, deadline_s=math.inf):
-    """A job without a loop."""
-    return Job(engine, None, cost, priority, deadline_s, at_s, Seat())
+def make_item(cost=10, *, engine=ENGINES[0], priority=INTERACTIVE, at_s=0.0, deadline_s=math.inf):
+    """An item without a loop."""
+    return WorkItem(engine, None, cost, priority, deadline_s, at_s, PendingFuture())
 
 
-def add(waiting, *jobs):
-    """Submit each job on its own."""
-    for job in jobs:
-        waiting.add([job], job.cost)
+def add(queue, *items):
+    """Submit each item on its own."""
+    for item in items:
+        queue.add([item], item.cost)
 
 
 @pytest.fixture
-def waiting():
-    """An empty one, with ageing after 2 s."""
-    return WaitingJobs(ageing_s=2.0)
+def queue():
+    """An empty queue, with ageing after 2 s."""
+    return WorkQueue(ageing_s=2.0)
 
 
-def test_empty(waiting):
-    """Nothing waits, nothing is taken."""
-    taken = waiting.take(0.0, 0)
+def test_empty(queue):
+    """An empty queue gives nothing."""
+    dequeued = queue.take(0.0, 0)
 
-    assert (taken.jobs, taken.dropped) == ([], [])
-    assert waiting.oldest_s(5.0) == 0.0
+    assert (dequeued.items, dequeued.dropped) == ([], [])
+    assert queue.oldest_s(5.0) == 0.0
 
 
-def test_one_engine_at_a_time(waiting):
+def test_one_engine_at_a_time(queue):
     """A batch never mixes engines; the oldest head decides whose turn it is."""
-    first, second, third = make_job(at_s=1), make_job(engine=ENGINES[1], at_s=0), make_job(at_s=2)
-    add(waiting, first, second, third)
+    first, second, third = make_item(at_s=1), make_item(engine=ENGINES[1], at_s=0), make_item(at_s=2)
+    add(queue, first, second, third)
 
-    assert waiting.take(3.0, 0).jobs == [second]
-    assert waiting.take(3.0, 0).jobs == [first, third]
-
-
-def test_bulk_never_widens_an_interactive_batch(waiting):
-    """Priorities do not mix either."""
-    bulk, interactive = make_job(priority=BULK), make_job()
-    add(waiting, bulk, interactive)
-
-    assert waiting.take(0.0, 0).jobs == [interactive]
-    assert waiting.take(0.0, 0).jobs == [bulk]
+    assert queue.take(3.0, 0).items == [second]
+    assert queue.take(3.0, 0).items == [first, third]
 
 
-def test_an_aged_bulk_backlog_takes_every_other_batch(waiting):
+def test_bulk_never_widens_an_interactive_batch(queue):
+    """A batch never mixes priorities."""
+    bulk, interactive = make_item(priority=BULK), make_item()
+    add(queue, bulk, interactive)
+
+    assert queue.take(0.0, 0).items == [interactive]
+    assert queue.take(0.0, 0).items == [bulk]
+
+
+def test_an_aged_bulk_backlog_takes_every_other_batch(queue):
     """Neither starves: bulk that aged and fresh interactive work take turns."""
-    add(waiting, *(make_job(100, priority=BULK) for _ in range(3)))
-    add(waiting, *(make_job(100, at_s=9.0) for _ in range(3)))
-    turns = [waiting.take(10.0, 0).jobs[0].priority for _ in range(6)]
+    add(queue, *(make_item(100, priority=BULK) for _ in range(3)))
+    add(queue, *(make_item(100, at_s=9.0) for _ in range(3)))
+    turns = [queue.take(10.0, 0).items[0].priority for _ in range(6)]
 
     assert turns == [BULK, INTERACTIVE, BULK, INTERACTIVE, BULK, INTERACTIVE]
 
 
-def test_left_ones_keep_their_order(waiting):
-    """What was looked at and not taken goes back to the front, oldest first."""
-    jobs = [make_job(cost) for cost in (10, 90, 10, 80, 10)]
-    waiting.add(jobs, 200)
-    order = [waiting.take(0.0, 0).jobs for _ in range(3)]
+def test_left_ones_keep_their_order(queue):
+    """Items examined and not taken go back to the front, oldest first."""
+    items = [make_item(cost) for cost in (10, 90, 10, 80, 10)]
+    queue.add(items, 200)
+    order = [queue.take(0.0, 0).items for _ in range(3)]
 
-    assert order == [[jobs[0], jobs[2], jobs[4]], [jobs[1]], [jobs[3]]]
+    assert order == [[items[0], items[2], items[4]], [items[1]], [items[3]]]
 
 
-def test_a_long_job_is_not_starved_by_a_stream_of_short_ones(waiting):
+def test_a_long_item_is_not_starved_by_a_stream_of_short_ones(queue):
     """Once it is the oldest it goes, however many short ones keep coming."""
-    add(waiting, make_job(10))
-    long = make_job(95)
-    add(waiting, long, *(make_job(10) for _ in range(20)))
-    waiting.take(0.0, 0)
-    add(waiting, *(make_job(10) for _ in range(20)))
+    add(queue, make_item(10))
+    long = make_item(95)
+    add(queue, long, *(make_item(10) for _ in range(20)))
+    queue.take(0.0, 0)
+    add(queue, *(make_item(10) for _ in range(20)))
 
-    assert waiting.take(0.0, 0).jobs == [long]
-
-
-def test_late_ones_are_dropped_on_the_way(waiting):
-    """Wherever a look meets a late job it leaves, and its tokens with it."""
-    jobs = [make_job(deadline_s=5.0), make_job(), make_job(deadline_s=5.0), make_job()]
-    waiting.add(jobs, 40)
-    taken = waiting.take(6.0, 0)
-
-    assert taken.jobs == [jobs[1], jobs[3]]
-    assert set(taken.dropped) == {jobs[0], jobs[2]}
-    assert (waiting.jobs, waiting.tokens) == (0, 0)
+    assert queue.take(0.0, 0).items == [long]
 
 
-def test_all_dropped(waiting):
-    """A look may give nothing to run."""
-    add(waiting, make_job(deadline_s=5.0), make_job(deadline_s=5.0))
-    taken = waiting.take(6.0, 0)
+def test_late_ones_are_dropped_on_the_way(queue):
+    """A late item leaves when ``take`` examines it, and its tokens with it."""
+    items = [make_item(deadline_s=5.0), make_item(), make_item(deadline_s=5.0), make_item()]
+    queue.add(items, 40)
+    dequeued = queue.take(6.0, 0)
 
-    assert (len(taken.jobs), len(taken.dropped)) == (0, 2)
-    assert waiting.jobs == 0
-
-
-def test_idle_lanes_get_their_part(waiting):
-    """Four jobs and another idle lane: two each."""
-    waiting.add([make_job(25) for _ in range(4)], 100)
-
-    assert len(waiting.take(0.0, 1).jobs) == 2
+    assert dequeued.items == [items[1], items[3]]
+    assert set(dequeued.dropped) == {items[0], items[2]}
+    assert (queue.items, queue.tokens) == (0, 0)
 
 
-def test_a_look_at_ten_thousand_is_bounded(waiting):
-    """Only the window is touched: jobs behind it are not even asked whether they are wanted."""
-    asked = []
+def test_all_dropped(queue):
+    """``take`` may give nothing to run."""
+    add(queue, make_item(deadline_s=5.0), make_item(deadline_s=5.0))
+    dequeued = queue.take(6.0, 0)
 
-    class Asked(Seat):
+    assert (len(dequeued.items), len(dequeued.dropped)) == (0, 2)
+    assert queue.items == 0
+
+
+def test_idle_lanes_get_their_share(queue):
+    """Four items and another idle lane: two each."""
+    queue.add([make_item(25) for _ in range(4)], 100)
+
+    assert len(queue.take(0.0, 1).items) == 2
+
+
+def test_a_take_from_ten_thousand_examines_few(queue):
+    """Only the lookahead is examined: whether items behind it are wanted is not checked."""
+    checks = []
+
+    class CountingFuture(PendingFuture):
         def done(self):
-            asked.append(1)
+            checks.append(1)
             return False
 
-    jobs = [make_job(10) for _ in range(10_000)]
-    for job in jobs:
-        job.future = Asked()
-    waiting.add(jobs, 100_000)
-    waiting.take(0.0, 0)
+    items = [make_item(10) for _ in range(10_000)]
+    for item in items:
+        item.future = CountingFuture()
+    queue.add(items, 100_000)
+    queue.take(0.0, 0)
 
-    assert len(asked) <= 100  # the head, then eight batches of ten; the head is asked twice
+    assert len(checks) <= 100  # the head, then eight batches of ten; the head is checked twice
 
 
-def test_clear(waiting):
-    """Nothing is left."""
-    add(waiting, make_job(), make_job(priority=BULK))
-    waiting.clear()
+def test_clear(queue):
+    """Counts are zero afterwards."""
+    add(queue, make_item(), make_item(priority=BULK))
+    queue.clear()
 
-    assert (waiting.jobs, waiting.tokens, waiting.oldest_s(9.0)) == (0, 0, 0.0)
+    assert (queue.items, queue.tokens, queue.oldest_s(9.0)) == (0, 0, 0.0)
 
 
 @given(
@@ -159,29 +158,31 @@ def test_clear(waiting):
     ),
     st.integers(0, 3),
 )
-def test_every_job_leaves_once(specs, idle_lanes):
-    """Whatever comes in: each job leaves once, batches keep to the budget and to one row, counts end at zero."""
-    waiting = WaitingJobs(ageing_s=2.0)
-    jobs = [make_job(cost, priority=priority, engine=engine, deadline_s=late) for cost, priority, engine, late in specs]
-    add(waiting, *jobs)
+def test_every_item_leaves_once(specs, idle_lanes):
+    """Whatever comes in: each item leaves once, batches keep to the budget and to one FIFO, counts end at zero."""
+    queue = WorkQueue(ageing_s=2.0)
+    items = [
+        make_item(cost, priority=priority, engine=engine, deadline_s=late) for cost, priority, engine, late in specs
+    ]
+    add(queue, *items)
     gone = []
-    while waiting.jobs:
-        taken = waiting.take(5.0, idle_lanes)
-        gone += taken.jobs + taken.dropped
-        assert all(job.deadline_s == 1.0 for job in taken.dropped)
-        assert len({(id(job.engine), job.priority) for job in taken.jobs}) <= 1
-        assert len(taken.jobs) <= 1 or max(job.cost for job in taken.jobs) * len(taken.jobs) <= 100
+    while queue.items:
+        dequeued = queue.take(5.0, idle_lanes)
+        gone += dequeued.items + dequeued.dropped
+        assert all(item.deadline_s == 1.0 for item in dequeued.dropped)
+        assert len({(id(item.engine), item.priority) for item in dequeued.items}) <= 1
+        assert len(dequeued.items) <= 1 or max(item.cost for item in dequeued.items) * len(dequeued.items) <= 100
 
-    assert len(gone) == len(jobs)
-    assert set(gone) == set(jobs)
-    assert waiting.tokens == 0
+    assert len(gone) == len(items)
+    assert set(gone) == set(items)
+    assert queue.tokens == 0
 
 
-async def test_cancelled_futures_are_dropped(waiting):
+async def test_cancelled_futures_are_dropped(queue):
     """A real future, cancelled by its caller."""
-    job = make_job()
-    job.future = asyncio.get_running_loop().create_future()
-    add(waiting, job)
-    job.future.cancel()
+    item = make_item()
+    item.future = asyncio.get_running_loop().create_future()
+    add(queue, item)
+    item.future.cancel()
 
-    assert waiting.take(0.0, 0).dropped == [job]
+    assert queue.take(0.0, 0).dropped == [item]

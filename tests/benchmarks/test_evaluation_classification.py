@@ -57,11 +57,11 @@ class FakeClassification:
         rows = [answer(text[-1], given=text not in ("foreign 0", "foreign 1")) for text in texts]
         return SimpleNamespace(rows=rows, model=model or "vectors")
 
-    async def learn(self, name, examples):
+    async def train_classifier(self, name, examples):
         """Record the examples."""
         self.trained[name] = self.examples = examples
 
-    async def forget(self, name):
+    async def delete_classifier(self, name):
         """What was learnt for a measurement stays no longer than it."""
         self.trained[name] = None
 

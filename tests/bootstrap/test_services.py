@@ -1,4 +1,4 @@
-"""Settings in, running services out; a start that fails says why and leaves nothing running."""
+"""Building the services from settings; a start that fails says why and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MEASURING = "measuring runtimes, once for this model and machine"
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for the session: the first start measures, the others find it done."""
+    """One folder for the session: the first start measures, the others reuse its results."""
     return tmp_path_factory.mktemp("state")
 
 
@@ -53,8 +53,8 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     started: list[Services] = []
 
     async def run(**settings: Any) -> Services:
-        own = {"state_dir": state_dir, "device": "cpu", "ner_model": "none"}
-        started.append(await build(load_settings(**{**own, **settings})))
+        defaults = {"state_dir": state_dir, "device": "cpu", "ner_model": "none"}
+        started.append(await build(load_settings(**{**defaults, **settings})))
         return started[-1]
 
     yield run
@@ -63,35 +63,35 @@ async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 def lanes() -> set[str]:
-    """The lanes' threads that live now."""
+    """Names of the lanes' threads that are alive."""
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("lane-")}
 
 
 async def test_the_bundled_model_answers(start):
-    """Built from nothing but defaults: vectors are sentence-transformers', within what auto promises."""
+    """With default settings: sentence-transformers' vectors, within the tolerance of auto."""
     services = await start()
     texts = ["la factura de marzo", "the invoice is due", "zürich 👍"]
 
-    found = await services.embeddings.embed(texts)
+    result = await services.embeddings.embed(texts)
 
-    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.985
+    assert (result.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.985
     assert (await services.health.ready()).ready
 
 
 async def test_exact_is_sentence_transformers(start):
-    """PRECISION=exact keeps to it to the fifth digit."""
+    """PRECISION=exact agrees to the fifth digit."""
     services = await start(**QUICK)
     texts = ["la factura de marzo", "the invoice is due"]
 
-    found = await services.embeddings.embed(texts)
+    result = await services.embeddings.embed(texts)
 
-    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
+    assert (result.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
 
 
-async def test_every_choice_is_told_with_its_reason(start):
+async def test_the_system_report_has_reasons(start):
     """system() is ready for JSON: machine, placement, model, lanes, cache, limits."""
     services = await start(lanes=2, limit_inputs=7, **QUICK)
-    found = json.loads(json.dumps(services.system()))
+    result = json.loads(json.dumps(services.system()))
 
     assert {
         "version",
@@ -104,16 +104,16 @@ async def test_every_choice_is_told_with_its_reason(start):
         "limits",
         "ocr",
         "jobs",
-    } == set(found)
-    assert 2 == found["placements"][0]["lanes"] == found["lanes"]["lanes_alive"]
-    assert 7 == found["limits"]["inputs"]
-    assert found["placements"][0]["why"]
-    assert found["models"][0]["choice"]["why"]
-    assert found["models"][0]["choice"]["measured"]
+    } == set(result)
+    assert 2 == result["placements"][0]["lanes"] == result["lanes"]["lanes_alive"]
+    assert 7 == result["limits"]["inputs"]
+    assert result["placements"][0]["why"]
+    assert result["models"][0]["choice"]["why"]
+    assert result["models"][0]["choice"]["measured"]
 
 
 async def test_a_second_start_does_not_measure_again(start, tiny: TinyModels, tmp_path, caplog):
-    """The tuning file of the first is enough, and the log says which it was."""
+    """The second reuses the tuning file, and says so."""
     caplog.set_level(logging.INFO)
     model = str(tiny.folder("bert"))
     first = await start(state_dir=tmp_path, embedding_model=model)
@@ -127,18 +127,18 @@ async def test_a_second_start_does_not_measure_again(start, tiny: TinyModels, tm
 
 
 async def test_a_folder_as_the_model(start, tiny: TinyModels):
-    """EMBEDDING_MODEL names a folder; aliases answer too."""
+    """EMBEDDING_MODEL names a folder; aliases work too."""
     folder = tiny.folder("xlm-roberta")
     services = await start(embedding_model=str(folder), model_aliases="text-embedding-3-small, other", **QUICK)
 
-    found = await services.embeddings.embed(["la factura"], model="text-embedding-3-small")
+    result = await services.embeddings.embed(["la factura"], model="text-embedding-3-small")
 
-    assert (found.vectors * reference_of(folder).encode(["la factura"])).sum() >= 0.9999
+    assert (result.vectors * reference_of(folder).encode(["la factura"])).sum() >= 0.9999
     assert (folder.name, str(folder), "text-embedding-3-small", "other") == services.catalog.embedding().names
 
 
-async def test_settings_reach_what_they_are_for(start, tiny: TinyModels):
-    """Limits, cache and budgets are handed down as they were set."""
+async def test_settings_reach_their_parts(start, tiny: TinyModels):
+    """Limits, cache and budgets are as they were set."""
     services = await start(
         embedding_model=str(tiny.folder("bert")),
         batch_tokens=128,
@@ -155,15 +155,15 @@ async def test_settings_reach_what_they_are_for(start, tiny: TinyModels):
         await services.embeddings.embed(["la factura " * 60])
 
 
-def test_the_edge_gets_its_options():
-    """Keys and origins as they were set."""
-    found = api_options(load_settings(api_keys="one, two", cors_origins="https://a.example"))
+def test_the_api_gets_its_options():
+    """Keys and origins are as they were set."""
+    result = api_options(load_settings(api_keys="one, two", cors_origins="https://a.example"))
 
-    assert (("one", "two"), ("https://a.example",)) == (found.api_keys, found.cors_origins)
+    assert (("one", "two"), ("https://a.example",)) == (result.api_keys, result.cors_origins)
 
 
 async def test_series_exist_before_the_first_request(start):
-    """A dashboard shows zeros, not gaps; the device's memory is read when it is asked for."""
+    """Dashboards show zeros, not gaps; the device's memory is read at each scrape."""
     text = (await start(**QUICK)).telemetry.render().decode()
 
     assert 'financia_inputs_total{task="embeddings"} 0.0' in text
@@ -173,16 +173,16 @@ async def test_series_exist_before_the_first_request(start):
     assert "financia_model_info{" in text
 
 
-async def test_closing_finishes_what_was_accepted(start):
-    """A request under way is answered, a later one is refused, and no lane is left."""
+async def test_closing_finishes_accepted_requests(start):
+    """A running request is answered, a later one is refused, and no lane is left."""
     services = await start(**QUICK)
     before = lanes()
-    under_way = asyncio.create_task(services.embeddings.embed([f"factura {number}" for number in range(200)]))
-    await asyncio.sleep(0)  # it has been submitted: the cache of a fresh service knows nothing and needs no time
+    running = asyncio.create_task(services.embeddings.embed([f"factura {number}" for number in range(200)]))
+    await asyncio.sleep(0)  # it has been submitted: the look-up in an empty cache does not wait
     assert services.batcher.status().queued_jobs + services.batcher.status().busy
     await services.close()
 
-    assert (200, 384) == (await under_way).vectors.shape
+    assert (200, 384) == (await running).vectors.shape
     with pytest.raises(Unavailable):
         await services.embeddings.embed(["too late"])
     assert before
@@ -206,7 +206,7 @@ async def test_closing_finishes_what_was_accepted(start):
         pytest.param({"redis_url": "http://redis", **QUICK}, BadSettings, "REDIS_URL", id="no-redis-address"),
     ],
 )
-async def test_a_start_that_cannot_be(start, settings, error, words):
+async def test_a_start_that_fails(start, settings, error, words):
     """The reason is a SetupError that names the setting; no lane is left running."""
     before = lanes()
 
@@ -219,7 +219,7 @@ async def test_a_start_that_cannot_be(start, settings, error, words):
 
 
 async def test_the_multilingual_profile_is_fetched_from_the_hub(start, monkeypatch):
-    """Offline and never fetched, it says what to do; nothing else is tried."""
+    """Offline and never fetched, the error names the model."""
     with pytest.raises(ModelUnavailable, match=PROFILES["multilingual"][EMBEDDINGS]):
         await start(model_profile="multilingual")
 
@@ -235,7 +235,7 @@ async def test_the_multilingual_profile_is_fetched_from_the_hub(start, monkeypat
     ],
 )
 async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, content):
-    """Whatever file is broken, the start ends with a reason and not with a traceback."""
+    """Whatever file is broken, the start fails with a ModelUnavailable that names it."""
     folder = copy_of(tiny.folder("bert"))
     (folder / name).unlink()
     if content is not None:
@@ -246,7 +246,7 @@ async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, con
 
 
 async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tmp_path, caplog):
-    """The start goes on; only the next one measures again."""
+    """The service starts; only the next start measures again."""
     (tmp_path / "file").write_text("")
     services = await start(state_dir=tmp_path / "file" / "state", embedding_model=str(tiny.folder("bert")))
 
@@ -256,27 +256,27 @@ async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tm
 
 @pytest.mark.redis
 async def test_a_redis_is_shared_by_two_services(start, redis_server):
-    """What one computed the other finds, bit for bit."""
+    """The second service hits what the first computed, bit for bit."""
     first = await start(redis_url=redis_server.url, **QUICK)
     computed = await first.embeddings.embed(["la factura"])
     await first.close()
     second = await start(redis_url=redis_server.url, **QUICK)
-    found = await second.embeddings.embed(["la factura"])
+    result = await second.embeddings.embed(["la factura"])
 
-    assert (0, 1) == (computed.cache_hits, found.cache_hits)
-    assert computed.vectors.tobytes() == found.vectors.tobytes()
+    assert (0, 1) == (computed.cache_hits, result.cache_hits)
+    assert computed.vectors.tobytes() == result.vectors.tobytes()
 
 
-async def test_a_redis_that_is_not_there_does_not_stop_the_start(start):
-    """It is served without; the state tells."""
+async def test_an_unreachable_redis_does_not_stop_the_start(start):
+    """Requests are served without it; the status shows it."""
     services = await start(redis_url="redis://127.0.0.1:1/0", **QUICK)
 
     assert (await services.embeddings.embed(["la factura"])).vectors.shape == (1, 384)
     assert services.cache.status().redis.state != "closed"
 
 
-async def test_an_idle_model_leaves_memory_and_comes_back(start):
-    """MODEL_KEEP_ALIVE_S: the same vector before and after, a ready service meanwhile, and both are counted."""
+async def test_an_idle_model_is_unloaded_and_loaded_again(start):
+    """MODEL_KEEP_ALIVE_S: the vector stays the same, the service ready, and both loads are counted."""
     services = await start(model_keep_alive_s=0.2, cache_enabled=False, **QUICK)
     before = await services.embeddings.embed(["la factura"])
     [resident] = services.catalog.embedding().residents
@@ -294,42 +294,42 @@ async def test_an_idle_model_leaves_memory_and_comes_back(start):
 
 @pytest.mark.slow
 async def test_several_devices_serve_one_queue(start, monkeypatch):
-    """One replica a placement, the same arithmetic on all, lanes for each; nothing is lost between them."""
-    one = models.place_all
+    """One replica and one lane a placement; every result is right."""
+    place_all = models.place_all
 
     def twice(facts, wishes, saved=None):
-        [only] = one(facts, wishes, saved)
+        [only] = place_all(facts, wishes, saved)
         return (replace(only, lanes=1), replace(only, lanes=1))
 
     monkeypatch.setattr(models, "place_all", twice)
     services = await start(cache_enabled=False, **QUICK)
     texts = [f"factura {number}" for number in range(64)]
-    found = await services.embeddings.embed(texts)
+    result = await services.embeddings.embed(texts)
 
     assert 2 == services.batcher.status().lanes_alive
     assert 2 == len(services.catalog.embedding().residents)
-    assert (found.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
+    assert (result.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
 
 
 async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
-    """Every request of a steady stream is answered, by the old model or by the new one; afterwards by the new one."""
+    """Requests are answered by the old or the new model during the swap, and by the new one after it."""
     services = await start(cache_enabled=False, **QUICK)
     folder = tiny.folder("bert")
     widths: list[int] = []
     swapped = asyncio.Event()
 
-    async def ask_on() -> None:
+    async def keep_embedding() -> None:
         while not swapped.is_set():
-            found = await services.embeddings.embed(["la factura", "the invoice is due"])
-            widths.append(found.vectors.shape[1])
+            result = await services.embeddings.embed(["la factura", "the invoice is due"])
+            widths.append(result.vectors.shape[1])
 
-    crowd = [asyncio.create_task(ask_on()) for _ in range(4)]
+    clients = [asyncio.create_task(keep_embedding()) for _ in range(4)]
     old = weakref.ref(services.catalog.embedding().residents[0])
     model = await services.loader.load(str(folder), "embeddings")
     swapped.set()
-    await asyncio.gather(*crowd)
+    await asyncio.gather(*clients)
     after = await services.embeddings.embed(["la factura"])
-    for _ in range(100):  # a lane that has answered may be about to let its batch go
+    for _ in range(100):  # a lane may still hold its last batch for a moment
         gc.collect()
         if old() is None:
             break
@@ -343,8 +343,8 @@ async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
     assert old() is None, "the old model stays in memory"
 
 
-async def test_a_bad_model_does_not_take_the_place_of_a_good_one(start, tmp_path):
-    """The reason is told and the old model answers."""
+async def test_a_bad_model_does_not_replace_a_good_one(start, tmp_path):
+    """The error has the reason, and the old model stays."""
     services = await start(**QUICK)
     with pytest.raises(InvalidField, match=r"source: .*nothing-here"):
         await services.loader.load(str(tmp_path / "nothing-here"), "embeddings")
@@ -353,33 +353,33 @@ async def test_a_bad_model_does_not_take_the_place_of_a_good_one(start, tmp_path
 
 
 async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTaggers):
-    """NER_MODEL names a folder: entities with places in the caller's text, embeddings as before, both listed."""
+    """NER_MODEL names a folder: entities have offsets in the caller's text; both models are listed."""
     folder = taggers.folder("bert")
     services = await start(ner_model=str(folder), **QUICK)
     text = "la factura de the invoice " * 40
-    found = await services.entities.find([text, ""])
+    result = await services.entities.find([text, ""])
 
     assert ["embeddings", "ner"] == [model.task for model in services.catalog.models()]
-    assert found.rows[0].entities
-    assert all(text[one.start : one.end] == one.text for one in found.rows[0].entities)
+    assert result.rows[0].entities
+    assert all(text[entity.start : entity.end] == entity.text for entity in result.rows[0].entities)
     assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
     assert services.catalog.ner() is services.catalog.find(str(folder))
 
 
 async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: TinyTaggers):
-    """404 with what to set; after a hot load the same request is answered."""
+    """404 names the setting; after a swap the same request is answered."""
     services = await start(**QUICK)
     with pytest.raises(UnknownModel, match="NER_MODEL"):
         await services.entities.find(["la factura"], sources=["model"])
     model = await services.loader.load(str(taggers.folder("bert")), "ner")
-    found = await services.entities.find(["la factura de the invoice"])
+    result = await services.entities.find(["la factura de the invoice"])
 
-    assert ("ner", model.name) == (model.task, found.model)
+    assert ("ner", model.name) == (model.task, result.model)
     assert services.embeddings is not None
     assert "embeddings" == services.catalog.embedding().task
 
 
 async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
-    """The start says which model it is and what was wanted; nothing serves wrong labels."""
+    """The start fails: a model without labels cannot serve entities."""
     with pytest.raises(ModelUnavailable, match=r"classifier"):
         await start(ner_model=str(tiny.folder("bert")), **QUICK)

@@ -1,4 +1,4 @@
-"""Values and keys for the cache's tests."""
+"""Keys and values for the tests of the cache."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def value(number: int, *, width: int = 8, truncated: bool = False) -> CachedVect
     return CachedVector(vector, tokens=number + 2, truncated=truncated).owned()
 
 
-def content(found: CachedVector | None) -> tuple[bytes, int, bool] | None:
-    """What makes two values the same, bit for bit."""
-    return None if found is None else (found.vector.tobytes(), found.tokens, found.truncated)
+def content(cached: CachedVector | None) -> tuple[bytes, int, bool] | None:
+    """The fields in which equal values agree, bit for bit."""
+    return None if cached is None else (cached.vector.tobytes(), cached.tokens, cached.truncated)
 
 
-def contents(found: list[CachedVector | None]) -> list[tuple[bytes, int, bool] | None]:
+def contents(cached: list[CachedVector | None]) -> list[tuple[bytes, int, bool] | None]:
     """`content` of each."""
-    return [content(each) for each in found]
+    return [content(entry) for entry in cached]

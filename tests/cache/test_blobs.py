@@ -6,7 +6,7 @@ import pytest
 
 from backend.cache.blobs import BlobCache
 from backend.cache.codec import decode, encode
-from backend.cache.memory_tier import MemoryCache
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.store import CachedVector, NullCache
 from backend.cache.tiered import TieredCache
 from backend.telemetry import Telemetry
@@ -16,7 +16,7 @@ KEY = bytes(range(16))
 
 @pytest.fixture
 def cache() -> TieredCache:
-    return TieredCache(MemoryCache(2**20), None, Telemetry())
+    return TieredCache(MemoryTier(2**20), None, Telemetry())
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,20 @@ def cache() -> TieredCache:
     ],
 )
 async def test_what_comes_out_is_what_went_in(cache: TieredCache, blob: bytes) -> None:
-    """Bit for bit, and through the bytes that Redis keeps."""
+    """Bit for bit, also through the format in Redis."""
     blobs = BlobCache(cache)
 
     blobs.put(KEY, blob)
 
     assert blob == await blobs.get(KEY)
-    [kept] = cache.lookup_local([KEY])
-    assert kept is not None
-    again = decode(KEY, encode(KEY, kept))
+    [cached] = cache.lookup_local([KEY])
+    assert cached is not None
+    again = decode(KEY, encode(KEY, cached))
     assert again is not None
-    assert kept.vector.tobytes() == again.vector.tobytes()
+    assert cached.vector.tobytes() == again.vector.tobytes()
 
 
-async def test_what_was_never_kept_is_absent(cache: TieredCache) -> None:
+async def test_an_absent_blob(cache: TieredCache) -> None:
     """A miss is None, from an empty cache and from one that is off."""
     BlobCache(NullCache()).put(KEY, b"lost")
 
@@ -52,8 +52,8 @@ async def test_what_was_never_kept_is_absent(cache: TieredCache) -> None:
     assert await BlobCache(NullCache()).get(KEY) is None
 
 
-async def test_a_vector_of_someone_else_is_no_blob(cache: TieredCache) -> None:
-    """A length that cannot be is not believed."""
+async def test_a_vector_is_not_taken_for_a_blob(cache: TieredCache) -> None:
+    """A length beyond the data makes it a miss."""
     import numpy as np
 
     cache.store([KEY], [CachedVector(np.full(3, 1e30, np.float32), 3, False)])

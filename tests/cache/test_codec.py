@@ -1,4 +1,4 @@
-"""The bytes in Redis: what was written comes back bit for bit, and nothing else is taken for a value."""
+"""The format in Redis: values come back bit for bit, and other bytes are rejected."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_round_trip(bits, tokens, truncated):
 
 
 @given(st.integers(0, 8 * (HEADER_BYTES + 32) - 1))
-def test_a_flipped_bit_is_noticed(bit):
-    """No single wrong bit passes, wherever it is."""
+def test_a_flipped_bit_is_rejected(bit):
+    """Any single flipped bit is detected."""
     data = bytearray(encode(key(1), value(1, width=8)))
     data[bit // 8] ^= 1 << bit % 8
 
@@ -32,8 +32,8 @@ def test_a_flipped_bit_is_noticed(bit):
 
 
 @given(st.integers(0, HEADER_BYTES + 32))
-def test_torn_bytes_are_noticed(length):
-    """No part of a value passes for a value, nor a value with something after it."""
+def test_torn_bytes_are_rejected(length):
+    """A part of a value is rejected, and so is a value with bytes after it."""
     data = encode(key(1), value(1, width=8))
 
     assert (decode(key(1), data[:length]) is None) == (length < len(data))
@@ -41,14 +41,14 @@ def test_torn_bytes_are_noticed(length):
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_are_noticed(data):
-    """Bytes of somebody else are no value."""
+def test_foreign_bytes_are_rejected(data):
+    """Arbitrary bytes are not a value."""
     assert decode(key(1), data) is None
 
 
 @pytest.mark.parametrize("other", [key(0), key(2), key(1)[:15], b""])
 def test_a_value_belongs_to_its_key(other):
-    """A value found under another key (a reply out of turn, a renamed key) is none."""
+    """A value under another key (a reply out of order, a renamed key) is rejected."""
     assert decode(other, encode(key(1), value(1))) is None
 
 
@@ -62,10 +62,10 @@ def test_layout():
 
 
 def test_a_decoded_vector_cannot_be_written_to():
-    """The vector is a view of the received bytes, which stay as they are."""
-    found = decode(key(1), encode(key(1), value(1)))
+    """The vector is a read-only view of the received bytes."""
+    decoded = decode(key(1), encode(key(1), value(1)))
 
-    assert found is not None
-    assert found.owned() is found
+    assert decoded is not None
+    assert decoded.owned() is decoded
     with pytest.raises(ValueError, match="read-only"):
-        found.vector[0] = 0
+        decoded.vector[0] = 0

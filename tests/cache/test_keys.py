@@ -1,4 +1,4 @@
-"""Keys: equal inputs share one, nothing else does."""
+"""Keys: equal inputs have equal keys, and only those."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ paths = st.tuples(parts, st.lists(parts, max_size=2), inputs)
 
 
 def key_of(path):
-    own, narrowings, (kind, data) = path
-    namespace = CacheNamespace(*own)
+    parts, narrowings, (kind, data) = path
+    namespace = CacheNamespace(*parts)
     for parameters in narrowings:
         namespace = namespace.narrow(*parameters)
     return namespace.key(kind, data)
 
 
 @given(paths, paths)
-def test_only_equal_paths_share_a_key(one, other):
-    """Two keys agree exactly when model, parameters, kind and input do."""
-    assert (one == other) == (key_of(one) == key_of(other))
+def test_only_equal_paths_share_a_key(first, second):
+    """Keys are equal exactly when model, parameters, kind and input are."""
+    assert (first == second) == (key_of(first) == key_of(second))
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         pytest.param((["ab", "c"], [], ("text", "x")), (["a", "bc"], [], ("text", "x")), id="parts-moved"),
         pytest.param((["a"], [["b"]], ("text", "x")), (["a", "b"], [], ("text", "x")), id="part-or-parameter"),
@@ -43,12 +43,12 @@ def test_only_equal_paths_share_a_key(one, other):
         pytest.param((["a"], [], ("text", "a\0")), (["a"], [], ("text", "a")), id="trailing-nul"),
     ],
 )
-def test_close_calls_do_not_collide(one, other):
-    """Inputs that a careless concatenation would confuse have different keys."""
-    assert key_of(one) != key_of(other)
+def test_near_collisions(first, second):
+    """Inputs that plain concatenation would confuse have different keys."""
+    assert key_of(first) != key_of(second)
 
 
-def test_a_key_is_the_same_on_every_machine_and_day():
+def test_keys_are_stable():
     """Replicas and restarts find each other's entries: these bytes change only on purpose."""
     namespace = CacheNamespace("all-MiniLM-L6-v2", "bundled", "53aa5117", "onnx", "int8").narrow("prompt=", "max=256")
 
@@ -65,7 +65,7 @@ def test_a_key_is_the_same_on_every_machine_and_day():
         pytest.param([2**63], OverflowError, id="beyond-64-bits"),
     ],
 )
-def test_ids_that_are_none_have_no_key(ids, error):
-    """Checking token ids comes before asking for their key; forgetting it is loud."""
+def test_invalid_ids_have_no_key(ids, error):
+    """Unchecked token ids raise."""
     with pytest.raises(error):
         CacheNamespace("a").key("ids", ids)

@@ -1,4 +1,4 @@
-"""The tier in this process keeps the most recent values within its bytes."""
+"""The in-process tier: an LRU cache within its limit of bytes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.cache.codec import decode, encode
-from backend.cache.memory_tier import ENTRY_BYTES, FRAGMENT_BYTES, MOST_FRAGMENTS, MemoryCache
+from backend.cache.memory_tier import ENTRY_BYTES, FRAGMENT_BYTES, MOST_FRAGMENTS, MemoryTier
 from backend.cache.store import CachedVector
 from tests.cache.samples import content, contents, key, value
 
 SIZE_BYTES = ENTRY_BYTES + 8 * 4  # of one `value`
 
 
-def filled(numbers, *, room_for=3):
-    memory = MemoryCache(room_for * SIZE_BYTES)
+def filled(numbers, *, capacity=3):
+    memory = MemoryTier(capacity * SIZE_BYTES)
     for number in numbers:
         memory.put(key(number), value(number))
     return memory
 
 
 def held(memory, numbers=range(10)):
-    """Which of these are held; asks without making anything more recent than before, as all are asked in order."""
+    """Which of these are held. Looking all up in order keeps their order of use."""
     return [number for number in numbers if memory.get_many([key(number)])[0] is not None]
 
 
@@ -40,7 +40,7 @@ def held(memory, numbers=range(10)):
     ],
 )
 def test_least_recently_used_leaves_first(puts, touched, then, expected):
-    """What was used last stays longest."""
+    """The most recently used stay."""
     memory = filled(puts)
     memory.get_many([key(number) for number in touched])
     for number in then:
@@ -49,12 +49,12 @@ def test_least_recently_used_leaves_first(puts, touched, then, expected):
     assert expected == held(memory)
 
 
-def test_answers_follow_the_keys():
-    """One answer a key, in their order, repeated keys included."""
+def test_results_follow_the_keys():
+    """One result a key, in their order, repeated keys included."""
     memory = filled([1, 2])
-    found = memory.get_many([key(2), key(9), key(1), key(2)])
+    entries = memory.get_many([key(2), key(9), key(1), key(2)])
 
-    assert [content(value(2)), None, content(value(1)), content(value(2))] == contents(found)
+    assert [content(value(2)), None, content(value(1)), content(value(2))] == contents(entries)
 
 
 operations = st.lists(
@@ -67,8 +67,8 @@ operations = st.lists(
 
 @given(operations, st.integers(0, 6 * SIZE_BYTES))
 def test_the_count_of_bytes_is_right_and_within_the_limit(steps, limit_bytes):
-    """Whatever happens, the bytes counted are those of what is held, and never over the limit."""
-    memory = MemoryCache(limit_bytes)
+    """After any operations, the counted bytes are those of the entries held, and within the limit."""
+    memory = MemoryTier(limit_bytes)
     for act, number, size in steps:
         if act == "put":
             memory.put(key(number), value(number, width=size))
@@ -77,28 +77,28 @@ def test_the_count_of_bytes_is_right_and_within_the_limit(steps, limit_bytes):
         else:
             memory.keep_fragment(key(number), f"form{size}", bytes(size))
         assert memory.size_bytes <= limit_bytes
-    found = [each for each in memory.get_many([key(number) for number in range(10)]) if each is not None]
+    entries = [entry for entry in memory.get_many([key(number) for number in range(10)]) if entry is not None]
 
-    assert len(memory) == len(found)
+    assert len(memory) == len(entries)
     assert memory.size_bytes == sum(
-        ENTRY_BYTES + each.vector.nbytes + sum(FRAGMENT_BYTES + len(fragment) for _, fragment in each.wire)
-        for each in found
+        ENTRY_BYTES + entry.vector.nbytes + sum(FRAGMENT_BYTES + len(fragment) for _, fragment in entry.wire)
+        for entry in entries
     )
 
 
 @pytest.mark.parametrize("received", [False, True], ids=["computed", "received"])
 @pytest.mark.parametrize("fragments", [0, 1, 2])
 def test_counted_bytes_are_real_bytes(received, fragments):
-    """The limit means the process's memory: what is counted is what Python allocates, within a quarter."""
+    """The counted bytes are what Python allocates, within a quarter."""
     value(0)  # numpy.random is imported by its first use
     gc.collect()
     tracemalloc.start()
     try:
-        memory = MemoryCache(2**30)
+        memory = MemoryTier(2**30)
         for number in range(2000):
             name = bytes(bytearray(key(number)))
-            kept = CachedVector(value(number, width=96).vector, 300 + number, truncated=False)
-            memory.put(name, decode(name, encode(name, kept)) if received else kept)
+            vector = CachedVector(value(number, width=96).vector, 300 + number, truncated=False)
+            memory.put(name, decode(name, encode(name, vector)) if received else vector)
             for index in range(fragments):
                 memory.keep_fragment(name, ("float", "base64")[index], bytes(500))
         real, _ = tracemalloc.get_traced_memory()
@@ -109,8 +109,8 @@ def test_counted_bytes_are_real_bytes(received, fragments):
     assert real < 1.05 * memory.size_bytes
 
 
-def test_a_value_over_the_limit_pushes_nothing_out():
-    """What could never fit is not kept, and costs nobody a place."""
+def test_a_value_over_the_limit_evicts_nothing():
+    """A value that could never fit is not stored."""
     memory = filled([1, 2])
     memory.put(key(3), value(3, width=2000))
     memory.keep_fragment(key(1), "float", bytes(5000))
@@ -120,24 +120,24 @@ def test_a_value_over_the_limit_pushes_nothing_out():
 
 
 def test_the_first_value_of_a_key_stays():
-    """Two requests that computed the same text leave one value, so that hits agree with each other."""
+    """When two requests compute the same text, later hits return the first value."""
     memory = filled([1])
     memory.put(key(1), value(5))
 
     assert content(value(1)) == content(memory.get_many([key(1)])[0])
 
 
-def test_fragments_are_few_and_die_with_their_vector():
-    """A vector carries a handful of written forms, each once; all leave with it."""
-    memory = MemoryCache(10 * SIZE_BYTES)
+def test_fragments_are_few_and_leave_with_their_vector():
+    """A vector has few serialised forms, each once; all leave with it."""
+    memory = MemoryTier(10 * SIZE_BYTES)
     memory.put(key(1), value(1))
     for index in range(MOST_FRAGMENTS + 2):
         memory.keep_fragment(key(1), str(index), b"first")
         memory.keep_fragment(key(1), str(index), b"second")
-    memory.keep_fragment(key(2), "float", b"of nobody")
-    found = memory.get_many([key(1)])[0]
+    memory.keep_fragment(key(2), "float", b"of no entry")
+    entries = memory.get_many([key(1)])[0]
 
-    assert found is not None
-    assert tuple((str(index), b"first") for index in range(MOST_FRAGMENTS)) == found.wire
+    assert entries is not None
+    assert tuple((str(index), b"first") for index in range(MOST_FRAGMENTS)) == entries.wire
     memory.clear()
     assert (0, 0) == (len(memory), memory.size_bytes)

@@ -1,7 +1,7 @@
-"""The shared tier against a real server: alive, dead, slow, full, foreign, and back again.
+"""The shared tier against a real server: working, down, slow, full, with foreign data, and back again.
 
-Faults are made by a wire that the test holds in its hand (`RedisProxy`) or by killing the server; the circuit's time is
-a ManualClock. Only the look-up's own budget passes in real time.
+Faults are made by a proxy (`RedisProxy`) or by killing the server; the circuit's time is a ManualClock. Only the
+look-up's own budget passes in real time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from backend.cache.circuit_breaker import BreakerPolicy
 from backend.cache.codec import encode
-from backend.cache.memory_tier import MemoryCache
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.redis_client import RedisOptions, address
 from backend.cache.redis_tier import PIPELINE_WRITES, PendingWrites, RedisTier
 from backend.cache.tiered import TieredCache
@@ -64,17 +64,17 @@ async def written(tier):
 
 
 async def settled(tier):
-    """Wait until nothing of the tier runs in the background."""
-    while tier._link._tasks:
-        await asyncio.wait(tier._link._tasks)
+    """Wait until the tier has no background tasks."""
+    while tier._client._tasks:
+        await asyncio.wait(tier._client._tasks)
 
 
-async def keep(tier, *numbers):
+async def store(tier, *numbers):
     tier.put_many([key(number) for number in numbers], [value(number) for number in numbers])
     await written(tier)
 
 
-async def ask(tier, *numbers):
+async def look_up(tier, *numbers):
     return contents(await tier.get_many([key(number) for number in numbers]))
 
 
@@ -94,45 +94,45 @@ def shown_state(telemetry):
 
 
 async def open_circuit(tier):
-    """Look up until the tier gives Redis up."""
+    """Look up until the circuit opens."""
     for _ in range(POLICY.failures):
-        await ask(tier, 1)
+        await look_up(tier, 1)
     assert tier.status().state == "open"
 
 
-# Alive
+# Working
 
 
 async def test_what_is_written_is_read_bit_for_bit(connect, redis_server):
-    """Every replica reads what any of them wrote, unchanged; absent keys are misses, in their place."""
-    one, other = await connect(redis_server.url), await connect(redis_server.url)
+    """Every replica reads what any of them wrote, unchanged; absent keys are misses, in order."""
+    first, second = await connect(redis_server.url), await connect(redis_server.url)
     odd = np.array([np.nan, np.inf, -0.0, 1e-45], np.float32)
-    one.put_many([key(9)], [value(9, truncated=True).with_fragment("float", b"stays here")])
-    await keep(one, 1, 2)
-    found = await other.get_many([key(2), key(7), key(9), key(1)])
+    first.put_many([key(9)], [value(9, truncated=True).with_fragment("float", b"stays here")])
+    await store(first, 1, 2)
+    values = await second.get_many([key(2), key(7), key(9), key(1)])
 
-    assert [content(value(2)), None, content(value(9, truncated=True)), content(value(1))] == contents(found)
-    assert found[2].wire == ()
-    one.put_many([key(3)], [value(3).__class__(odd, 4, truncated=False).owned()])
-    await written(one)
-    assert odd.tobytes() == (await other.get_many([key(3)]))[0].vector.tobytes()
+    assert [content(value(2)), None, content(value(9, truncated=True)), content(value(1))] == contents(values)
+    assert values[2].wire == ()
+    first.put_many([key(3)], [value(3).__class__(odd, 4, truncated=False).owned()])
+    await written(first)
+    assert odd.tobytes() == (await second.get_many([key(3)]))[0].vector.tobytes()
 
 
 async def test_a_request_is_one_mget(connect, redis_server, telemetry):
-    """However many texts a request has, Redis is asked once, and its time is measured once."""
+    """However many texts a request has, it makes one query, and one measurement."""
     tier = await connect(redis_server.url)
-    await keep(tier, *range(200))
+    await store(tier, *range(200))
 
-    assert expected(*range(200), None) == await ask(tier, *range(200), 999)
+    assert expected(*range(200), None) == await look_up(tier, *range(200), 999)
     assert 1 == redis_server.calls("mget")
     assert 0 == redis_server.calls("get")
     assert 1 == telemetry.registry.get_sample_value("financia_cache_lookup_duration_seconds_count")
 
 
 async def test_memory_hits_never_reach_redis(connect, redis_server, telemetry):
-    """The tiers together ask for what memory lacks, once, and remember the answer."""
-    await keep(await connect(redis_server.url), 1, 2, 3)
-    cache = TieredCache(MemoryCache(2**20), await connect(redis_server.url), telemetry)
+    """The tiered cache fetches a value once and then has it in memory."""
+    await store(await connect(redis_server.url), 1, 2, 3)
+    cache = TieredCache(MemoryTier(2**20), await connect(redis_server.url), telemetry)
     for _ in range(3):
         assert expected(1, 3) == contents(await cache.lookup([key(1), key(3)]))
 
@@ -141,11 +141,11 @@ async def test_memory_hits_never_reach_redis(connect, redis_server, telemetry):
 
 
 async def test_writes_go_out_in_pipelines_with_a_time_to_live(connect, redis_proxy, redis_server):
-    """Many values cost few round trips, and none stays for ever."""
+    """Many values cost few round trips, and all expire."""
     tier = await connect(redis_proxy.url, ttl_s=60.0, prefix="ours")
     answers_before = redis_proxy.answers
     count = 3 * PIPELINE_WRITES
-    await keep(tier, *range(count))
+    await store(tier, *range(count))
 
     assert count == redis_server.calls("set")
     assert redis_proxy.answers - answers_before < count / 4
@@ -154,38 +154,38 @@ async def test_writes_go_out_in_pipelines_with_a_time_to_live(connect, redis_pro
     assert all(50_000 < redis_server.client.pttl(name) <= 60_000 for name in names)
 
 
-async def test_prefixes_keep_tenants_apart(connect, redis_server):
-    """Two services on one Redis with prefixes of their own do not see each other's values."""
-    await keep(await connect(redis_server.url, prefix="one"), 1)
+async def test_prefixes_separate_tenants(connect, redis_server):
+    """Services with different prefixes do not see each other's values."""
+    await store(await connect(redis_server.url, prefix="one"), 1)
 
-    assert expected(None) == await ask(await connect(redis_server.url, prefix="two"), 1)
+    assert expected(None) == await look_up(await connect(redis_server.url, prefix="two"), 1)
 
 
 async def test_concurrent_look_ups_get_their_own_answers(connect, redis_server):
-    """More look-ups than connections: each gets what it asked for."""
+    """More look-ups than connections: each gets its own values."""
     tier = await connect(redis_server.url, connections=3)
-    await keep(tier, *range(50))
-    answers = await asyncio.gather(*(ask(tier, number, number + 1) for number in range(49)))
+    await store(tier, *range(50))
+    answers = await asyncio.gather(*(look_up(tier, number, number + 1) for number in range(49)))
 
     assert [expected(number, number + 1) for number in range(49)] == answers
 
 
 async def test_closing_writes_what_is_pending(connect, redis_server):
-    """A shutdown keeps what was computed last, and later calls are quiet misses."""
+    """Pending writes reach Redis, and later look-ups are misses without errors."""
     tier = await connect(redis_server.url)
     numbers = range(2 * PIPELINE_WRITES)
     tier.put_many([key(number) for number in numbers], [value(number) for number in numbers])
     await tier.close()
 
     assert len(numbers) == redis_server.client.dbsize()
-    assert expected(None) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
     tier.put_many([key(1)], [value(1)])
     assert 0 == tier.status().pending_bytes
     await tier.close()
 
 
 async def test_closing_does_not_wait_for_a_redis_that_hangs(connect, redis_proxy, telemetry):
-    """Pending writes get a short budget; what was not written then is counted."""
+    """Pending writes get a short budget; those not written then are counted."""
     tier = await connect(redis_proxy.url, flush_s=SHORT_S)
     redis_proxy.open.clear()
     count = PIPELINE_WRITES + 5
@@ -196,28 +196,28 @@ async def test_closing_does_not_wait_for_a_redis_that_hangs(connect, redis_proxy
     assert count == errors(telemetry, "write")
 
 
-async def test_closing_ends_look_ups_that_wait(connect, redis_proxy, telemetry):
-    """A look-up under way when the cache closes is a miss, and no fault of Redis."""
+async def test_closing_ends_running_look_ups(connect, redis_proxy, telemetry):
+    """A look-up that runs when the cache closes is a miss, and not counted as a fault."""
     tier = await connect(redis_proxy.url)
-    await keep(tier, 1)
+    await store(tier, 1)
     redis_proxy.open.clear()
     asked = redis_proxy.asked
-    waiting = asyncio.create_task(ask(tier, 1))
+    waiting = asyncio.create_task(look_up(tier, 1))
     await redis_proxy.asked_more_than(asked)
     await tier.close()
 
     assert expected(None) == await waiting
     assert 0 == errors(telemetry, "connection")
-    assert not tier._link._tasks
+    assert not tier._client._tasks
 
 
-# Foreign
+# Foreign data
 
 
 async def test_foreign_bytes_are_misses_and_counted(connect, redis_server, telemetry):
-    """Whatever lies under our keys, only sound values of that very key are taken."""
+    """Only valid values of that very key are accepted."""
     tier = await connect(redis_server.url)
-    await keep(tier, 0, 1, 2, 3, 4)
+    await store(tier, 0, 1, 2, 3, 4)
     names = [tier._name(key(number)) for number in range(6)]
     redis_server.client.set(names[1], b"somebody else's")
     redis_server.client.set(names[2], encode(key(2), value(2))[:-1])
@@ -225,15 +225,15 @@ async def test_foreign_bytes_are_misses_and_counted(connect, redis_server, telem
     redis_server.client.delete(names[5])
     redis_server.client.rpush(names[5], b"a list is no string")
 
-    assert expected(0, None, None, None, 4, None) == await ask(tier, *range(6))
+    assert expected(0, None, None, None, 4, None) == await look_up(tier, *range(6))
     assert 3 == errors(telemetry, "foreign")
     assert tier.status().state == "closed"
-    await keep(tier, 1, 2, 3)
-    assert expected(0, 1, 2, 3, 4) == await ask(tier, *range(5))
+    await store(tier, 1, 2, 3)
+    assert expected(0, 1, 2, 3, 4) == await look_up(tier, *range(5))
 
 
 @pytest.mark.parametrize(
-    "nonsense",
+    "malformed",
     [
         pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="another-protocol"),
         pytest.param(b"+OK\r\n", id="a-word-for-a-list"),
@@ -243,24 +243,24 @@ async def test_foreign_bytes_are_misses_and_counted(connect, redis_server, telem
         pytest.param(bytes(range(256)), id="noise"),
     ],
 )
-async def test_a_wire_that_talks_nonsense(connect, redis_proxy, clock, nonsense):
-    """Nonsense on the wire is a miss, spoils no later answer, and is over when the wire is sound again."""
+async def test_malformed_replies(connect, redis_proxy, clock, malformed):
+    """A malformed reply is a miss, affects no later reply, and Redis is used again once replies are valid."""
     tier = await connect(redis_proxy.url)
-    await keep(tier, 1, 2)
-    redis_proxy.instead = nonsense
+    await store(tier, 1, 2)
+    redis_proxy.instead = malformed
     for _ in range(4):
-        assert expected(None, None) == await ask(tier, 1, 2)
+        assert expected(None, None) == await look_up(tier, 1, 2)
     redis_proxy.instead = None
     await settled(tier)
     clock.advance(POLICY.backoff_max_s)
-    await ask(tier, 1, 2)
+    await look_up(tier, 1, 2)
     await settled(tier)
 
-    assert expected(1, 2) == await ask(tier, 1, 2)
+    assert expected(1, 2) == await look_up(tier, 1, 2)
 
 
-async def test_something_else_listens(connect, telemetry):
-    """A port where another protocol is spoken is a Redis that is not there, within the budget."""
+async def test_another_protocol_on_the_port(connect, telemetry):
+    """A server with another protocol counts as unreachable, within the budget."""
 
     async def refuse(reader, writer):
         while await reader.read(1000):
@@ -273,32 +273,32 @@ async def test_something_else_listens(connect, telemetry):
     await settled(tier)
 
     assert "open" == shown_state(telemetry)
-    assert expected(None) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
     await tier.close()
     listener.close()
 
 
-async def test_answers_out_of_turn_are_not_believed(connect, redis_proxy, redis_server, telemetry):
-    """A sound value of another text, where this one's was expected, is a miss: never a wrong vector."""
+async def test_replies_out_of_order_are_rejected(connect, redis_proxy, redis_server, telemetry):
+    """A valid value of another key is a miss: never a wrong vector."""
     tier = await connect(redis_proxy.url)
-    await keep(tier, 1)
+    await store(tier, 1)
     data = encode(key(2), value(2))
     redis_proxy.instead = b"*1\r\n$%d\r\n%b\r\n" % (len(data), data)
 
-    assert expected(None) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
     assert 1 == errors(telemetry, "foreign")
 
 
 # Slow
 
 
-async def test_a_slow_redis_costs_the_budget_and_is_then_left_alone(
+async def test_a_slow_redis_costs_the_budget_and_opens_the_circuit(
     connect, redis_proxy, redis_server, telemetry, clock
 ):
-    """Look-ups return when their time is up; soon nobody asks any more."""
+    """Look-ups end with their budget; after some, none is sent any more."""
     tier = await connect(redis_proxy.url, timeout_s=0.5)
-    await keep(tier, 1)
-    assert expected(1) == await ask(tier, 1)
+    await store(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
     redis_proxy.open.clear()
     async with asyncio.timeout(PATIENT_S / 2):
         await open_circuit(tier)
@@ -306,38 +306,38 @@ async def test_a_slow_redis_costs_the_budget_and_is_then_left_alone(
     assert POLICY.failures == errors(telemetry, "timeout")
     assert "open" == shown_state(telemetry)
     asked = redis_server.calls("mget")
-    assert expected(None) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
     assert asked == redis_server.calls("mget")
     redis_proxy.open.set()
     await settled(tier)
     clock.advance(POLICY.backoff_s)
-    await ask(tier, 1)
+    await look_up(tier, 1)
     await settled(tier)
     assert "closed" == shown_state(telemetry)
-    assert expected(1) == await ask(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
 
 
-async def test_late_answers_stay_with_their_questions(connect, redis_proxy, telemetry):
-    """After a time-out the connection is not torn down, and a late answer is never given to a later question."""
+async def test_late_replies_stay_with_their_queries(connect, redis_proxy, telemetry):
+    """After a time-out the connection stays open, and its late reply never answers a later query."""
     tier = await connect(redis_proxy.url, timeout_s=0.3)
-    await keep(tier, 1, 2)
+    await store(tier, 1, 2)
     connections = redis_proxy.connections
     redis_proxy.open.clear()
-    assert expected(None) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
     redis_proxy.open.set()
     await settled(tier)
 
     assert 1 == errors(telemetry, "timeout")
-    assert [] == [number for number in (2, 1, 2) if await ask(tier, number) != expected(number)]
+    assert [] == [number for number in (2, 1, 2) if await look_up(tier, number) != expected(number)]
     assert connections == redis_proxy.connections
 
 
-async def test_a_caller_that_leaves_does_not_harm(connect, redis_proxy, telemetry):
-    """Cancelled look-ups are no faults of Redis and leave nothing behind."""
+async def test_cancelled_look_ups(connect, redis_proxy, telemetry):
+    """They are not counted as faults and leave no tasks behind."""
     tier = await connect(redis_proxy.url)
-    await keep(tier, 1)
+    await store(tier, 1)
     redis_proxy.open.clear()
-    callers = [asyncio.create_task(ask(tier, 1)) for _ in range(2 * POLICY.failures)]
+    callers = [asyncio.create_task(look_up(tier, 1)) for _ in range(2 * POLICY.failures)]
     await asyncio.sleep(0)
     for caller in callers:
         caller.cancel()
@@ -347,56 +347,56 @@ async def test_a_caller_that_leaves_does_not_harm(connect, redis_proxy, telemetr
 
     assert all(caller.cancelled() for caller in callers)
     assert (0, 0) == (errors(telemetry, "timeout"), errors(telemetry, "connection"))
-    assert expected(1) == await ask(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
 
 
-# Gone and back
+# Down and back
 
 
 async def test_down_at_start(connect, redis_server, telemetry, clock, caplog):
-    """A service starts without Redis, says so once, and uses it as soon as it is there."""
+    """The service starts without Redis, warns once, and uses it once it is up."""
     redis_server.kill()
     tier = await connect(redis_server.url)
 
     assert ("open", "open") == (tier.status().state, shown_state(telemetry))
-    assert expected(None) == await ask(tier, 1)
-    await keep(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
+    await store(tier, 1)
     assert 1 == errors(telemetry, "write")
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert ["Redis does not answer, going on with memory alone"] == [record.message for record in warnings]
     redis_server.start()
     clock.advance(POLICY.backoff_s)
-    await ask(tier, 1)
+    await look_up(tier, 1)
     await settled(tier)
-    await keep(tier, 1)
-    assert expected(1) == await ask(tier, 1)
+    await store(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
 
 
 async def test_killed_and_restarted(connect, redis_server, telemetry, clock):
-    """Killed under load: misses, then silence; restarted: one probe, then back at work, through half open."""
+    """Killed: misses, then no queries; restarted: one probe, then in use again, through half open."""
     tier = await connect(redis_server.url)
-    await keep(tier, 1)
+    await store(tier, 1)
     redis_server.kill()
     await open_circuit(tier)
 
     assert POLICY.failures == errors(telemetry, "connection")
     assert POLICY.backoff_s == pytest.approx(tier.status().retry_in_s)
     redis_server.start()
-    assert expected(None) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
     assert 0 == redis_server.calls("ping")
     clock.advance(POLICY.backoff_s)
-    assert [expected(None)] * 20 == await asyncio.gather(*(ask(tier, 1) for _ in range(20)))
+    assert [expected(None)] * 20 == await asyncio.gather(*(look_up(tier, 1) for _ in range(20)))
     assert "half_open" == shown_state(telemetry)
     await settled(tier)
     assert "closed" == shown_state(telemetry)
     assert (2, 0) == (redis_server.calls("ping"), redis_server.calls("mget"))
-    assert expected(None) == await ask(tier, 1)
-    await keep(tier, 1)
-    assert expected(1) == await ask(tier, 1)
+    assert expected(None) == await look_up(tier, 1)
+    await store(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
 
 
-async def test_while_it_is_down_probes_grow_rare(connect, redis_server, clock):
-    """A Redis that stays away is tried ever less often, one probe at a time."""
+async def test_while_it_is_down_probes_back_off(connect, redis_server, clock):
+    """The back-off doubles up to its cap, one probe at a time."""
     tier = await connect(redis_server.url)
     redis_server.kill()
     await open_circuit(tier)
@@ -404,34 +404,34 @@ async def test_while_it_is_down_probes_grow_rare(connect, redis_server, clock):
     for _ in range(5):
         waits.append(tier.status().retry_in_s)
         clock.advance(waits[-1])
-        await ask(tier, 1)
+        await look_up(tier, 1)
         await settled(tier)
 
     assert [2.0, 4.0, 8.0, 8.0] == pytest.approx(waits[-4:])
 
 
-async def test_a_cut_wire_is_mended_by_itself(connect, redis_proxy, telemetry):
-    """A reset connection costs one look-up at most; the next makes a new one."""
+async def test_a_reset_connection_is_replaced(connect, redis_proxy, telemetry):
+    """It costs one look-up at most; the next connects again."""
     tier = await connect(redis_proxy.url)
-    await keep(tier, 1)
-    await ask(tier, 1)
+    await store(tier, 1)
+    await look_up(tier, 1)
     redis_proxy.cut()
-    await ask(tier, 1)
+    await look_up(tier, 1)
     await settled(tier)
 
-    assert expected(1) == await ask(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
     assert tier.status().state == "closed"
     assert errors(telemetry, "connection") <= 1
 
 
-async def test_a_wire_cut_under_a_look_up(connect, redis_proxy, telemetry):
-    """A connection that breaks while an answer is awaited is a miss at once, not after the budget."""
+async def test_a_connection_reset_during_a_look_up(connect, redis_proxy, telemetry):
+    """The look-up is a miss at once, not after the budget."""
     tier = await connect(redis_proxy.url)
-    await keep(tier, 1)
-    await ask(tier, 1)
+    await store(tier, 1)
+    await look_up(tier, 1)
     redis_proxy.open.clear()
     asked = redis_proxy.asked
-    waiting = asyncio.create_task(ask(tier, 1))
+    waiting = asyncio.create_task(look_up(tier, 1))
     await redis_proxy.asked_more_than(asked)
     redis_proxy.cut()
     async with asyncio.timeout(PATIENT_S / 2):
@@ -444,11 +444,11 @@ async def test_a_wire_cut_under_a_look_up(connect, redis_proxy, telemetry):
 
 
 async def test_wrong_password(connect, start_redis, telemetry, caplog):
-    """A wrong password is a Redis that is not there; no password shows up anywhere."""
+    """It counts as unreachable; no password shows up in status or logs."""
     server = start_redis("--requirepass", "another")
     wrong = server.url.replace("unix://", "unix://someone:s3cret-w%C3%B6rd@")
     tier = await connect(wrong)
-    await ask(tier, 1)
+    await look_up(tier, 1)
     status = tier.status()
 
     assert ("open", f"unix://{server.socket}") == (status.state, status.address)
@@ -463,37 +463,37 @@ async def test_right_password(connect, start_redis):
     """A password with odd characters works when it is percent-encoded."""
     server = start_redis("--requirepass", PASSWORD)
     tier = await connect(server.url.replace("unix://", "unix://:s3cret-w%C3%B6rd@"))
-    await keep(tier, 1)
+    await store(tier, 1)
 
-    assert expected(1) == await ask(tier, 1)
+    assert expected(1) == await look_up(tier, 1)
     assert f"unix://{server.socket}" == tier.status().address
 
 
 async def test_a_full_redis_is_still_read(connect, start_redis, telemetry, clock, caplog):
-    """maxmemory with noeviction: writes are refused, counted and soon not sent; reading goes on; room is noticed."""
+    """maxmemory with noeviction: refused writes are counted and soon not sent; reads go on; writes resume later."""
     server = start_redis("--maxmemory-policy", "noeviction")
     tier = await connect(server.url)
-    await keep(tier, 1)
+    await store(tier, 1)
     server.client.config_set("maxmemory", 1)
     for number in range(2, 2 + POLICY.failures):
-        await keep(tier, number)
+        await store(tier, number)
     sent = server.calls("set")
 
     assert POLICY.failures == errors(telemetry, "write")
-    assert expected(1, None) == await ask(tier, 1, 2)
+    assert expected(1, None) == await look_up(tier, 1, 2)
     assert "closed" == shown_state(telemetry)
-    await keep(tier, 8, 9)
+    await store(tier, 8, 9)
     assert sent == server.calls("set")
     assert POLICY.failures + 2 == errors(telemetry, "write")
     assert 1 == caplog.text.count("Redis takes no writes")
     server.client.config_set("maxmemory", 0)
     clock.advance(POLICY.backoff_s)
-    await keep(tier, 8)
-    assert expected(8) == await ask(tier, 8)
+    await store(tier, 8)
+    assert expected(8) == await look_up(tier, 8)
 
 
 async def test_a_user_who_may_not_read(connect, start_redis, telemetry):
-    """An ACL that forbids MGET is a failure like any other: misses, then silence."""
+    """An ACL that forbids MGET is a fault like any other: misses, then an open circuit."""
     server = start_redis()
     server.client.acl_setuser("default", enabled=True, nopass=True, commands=["+@all", "-mget"])
     tier = await connect(server.url)
@@ -507,7 +507,7 @@ async def test_a_user_who_may_not_read(connect, start_redis, telemetry):
 
 
 async def test_pending_writes_are_bounded(connect, redis_server, telemetry):
-    """Values wait within their bytes; those without room are dropped and counted, the request goes on."""
+    """Values over the limit of bytes are dropped and counted."""
     tier = await connect(redis_server.url, pending_bytes=10 * 48)  # 48: a header and eight floats
     tier.put_many([key(number) for number in range(25)], [value(number) for number in range(25)])
 
@@ -519,12 +519,12 @@ async def test_pending_writes_are_bounded(connect, redis_server, telemetry):
 
 
 def test_pending_writes_leave_in_order():
-    """First in, first written."""
+    """Pending values leave first in, first out."""
     pending = PendingWrites(1000)
     for number in range(5):
         assert pending.add(key(number), value(number))
 
-    assert [key(0), key(1)] == [each for each, _ in pending.take(2)]
+    assert [key(0), key(1)] == [name for name, _ in pending.take(2)]
     assert 3 == pending.clear()
     assert [] == pending.take(2)
     assert 0 == pending.size_bytes
@@ -543,7 +543,7 @@ def test_pending_writes_leave_in_order():
     ],
 )
 def test_addresses_hide_secrets(url, shown):
-    """What people see of a URL is where it leads."""
+    """Only scheme, host, port and database are shown."""
     assert shown == address(url)
 
 
@@ -563,7 +563,7 @@ def test_addresses_hide_secrets(url, shown):
     ],
 )
 def test_a_bad_url_stops_the_start(url, telemetry, clock):
-    """A URL that cannot be meant is a fault of the settings, told without quoting it."""
+    """A malformed URL is a fault of the settings, and the message does not quote it."""
     with pytest.raises(BadSettings, match="REDIS_URL") as caught:
         RedisTier(RedisOptions(url=url), telemetry, clock=clock)
 

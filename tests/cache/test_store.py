@@ -1,4 +1,4 @@
-"""Cached values never change, and no cache is a cache too."""
+"""Cached values are immutable, and ``NullCache`` is a cache."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from backend.cache.store import CachedVector, NullCache, VectorCache
 from tests.cache.samples import key, value
 
 
-def test_owned_lets_go_of_the_batch():
-    """A kept row neither keeps the batch alive nor follows what its caller does to the batch."""
+def test_owned_copies_out_of_the_batch():
+    """An owned row neither keeps the batch alive nor changes with it."""
     batch = np.ones((32, 4), np.float32)
-    kept = CachedVector(batch[1], tokens=3, truncated=False).owned()
+    owned = CachedVector(batch[1], tokens=3, truncated=False).owned()
     batch *= 7
 
-    assert kept.vector.base is None
-    assert [1, 1, 1, 1] == kept.vector.tolist()
-    assert kept.owned() is kept
+    assert owned.vector.base is None
+    assert [1, 1, 1, 1] == owned.vector.tolist()
+    assert owned.owned() is owned
     with pytest.raises(ValueError, match="read-only"):
-        kept.vector[0] = 0
+        owned.vector[0] = 0
 
 
 def test_fragments_make_a_new_value():
-    """A written form is kept by a value that takes the old one's place; the old one stays as it was."""
+    """Adding a serialised form makes a new value; the old one stays unchanged."""
     plain = value(1)
-    fuller = plain.with_fragment("float", b"[1]").with_fragment("base64", b'"AA"')
+    extended = plain.with_fragment("float", b"[1]").with_fragment("base64", b'"AA"')
 
     assert plain.fragment("float") is None
-    assert (b"[1]", b'"AA"', None) == tuple(fuller.fragment(form) for form in ("float", "base64", "other"))
-    assert fuller.vector is plain.vector
+    assert (b"[1]", b'"AA"', None) == tuple(extended.fragment(form) for form in ("float", "base64", "other"))
+    assert extended.vector is plain.vector
     with pytest.raises(dataclasses.FrozenInstanceError):
         plain.tokens = 7  # type: ignore[misc]
 
 
 async def test_null_cache():
-    """Without a cache every look-up misses, in order and number, and nothing fails."""
+    """Every look-up misses, with one None a key, and nothing fails."""
     cache: VectorCache = NullCache()
     await cache.start()
     cache.store([key(1)], [value(1)])

@@ -1,29 +1,29 @@
-"""Memory in front, one question behind, and counts kept once a request."""
+"""The tiered cache: memory in front of a shared tier, and the counts of hits and misses."""
 
 from __future__ import annotations
 
 import pytest
 
-from backend.cache.memory_tier import MemoryCache
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.tiered import TieredCache
 from backend.telemetry import Telemetry
 from tests.cache.samples import content, contents, key, value
 
 
 class DictRemote:
-    """A shared tier in a dictionary that remembers what it was asked."""
+    """A shared tier in a dictionary that records its queries."""
 
     def __init__(self, *numbers):
-        self.kept = {key(number): value(number) for number in numbers}
-        self.asked = []
+        self.values = {key(number): value(number) for number in numbers}
+        self.queries = []
         self.calls = []
 
     async def get_many(self, keys):
-        self.asked.append(list(keys))
-        return [self.kept.get(each) for each in keys]
+        self.queries.append(list(keys))
+        return [self.values.get(key) for key in keys]
 
     def put_many(self, keys, values):
-        self.kept.update(zip(keys, values, strict=True))
+        self.values.update(zip(keys, values, strict=True))
 
     async def start(self):
         self.calls.append("start")
@@ -41,7 +41,7 @@ def telemetry():
 
 
 def tiered(telemetry, remote=None, limit_bytes=2**20):
-    return TieredCache(MemoryCache(limit_bytes), remote, telemetry)
+    return TieredCache(MemoryTier(limit_bytes), remote, telemetry)
 
 
 def counted(telemetry):
@@ -51,41 +51,41 @@ def counted(telemetry):
     return (*hits, sample("financia_cache_misses_total"))
 
 
-async def test_what_memory_lacks_is_asked_in_one_question(telemetry):
-    """Hits come from memory; the rest is one question, in order, and each answer finds its place."""
+async def test_what_memory_lacks_is_fetched_in_one_query(telemetry):
+    """Misses of memory are one query, and the results are in the order of the keys."""
     remote = DictRemote(3)
     cache = tiered(telemetry, remote)
     cache.store([key(1), key(2)], [value(1), value(2)])
-    found = await cache.lookup([key(3), key(1), key(4), key(2)])
+    values = await cache.lookup([key(3), key(1), key(4), key(2)])
 
-    assert contents([value(3), value(1), None, value(2)]) == contents(found)
-    assert [[key(3), key(4)]] == remote.asked
+    assert contents([value(3), value(1), None, value(2)]) == contents(values)
+    assert [[key(3), key(4)]] == remote.queries
     assert (2, 1, 1) == counted(telemetry)
 
 
-async def test_remote_hits_are_kept_in_memory(telemetry):
-    """A value fetched once is local from then on, bit for bit."""
+async def test_remote_hits_are_stored_in_memory(telemetry):
+    """A fetched value is a memory hit from then on, bit for bit."""
     remote = DictRemote(1)
     cache = tiered(telemetry, remote)
     first = await cache.lookup([key(1)])
 
     assert contents(first) == contents(cache.lookup_local([key(1)]))
     assert contents(first) == contents(await cache.lookup([key(1)]))
-    assert 1 == len(remote.asked)
+    assert 1 == len(remote.queries)
 
 
 async def test_a_local_look_up_is_not_a_miss(telemetry):
-    """Looking in memory first and asking for the rest counts each text once."""
+    """Looking up memory first and the other keys later counts each text once."""
     cache = tiered(telemetry)
     cache.store([key(1)], [value(1)])
-    found = cache.lookup_local([key(1), key(2)])
+    values = cache.lookup_local([key(1), key(2)])
     await cache.lookup([key(2)])
 
-    assert [content(value(1)), None] == contents(found)
+    assert [content(value(1)), None] == contents(values)
     assert (1, 0, 1) == counted(telemetry)
 
 
-async def test_memory_hits_ask_nobody(telemetry):
+async def test_memory_hits_query_no_shared_tier(telemetry):
     """A request that memory can answer never reaches the shared tier."""
     remote = DictRemote()
     cache = tiered(telemetry, remote)
@@ -93,11 +93,11 @@ async def test_memory_hits_ask_nobody(telemetry):
 
     assert [content(value(1))] == contents(await cache.lookup([key(1)]))
     assert [] == await cache.lookup([])
-    assert [] == remote.asked
+    assert [] == remote.queries
 
 
 async def test_both_tiers_get_values_of_their_own(telemetry):
-    """What is stored cannot be changed by whoever computed it."""
+    """Stored values are copies that the caller cannot change."""
     remote = DictRemote()
     cache = tiered(telemetry, remote)
     computed = value(1)
@@ -106,11 +106,11 @@ async def test_both_tiers_get_values_of_their_own(telemetry):
     computed.vector[:] = 0
 
     assert content(value(1)) == content(cache.lookup_local([key(1)])[0])
-    assert content(value(1)) == content(remote.kept[key(1)])
+    assert content(value(1)) == content(remote.values[key(1)])
 
 
 async def test_memory_gauges_and_status_follow_what_is_held(telemetry):
-    """Operators see entries and bytes as they are when they look."""
+    """Gauges and status show the entries and bytes held now."""
     cache = tiered(telemetry)
     cache.store([key(1), key(2)], [value(1), value(2)])
     cache.keep_fragment(key(1), "float", b"[1.0]")
@@ -124,7 +124,7 @@ async def test_memory_gauges_and_status_follow_what_is_held(telemetry):
 
 
 async def test_start_and_close_reach_the_shared_tier(telemetry):
-    """The shared tier lives as long as the cache; nothing is held afterwards."""
+    """The shared tier is started and closed with the cache; memory is empty afterwards."""
     remote = DictRemote()
     cache = tiered(telemetry, remote)
     await cache.start()

@@ -14,7 +14,7 @@ from backend.models.encoder import Vectors
 from backend.models.model_files import BUNDLED_SHA256
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
-from backend.services.classifiers import BUNDLED_HEADS, Classifiers
+from backend.services.classifiers import BUNDLED_HEADS, ClassifierRegistry
 from tests.tiny_models import encoder_of, tokenizer_of
 
 NAMES = ("banking-intents", "document-type", "topics")
@@ -56,7 +56,7 @@ def test_files_are_sound_and_small(name):
 
 
 def test_the_registry_finds_them_all(tmp_path):
-    registry = Classifiers(tmp_path, BUNDLED_SHA256)
+    registry = ClassifierRegistry(tmp_path, BUNDLED_SHA256)
     registry.start()
 
     assert set(NAMES) <= set(registry.names())

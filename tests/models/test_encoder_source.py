@@ -9,7 +9,7 @@ import pytest
 
 from backend.errors import ModelUnavailable, Unavailable
 from backend.models.encoder_source import PinnedEncoder, UnloadableEncoder
-from tests.fakes import PATIENCE_S, ManualClock
+from tests.fakes import TEST_TIMEOUT_S, ManualClock
 
 
 class Weights:
@@ -71,7 +71,7 @@ def test_lanes_that_ask_together_load_it_once():
     def load() -> Weights:
         loads.append(1)
         entered.set()
-        assert gate.wait(PATIENCE_S)
+        assert gate.wait(TEST_TIMEOUT_S)
         return Weights()
 
     source = UnloadableEncoder(Weights(), load, name="m")
@@ -80,10 +80,10 @@ def test_lanes_that_ask_together_load_it_once():
     lanes = [threading.Thread(target=lambda: encoders.append(source.get())) for _ in range(3)]
     for lane in lanes:
         lane.start()
-    assert entered.wait(PATIENCE_S)
+    assert entered.wait(TEST_TIMEOUT_S)
     gate.set()
     for lane in lanes:
-        lane.join(PATIENCE_S)
+        lane.join(TEST_TIMEOUT_S)
 
     assert [1] == loads
     assert 3 == len(encoders)

@@ -1,4 +1,4 @@
-"""The embedding service on real lanes and a real cache, over engines that answer, hang or fail as a test wants."""
+"""Fixtures: the embedding service on real lanes and a real cache, over engines that answer, hang or fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
-from backend.cache.memory_tier import MemoryCache
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.store import VectorCache
 from backend.cache.tiered import TieredCache
 from backend.services.catalog import Catalog, LoadedModel
@@ -18,7 +18,7 @@ from backend.services.embeddings import EmbeddingService
 from backend.services.inference import Inference
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
-from tests.services.house import House, loaded_model
+from tests.services.service_stack import ServiceStack, loaded_model
 from tests.tiny_models import copy_of, tiny
 from tests.tiny_scorers import scorers
 from tests.tiny_taggers import taggers
@@ -33,9 +33,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-async def build(clock: ManualClock) -> AsyncIterator[Callable[..., House]]:
-    """Make a house: ``build(engine, lanes=2, queue_tokens=100, spec={…}, clock=…)``, ``build(model, others=[…])``."""
-    houses: list[House] = []
+async def build(clock: ManualClock) -> AsyncIterator[Callable[..., ServiceStack]]:
+    """Build a service stack: ``build(engine, lanes=2, queue_tokens=100, spec={…})``, ``build(model, others=[…])``."""
+    stacks: list[ServiceStack] = []
 
     def make(
         engine: Any,
@@ -46,21 +46,21 @@ async def build(clock: ManualClock) -> AsyncIterator[Callable[..., House]]:
         clock: Callable[[], float] = clock,
         spec: dict[str, Any] | None = None,
         others: Sequence[LoadedModel] = (),
-    ) -> House:
+    ) -> ServiceStack:
         telemetry = Telemetry()
         embedding = engine if isinstance(engine, LoadedModel) else loaded_model(engine, **(spec or {}))
         catalog = Catalog(embedding, *others)
         batcher = Batcher(lanes, QueueLimits(queue_tokens), telemetry, clock=clock)
         batcher.start(asyncio.get_running_loop())
-        kept = cache or TieredCache(MemoryCache(2**24), None, telemetry)
-        inference = Inference(batcher, kept, telemetry)
-        service = EmbeddingService(catalog, inference, kept, telemetry)
-        houses.append(House(embedding.engine, service, inference, batcher, kept, catalog, telemetry))
-        return houses[-1]
+        vectors = cache or TieredCache(MemoryTier(2**24), None, telemetry)
+        inference = Inference(batcher, vectors, telemetry)
+        service = EmbeddingService(catalog, inference, vectors, telemetry)
+        stacks.append(ServiceStack(embedding.engine, service, inference, batcher, vectors, catalog, telemetry))
+        return stacks[-1]
 
     yield make
-    for house in houses:
-        if hasattr(house.engine, "gate"):
-            house.engine.gate.set()
-        await house.batcher.drain(0.0)
-        house.inference.close()
+    for stack in stacks:
+        if hasattr(stack.engine, "gate"):
+            stack.engine.gate.set()
+        await stack.batcher.drain(0.0)
+        stack.inference.close()

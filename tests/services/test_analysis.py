@@ -1,4 +1,4 @@
-"""All there is to know of a text in one pass: against /v1/embeddings' vectors, in its own places, and to the end."""
+"""Text analysis: vectors equal those of /v1/embeddings, offsets are right, long texts are read to the end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ from backend.errors import FinanciaError, InferenceFailed, InvalidField, Overloa
 from backend.services import analysis
 from backend.services.analysis import FEATURES, Analysis, AnalysisService
 from backend.services.entities import EntityService
-from tests.services.desk import Desk, desk_of, head_of, keep_head
-from tests.services.house import House
-from tests.services.loaded import embedding_model, entity_model, scoring_model
+from tests.services.classification_setup import (
+    ClassificationSetup,
+    build_classification,
+    random_head,
+    write_bundled_head,
+)
+from tests.services.loaded_models import embedding_model, entity_model, scoring_model
+from tests.services.service_stack import ServiceStack
 from tests.tiny_models import TinyModels, spec_of
 from tests.tiny_scorers import TinyScorers
 from tests.tiny_taggers import TinyTaggers
@@ -40,44 +45,48 @@ LONG = "".join(
 
 @dataclass
 class Bench:
-    """The service, and what is below it."""
+    """The service, and the parts below it."""
 
     service: AnalysisService
-    desk: Desk
-    house: House
+    setup: ClassificationSetup
+    stack: ServiceStack
 
     @property
-    def read(self) -> int:
-        """Windows that the encoder read for an analysis."""
-        engine: Any = self.house.catalog.embedding().token_engine
-        return int(engine.jobs)
+    def windows(self) -> int:
+        """Windows that the encoder ran for an analysis."""
+        engine: Any = self.stack.catalog.embedding().token_engine
+        return int(engine.inputs)
 
-    async def analyze(self, text: str, **asked: Any) -> Analysis:
-        return await self.service.analyze(text, **asked)
+    async def analyze(self, text: str, **options: Any) -> Analysis:
+        return await self.service.analyze(text, **options)
 
 
 Make = Callable[..., Bench]
 
 
 @pytest.fixture
-async def bench(build, tmp_path, taggers: TinyTaggers) -> Make:
-    """``bench(source, others=[…], entities=…)``: a head for the classes, a token classifier for the entities."""
+async def make_bench(build, tmp_path, taggers: TinyTaggers) -> Make:
+    """``make_bench(source, others=[…], entities=…)``: a head for the classes, a token classifier for the entities."""
 
     def make(source: Any = "bundled", others: Any = None, entities: Any = None, **more: Any) -> Bench:
         named = [entity_model(taggers.folder("bert"))] if others is None else others
-        house = build(embedding_model(source), others=named, lanes=2, **more)
-        spec = house.catalog.embedding().spec
+        stack = build(embedding_model(source), others=named, lanes=2, **more)
+        spec = stack.catalog.embedding().spec
         if spec.width == 384 and not (tmp_path / "bundled" / "document-type").exists():
-            keep_head(tmp_path, "document-type", head_of(spec.sha256))
-        desk = desk_of(house, tmp_path)
-        found = entities or EntityService(house.catalog, house.inference, house.telemetry)
-        return Bench(AnalysisService(house.catalog, house.inference, desk.service, found, house.telemetry), desk, house)
+            write_bundled_head(tmp_path, "document-type", random_head(spec.sha256))
+        setup = build_classification(stack, tmp_path)
+        entity_service = entities or EntityService(stack.catalog, stack.inference, stack.telemetry)
+        return Bench(
+            AnalysisService(stack.catalog, stack.inference, setup.service, entity_service, stack.telemetry),
+            setup,
+            stack,
+        )
 
     return make
 
 
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+def cosine(first: np.ndarray, second: np.ndarray) -> float:
+    return float(first @ second / np.linalg.norm(first) / np.linalg.norm(second))
 
 
 # The vector
@@ -86,46 +95,46 @@ def cosine(one: np.ndarray, other: np.ndarray) -> float:
 @pytest.mark.parametrize(
     "text", [SHORT, "", " \n", "\u200b", "a"], ids=["short", "empty", "blank", "invisible", "letter"]
 )
-async def test_the_vector_of_a_text_that_fits_is_that_of_embed(bench: Make, text):
-    """Its tokens too, where it has none of its own as well."""
-    one = bench()
+async def test_the_vector_of_a_text_that_fits_is_that_of_embed(make_bench: Make, text):
+    """Also the token count, also of texts without tokens."""
+    bench = make_bench()
 
-    found = await one.analyze(text)
+    result = await bench.analyze(text)
 
-    embedded = await one.house.service.embed([text])
-    assert found.vector is not None
-    assert cosine(found.vector, embedded.vectors[0]) > 0.99999
-    assert np.linalg.norm(found.vector) == pytest.approx(1.0, abs=1e-5)
-    assert embedded.tokens[0] == found.tokens
+    embedded = await bench.stack.service.embed([text])
+    assert result.vector is not None
+    assert cosine(result.vector, embedded.vectors[0]) > 0.99999
+    assert np.linalg.norm(result.vector) == pytest.approx(1.0, abs=1e-5)
+    assert embedded.tokens[0] == result.tokens
 
 
-async def test_the_vector_of_a_long_text_is_that_of_the_whole(bench: Make):
-    """As a classifier's is."""
-    one = bench()
+async def test_the_vector_of_a_long_text_is_untruncated(make_bench: Make):
+    """It equals ``embed_untruncated``."""
+    bench = make_bench()
 
-    found = await one.analyze(LONG)
+    result = await bench.analyze(LONG)
 
-    whole = await one.house.service.embed_whole([LONG])
-    assert found.vector is not None
-    assert cosine(found.vector, whole.vectors[0]) > 0.99999
-    assert whole.tokens[0] == found.tokens > 2 * 256
-    assert 2 < one.read
+    whole = await bench.stack.service.embed_untruncated([LONG])
+    assert result.vector is not None
+    assert cosine(result.vector, whole.vectors[0]) > 0.99999
+    assert whole.tokens[0] == result.tokens > 2 * 256
+    assert 2 < bench.windows
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("normalize", [True, False])
-async def test_every_pooling_has_its_own_vector(tiny: TinyModels, bench: Make, pooling, normalize):
+async def test_every_pooling_has_its_own_vector(tiny: TinyModels, make_bench: Make, pooling, normalize):
     """Short and long, normalised or not."""
-    one = bench(tiny.folder("bert", pooling, normalize=normalize))
+    bench = make_bench(tiny.folder("bert", pooling, normalize=normalize))
 
     for text in ("la factura is due", PAGE):
-        found = await one.analyze(text, features=["vector"])
-        whole = await one.house.service.embed_whole([text])
-        np.testing.assert_allclose(found.vector, whole.vectors[0], atol=2e-5)  # type: ignore[arg-type]
+        result = await bench.analyze(text, features=["vector"])
+        whole = await bench.stack.service.embed_untruncated([text])
+        np.testing.assert_allclose(result.vector, whole.vectors[0], atol=2e-5)  # type: ignore[arg-type]
 
 
-async def test_a_hundred_kilobytes(bench: Make, tiny: TinyModels, monkeypatch):
-    """Some windows at a time, added up off the loop; the end of the text counts."""
+async def test_a_hundred_kilobytes(make_bench: Make, tiny: TinyModels, monkeypatch):
+    """Windows run in chunks and are summed off the loop; the end of the text changes the vector."""
     threads, add = list[bool](), analysis._add
 
     def spied(*arguments: Any) -> None:
@@ -133,206 +142,210 @@ async def test_a_hundred_kilobytes(bench: Make, tiny: TinyModels, monkeypatch):
         add(*arguments)
 
     monkeypatch.setattr(analysis, "_add", spied)
-    one = bench(tiny.folder("bert"), others=[])
+    bench = make_bench(tiny.folder("bert"), others=[])
     text = "la factura de total is due. " * 3_600
 
-    found = await one.analyze(text, features=["vector", "key_sentences"])
-    other = await one.analyze(text[:-28] + "zürich.", features=["vector"])
+    result = await bench.analyze(text, features=["vector", "key_sentences"])
+    other = await bench.analyze(text[:-28] + "zürich.", features=["vector"])
 
-    whole = await one.house.service.embed_whole([text])
+    whole = await bench.stack.service.embed_untruncated([text])
     assert len(text) > 100_000
     assert 30 < len(threads)
     assert not threads[0]
-    np.testing.assert_allclose(found.vector, whole.vectors[0], atol=2e-5)  # type: ignore[arg-type]
-    assert not np.array_equal(found.vector, other.vector)  # type: ignore[arg-type]
-    assert found.key_sentences
+    np.testing.assert_allclose(result.vector, whole.vectors[0], atol=2e-5)  # type: ignore[arg-type]
+    assert not np.array_equal(result.vector, other.vector)  # type: ignore[arg-type]
+    assert result.key_sentences
 
 
 # Phrases and sentences
 
 
 @pytest.mark.parametrize("text", [PAGE, LONG], ids=["page", "long"])
-async def test_key_sentences_and_phrases_stand_where_they_say(bench: Make, text):
-    """In code points of the caller's text, each sentence once, in its order; phrases best first."""
-    found = await bench().analyze(text, top_sentences=4, top_phrases=6)
+async def test_key_sentences_and_phrases_have_right_offsets(make_bench: Make, text):
+    """Offsets are code points of the caller's text; sentences in text order, each once; phrases best first."""
+    result = await make_bench().analyze(text, top_sentences=4, top_phrases=6)
 
-    assert 4 == len(found.key_sentences)
-    assert [text[one.start : one.end] for one in found.key_sentences] == [one.text for one in found.key_sentences]
-    starts = [one.start for one in found.key_sentences]
+    assert 4 == len(result.key_sentences)
+    assert [text[span.start : span.end] for span in result.key_sentences] == [
+        span.text for span in result.key_sentences
+    ]
+    starts = [span.start for span in result.key_sentences]
     assert sorted(set(starts)) == starts
-    assert 6 == len(found.key_phrases)
-    for phrase in found.key_phrases:
-        said = {" ".join(text[start:end].split()).casefold() for start, end in phrase.places}
-        assert phrase.text.casefold() in said
-    assert any(len(one.places) > 1 for one in found.key_phrases) == (text is LONG)
-    assert [one for one in found.key_phrases if not 0.0 <= one.score <= 1.0] == []
+    assert 6 == len(result.key_phrases)
+    for phrase in result.key_phrases:
+        occurrences = {" ".join(text[start:end].split()).casefold() for start, end in phrase.places}
+        assert phrase.text.casefold() in occurrences
+    assert any(len(phrase.places) > 1 for phrase in result.key_phrases) == (text is LONG)
+    assert [phrase for phrase in result.key_phrases if not 0.0 <= phrase.score <= 1.0] == []
 
 
-async def test_sentences_are_weighed_by_their_own_tokens(bench: Make):
-    """A sentence's vector is the mean of its tokens' in the text: near what it is alone, and nearest to itself."""
-    one = bench()
-    outline = analysis._outline(PAGE, one.house.catalog.embedding(), frozenset({"key_sentences"}))
-    sums, _ = await one.service._read(outline, analysis.Urgency())
-    texts = [PAGE[start:stop] for start, stop in outline.sentences]
+async def test_a_sentence_vector_is_the_mean_of_its_tokens(make_bench: Make):
+    """A sentence's vector in its text is nearest to that of the sentence alone."""
+    bench = make_bench()
+    structure = analysis._structure_of(PAGE, bench.stack.catalog.embedding(), frozenset({"key_sentences"}))
+    sums, _ = await bench.service._encode(structure, analysis.Urgency())
+    texts = [PAGE[start:stop] for start, stop in structure.sentences]
 
-    alone = (await one.house.service.embed(texts)).vectors
+    alone = (await bench.stack.service.embed(texts)).vectors
 
     assert len(texts) >= 5
     assert (sums.span_vectors() @ alone.T).argmax(axis=1).tolist() == list(range(len(texts)))
 
 
-async def test_a_text_without_sentences_has_no_summary(bench: Make):
-    """Nor phrases; nothing fails."""
-    found = await bench().analyze("\n\n", features=["key_sentences", "key_phrases"])
+async def test_a_text_without_sentences_has_no_summary(make_bench: Make):
+    """Neither sentences nor phrases, and no error."""
+    result = await make_bench().analyze("\n\n", features=["key_sentences", "key_phrases"])
 
-    assert ((), ()) == (found.key_sentences, found.key_phrases)
+    assert ((), ()) == (result.key_sentences, result.key_phrases)
 
 
-# What is asked for
+# Features
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-async def test_each_feature_alone_is_what_it_is_among_all(bench: Make, feature):
-    """The rest stays out."""
-    one = bench()
-    everything, alone = await one.analyze(PAGE), await one.analyze(PAGE, features=[feature])
+async def test_each_feature_alone_is_what_it_is_among_all(make_bench: Make, feature):
+    """Requested alone, a feature has the same value, and the others are empty."""
+    bench = make_bench()
+    everything, alone = await bench.analyze(PAGE), await bench.analyze(PAGE, features=[feature])
 
     for name in FEATURES:
-        mine, theirs = getattr(alone, name), getattr(everything, name)
+        value, expected = getattr(alone, name), getattr(everything, name)
         if name != feature:
-            assert mine is None or mine == ()
+            assert value is None or value == ()
         elif name == "vector":
-            np.testing.assert_array_equal(mine, theirs)
+            np.testing.assert_array_equal(value, expected)
         else:
-            assert repr(mine) == repr(theirs)
-            assert mine
+            assert repr(value) == repr(expected)
+            assert value
 
 
 @pytest.mark.parametrize("features", [["language"], ["entities"], ["language", "entities"]])
-async def test_what_needs_no_vector_reads_none(bench: Make, features):
-    """The encoder rests; the tokens told are those that were read."""
-    one = bench()
+async def test_features_without_vectors_run_no_encoder(make_bench: Make, features):
+    """The encoder does not run; tokens are those of the entity model."""
+    bench = make_bench()
 
-    found = await one.analyze(PAGE, features=features)
+    result = await bench.analyze(PAGE, features=features)
 
-    assert (0, []) == (one.read, one.house.engine.batches)
-    assert ("entities" in features) == (found.tokens > 0)
+    assert (0, []) == (bench.windows, bench.stack.engine.batches)
+    assert ("entities" in features) == (result.tokens > 0)
 
 
-async def test_one_pass_serves_everything(bench: Make):
+async def test_one_pass_serves_everything(make_bench: Make):
     """Vector, phrases, sentences and classes from the same windows."""
-    one = bench()
+    bench = make_bench()
 
-    found = await one.analyze(PAGE, features=["vector", "key_phrases", "key_sentences", "classes", "language"])
+    result = await bench.analyze(PAGE, features=["vector", "key_phrases", "key_sentences", "classes", "language"])
 
-    assert (1, []) == (one.read, one.house.engine.batches)
-    assert found.classes is not None
-    assert (await one.desk.service.classify([PAGE])).rows[0].prediction == found.classes.prediction
+    assert (1, []) == (bench.windows, bench.stack.engine.batches)
+    assert result.classes is not None
+    assert (await bench.setup.service.classify([PAGE])).rows[0].prediction == result.classes.prediction
 
 
-async def test_classes_of_labels_or_of_another_model(scorers: TinyScorers, bench: Make):
-    """As classify gives them; a classifier by name as well."""
-    one = bench(others=[scoring_model(scorers.folder("bert"), "classifier")])
-    classify = one.desk.service.classify
+async def test_classes_of_labels_or_of_another_model(scorers: TinyScorers, make_bench: Make):
+    """The classes equal those of ``classify``."""
+    bench = make_bench(others=[scoring_model(scorers.folder("bert"), "classifier")])
+    classify = bench.setup.service.classify
 
-    for asked, named in (
+    for options, classify_options in (
         ({"labels": ["factura", "viaje"]}, {"labels": ["factura", "viaje"]}),
         ({}, {}),
         *[({"classifier": name}, {"model": name}) for name in ("document-type", "classifier")],
     ):
-        found = await one.analyze(SHORT, features=["classes"], **asked)
-        [expected] = (await classify([SHORT], **named)).rows
-        assert found.classes is not None
-        assert expected.prediction == found.classes.prediction
-        assert [one.score for one in expected.predictions] == pytest.approx(
-            [one.score for one in found.classes.predictions], abs=1e-5
+        result = await bench.analyze(SHORT, features=["classes"], **options)
+        [expected] = (await classify([SHORT], **classify_options)).rows
+        assert result.classes is not None
+        assert expected.prediction == result.classes.prediction
+        assert [label.score for label in expected.predictions] == pytest.approx(
+            [label.score for label in result.classes.predictions], abs=1e-5
         )
 
 
-async def test_classes_are_left_out_where_nothing_can_tell_them(tiny: TinyModels, bench: Make):
-    """Unless they were asked for by name: then the way to them is told."""
-    one = bench(tiny.folder("bert"))
+async def test_classes_are_left_out_without_a_classifier(tiny: TinyModels, make_bench: Make):
+    """Requested explicitly, the error says how to get them."""
+    bench = make_bench(tiny.folder("bert"))
 
-    found = await one.analyze(SHORT)
+    result = await bench.analyze(SHORT)
 
-    assert (None, True) == (found.classes, found.vector is not None)
+    assert (None, True) == (result.classes, result.vector is not None)
     with pytest.raises(InvalidField, match="give labels to choose from"):
-        await one.analyze(SHORT, features=["classes"])
+        await bench.analyze(SHORT, features=["classes"])
 
 
-async def test_entities_are_those_of_the_entity_service(bench: Make):
-    """Model and patterns, with its coverage."""
-    one = bench()
+async def test_entities_are_those_of_the_entity_service(make_bench: Make):
+    """Entities of model and patterns, and the coverage."""
+    bench = make_bench()
 
-    found = await one.analyze(SHORT, features=["entities"])
+    result = await bench.analyze(SHORT, features=["entities"])
 
-    [expected] = (await EntityService(one.house.catalog, one.house.inference, one.house.telemetry).find([SHORT])).rows
-    assert (expected.entities, expected.coverage) == (found.entities, found.coverage)
-    assert {"MONEY", "DATE"} <= {entity.type for entity in found.entities}
+    [expected] = (
+        await EntityService(bench.stack.catalog, bench.stack.inference, bench.stack.telemetry).find([SHORT])
+    ).rows
+    assert (expected.entities, expected.coverage) == (result.entities, result.coverage)
+    assert {"MONEY", "DATE"} <= {entity.type for entity in result.entities}
 
 
-async def test_it_is_counted_once(bench: Make):
-    """As an analysis, and its entities as entities; windows and vectors are nobody's inputs."""
-    one = bench()
+async def test_it_is_counted_once(make_bench: Make):
+    """One input of analysis and one of entities; windows and vectors are not counted as inputs."""
+    bench = make_bench()
 
-    found = await one.analyze(LONG)
+    result = await bench.analyze(LONG)
 
-    counts = {task: one.house.metric("inputs_total", task=task) for task in (TASK, "ner", "embeddings", "classifier")}
+    counts = {task: bench.stack.metric("inputs_total", task=task) for task in (TASK, "ner", "embeddings", "classifier")}
     assert {TASK: 1.0, "ner": 1.0, "embeddings": 0.0, "classifier": 0.0} == counts
-    assert float(found.tokens) == one.house.metric("tokens_total", task=TASK)
+    assert float(result.tokens) == bench.stack.metric("tokens_total", task=TASK)
 
 
-async def test_urgency_reaches_every_part(bench: Make, clock):
-    """Windows of the analysis and of the entities, and whatever classifies."""
-    one = bench()
+async def test_urgency_reaches_every_part(make_bench: Make, clock):
+    """Windows of the analysis and of the entities, and texts that are classified."""
+    bench = make_bench()
     submitted = list[tuple[Priority, float]]()
-    submit = one.house.batcher.submit
+    submit = bench.stack.batcher.submit
 
     def spied(*arguments: Any, **options: Any) -> Any:
         submitted.append((options["priority"], options["deadline_s"]))
         return submit(*arguments, **options)
 
-    one.house.batcher.submit = spied  # type: ignore[method-assign]
-    await one.analyze(PAGE, labels=["factura", "viaje"], priority=Priority.BULK, deadline_s=clock() + 9)
+    bench.stack.batcher.submit = spied  # type: ignore[method-assign]
+    await bench.analyze(PAGE, labels=["factura", "viaje"], priority=Priority.BULK, deadline_s=clock() + 9)
 
     assert {(Priority.BULK, clock() + 9)} == set(submitted)
     assert len(submitted) >= 3
 
 
-# Models that come and go
+# Model swaps
 
 
-async def test_a_head_is_never_asked_about_another_models_vectors(bench: Make):
-    """One that came while the text was read classifies it anew, by its own vectors and its own heads."""
-    one = bench(others=[])
-    old = one.house.catalog.embedding()
+async def test_a_head_never_gets_vectors_of_another_model(make_bench: Make):
+    """After a swap during the analysis, the new model's vectors and heads classify the text anew."""
+    bench = make_bench(others=[])
+    old = bench.stack.catalog.embedding()
     new = replace(embedding_model("bundled"), spec=replace(spec_of("bundled"), sha256="b" * 64))
-    read = one.service._read
+    encode = bench.service._encode
 
     async def swapped(*arguments: Any) -> Any:
-        result = await read(*arguments)
-        one.house.catalog.replace(new)
-        one.desk.classifiers.save("mail", head_of("b" * 64), [])
-        one.desk.service.follow(new)
+        result = await encode(*arguments)
+        bench.stack.catalog.replace(new)
+        bench.setup.registry.save("mail", random_head("b" * 64), [])
+        bench.setup.service.on_model_swap(new)
         return result
 
-    one.service._read = swapped  # type: ignore[method-assign]
-    found = await one.analyze(SHORT, features=["classes", "vector"], classifier="mail")
+    bench.service._encode = swapped  # type: ignore[method-assign]
+    result = await bench.analyze(SHORT, features=["classes", "vector"], classifier="mail")
 
-    assert found.classes is not None
-    assert (0, 1) == (old.engine.jobs, new.engine.jobs)  # type: ignore[attr-defined]
+    assert result.classes is not None
+    assert (0, 1) == (old.engine.inputs, new.engine.inputs)  # type: ignore[attr-defined]
 
 
 # Faults
 
 
-class Entities:
-    """An entity service that ends as a test wants; ``state`` tells how it ended."""
+class FakeEntities:
+    """An entity service that fails or hangs; ``state`` says how it ended."""
 
     def __init__(self, error: FinanciaError | None = None) -> None:
-        self.error, self.state, self.started = error, "not asked", asyncio.Event()
+        self.error, self.state, self.started = error, "not started", asyncio.Event()
 
-    async def find(self, texts: Any, **asked: Any) -> Any:
+    async def find(self, texts: Any, **options: Any) -> Any:
         self.started.set()
         self.state = "running"
         try:
@@ -344,71 +357,71 @@ class Entities:
             raise
 
 
-def unseen_errors() -> list[str]:
-    """What the loop hears of errors that nobody looked at."""
-    heard = list[str]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(str(context["message"])))
-    return heard
+def unretrieved_errors() -> list[str]:
+    """Messages of the loop about errors that were never retrieved."""
+    messages = list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: messages.append(str(context["message"])))
+    return messages
 
 
 def others() -> set[asyncio.Task[Any]]:
     return asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[return-value,arg-type]
 
 
-async def test_when_the_vectors_fail_the_entities_are_given_up(bench: Make, monkeypatch):
-    """And nothing is left running."""
-    entities, before = Entities(), others()
-    one = bench(entities=entities)
+async def test_when_the_vectors_fail_the_entities_are_cancelled(make_bench: Make, monkeypatch):
+    """Nothing is left running."""
+    entities, before = FakeEntities(), others()
+    bench = make_bench(entities=entities)
 
     def broken(*arguments: Any, **options: Any) -> None:
         raise Overloaded(10, 5, 1.0)
 
-    monkeypatch.setattr(one.house.batcher, "submit", broken)
+    monkeypatch.setattr(bench.stack.batcher, "submit", broken)
     with pytest.raises(Overloaded):
-        await one.analyze(PAGE)
+        await bench.analyze(PAGE)
 
     assert ("cancelled", set()) == (entities.state, others() - before)
 
 
-async def test_when_both_fail_one_error_is_told_and_none_is_lost(bench: Make, monkeypatch):
-    """A full queue refuses both: the loop must not hear of an error that nobody looked at."""
-    heard = unseen_errors()
-    one = bench(entities=Entities(Overloaded(10, 5, 1.0)))
+async def test_when_both_fail_one_error_is_raised_and_the_other_retrieved(make_bench: Make, monkeypatch):
+    """A full queue refuses both: the loop must not log an unretrieved error."""
+    messages = unretrieved_errors()
+    bench = make_bench(entities=FakeEntities(Overloaded(10, 5, 1.0)))
 
     def broken(*arguments: Any, **options: Any) -> None:
         raise Overloaded(10, 5, 1.0)
 
-    monkeypatch.setattr(one.house.batcher, "submit", broken)
+    monkeypatch.setattr(bench.stack.batcher, "submit", broken)
     with pytest.raises(Overloaded):
-        await one.analyze(PAGE)
+        await bench.analyze(PAGE)
     gc.collect()
     await asyncio.sleep(0)
 
-    assert [] == heard
+    assert [] == messages
 
 
-async def test_when_the_entities_fail_so_does_the_analysis(bench: Make):
-    """With their error."""
+async def test_when_the_entities_fail_so_does_the_analysis(make_bench: Make):
+    """The error is that of the entities."""
     before = others()
 
     with pytest.raises(InferenceFailed, match="broken on purpose"):
-        await bench(entities=Entities(InferenceFailed("broken on purpose"))).analyze(PAGE)
+        await make_bench(entities=FakeEntities(InferenceFailed("broken on purpose"))).analyze(PAGE)
 
     assert set() == others() - before
 
 
-async def test_a_caller_that_leaves_takes_everything_along(bench: Make):
-    """Entities and windows."""
-    entities, before = Entities(), others()
-    one = bench(entities=entities)
-    task = asyncio.create_task(one.analyze(PAGE, features=["entities"]))
+async def test_a_cancelled_analysis_cancels_everything(make_bench: Make):
+    """Entities and windows are cancelled."""
+    entities, before = FakeEntities(), others()
+    bench = make_bench(entities=entities)
+    task = asyncio.create_task(bench.analyze(PAGE, features=["entities"]))
     await entities.started.wait()
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert ("cancelled", set(), 0) == (entities.state, others() - before, one.house.flights)
+    assert ("cancelled", set(), 0) == (entities.state, others() - before, bench.stack.in_flight)
 
 
 @pytest.mark.parametrize(
@@ -423,11 +436,13 @@ async def test_a_caller_that_leaves_takes_everything_along(bench: Make):
         pytest.param("👩‍👧" * 500, id="emoji"),
     ],
 )
-async def test_any_text_is_analysed(bench: Make, text):
-    """Places stay right and numbers finite."""
-    found = await bench().analyze(text)
+async def test_any_text_is_analysed(make_bench: Make, text):
+    """Offsets are right and the vector is finite."""
+    result = await make_bench().analyze(text)
 
-    assert found.vector is not None
-    assert np.isfinite(found.vector).all()
-    assert [text[one.start : one.end] for one in found.key_sentences] == [one.text for one in found.key_sentences]
-    assert [text[one.start : one.end] for one in found.entities] == [one.text for one in found.entities]
+    assert result.vector is not None
+    assert np.isfinite(result.vector).all()
+    assert [text[span.start : span.end] for span in result.key_sentences] == [
+        span.text for span in result.key_sentences
+    ]
+    assert [text[span.start : span.end] for span in result.entities] == [span.text for span in result.entities]

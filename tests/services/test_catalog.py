@@ -1,4 +1,4 @@
-"""By which names a model answers, and what it says of itself."""
+"""The names of a loaded model, and its report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import UnknownModel
-from backend.services.catalog import Catalog, names_of
-from tests.services.house import VectorEngine, loaded_model
+from backend.services.catalog import Catalog, served_names
+from tests.services.service_stack import VectorEngine, loaded_model
 from tests.tiny_models import spec_of
 
 
@@ -34,13 +34,13 @@ from tests.tiny_models import spec_of
         ),
     ],
 )
-def test_names_of(name, source, aliases, expected):
+def test_served_names(name, source, aliases, expected):
     """The served name first, then its last part, its source and the aliases."""
-    assert expected == names_of(replace(spec_of("bundled"), name=name, source=source), aliases)
+    assert expected == served_names(replace(spec_of("bundled"), name=name, source=source), aliases)
 
 
 def test_a_model_is_found_by_each_of_its_names_or_none():
-    """None is for clients that must send nothing."""
+    """A request without a model name gets the embedding model."""
     model = loaded_model(VectorEngine())
     catalog = Catalog(model)
 
@@ -49,8 +49,8 @@ def test_a_model_is_found_by_each_of_its_names_or_none():
 
 
 @pytest.mark.parametrize("name", ["", "gpt-4", "Bundled", "all-MiniLM"])
-def test_another_name_lists_the_names_there_are(name):
-    """No guess is made; the error is a 404 that helps."""
+def test_an_unknown_name_lists_the_known_ones(name):
+    """Only exact names match; the error lists them."""
     model = loaded_model(VectorEngine())
 
     with pytest.raises(UnknownModel) as caught:
@@ -67,5 +67,5 @@ def test_a_report_is_ready_for_json():
     assert ("embeddings", "bundled", 384, 256, "mean", True) == tuple(
         found[field] for field in ("task", "source", "width", "max_tokens", "pooling", "normalize")
     )
-    assert found["choice"]["why"] == ["told by the test"]
+    assert found["choice"]["why"] == ["chosen by the test"]
     assert found["sha256"].startswith(found["revision"])

@@ -1,4 +1,4 @@
-"""The registry of classifiers: what answers, what is kept, what a crash, a full disk or another model leaves."""
+"""The registry of classifiers: names, persistence, and what a crash, a full disk or another model leaves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from backend.errors import InvalidField, ModelUnavailable, NotFound, TooLarge, U
 from backend.models.classifier_head import NONE, ClassifierHead, write_head
 from backend.services import classifier_files
 from backend.services.classifier_files import Example, read_examples, write_folder
-from backend.services.classifiers import KEPT, Classifiers, check_examples
+from backend.services.classifiers import CLASSIFIERS_DIR, ClassifierRegistry, check_examples
 
 SHA = "a" * 64
 OTHER = "b" * 64
 EXAMPLES = [Example("una factura", ("bill",)), Example("\ud83d alone, \u202eright to left", ("letter",))]
 
 
-def head_of(*labels: str, sha256: str = SHA, seed: int = 0) -> ClassifierHead:
+def random_head(*labels: str, sha256: str = SHA, seed: int = 0) -> ClassifierHead:
     weight = np.random.default_rng(seed).normal(size=(len(labels), 4)).astype(np.float32)
     return ClassifierHead(labels, False, weight, np.zeros(len(labels), np.float32), "bundled", sha256)
 
@@ -32,77 +32,77 @@ def head_of(*labels: str, sha256: str = SHA, seed: int = 0) -> ClassifierHead:
 def bundled(tmp_path) -> Path:
     folder = tmp_path / "bundled" / "document-type"
     folder.mkdir(parents=True)
-    write_head(folder, head_of("invoice", "contract"))
+    write_head(folder, random_head("invoice", "contract"))
     return folder.parent
 
 
-def started(tmp_path: Path, bundled: Path, sha256: str = SHA, **more) -> Classifiers:
-    made = Classifiers(tmp_path / "state", sha256, bundled, **more)
-    made.start()
-    return made
+def started(tmp_path: Path, bundled: Path, sha256: str = SHA, **more) -> ClassifierRegistry:
+    registry = ClassifierRegistry(tmp_path / "state", sha256, bundled, **more)
+    registry.start()
+    return registry
 
 
-def test_what_is_learnt_survives_a_restart(tmp_path, bundled):
-    """Head, examples and name, beside the bundled one."""
+def test_a_trained_classifier_survives_a_restart(tmp_path, bundled):
+    """Head, examples and name are restored."""
     first = started(tmp_path, bundled)
-    kept = first.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    saved = first.save("tickets", random_head("bill", "letter"), EXAMPLES)
 
     again = started(tmp_path, bundled)
 
     assert ["document-type", "tickets"] == first.names() == again.names()
-    found = again.find("tickets")
-    assert ("tickets", "learnt", kept.head.version) == (found.name, found.source, found.head.version)
+    classifier = again.find("tickets")
+    assert ("tickets", "learnt", saved.head.version) == (classifier.name, classifier.source, classifier.head.version)
     assert EXAMPLES == again.examples("tickets")
     assert [] == again.stale() == again.faults
 
 
 def test_saving_again_replaces(tmp_path, bundled):
-    """One of a name, the newest; nothing is left beside it."""
+    """The newest replaces the old one; no other folder is left."""
     registry = started(tmp_path, bundled)
-    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
 
-    registry.save("tickets", head_of("red", "blue"), EXAMPLES[:1])
+    registry.save("tickets", random_head("red", "blue"), EXAMPLES[:1])
 
     assert ("red", "blue") == registry.find("tickets").head.labels
     assert EXAMPLES[:1] == registry.examples("tickets")
-    assert ["tickets"] == [one.name for one in (tmp_path / "state" / KEPT).iterdir()]
+    assert ["tickets"] == [folder.name for folder in (tmp_path / "state" / CLASSIFIERS_DIR).iterdir()]
 
 
-def test_forgetting(tmp_path, bundled):
-    """It is gone, after a restart too; a second time, or for one that was never there, there is nothing to forget."""
+def test_delete(tmp_path, bundled):
+    """It is gone, also after a restart; deleting an unknown one is an error."""
     registry = started(tmp_path, bundled)
-    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
 
-    registry.forget("tickets")
+    registry.delete("tickets")
 
     assert ["document-type"] == registry.names() == started(tmp_path, bundled).names()
     with pytest.raises(NotFound, match="no classifier 'tickets'; there are document-type"):
-        registry.forget("tickets")
+        registry.delete("tickets")
     with pytest.raises(NotFound):
         registry.examples("tickets")
 
 
-def test_one_that_does_not_answer_is_named_with_those_that_do(tmp_path, bundled):
+def test_an_unknown_name_lists_the_known_ones(tmp_path, bundled):
     with pytest.raises(UnknownModel, match="'poems' is not loaded here; loaded are document-type"):
         started(tmp_path, bundled).find("poems")
 
 
-def test_the_bundled_ones_cannot_be_changed(tmp_path, bundled):
-    """Neither taken away nor replaced."""
+def test_bundled_classifiers_cannot_be_changed(tmp_path, bundled):
+    """They can be neither deleted nor replaced."""
     registry = started(tmp_path, bundled)
 
     with pytest.raises(InvalidField, match="is a bundled classifier"):
-        registry.forget("document-type")
+        registry.delete("document-type")
     with pytest.raises(InvalidField, match="is a bundled classifier"):
-        registry.save("document-type", head_of("bill", "letter"), EXAMPLES)
+        registry.save("document-type", random_head("bill", "letter"), EXAMPLES)
     with pytest.raises(InvalidField, match="is a bundled classifier"):
         registry.check("document-type", EXAMPLES, multiple=False)
     assert ("invoice", "contract") == registry.find("document-type").head.labels
 
 
 def test_another_embedding_model(tmp_path, bundled):
-    """Heads of other vectors are silent; the learnt ones are listed with their examples until they are learnt again."""
-    started(tmp_path, bundled).save("tickets", head_of("bill", "letter"), EXAMPLES)
+    """Heads of another encoder are unusable; trained ones are stale until they are retrained."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES)
 
     registry = started(tmp_path, bundled, OTHER)
 
@@ -114,14 +114,14 @@ def test_another_embedding_model(tmp_path, bundled):
     with pytest.raises(Unavailable, match="learnt again") as waiting:
         registry.find("tickets")
     assert waiting.value.retryable
-    registry.save("tickets", head_of("bill", "letter", sha256=OTHER), EXAMPLES)
+    registry.save("tickets", random_head("bill", "letter", sha256=OTHER), EXAMPLES)
     assert (["tickets"], []) == (registry.names(), registry.stale())
 
 
 def test_a_model_swapped_while_serving(tmp_path, bundled):
-    """The same without a restart, and back."""
+    """The same without a restart, and back again."""
     registry = started(tmp_path, bundled)
-    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
 
     registry.use_encoder(OTHER)
 
@@ -130,10 +130,10 @@ def test_a_model_swapped_while_serving(tmp_path, bundled):
     assert (["document-type", "tickets"], []) == (registry.names(), registry.stale())
 
 
-def test_a_broken_head_is_learnt_again(tmp_path, bundled):
-    """Reported, and neither fatal nor lost: its examples are there."""
-    started(tmp_path, bundled).save("tickets", head_of("bill", "letter"), EXAMPLES)
-    (tmp_path / "state" / KEPT / "tickets" / "head.safetensors").write_bytes(b"broken")
+def test_a_broken_head_is_stale(tmp_path, bundled):
+    """Reported and stale, as its examples are readable."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES)
+    (tmp_path / "state" / CLASSIFIERS_DIR / "tickets" / "head.safetensors").write_bytes(b"broken")
 
     registry = started(tmp_path, bundled)
 
@@ -142,11 +142,11 @@ def test_a_broken_head_is_learnt_again(tmp_path, bundled):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"text": 1}\n', b"\xff\xfe"], ids=["none", "half", "fields", "bytes"])
-def test_one_of_which_nothing_can_be_read(tmp_path, bundled, content):
-    """Skipped with its reason; the others answer; it can be forgotten by saving over it."""
+def test_an_unreadable_classifier_is_skipped(tmp_path, bundled, content):
+    """It is listed with its reason and can be replaced by saving over it."""
     first = started(tmp_path, bundled)
-    first.save("good", head_of("a", "b"), EXAMPLES)
-    broken = tmp_path / "state" / KEPT / "tickets"
+    first.save("good", random_head("a", "b"), EXAMPLES)
+    broken = tmp_path / "state" / CLASSIFIERS_DIR / "tickets"
     broken.mkdir()
     if content:
         (broken / "examples.jsonl").write_bytes(content)
@@ -156,16 +156,16 @@ def test_one_of_which_nothing_can_be_read(tmp_path, bundled, content):
     assert ["document-type", "good"] == registry.names()
     assert [] == registry.stale()
     assert registry.faults[0].startswith("tickets: ")
-    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
     assert ["document-type", "good", "tickets"] == started(tmp_path, bundled).names()
 
 
 def test_weights_of_another_head(tmp_path, bundled):
-    """Files of two heads mixed: the version tells."""
+    """Mixed files of two heads are found by the version."""
     registry = started(tmp_path, bundled)
-    registry.save("one", head_of("bill", "letter", seed=1), EXAMPLES)
-    registry.save("two", head_of("bill", "letter", seed=2), EXAMPLES)
-    folder = tmp_path / "state" / KEPT
+    registry.save("one", random_head("bill", "letter", seed=1), EXAMPLES)
+    registry.save("two", random_head("bill", "letter", seed=2), EXAMPLES)
+    folder = tmp_path / "state" / CLASSIFIERS_DIR
     (folder / "one" / "head.safetensors").write_bytes((folder / "two" / "head.safetensors").read_bytes())
 
     again = started(tmp_path, bundled)
@@ -175,9 +175,9 @@ def test_weights_of_another_head(tmp_path, bundled):
 
 
 def test_a_crash_between_two_renames(tmp_path, bundled):
-    """The old one comes back."""
-    started(tmp_path, bundled).save("tickets", head_of("bill", "letter"), EXAMPLES)
-    folder = tmp_path / "state" / KEPT
+    """The old classifier is restored."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES)
+    folder = tmp_path / "state" / CLASSIFIERS_DIR
     (folder / "tickets").rename(folder / ".tickets.old")
     (folder / ".tickets.abc").mkdir()  # what was being written
 
@@ -188,39 +188,39 @@ def test_a_crash_between_two_renames(tmp_path, bundled):
 
 
 def test_a_crash_after_the_second_rename(tmp_path, bundled):
-    """The new one stays and the old one goes."""
+    """The new classifier stays and the old one is removed."""
     registry = started(tmp_path, bundled)
-    registry.save("tickets", head_of("red", "blue"), EXAMPLES)
-    write_folder(tmp_path / "state" / KEPT, "older", head_of("bill", "letter"), EXAMPLES)
-    folder = tmp_path / "state" / KEPT
+    registry.save("tickets", random_head("red", "blue"), EXAMPLES)
+    write_folder(tmp_path / "state" / CLASSIFIERS_DIR, "older", random_head("bill", "letter"), EXAMPLES)
+    folder = tmp_path / "state" / CLASSIFIERS_DIR
     (folder / "older").rename(folder / ".tickets.old")
 
     again = started(tmp_path, bundled)
 
     assert ("red", "blue") == again.find("tickets").head.labels
-    assert ["tickets"] == [one.name for one in folder.iterdir()]
+    assert ["tickets"] == [path.name for path in folder.iterdir()]
 
 
 def test_a_full_disk_changes_nothing(tmp_path, bundled, monkeypatch):
-    """The old one answers on, and the caller may try again."""
+    """The old classifier stays in use, and the error is retryable."""
     registry = started(tmp_path, bundled)
-    registry.save("tickets", head_of("bill", "letter"), EXAMPLES)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(classifier_files, "_write_examples", full)
     with pytest.raises(Unavailable, match="No space left on device"):
-        registry.save("tickets", head_of("red", "blue"), EXAMPLES)
+        registry.save("tickets", random_head("red", "blue"), EXAMPLES)
 
     assert ("bill", "letter") == registry.find("tickets").head.labels
     assert ("bill", "letter") == started(tmp_path, bundled).find("tickets").head.labels
-    assert ["tickets"] == [one.name for one in (tmp_path / "state" / KEPT).iterdir()]
+    assert ["tickets"] == [folder.name for folder in (tmp_path / "state" / CLASSIFIERS_DIR).iterdir()]
 
 
 def test_a_swap_that_fails_half_way(tmp_path, monkeypatch):
-    """What was moved aside is moved back."""
-    write_folder(tmp_path, "tickets", head_of("bill", "letter"), EXAMPLES)
+    """The old folder is moved back."""
+    write_folder(tmp_path, "tickets", random_head("bill", "letter"), EXAMPLES)
     rename = Path.rename
 
     def refusing(self: Path, target: Path) -> Path:
@@ -230,17 +230,17 @@ def test_a_swap_that_fails_half_way(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", refusing)
     with pytest.raises(OSError, match="I/O error"):
-        write_folder(tmp_path, "tickets", head_of("red", "blue"), EXAMPLES[:1])
+        write_folder(tmp_path, "tickets", random_head("red", "blue"), EXAMPLES[:1])
 
     assert EXAMPLES == read_examples(tmp_path / "tickets")
-    assert ["tickets"] == [one.name for one in tmp_path.iterdir()]
+    assert ["tickets"] == [folder.name for folder in tmp_path.iterdir()]
 
 
-def test_a_head_that_was_asked_for(tmp_path, bundled):
-    """It answers by its own name; of other vectors or broken it stops the start."""
+def test_a_configured_head(tmp_path, bundled):
+    """It is known by its own name; one of another encoder, or a broken one, stops the start."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    write_head(folder, replace(head_of("bill", "letter"), name="mail"))
+    write_head(folder, replace(random_head("bill", "letter"), name="mail"))
 
     assert ["document-type", "mail"] == started(tmp_path, bundled, configured=[folder]).names()
     with pytest.raises(
@@ -252,29 +252,29 @@ def test_a_head_that_was_asked_for(tmp_path, bundled):
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "a/b", "..", ".a", "a" * 65, "ñ", "a b", "a\n"])
-def test_names_that_cannot_be(tmp_path, bundled, name):
+def test_invalid_names(tmp_path, bundled, name):
     """Nothing reaches the disk."""
     registry = started(tmp_path, bundled)
 
     with pytest.raises(InvalidField, match="cannot be a classifier's"):
-        registry.save(name, head_of("bill", "letter"), EXAMPLES)
+        registry.save(name, random_head("bill", "letter"), EXAMPLES)
     assert not (tmp_path / "state").exists()
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))
-def test_names_that_can_be(name):
-    Classifiers(Path("nowhere"), SHA)._check_name(name)
+def test_valid_names(name):
+    ClassifierRegistry(Path("nowhere"), SHA)._check_name(name)
 
 
-def test_there_is_an_end_to_how_many(tmp_path, bundled, monkeypatch):
-    """A known name may still be replaced."""
+def test_the_number_is_limited(tmp_path, bundled, monkeypatch):
+    """At the limit a known name may still be replaced."""
     monkeypatch.setattr("backend.services.classifiers.CLASSIFIERS_MAX", 1)
     registry = started(tmp_path, bundled)
-    registry.save("one", head_of("bill", "letter"), EXAMPLES)
+    registry.save("one", random_head("bill", "letter"), EXAMPLES)
 
-    registry.save("one", head_of("red", "blue"), EXAMPLES)
+    registry.save("one", random_head("red", "blue"), EXAMPLES)
     with pytest.raises(InvalidField, match="forget one first"):
-        registry.save("two", head_of("bill", "letter"), EXAMPLES)
+        registry.save("two", random_head("bill", "letter"), EXAMPLES)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +293,8 @@ def test_there_is_an_end_to_how_many(tmp_path, bundled, monkeypatch):
         pytest.param([Example("a", ())], True, "0 label", id="labels-nowhere"),
     ],
 )
-def test_examples_that_cannot_be_learnt(examples, multiple, words):
-    """Each fault by its place."""
+def test_invalid_examples(examples, multiple, words):
+    """The error names the example and its fault."""
     with pytest.raises(InvalidField, match=words):
         check_examples(examples, multiple=multiple)
 
@@ -307,8 +307,8 @@ def test_limits_of_examples():
         check_examples([Example("a", ("x",))] * 10_001, multiple=True)
 
 
-def test_labels_in_the_order_they_come():
-    """The background is none of them; with it one label is enough."""
+def test_labels_in_the_order_of_examples():
+    """``(none)`` is not a label; with it one label is enough."""
     examples = [Example("a", ("z",)), Example("b", (NONE,)), Example("c", ("y",)), Example("d", ("z",))]
 
     assert ["z", "y"] == check_examples(examples, multiple=False)
@@ -316,10 +316,10 @@ def test_labels_in_the_order_they_come():
     assert ["z", "y"] == check_examples([Example("a", ("z", "y")), Example("b", ())], multiple=True)
 
 
-def test_the_kept_file_is_one_that_training_reads(tmp_path):
+def test_the_examples_file_is_readable_by_training(tmp_path):
     """JSON lines with text and labels."""
-    write_folder(tmp_path, "tickets", head_of("bill", "letter"), EXAMPLES)
+    write_folder(tmp_path, "tickets", random_head("bill", "letter"), EXAMPLES)
 
     rows = [json.loads(line) for line in (tmp_path / "tickets" / "examples.jsonl").read_text().splitlines()]
 
-    assert [{"text": one.text, "labels": list(one.labels)} for one in EXAMPLES] == rows
+    assert [{"text": example.text, "labels": list(example.labels)} for example in EXAMPLES] == rows

@@ -1,4 +1,4 @@
-"""Texts in, vectors out: the cache, equal texts, callers that leave, and errors that must leave nothing behind."""
+"""The embedding service: cache, equal texts, cancelled callers, and errors that leave no item in flight."""
 
 from __future__ import annotations
 
@@ -21,18 +21,16 @@ from backend.errors import (
     Overloaded,
     TokenIdsOutOfRange,
     TooLarge,
-    Unavailable,
     UnknownModel,
 )
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
-from backend.services.embedding_options import EmbedOptions
-from tests.services.house import (
+from backend.services.embeddings import EmbedOptions
+from tests.services.service_stack import (
     PROMPTS,
     FailingVectorEngine,
     GatedVectorEngine,
-    House,
     VectorEngine,
     loaded_model,
     vector_of,
@@ -47,12 +45,12 @@ def ids_of(text: str) -> tuple[int, ...]:
 
 
 def expected(text: str) -> np.ndarray:
-    """What the fake engines' service gives for a text: the bundled model normalises."""
+    """The service's vector of a text with the fake engines: the bundled model normalises."""
     return normalized(vector_of(ids_of(text))[None])[0]
 
 
 async def turns(count: int = 20) -> None:
-    """Let every task that can go on go on; no time passes."""
+    """Run the event loop's ready tasks; no time passes."""
     for _ in range(count):
         await asyncio.sleep(0)
 
@@ -61,26 +59,26 @@ async def turns(count: int = 20) -> None:
 
 
 async def test_vectors_come_in_the_order_of_the_inputs(build):
-    """Whatever the batches were."""
-    house = build(VectorEngine(budget=16), lanes=2)
+    """Order does not depend on the batches."""
+    stack = build(VectorEngine(budget=16), lanes=2)
 
-    found = await house.service.embed(TEXTS)
+    result = await stack.service.embed(TEXTS)
 
-    np.testing.assert_allclose(found.vectors, np.stack([expected(text) for text in TEXTS]), rtol=1e-6)
-    assert [len(ids_of(text)) for text in TEXTS] == found.tokens
-    assert (0, [False] * 4) == (found.cache_hits, found.truncated)
-    assert found.vectors.flags["C_CONTIGUOUS"]
+    np.testing.assert_allclose(result.vectors, np.stack([expected(text) for text in TEXTS]), rtol=1e-6)
+    assert [len(ids_of(text)) for text in TEXTS] == result.tokens
+    assert (0, [False] * 4) == (result.cache_hits, result.truncated)
+    assert result.vectors.flags["C_CONTIGUOUS"]
 
 
 async def test_the_bundled_model_end_to_end(build):
-    """True lanes, true cache, true encoder: sentence-transformers' vectors, and again from the cache."""
+    """With a real encoder: sentence-transformers' vectors, and the same from the cache."""
     engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512)
-    house = build(engine, lanes=2, clock=time.monotonic)
+    stack = build(engine, lanes=2, clock=time.monotonic)
     texts = [*TEXTS, "de la " * 300]
     reference = reference_of("bundled").encode(texts)
 
-    first = await house.service.embed(texts)
-    second = await house.service.embed(texts)
+    first = await stack.service.embed(texts)
+    second = await stack.service.embed(texts)
 
     assert (first.vectors * reference).sum(axis=1).min() >= 0.9999
     assert first.vectors.tobytes() == second.vectors.tobytes()
@@ -91,10 +89,10 @@ async def test_the_bundled_model_end_to_end(build):
 
 async def test_ids_and_texts_are_the_same_work(build):
     """The ids that the tokenizer makes of a text give that text's vector."""
-    house = build(VectorEngine())
+    stack = build(VectorEngine())
 
-    by_ids = await house.service.embed([list(ids_of("la factura"))])
-    by_text = await house.service.embed(["la factura"])
+    by_ids = await stack.service.embed([list(ids_of("la factura"))])
+    by_text = await stack.service.embed(["la factura"])
 
     np.testing.assert_array_equal(by_ids.vectors, by_text.vectors)
 
@@ -103,43 +101,43 @@ async def test_ids_and_texts_are_the_same_work(build):
 
 
 async def test_a_hit_is_the_miss_bit_for_bit(build):
-    """And the engine is not asked again; usage and truncation are as the first time."""
-    house = build(VectorEngine())
+    """The engine does not run again; usage and truncation are as the first time."""
+    stack = build(VectorEngine())
     texts = [*TEXTS, "de la " * 300]
 
-    miss = await house.service.embed(texts)
-    hit = await house.service.embed(texts)
+    miss = await stack.service.embed(texts)
+    hit = await stack.service.embed(texts)
 
     assert miss.vectors.tobytes() == hit.vectors.tobytes()
     assert (miss.tokens, miss.truncated) == (hit.tokens, hit.truncated)
     assert (0, 5) == (miss.cache_hits, hit.cache_hits)
-    assert len(house.computed) == 5
+    assert len(stack.computed) == 5
 
 
 async def test_hits_and_misses_in_one_request(build):
     """Only what is new is computed; the order stays the caller's."""
-    house = build(VectorEngine())
-    await house.service.embed(["la factura", ""])
+    stack = build(VectorEngine())
+    await stack.service.embed(["la factura", ""])
 
-    found = await house.service.embed(["new", "", "newer", "la factura"])
+    result = await stack.service.embed(["new", "", "newer", "la factura"])
 
-    assert 2 == found.cache_hits
-    assert [ids_of("la factura"), ids_of(""), ids_of("new"), ids_of("newer")] == house.computed
+    assert 2 == result.cache_hits
+    assert [ids_of("la factura"), ids_of(""), ids_of("new"), ids_of("newer")] == stack.computed
     np.testing.assert_allclose(
-        found.vectors, np.stack([expected(text) for text in ("new", "", "newer", "la factura")]), rtol=1e-6
+        result.vectors, np.stack([expected(text) for text in ("new", "", "newer", "la factura")]), rtol=1e-6
     )
 
 
-async def test_an_answer_cannot_change_what_is_kept(build):
-    """A caller that works on its vectors in place spoils nobody's hit."""
-    house = build(VectorEngine())
-    first = await house.service.embed(["la factura"])
+async def test_changing_a_result_does_not_change_the_cache(build):
+    """Vectors are copies: a caller may modify them in place."""
+    stack = build(VectorEngine())
+    first = await stack.service.embed(["la factura"])
     kept = first.vectors.copy()
     first.vectors[:] = 0
-    hit = await house.service.embed(["la factura"])
+    hit = await stack.service.embed(["la factura"])
     hit.vectors[:] = 1
 
-    assert kept.tobytes() == (await house.service.embed(["la factura"])).vectors.tobytes()
+    assert kept.tobytes() == (await stack.service.embed(["la factura"])).vectors.tobytes()
 
 
 OPTIONS = [
@@ -155,72 +153,72 @@ OPTIONS = [
 ]
 
 
-async def test_options_that_change_a_vector_never_share_an_entry(build):
-    """Dimensions, normalisation, prompt and truncation: each computes anew, then hits itself only."""
-    house = build(VectorEngine(), spec={"prompts": PROMPTS})
+async def test_options_that_change_a_vector_change_the_key(build):
+    """Dimensions, normalisation, prompt and truncation: each computes anew, then hits its own entry."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
 
-    first = [await house.service.embed(["la factura"], options) for options in OPTIONS]
-    second = [await house.service.embed(["la factura"], options) for options in OPTIONS]
+    first = [await stack.service.embed(["la factura"], options) for options in OPTIONS]
+    second = [await stack.service.embed(["la factura"], options) for options in OPTIONS]
 
-    assert [0] * len(OPTIONS) == [found.cache_hits for found in first]
-    assert [1] * len(OPTIONS) == [found.cache_hits for found in second]
-    assert [found.vectors.tobytes() for found in first] == [found.vectors.tobytes() for found in second]
+    assert [0] * len(OPTIONS) == [embedded.cache_hits for embedded in first]
+    assert [1] * len(OPTIONS) == [embedded.cache_hits for embedded in second]
+    assert [embedded.vectors.tobytes() for embedded in first] == [embedded.vectors.tobytes() for embedded in second]
 
 
-async def test_options_that_only_say_the_default_share_an_entry(build):
-    """The model's own way spelt out is the same way."""
-    house = build(VectorEngine())
-    await house.service.embed(["la factura"])
+async def test_explicit_defaults_share_the_key(build):
+    """Naming the model's defaults is the same as leaving them out."""
+    stack = build(VectorEngine())
+    await stack.service.embed(["la factura"])
 
     for options in (EmbedOptions(normalize=True), EmbedOptions(dimensions=384)):
-        assert 1 == (await house.service.embed(["la factura"], options)).cache_hits
+        assert 1 == (await stack.service.embed(["la factura"], options)).cache_hits
 
 
-async def test_a_text_and_its_ids_are_kept_apart(build):
-    """The caller's list of numbers is not the text that spells it."""
-    house = build(VectorEngine())
-    await house.service.embed(["la factura"])
+async def test_a_text_and_its_ids_have_different_keys(build):
+    """Token ids do not hit the entry of their text."""
+    stack = build(VectorEngine())
+    await stack.service.embed(["la factura"])
 
-    assert 0 == (await house.service.embed([list(ids_of("la factura"))])).cache_hits
+    assert 0 == (await stack.service.embed([list(ids_of("la factura"))])).cache_hits
 
 
 async def test_without_a_cache(build):
     """Every request computes, and answers the same."""
-    house = build(VectorEngine(), cache=NullCache())
+    stack = build(VectorEngine(), cache=NullCache())
 
-    first, second = [await house.service.embed(["la factura"]) for _ in range(2)]
+    first, second = [await stack.service.embed(["la factura"]) for _ in range(2)]
 
     np.testing.assert_array_equal(first.vectors, second.vectors)
-    assert 2 == len(house.computed)
+    assert 2 == len(stack.computed)
 
 
 # Options
 
 
 async def test_dimensions_are_cut_before_normalising(build):
-    """A shortened vector has length one."""
-    found = await build(VectorEngine()).service.embed(["la factura"], EmbedOptions(dimensions=7))
+    """A shortened vector has norm 1."""
+    result = await build(VectorEngine()).service.embed(["la factura"], EmbedOptions(dimensions=7))
 
-    assert (1, 7) == found.vectors.shape
-    assert np.linalg.norm(found.vectors) == pytest.approx(1.0)
+    assert (1, 7) == result.vectors.shape
+    assert np.linalg.norm(result.vectors) == pytest.approx(1.0)
 
 
 async def test_a_prompt_goes_before_the_text(build):
     """The engine sees the prompt's tokens, and usage counts them."""
-    house = build(VectorEngine(), spec={"prompts": PROMPTS})
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
 
-    found = await house.service.embed(["la factura"], EmbedOptions(prompt_name="query"))
+    result = await stack.service.embed(["la factura"], EmbedOptions(prompt_name="query"))
 
-    assert [ids_of("query: la factura")] == house.computed
-    assert [len(ids_of("query: la factura"))] == found.tokens
+    assert [ids_of("query: la factura")] == stack.computed
+    assert [len(ids_of("query: la factura"))] == result.tokens
 
 
 async def test_the_models_default_prompt(build):
     """It is used where the request names none."""
-    house = build(VectorEngine(), spec={"prompts": PROMPTS, "default_prompt": "passage"})
-    await house.service.embed(["la factura"])
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS, "default_prompt": "passage"})
+    await stack.service.embed(["la factura"])
 
-    assert [ids_of("passage: la factura")] == house.computed
+    assert [ids_of("passage: la factura")] == stack.computed
 
 
 @pytest.mark.parametrize(
@@ -233,27 +231,27 @@ async def test_the_models_default_prompt(build):
     ],
 )
 async def test_a_request_that_cannot_be_served(build, options, error, words):
-    """The caller's own fault, told before anything is queued; nothing is left behind."""
-    house = build(VectorEngine(), spec={"prompts": PROMPTS})
+    """Refused before anything is queued."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
 
     with pytest.raises(error) as caught:
-        await house.service.embed(["short", "la " * 300], options)
+        await stack.service.embed(["short", "la " * 300], options)
 
     assert words in str(caught.value)
-    assert (0, []) == (house.flights, house.computed)
+    assert (0, []) == (stack.in_flight, stack.computed)
 
 
-async def test_a_too_long_text_is_named_by_its_place_in_the_request(build):
-    """Not by its place among the texts that the cache did not know."""
-    house = build(VectorEngine())
-    await house.service.embed(["la factura"], EmbedOptions(truncate="none"))
+async def test_a_too_long_text_is_named_by_its_position(build):
+    """The position counts cached texts too."""
+    stack = build(VectorEngine())
+    await stack.service.embed(["la factura"], EmbedOptions(truncate="none"))
 
     with pytest.raises(TooLarge, match=r"input\[2\] tokens"):
-        await house.service.embed(["la factura", "la factura", "la " * 300], EmbedOptions(truncate="none"))
+        await stack.service.embed(["la factura", "la factura", "la " * 300], EmbedOptions(truncate="none"))
 
 
 async def test_an_unknown_model(build):
-    """The names there are stand in the error."""
+    """The error lists the known names."""
     with pytest.raises(UnknownModel, match="an-alias"):
         await build(VectorEngine()).service.embed(["a"], model="gpt-4")
 
@@ -262,271 +260,244 @@ async def test_an_unknown_model(build):
     "name", [None, "bundled", "all-MiniLM-L6-v2", "an-alias", "sentence-transformers/all-MiniLM-L6-v2"]
 )
 async def test_every_name_is_the_same_model(build, name):
-    """And shares its cache."""
-    house = build(VectorEngine())
-    await house.service.embed(["la factura"])
+    """Every name shares the cache."""
+    stack = build(VectorEngine())
+    await stack.service.embed(["la factura"])
 
-    assert 1 == (await house.service.embed(["la factura"], model=name)).cache_hits
+    assert 1 == (await stack.service.embed(["la factura"], model=name)).cache_hits
 
 
 async def test_ids_of_another_tokenizer(build):
-    """Refused before the cache is asked."""
-    house = build(VectorEngine())
+    """Refused before the look-up in the cache."""
+    stack = build(VectorEngine())
 
     with pytest.raises(TokenIdsOutOfRange, match="99999"):
-        await house.service.embed([[5, 99_999]])
+        await stack.service.embed([[5, 99_999]])
 
-    assert 0 == house.flights
+    assert 0 == stack.in_flight
 
 
 # Equal texts
 
 
 async def test_equal_texts_in_one_request_are_computed_once(build):
-    """Each place gets the vector, usage counts every place."""
-    house = build(VectorEngine())
+    """Each input gets the vector, and usage counts each."""
+    stack = build(VectorEngine())
 
-    found = await house.service.embed(["la factura", "the total", "la factura", "la factura"])
+    result = await stack.service.embed(["la factura", "the total", "la factura", "la factura"])
 
-    assert sorted([ids_of("la factura"), ids_of("the total")]) == sorted(house.computed)
-    assert found.vectors[0].tobytes() == found.vectors[2].tobytes() == found.vectors[3].tobytes()
-    assert [len(ids_of("la factura"))] * 2 == found.tokens[2:]
-    assert 0 == found.cache_hits
+    assert sorted([ids_of("la factura"), ids_of("the total")]) == sorted(stack.computed)
+    assert result.vectors[0].tobytes() == result.vectors[2].tobytes() == result.vectors[3].tobytes()
+    assert [len(ids_of("la factura"))] * 2 == result.tokens[2:]
+    assert 0 == result.cache_hits
 
 
-async def test_equal_texts_in_two_requests_under_way_are_computed_once(build):
-    """The second request takes a seat on the first one's job."""
-    house = build(GatedVectorEngine())
-    first = asyncio.create_task(house.service.embed(["la factura", "the total"]))
-    await house.entered()
-    second = asyncio.create_task(house.service.embed(["the total", "new"]))
+async def test_equal_texts_of_concurrent_requests_are_computed_once(build):
+    """The second request joins the first one's work item."""
+    stack = build(GatedVectorEngine())
+    first = asyncio.create_task(stack.service.embed(["la factura", "the total"]))
+    await stack.entered()
+    second = asyncio.create_task(stack.service.embed(["the total", "new"]))
     await turns()
-    house.engine.gate.set()
-    one, two = await asyncio.gather(first, second)
+    stack.engine.gate.set()
+    result, other = await asyncio.gather(first, second)
 
-    assert one.vectors[1].tobytes() == two.vectors[0].tobytes()
-    assert sorted([ids_of("la factura"), ids_of("the total"), ids_of("new")]) == sorted(house.computed)
-    assert (1.0, 0) == (house.metric("jobs_coalesced_total"), house.flights)
+    assert result.vectors[1].tobytes() == other.vectors[0].tobytes()
+    assert sorted([ids_of("la factura"), ids_of("the total"), ids_of("new")]) == sorted(stack.computed)
+    assert (1.0, 0) == (stack.metric("jobs_coalesced_total"), stack.in_flight)
 
 
 async def test_many_requests_for_one_text(build):
-    """A hundred callers, one job, a hundred answers."""
-    house = build(GatedVectorEngine())
-    callers = [asyncio.create_task(house.service.embed(["la factura"])) for _ in range(100)]
-    await house.entered()
-    house.engine.gate.set()
+    """A hundred callers share one work item."""
+    stack = build(GatedVectorEngine())
+    callers = [asyncio.create_task(stack.service.embed(["la factura"])) for _ in range(100)]
+    await stack.entered()
+    stack.engine.gate.set()
     answers = await asyncio.gather(*callers)
 
-    assert [ids_of("la factura")] == house.computed
+    assert [ids_of("la factura")] == stack.computed
     assert 1 == len({answer.vectors.tobytes() for answer in answers})
-    assert 0 == house.flights
+    assert 0 == stack.in_flight
 
 
-# Callers that leave
+# Cancelled callers
 
 
-@pytest.mark.parametrize("leaver", [0, 1], ids=["who-came-first", "who-came-second"])
+@pytest.mark.parametrize("leaver", [0, 1], ids=["the-first", "the-second"])
 async def test_one_caller_leaving_does_not_disturb_the_other(build, leaver):
-    """The job lives as long as somebody waits for it."""
-    house = build(GatedVectorEngine())
-    callers = [asyncio.create_task(house.service.embed(["la factura"])) for _ in range(2)]
-    await house.entered()
+    """The item lives as long as a caller waits for it."""
+    stack = build(GatedVectorEngine())
+    callers = [asyncio.create_task(stack.service.embed(["la factura"])) for _ in range(2)]
+    await stack.entered()
     await turns()
     callers[leaver].cancel()
     await turns()
-    house.engine.gate.set()
+    stack.engine.gate.set()
     answer = await callers[1 - leaver]
 
     np.testing.assert_allclose(answer.vectors[0], expected("la factura"), rtol=1e-6)
     assert callers[leaver].cancelled()
-    assert ([ids_of("la factura")], 0) == (house.computed, house.flights)
+    assert ([ids_of("la factura")], 0) == (stack.computed, stack.in_flight)
 
 
-async def test_a_job_that_nobody_waits_for_never_reaches_the_device(build):
-    """Both callers of a waiting job leave: it is dropped, and a later caller gets a job of its own."""
-    house = build(GatedVectorEngine())
-    busy = asyncio.create_task(house.service.embed(["something else"]))
-    await house.entered()
-    callers = [asyncio.create_task(house.service.embed(["la factura"])) for _ in range(2)]
+async def test_an_item_without_callers_never_reaches_the_device(build):
+    """Both callers of a queued item leave: it is dropped, and a later caller gets a new one."""
+    stack = build(GatedVectorEngine())
+    busy = asyncio.create_task(stack.service.embed(["something else"]))
+    await stack.entered()
+    callers = [asyncio.create_task(stack.service.embed(["la factura"])) for _ in range(2)]
     await turns()
     for caller in callers:
         caller.cancel()
     await asyncio.gather(*callers, return_exceptions=True)
 
-    assert 1 == house.flights  # the busy one's
-    house.engine.gate.set()
+    assert 1 == stack.in_flight  # that of ``busy``
+    stack.engine.gate.set()
     await busy
-    assert [ids_of("something else")] == house.computed
-    answer = await house.service.embed(["la factura"])
+    assert [ids_of("something else")] == stack.computed
+    answer = await stack.service.embed(["la factura"])
     np.testing.assert_allclose(answer.vectors[0], expected("la factura"), rtol=1e-6)
-    assert 0 == house.flights
+    assert 0 == stack.in_flight
 
 
-async def test_one_who_comes_after_all_have_left_gets_a_new_job(build):
-    """No seat on a job that has been given up, even while it still waits."""
-    house = build(GatedVectorEngine())
-    busy = asyncio.create_task(house.service.embed(["something else"]))
-    await house.entered()
-    gone = asyncio.create_task(house.service.embed(["la factura"]))
+async def test_a_caller_after_all_have_left_gets_a_new_item(build):
+    """An abandoned item cannot be joined, even while it is still queued."""
+    stack = build(GatedVectorEngine())
+    busy = asyncio.create_task(stack.service.embed(["something else"]))
+    await stack.entered()
+    gone = asyncio.create_task(stack.service.embed(["la factura"]))
     await turns()
     gone.cancel()
     await turns()
-    late = asyncio.create_task(house.service.embed(["la factura"]))
+    late = asyncio.create_task(stack.service.embed(["la factura"]))
     await turns()
-    house.engine.gate.set()
+    stack.engine.gate.set()
     await busy
 
     np.testing.assert_allclose((await late).vectors[0], expected("la factura"), rtol=1e-6)
-    assert 0 == house.flights
+    assert 0 == stack.in_flight
 
 
-async def test_the_patient_one_does_not_inherit_the_hasty_ones_deadline(build, clock):
-    """A shared job is late for the caller whose time is up, not for the one who has time."""
-    house = build(GatedVectorEngine())
-    busy = asyncio.create_task(house.service.embed(["something else"]))
-    await house.entered()
-    hasty = asyncio.create_task(house.service.embed(["la factura"], deadline_s=clock() + 1.0))
+async def test_a_shared_item_does_not_share_its_deadline(build, clock):
+    """A shared item is late only for the caller whose deadline has passed."""
+    stack = build(GatedVectorEngine())
+    busy = asyncio.create_task(stack.service.embed(["something else"]))
+    await stack.entered()
+    hasty = asyncio.create_task(stack.service.embed(["la factura"], deadline_s=clock() + 1.0))
     await turns()
-    patient = asyncio.create_task(house.service.embed(["la factura"]))
+    patient = asyncio.create_task(stack.service.embed(["la factura"]))
     await turns()
     clock.advance(2.0)
-    house.batcher.expire()
+    stack.batcher.expire()
     await turns()
-    house.engine.gate.set()
+    stack.engine.gate.set()
     await busy
-    found = await asyncio.gather(hasty, patient, return_exceptions=True)
+    outcomes = await asyncio.gather(hasty, patient, return_exceptions=True)
 
-    assert isinstance(found[0], DeadlineExceeded)
-    assert not isinstance(found[1], BaseException), found[1]
-    assert 0 == house.flights
+    assert isinstance(outcomes[0], DeadlineExceeded)
+    assert not isinstance(outcomes[1], BaseException), outcomes[1]
+    assert 0 == stack.in_flight
 
 
-async def test_an_interactive_caller_on_a_bulk_job_does_not_wait_behind_bulk_work(build):
-    """Joining a waiting bulk job makes it as urgent as its most urgent caller."""
-    house = build(GatedVectorEngine(budget=8))
-    busy = asyncio.create_task(house.service.embed(["something else"]))
-    await house.entered()
-    bulk = asyncio.create_task(house.service.embed(["one two three", "shared text here"], priority=Priority.BULK))
+async def test_an_interactive_caller_promotes_a_bulk_item(build):
+    """Joining a queued bulk item raises it to the caller's priority."""
+    stack = build(GatedVectorEngine(budget=8))
+    busy = asyncio.create_task(stack.service.embed(["something else"]))
+    await stack.entered()
+    bulk = asyncio.create_task(stack.service.embed(["one two three", "shared text here"], priority=Priority.BULK))
     await turns()
-    urgent = asyncio.create_task(house.service.embed(["shared text here"], priority=Priority.INTERACTIVE))
+    urgent = asyncio.create_task(stack.service.embed(["shared text here"], priority=Priority.INTERACTIVE))
     await turns()
-    house.engine.gate.set()
+    stack.engine.gate.set()
     await asyncio.gather(busy, bulk, urgent)
 
-    assert [ids_of("shared text here"), ids_of("one two three")] == house.computed[1:]
+    assert [ids_of("shared text here"), ids_of("one two three")] == stack.computed[1:]
 
 
 # Errors
 
 
 async def test_a_failing_text_fails_its_own_request_only(build):
-    """Strangers in the same batch get their answers; nothing stays in flight; the failure is not cached."""
+    """Other requests of the batch succeed; nothing stays in flight; the failure is not cached."""
     poison = ids_of("poison")[1]
-    house = build(FailingVectorEngine(poison=poison))
+    stack = build(FailingVectorEngine(poison=poison))
     good, bad = await asyncio.gather(
-        house.service.embed(["la factura", "the total"]), house.service.embed(["poison"]), return_exceptions=True
+        stack.service.embed(["la factura", "the total"]), stack.service.embed(["poison"]), return_exceptions=True
     )
 
     assert isinstance(bad, InferenceFailed)
     np.testing.assert_allclose(good.vectors[0], expected("la factura"), rtol=1e-6)
-    assert 0 == house.flights
-    house.engine.poison = -1
-    assert 0 == (await house.service.embed(["poison"])).cache_hits
+    assert 0 == stack.in_flight
+    stack.engine.poison = -1
+    assert 0 == (await stack.service.embed(["poison"])).cache_hits
 
 
 async def test_a_failing_text_among_others_of_one_request(build):
-    """The request fails as a whole with that text's error; the others' jobs are given back."""
-    house = build(FailingVectorEngine(poison=ids_of("poison")[1]))
+    """The request fails with that text's error, and leaves its other items."""
+    stack = build(FailingVectorEngine(poison=ids_of("poison")[1]))
 
     with pytest.raises(InferenceFailed):
-        await house.service.embed(["la factura", "poison", "the total"])
+        await stack.service.embed(["la factura", "poison", "the total"])
     await turns()
 
-    assert 0 == house.flights
+    assert 0 == stack.in_flight
 
 
-async def test_all_callers_of_a_failing_job_are_told(build):
-    """Each gets the error, once, and none hangs."""
-    house = build(FailingVectorEngine())
+async def test_all_callers_of_a_failing_item_get_the_error(build):
+    """No caller hangs."""
+    stack = build(FailingVectorEngine())
 
-    found = await asyncio.gather(*(house.service.embed(["la factura"]) for _ in range(5)), return_exceptions=True)
+    errors = await asyncio.gather(*(stack.service.embed(["la factura"]) for _ in range(5)), return_exceptions=True)
 
-    assert [InferenceFailed] * 5 == [type(each) for each in found]
-    assert 0 == house.flights
+    assert [InferenceFailed] * 5 == [type(error) for error in errors]
+    assert 0 == stack.in_flight
 
 
-async def test_overloaded_takes_no_seat(build):
-    """All inputs or none: a request that is refused leaves nothing, and its seats on others' jobs are given back."""
-    house = build(GatedVectorEngine(), queue_tokens=10)
-    busy = asyncio.create_task(house.service.embed(["one"]))
-    await house.entered()
-    waiting = asyncio.create_task(house.service.embed(["la factura"]))
+async def test_overloaded_leaves_nothing_in_flight(build):
+    """All inputs are admitted or none: a refused request leaves the items that it had joined."""
+    stack = build(GatedVectorEngine(), queue_tokens=10)
+    busy = asyncio.create_task(stack.service.embed(["one"]))
+    await stack.entered()
+    waiting = asyncio.create_task(stack.service.embed(["la factura"]))
     await turns()
     with pytest.raises(Overloaded):
-        await house.service.embed(["la factura", "another text of some length"])
+        await stack.service.embed(["la factura", "another text of some length"])
 
-    assert 2 == house.flights
+    assert 2 == stack.in_flight
     waiting.cancel()
     await turns()
-    assert 1 == house.flights  # nobody else holds the job that was joined in vain
-    house.engine.gate.set()
+    assert 1 == stack.in_flight  # the item that the refused request had joined has no other waiter
+    stack.engine.gate.set()
     await busy
-    assert ([ids_of("one")], 0) == (house.computed, house.flights)
+    assert ([ids_of("one")], 0) == (stack.computed, stack.in_flight)
 
 
-async def test_a_deadline_leaves_no_flight(build, clock):
-    """Late work is refused, never run, and its seat is free."""
-    house = build(GatedVectorEngine())
-    busy = asyncio.create_task(house.service.embed(["one"]))
-    await house.entered()
-    late = asyncio.create_task(house.service.embed(["la factura"], deadline_s=clock() + 1.0))
-    await turns()
-    clock.advance(2.0)
-    house.batcher.expire()
-
-    with pytest.raises(DeadlineExceeded):
-        await late
-    house.engine.gate.set()
-    await busy
-    assert ([ids_of("one")], 0) == (house.computed, house.flights)
-
-
-async def test_a_stopped_service_says_so(build):
-    """Nothing hangs and nothing stays."""
-    house = build(VectorEngine())
-    await house.batcher.drain(0.0)
-
-    with pytest.raises(Unavailable):
-        await house.service.embed(["la factura"])
-    assert 0 == house.flights
-
-
-async def test_any_mix_of_ends_leaves_nothing(build):
-    """Two hundred requests for thirty texts that succeed, fail and are left: no flight, no job, no token stays."""
+async def test_any_mix_of_outcomes_leaves_nothing(build):
+    """Two hundred requests for thirty texts that succeed, fail or are cancelled: no item and no token is left."""
     random = np.random.default_rng(2)
-    house = build(FailingVectorEngine(poison=ids_of("poison")[1]), lanes=2)
+    stack = build(FailingVectorEngine(poison=ids_of("poison")[1]), lanes=2)
     words = [f"text {number}" for number in range(29)] + ["poison"]
     callers = []
     for turn in range(200):
         inputs = [words[index] for index in random.integers(0, 30, 3)]
-        callers.append(asyncio.create_task(house.service.embed(inputs)))
+        callers.append(asyncio.create_task(stack.service.embed(inputs)))
         if turn % 3 == 0:
             await turns(2)
             callers[random.integers(0, len(callers))].cancel()
-    found = await asyncio.gather(*callers, return_exceptions=True)
+    outcomes = await asyncio.gather(*callers, return_exceptions=True)
     await turns()
 
-    ends = {type(each).__name__ for each in found}
-    assert {"Embedded", "InferenceFailed", "CancelledError"} == ends
-    status = house.batcher.status()
-    assert (0, 0, 0) == (house.flights, status.queued_jobs, status.queued_tokens)
+    kinds = {type(outcome).__name__ for outcome in outcomes}
+    assert {"EmbeddingResult", "InferenceFailed", "CancelledError"} == kinds
+    status = stack.batcher.status()
+    assert (0, 0, 0) == (stack.in_flight, status.queued_jobs, status.queued_tokens)
 
 
-# Where the work happens
+# Threads
 
 
 async def test_a_large_request_is_tokenised_off_the_loop(build, monkeypatch):
-    """The loop answers others meanwhile."""
+    """The loop stays free."""
     threads = spy_on_encode(monkeypatch)
     await build(VectorEngine()).service.embed(
         ["la factura de marzo " * 40] * 3 + [f"la factura {n} " * 40 for n in range(9)]
@@ -552,11 +523,11 @@ async def test_one_large_text_counts_as_large(build, monkeypatch):
     assert threads[0].startswith("tokenize")
 
 
-async def test_many_ids_are_not_wrapped_on_the_loop_for_long(build):
-    """Ids need no tokenizer: whatever their number they are answered."""
-    found = await build(VectorEngine(budget=512)).service.embed([[1000 + number] for number in range(500)])
+async def test_many_inputs_of_ids(build):
+    """Ids need no tokenizer."""
+    result = await build(VectorEngine(budget=512)).service.embed([[1000 + number] for number in range(500)])
 
-    assert (500, 384) == found.vectors.shape
+    assert (500, 384) == result.vectors.shape
 
 
 def spy_on_encode(monkeypatch) -> list[str]:
@@ -572,30 +543,30 @@ def spy_on_encode(monkeypatch) -> list[str]:
     return threads
 
 
-# Numbers
+# Metrics and timing
 
 
 async def test_counts(build):
-    """Inputs, tokens and cuts are counted for hits and misses alike, every place of the request."""
-    house = build(VectorEngine())
+    """Inputs, tokens and truncations are counted for hits and misses alike, repeats included."""
+    stack = build(VectorEngine())
     texts = ["la factura", "la factura", "de la " * 300]
     for _ in range(2):
-        await house.service.embed(texts)
+        await stack.service.embed(texts)
 
     tokens = 2 * (2 * len(ids_of("la factura")) + 256)
     assert (6, tokens, 2) == (
-        house.metric("inputs_total", task="embeddings"),
-        house.metric("tokens_total", task="embeddings"),
-        house.metric("truncated_total"),
+        stack.metric("inputs_total", task="embeddings"),
+        stack.metric("tokens_total", task="embeddings"),
+        stack.metric("truncated_total"),
     )
 
 
 async def test_timing(build, clock):
     """Each stage has its seconds; a hit has only the cache's."""
-    house = build(VectorEngine())
+    stack = build(VectorEngine())
 
-    miss = (await house.service.embed(TEXTS)).timing
-    hit = (await house.service.embed(TEXTS)).timing
+    miss = (await stack.service.embed(TEXTS)).timing
+    hit = (await stack.service.embed(TEXTS)).timing
 
     assert miss.tokenize_s > 0
     assert (0.0, 0.0) == (miss.queue_s, miss.inference_s)  # the clock of the lanes stands still
@@ -607,10 +578,10 @@ async def test_timing(build, clock):
 
 
 async def test_similarity_is_the_cosine(build):
-    """In the order of the sentences, whatever normalisation the request asked for."""
-    house = build(VectorEngine())
+    """In the order of the sentences, whatever normalisation is requested."""
+    stack = build(VectorEngine())
 
-    scores, embedded = await house.service.similarity(
+    scores, embedded = await stack.service.similarity(
         "la factura", ["the total", "la factura"], EmbedOptions(normalize=False)
     )
 
@@ -619,12 +590,12 @@ async def test_similarity_is_the_cosine(build):
 
 
 async def test_tokenize_is_the_tokenizers_own(build):
-    """Through the service's threads, with and without special tokens and a prompt."""
-    house = build(VectorEngine(), spec={"prompts": PROMPTS})
+    """With and without special tokens and a prompt."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
 
-    [pieces] = await house.service.tokenize(["la factura"])
-    [bare] = await house.service.tokenize(["la factura"], add_special_tokens=False)
-    [prompted] = await house.service.tokenize(["la factura"], prompt_name="query")
+    [pieces] = await stack.service.tokenize(["la factura"])
+    [bare] = await stack.service.tokenize(["la factura"], add_special_tokens=False)
+    [prompted] = await stack.service.tokenize(["la factura"], prompt_name="query")
 
     assert list(ids_of("la factura")) == [piece.id for piece in pieces]
     assert pieces[1:-1] == bare
@@ -632,30 +603,23 @@ async def test_tokenize_is_the_tokenizers_own(build):
 
 
 async def test_many_different_options_do_not_pile_up(build):
-    """What is remembered of options is bounded."""
-    house = build(VectorEngine())
+    """The number of pipelines kept is bounded."""
+    stack = build(VectorEngine())
     for dimensions in range(1, 385):
         for normalize in (True, False):
-            await house.service.embed(["a"], EmbedOptions(dimensions=dimensions, normalize=normalize))
+            await stack.service.embed(["a"], EmbedOptions(dimensions=dimensions, normalize=normalize))
 
-    assert len(house.service._recipes) <= 512
-
-
-async def test_closing_twice(build):
-    """Letting go again does no harm."""
-    house: House = build(VectorEngine())
-    house.inference.close()
-    house.inference.close()
+    assert len(stack.service._pipelines) <= 512
 
 
-# Whole texts
+# Untruncated texts
 
 LONG = "la factura de marzo, número 12; " * 120  # some 1,200 tokens: more than four windows
-LONGER = "the total is due. " * 5_000  # 25,000 tokens: more windows than go at once
+LONGER = "the total is due. " * 5_000  # 25,000 tokens: more windows than one chunk
 
 
-def by_hand(text: str) -> np.ndarray:
-    """The mean of the windows' vectors as the fake engine gives them, by the tokens each answers for, at length one."""
+def expected_of_windows(text: str) -> np.ndarray:
+    """The normalised mean of the windows' vectors, weighted by the tokens that each window owns."""
     windows = tokenizer_of("bundled").windows(text, 0).windows
     weights = [window.own_stop - window.own_start for window in windows]
     mean = np.average([vector_of(window.ids) for window in windows], axis=0, weights=weights)
@@ -663,105 +627,105 @@ def by_hand(text: str) -> np.ndarray:
 
 
 async def test_a_text_that_fits_has_the_vector_of_embed(build):
-    """Bit for bit, and from its cache."""
-    house = build(VectorEngine())
-    plain = await house.service.embed(TEXTS)
-    house.engine.batches.clear()
+    """Bit for bit, and from the same cache entry."""
+    stack = build(VectorEngine())
+    plain = await stack.service.embed(TEXTS)
+    stack.engine.batches.clear()
 
-    whole = await house.service.embed_whole(TEXTS)
+    untruncated = await stack.service.embed_untruncated(TEXTS)
 
-    assert plain.vectors.tobytes() == whole.vectors.tobytes()
-    assert tuple(plain.tokens) == whole.tokens
-    assert [] == house.engine.batches
+    assert plain.vectors.tobytes() == untruncated.vectors.tobytes()
+    assert tuple(plain.tokens) == untruncated.tokens
+    assert [] == stack.engine.batches
 
 
 @pytest.mark.parametrize("text", [LONG, LONGER, "de " * 300], ids=["windows", "many-windows", "short-in-characters"])
 async def test_a_long_text_is_the_mean_of_its_windows(build, text):
-    """Weighted, and of all of them; a text that turns out too long after it was tried is cut then."""
-    house = build(VectorEngine(budget=4096))
+    """A text that turns out too long when it is embedded is cut into windows then."""
+    stack = build(VectorEngine(budget=4096))
 
-    whole = await house.service.embed_whole([text])
+    untruncated = await stack.service.embed_untruncated([text])
 
     windows = tokenizer_of("bundled").windows(text, 0)
-    np.testing.assert_allclose(whole.vectors[0], by_hand(text), atol=1e-6)
-    assert (windows.tokens,) == whole.tokens
+    np.testing.assert_allclose(untruncated.vectors[0], expected_of_windows(text), atol=1e-6)
+    assert (windows.tokens,) == untruncated.tokens
     assert len(windows.windows) > (64 if text is LONGER else 1)
 
 
-async def test_whole_texts_keep_their_order_and_equal_ones_are_read_once(build):
-    """Long, short, empty, repeated: each has what it has alone."""
-    house = build(VectorEngine(budget=4096))
+async def test_untruncated_texts_keep_their_order_and_equal_ones_run_once(build):
+    """Long, short, empty, repeated: each has the vector that it has alone."""
+    stack = build(VectorEngine(budget=4096))
     texts = [LONG, "la factura", "", LONG, "de " * 300, "la factura", LONG + "x"]
 
-    together = await house.service.embed_whole(texts)
-    ran = len(house.computed)
-    alone = [(await house.service.embed_whole([text])) for text in texts]
+    together = await stack.service.embed_untruncated(texts)
+    ran = len(stack.computed)
+    alone = [(await stack.service.embed_untruncated([text])) for text in texts]
 
-    np.testing.assert_array_equal(together.vectors, np.concatenate([one.vectors for one in alone]))
-    assert together.tokens == tuple(one.tokens[0] for one in alone)
-    assert ran == len(house.computed)  # everything was in the cache
+    np.testing.assert_array_equal(together.vectors, np.concatenate([single.vectors for single in alone]))
+    assert together.tokens == tuple(single.tokens[0] for single in alone)
+    assert ran == len(stack.computed)  # everything was in the cache
 
 
 async def test_windows_of_many_texts_run_together(build):
-    """Thirty texts of two windows are not thirty requests one after the other."""
-    house = build(GatedVectorEngine(budget=100_000))
-    task = asyncio.create_task(house.service.embed_whole([f"{number} " + "de " * 600 for number in range(30)]))
-    await house.entered()
-    house.engine.gate.set()
+    """Thirty texts of two windows are batched, not run one after the other."""
+    stack = build(GatedVectorEngine(budget=100_000))
+    task = asyncio.create_task(stack.service.embed_untruncated([f"{number} " + "de " * 600 for number in range(30)]))
+    await stack.entered()
+    stack.engine.gate.set()
 
     await task
 
-    assert len(house.engine.batches) <= 4
+    assert len(stack.engine.batches) <= 4
 
 
-async def test_very_many_texts_are_run_in_parts(build, monkeypatch):
-    """More than a request may have, as a classifier's examples are: in order."""
-    monkeypatch.setattr("backend.services.inference._PART", 3)
-    house = build(VectorEngine())
+async def test_very_many_texts_are_run_in_chunks(build, monkeypatch):
+    """More texts than a request may have, such as a classifier's examples, are embedded in order."""
+    monkeypatch.setattr("backend.services.inference._CHUNK_INPUTS", 3)
+    stack = build(VectorEngine())
     texts = [f"la factura {number}" for number in range(10)]
 
-    whole = await house.service.embed_whole(texts)
+    untruncated = await stack.service.embed_untruncated(texts)
 
-    np.testing.assert_allclose(whole.vectors, np.stack([expected(text) for text in texts]), rtol=1e-6)
-
-
-async def test_one_model_reads_a_whole_request(build):
-    """Another that takes its place meanwhile is for the next one: their vectors never meet."""
-    house = build(GatedVectorEngine(budget=300))
-    old = house.catalog.embedding()
-    task = asyncio.create_task(house.service.embed_whole(["la factura", LONG, "de " * 300]))
-    await house.entered()
-    house.catalog.replace(loaded_model(VectorEngine(), sha256="another"))
-    house.engine.gate.set()
-
-    whole = await task
-
-    assert whole.model is old
-    np.testing.assert_allclose(whole.vectors[1], by_hand(LONG), atol=1e-6)
-    assert (await house.service.embed_whole(["la"])).model is not old
+    np.testing.assert_allclose(untruncated.vectors, np.stack([expected(text) for text in texts]), rtol=1e-6)
 
 
-async def test_usage_of_whole_texts_is_their_callers_to_count(build):
-    """Windows are nobody's inputs."""
-    house = build(VectorEngine(budget=4096))
+async def test_one_model_embeds_a_whole_request(build):
+    """A swap meanwhile affects the next request: vectors of two models never mix."""
+    stack = build(GatedVectorEngine(budget=300))
+    old = stack.catalog.embedding()
+    task = asyncio.create_task(stack.service.embed_untruncated(["la factura", LONG, "de " * 300]))
+    await stack.entered()
+    stack.catalog.replace(loaded_model(VectorEngine(), sha256="another"))
+    stack.engine.gate.set()
 
-    await house.service.embed_whole([LONG, "la"])
+    untruncated = await task
 
-    assert (0.0, 0.0) == (house.metric("inputs_total", task="embeddings"), house.metric("truncated_total"))
+    assert untruncated.model is old
+    np.testing.assert_allclose(untruncated.vectors[1], expected_of_windows(LONG), atol=1e-6)
+    assert (await stack.service.embed_untruncated(["la"])).model is not old
 
 
-async def test_whole_texts_have_their_callers_urgency(build, clock):
-    """Priority and deadline reach every job, windows' too."""
-    house = build(GatedVectorEngine(budget=300))
+async def test_untruncated_texts_are_counted_by_the_caller(build):
+    """Neither texts nor windows are counted here."""
+    stack = build(VectorEngine(budget=4096))
+
+    await stack.service.embed_untruncated([LONG, "la"])
+
+    assert (0.0, 0.0) == (stack.metric("inputs_total", task="embeddings"), stack.metric("truncated_total"))
+
+
+async def test_untruncated_texts_keep_priority_and_deadline(build, clock):
+    """Priority and deadline reach every item, windows included."""
+    stack = build(GatedVectorEngine(budget=300))
     submitted = list[tuple[Priority, float]]()
-    submit = house.batcher.submit
+    submit = stack.batcher.submit
 
     def spied(*arguments, **options):
         submitted.append((options["priority"], options["deadline_s"]))
         return submit(*arguments, **options)
 
-    house.batcher.submit = spied  # type: ignore[method-assign]
-    house.engine.gate.set()
-    await house.service.embed_whole([LONG, "la"], priority=Priority.BULK, deadline_s=clock() + 9)
+    stack.batcher.submit = spied  # type: ignore[method-assign]
+    stack.engine.gate.set()
+    await stack.service.embed_untruncated([LONG, "la"], priority=Priority.BULK, deadline_s=clock() + 9)
 
     assert [(Priority.BULK, clock() + 9)] * 2 == submitted

@@ -1,4 +1,4 @@
-"""Entities over real lanes: transformers' own answers, places in the caller's text, and long texts in windows."""
+"""Entities over real lanes: equal to transformers', offsets in the caller's text, long texts in windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
 from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
-from backend.cache.memory_tier import MemoryCache
+from backend.cache.memory_tier import MemoryTier
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.documents.entities import MODEL, PATTERN
@@ -33,15 +33,15 @@ from backend.models.spelling import word_spellings
 from backend.models.token_head import read_token_head
 from backend.models.tokenizer import TextTokenizer
 from backend.models.words import word_places
-from backend.services.entities import EntityService, FoundIn, NoEntityModel
+from backend.services.entities import EntityService, NoEntityModel, TextEntities
 from backend.services.inference import Inference
 from backend.telemetry import Telemetry
-from tests.fakes import PATIENCE_S, EchoEngine, FailingEngine, GatedEngine, ManualClock
-from tests.services.loaded import Watched
+from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, ManualClock
+from tests.services.loaded_models import RecordingEngine
 from tests.tiny_models import encoder_of, spec_of, tokenizer_of
 from tests.tiny_taggers import FAMILIES, LABELS, TinyTaggers, reference_entities
 
-# Words that each family's tiny tokenizer cuts as its kind does: whole, or a first piece and others.
+# Words that each family's tiny tokenizer splits as its kind does: into one token, or several.
 SPACED = "the invoices total de la facturas zürich is due querying euros la de totals isdue invoice la"
 BYTES = "invoice is in il importe inn id is importes ii isla is it ille il in importe"
 PUNCTUATED = "Invoices, total: (de) la facturas; ¿zürich? is due. Euros «la» de total 1250!"
@@ -49,8 +49,8 @@ ODD = "👩‍👧 the e\u0301 invoice, 👍🏽 zu\u0308rich — Ñandú\u200b 
 
 
 @dataclass(frozen=True)
-class Served:
-    """What a catalog would hold."""
+class FakeModel:
+    """A loaded token classifier; an EntityModel."""
 
     tokenizer: TextTokenizer
     engine: Any
@@ -63,67 +63,67 @@ class Served:
 
 
 @dataclass
-class House:
-    """The service, and what is below it."""
+class EntityStack:
+    """The service, and the parts below it; an EntityModels."""
 
-    served: Served | None
+    model: FakeModel | None
     batcher: Batcher
     telemetry: Telemetry
     service: EntityService | None = None
     inference: Inference | None = None
 
-    def ner(self) -> Served | None:
-        return self.served
+    def ner(self) -> FakeModel | None:
+        return self.model
 
     def metric(self, name: str) -> float:
         return self.telemetry.registry.get_sample_value(f"financia_{name}", {"task": "ner"}) or 0.0
 
-    async def find(self, texts: Sequence[str], **asked: Any) -> Sequence[FoundIn]:
+    async def find(self, texts: Sequence[str], **options: Any) -> Sequence[TextEntities]:
         assert self.service is not None
-        return (await self.service.find(texts, **{"sources": ("model",), **asked})).rows
+        return (await self.service.find(texts, **{"sources": ("model",), **options})).rows
 
 
-Build = Callable[..., House]
+Build = Callable[..., EntityStack]
 
 
 @pytest.fixture
 async def build() -> AsyncIterator[Build]:
-    """``build(served)``: the service on two lanes."""
-    houses: list[House] = []
+    """``build(model)``: the service on two lanes."""
+    stacks: list[EntityStack] = []
 
     def make(
-        served: Served | None, *, queue_tokens: int = 200_000, clock: Any = None, cache: VectorCache | None = None
-    ) -> House:
+        model: FakeModel | None, *, queue_tokens: int = 200_000, clock: Any = None, cache: VectorCache | None = None
+    ) -> EntityStack:
         telemetry = Telemetry()
         batcher = Batcher(2, QueueLimits(queue_tokens), telemetry, **({"clock": clock} if clock else {}))
         batcher.start(asyncio.get_running_loop())
-        house = House(served, batcher, telemetry)
-        house.inference = Inference(batcher, cache or NullCache(), telemetry)
-        house.service = EntityService(house, house.inference, telemetry)
-        houses.append(house)
-        return house
+        stack = EntityStack(model, batcher, telemetry)
+        stack.inference = Inference(batcher, cache or NullCache(), telemetry)
+        stack.service = EntityService(stack, stack.inference, telemetry)
+        stacks.append(stack)
+        return stack
 
     yield make
-    for house in houses:
-        if house.served is not None and hasattr(house.served.engine, "gate"):
-            house.served.engine.gate.set()
-        await house.batcher.drain(0.0)
-        assert house.inference is not None
-        house.inference.close()
+    for stack in stacks:
+        if stack.model is not None and hasattr(stack.model.engine, "gate"):
+            stack.model.engine.gate.set()
+        await stack.batcher.drain(0.0)
+        assert stack.inference is not None
+        stack.inference.close()
 
 
-def served(folder: Path, runtime: str = "onnx", labels: tuple[str, ...] = LABELS) -> Served:
+def tagger(folder: Path, runtime: str = "onnx", labels: tuple[str, ...] = LABELS) -> FakeModel:
     engine = EncoderEngine(
         TASK,
         PinnedEncoder(encoder_of(folder, runtime, "fp32")),
         TokenLabelsHead(read_token_head(spec_of(folder))),
         budget=512,
     )
-    return Served(tokenizer_of(folder), engine, labels)
+    return FakeModel(tokenizer_of(folder), engine, labels)
 
 
-def plain(row: FoundIn) -> list[tuple[str, int, int, float]]:
-    return [(one.type, one.start, one.end, pytest.approx(one.score, abs=1e-4)) for one in row.entities]
+def plain(row: TextEntities) -> list[tuple[str, int, int, float]]:
+    return [(entity.type, entity.start, entity.end, pytest.approx(entity.score, abs=1e-4)) for entity in row.entities]
 
 
 # Against transformers
@@ -132,13 +132,13 @@ def plain(row: FoundIn) -> list[tuple[str, int, int, float]]:
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_entities_are_those_of_transformers(taggers: TinyTaggers, build: Build, family, runtime):
-    """Its pipeline with aggregation_strategy="first": types, places and scores, for every family."""
+    """Types, offsets and scores equal those of its pipeline with aggregation_strategy="first", for every family."""
     folder = taggers.folder(family)
     texts = [BYTES, "is il"] if family == "roberta" else [SPACED, "la facturas"]
     if family in ("bert", "distilbert", "mpnet"):  # whose tokenizers know words: punctuation too
         texts.append(PUNCTUATED)
 
-    rows = await build(served(folder, runtime)).find(texts)
+    rows = await build(tagger(folder, runtime)).find(texts)
 
     expected = [reference_entities(folder, text) for text in texts]
     assert len(expected[0]) > 1, "a text without entities would prove nothing"
@@ -147,40 +147,42 @@ async def test_entities_are_those_of_transformers(taggers: TinyTaggers, build: B
 
 @pytest.mark.parametrize("labels", [("O", "LOC", "MISC", "ORG", "PER", "DATE", "MONEY")])
 async def test_plain_types_are_those_of_transformers(taggers: TinyTaggers, build: Build, labels):
-    """Labels without prefixes (IO)."""
+    """Labels without prefixes (the IO scheme)."""
     folder = taggers.folder("bert", labels)
 
-    [row] = await build(served(folder, labels=labels)).find([PUNCTUATED])
+    [row] = await build(tagger(folder, labels=labels)).find([PUNCTUATED])
 
     assert reference_entities(folder, PUNCTUATED) == plain(row)
 
 
-# Places
+# Offsets
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_places_are_code_points_of_the_callers_text(taggers: TinyTaggers, build: Build, family):
-    """Emoji, combining and invisible characters count as Python counts them; an entity begins and ends on a word."""
-    house = build(served(taggers.folder(family)))
+async def test_offsets_are_code_points_of_the_callers_text(taggers: TinyTaggers, build: Build, family):
+    """Emoji, combining and invisible characters count as in Python; entities begin and end at words."""
+    stack = build(tagger(taggers.folder(family)))
 
-    [row, shifted] = await house.find([ODD, ODD + " la"])
+    [row, shifted] = await stack.find([ODD, ODD + " la"])
 
     assert row.entities
     for found, text in ((row, ODD), (shifted, ODD + " la")):
-        assert [text[one.start : one.end] for one in found.entities] == [one.text for one in found.entities]
-        assert all(one.text == one.text.strip() != "" for one in found.entities)
-        ends = [place for one in found.entities for place in (one.start, one.end)]
+        assert [text[entity.start : entity.end] for entity in found.entities] == [
+            entity.text for entity in found.entities
+        ]
+        assert all(entity.text == entity.text.strip() != "" for entity in found.entities)
+        ends = [end for entity in found.entities for end in (entity.start, entity.end)]
         assert sorted(ends) == ends
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_a_batch_equals_its_singles(taggers: TinyTaggers, build: Build, family):
-    """Order is kept, equal texts are read once, and no text changes another's entities."""
-    house = build(served(taggers.folder(family)))
+    """Order is kept, equal texts run once, and no text changes another's entities."""
+    stack = build(tagger(taggers.folder(family)))
     texts = [SPACED, "", ODD, BYTES, SPACED, PUNCTUATED * 30, "la"]
 
-    together = await house.find(texts)
-    alone = [(await house.find([text]))[0] for text in texts]
+    together = await stack.find(texts)
+    alone = [(await stack.find([text]))[0] for text in texts]
 
     assert [plain(row) for row in together] == [plain(row) for row in alone]
     assert [row.tokens for row in together] == [row.tokens for row in alone]
@@ -188,9 +190,9 @@ async def test_a_batch_equals_its_singles(taggers: TinyTaggers, build: Build, fa
 
 
 @pytest.mark.parametrize("text", ["", " \n\t ", "\u200b"])
-async def test_nothing_in_a_text_is_no_entity(taggers: TinyTaggers, build: Build, text):
-    """An empty page among others is no fault."""
-    [row, other] = await build(served(taggers.folder("distilbert"))).find([text, SPACED])
+async def test_a_blank_text_has_no_entities(taggers: TinyTaggers, build: Build, text):
+    """A blank text among others is no error."""
+    [row, other] = await build(tagger(taggers.folder("distilbert"))).find([text, SPACED])
 
     assert () == row.entities
     assert other.entities
@@ -200,12 +202,10 @@ async def test_nothing_in_a_text_is_no_entity(taggers: TinyTaggers, build: Build
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_windows_change_nothing_where_neighbours_and_places_do_not_count(
-    taggers: TinyTaggers, build: Build, family
-):
-    """A model that labels each token by itself gives a text in windows the entities of the text in one piece."""
+async def test_windows_change_nothing_for_a_model_without_context(taggers: TinyTaggers, build: Build, family):
+    """A model that labels each token by itself gives the same entities with and without windows."""
     text = PUNCTUATED[:60]
-    narrow, wide = (build(served(taggers.folder(family, blind=True, max_tokens=max_tokens))) for max_tokens in (12, 64))
+    narrow, wide = (build(tagger(taggers.folder(family, blind=True, max_tokens=max_tokens))) for max_tokens in (12, 64))
 
     [windowed], [whole] = await narrow.find([text]), await wide.find([text])
 
@@ -215,12 +215,11 @@ async def test_windows_change_nothing_where_neighbours_and_places_do_not_count(
 
 
 class NeighbourEngine(EchoEngine):
-    """Labels a token by itself and three neighbours on either side; special tokens are neighbours too."""
+    """Labels a token by itself and three neighbours on either side, special tokens included."""
 
     reach = 3
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """(tokens, labels) a payload."""
         return [np.stack([self._row(ids, place) for place in range(len(ids))]) for ids in super().finish(output)]
 
     def _row(self, ids: np.ndarray, place: int) -> np.ndarray:
@@ -230,106 +229,105 @@ class NeighbourEngine(EchoEngine):
 
 
 @pytest.mark.parametrize("words", [40, 300, 2_000])
-async def test_windows_equal_the_whole_text_wherever_the_context_is_as_deep(build: Build, words):
-    """Each token is answered for by a window that holds its neighbours: no entity is cut, doubled or lost."""
+async def test_windows_give_each_token_enough_context(build: Build, words):
+    """Each token counts in a window that holds its neighbours: no entity is cut, doubled or lost."""
     bundled = spec_of("bundled").folder / "tokenizer.json"
     text = " ".join(f"{word}, el señor O'Brien {word} de Zürich 👍." for word in range(words // 8))
     narrow, wide = (
-        build(Served(TextTokenizer(bundled, max_tokens=size, vocabulary_size=30522), NeighbourEngine(budget=4096)))
+        build(FakeModel(TextTokenizer(bundled, max_tokens=size, vocabulary_size=30522), NeighbourEngine(budget=4096)))
         for size in (32, 100_000)
     )
 
     [windowed], [whole] = await narrow.find([text]), await wide.find([text])
 
-    assert len(narrow.served.engine.batches) > 0
-    assert max(len(ids) for batch in narrow.served.engine.batches for ids in batch) <= 32
+    assert len(narrow.model.engine.batches) > 0
+    assert max(len(ids) for batch in narrow.model.engine.batches for ids in batch) <= 32
     assert len(whole.entities) > words // 4
     assert whole.entities == windowed.entities
     assert whole.coverage == windowed.coverage
 
 
 class PieceEngine(EchoEngine):
-    """Labels a piece by its spelling: B-PER for those of ``people``, O for all others."""
+    """Labels a token by its spelling: B-PER for those of ``people``, O for all others."""
 
     people = ("o", "jean", "s")
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """(tokens, labels) a payload."""
         vocabulary = Tokenizer.from_file(str(spec_of("bundled").folder / "tokenizer.json"))
         rows = np.eye(len(LABELS), dtype=np.float32)
         person, outside = rows[LABELS.index("B-PER")], rows[0]
         return [
-            np.stack([person if vocabulary.id_to_token(int(one)) in self.people else outside for one in ids])
+            np.stack([person if vocabulary.id_to_token(int(token)) in self.people else outside for token in ids])
             for ids in super().finish(output)
         ]
 
 
-async def test_a_words_first_piece_decides_for_all_of_it(build: Build):
-    """Also where the tokenizer cuts at a joiner that annotated data does not cut at; punctuation stays outside."""
+async def test_the_first_token_of_a_word_labels_it(build: Build):
+    """Also where the tokenizer splits at an apostrophe or hyphen; punctuation stays outside."""
     text = "Sr. O'Brien, (Jean-Claude) y S.L.: hermanos-o 'o'"
 
-    [row] = await build(Served(tokenizer_of("bundled"), PieceEngine(budget=512))).find([text])
+    [row] = await build(FakeModel(tokenizer_of("bundled"), PieceEngine(budget=512))).find([text])
 
-    assert ["O'Brien", "Jean-Claude", "S.L.", "o"] == [one.text for one in row.entities]
-    assert [text.index(one.text) for one in row.entities[:3]] == [one.start for one in row.entities[:3]]
-    assert {1.0} == {one.score for one in row.entities}
+    assert ["O'Brien", "Jean-Claude", "S.L.", "o"] == [entity.text for entity in row.entities]
+    assert [text.index(entity.text) for entity in row.entities[:3]] == [entity.start for entity in row.entities[:3]]
+    assert {1.0} == {entity.score for entity in row.entities}
 
 
 async def test_the_tail_of_a_long_text_is_read(taggers: TinyTaggers, build: Build):
-    """Nothing is cut silently, and all of it counts."""
+    """Nothing is truncated silently."""
     text = "la " * 4_000 + SPACED
-    [row] = await build(served(taggers.folder("bert"))).find([text])
+    [row] = await build(tagger(taggers.folder("bert"))).find([text])
 
-    assert max(one.end for one in row.entities) > 12_000
+    assert max(entity.end for entity in row.entities) > 12_000
     assert 1.0 == row.coverage
     assert row.tokens > 4_000
 
 
-async def test_coverage_tells_what_the_vocabulary_lacks(taggers: TinyTaggers, build: Build):
+async def test_coverage_excludes_unknown_tokens(taggers: TinyTaggers, build: Build):
     """Ideographs are unknown tokens to a Latin vocabulary."""
-    [row] = await build(served(taggers.folder("bert"))).find(["la 的 de"])
+    [row] = await build(tagger(taggers.folder("bert"))).find(["la 的 de"])
 
     assert row.coverage == pytest.approx(4 / 5)
 
 
-# What a request may ask
+# Options of a request
 
 
 async def test_types_and_scores_filter(taggers: TinyTaggers, build: Build):
-    """Only wanted kinds, only sure ones; the rest of the answer stays."""
-    house = build(served(taggers.folder("bert")))
-    [everything] = await house.find([PUNCTUATED])
-    least = sorted(one.score for one in everything.entities)[1]
+    """Only requested types, only high scores; tokens stay the same."""
+    stack = build(tagger(taggers.folder("bert")))
+    [everything] = await stack.find([PUNCTUATED])
+    least = sorted(entity.score for entity in everything.entities)[1]
 
-    [people] = await house.find([PUNCTUATED], types=["PER"])
-    [sure] = await house.find([PUNCTUATED], min_score=least)
-    [none] = await house.find([PUNCTUATED], min_score=1.0, types={"LOC", "ORG", "PER"})
+    [people] = await stack.find([PUNCTUATED], types=["PER"])
+    [sure] = await stack.find([PUNCTUATED], min_score=least)
+    [none] = await stack.find([PUNCTUATED], min_score=1.0, types={"LOC", "ORG", "PER"})
 
-    assert [one for one in everything.entities if one.type == "PER"] == list(people.entities)
-    assert [one for one in everything.entities if one.score >= least] == list(sure.entities)
+    assert [entity for entity in everything.entities if entity.type == "PER"] == list(people.entities)
+    assert [entity for entity in everything.entities if entity.score >= least] == list(sure.entities)
     assert len(sure.entities) == len(everything.entities) - 1
     assert ((), everything.tokens) == (none.entities, none.tokens)
 
 
 async def test_a_type_the_model_does_not_know_is_refused(taggers: TinyTaggers, build: Build):
-    """A misspelt wish never becomes an empty answer."""
+    """A misspelt type is an error, not an empty answer."""
     known = r"types: 'PERSON' is not one of the entity types here \(BIC, .*LOC, .*ORG, PER"
     with pytest.raises(InvalidField, match=known):
-        await build(served(taggers.folder("bert"))).find(["la"], types=["PER", "PERSON"])
+        await build(tagger(taggers.folder("bert"))).find(["la"], types=["PER", "PERSON"])
 
 
-async def test_a_model_is_asked_for_by_its_names(taggers: TinyTaggers, build: Build):
-    """Any of them or none; another is an error that lists them."""
-    house = build(served(taggers.folder("bert")))
+async def test_a_model_can_be_named(taggers: TinyTaggers, build: Build):
+    """Any of its names or none; another is an error that lists them."""
+    stack = build(tagger(taggers.folder("bert")))
 
-    assert await house.find(["la"], model="ner") == await house.find(["la"])
+    assert await stack.find(["la"], model="ner") == await stack.find(["la"])
     with pytest.raises(UnknownModel, match="'other' is not loaded here; loaded are tiny/ner, ner"):
-        await house.find(["la"], model="other")
+        await stack.find(["la"], model="other")
 
 
 @pytest.mark.parametrize("name", [None, "ner"])
-async def test_without_a_model_the_way_to_one_is_told(build: Build, name):
-    """A 404 that names the setting."""
+async def test_without_a_model_the_error_names_the_setting(build: Build, name):
+    """The error is a 404."""
     with pytest.raises(NoEntityModel, match="set NER_MODEL to a folder or a hub id") as caught:
         await build(None).find(["la"], model=name)
 
@@ -337,76 +335,76 @@ async def test_without_a_model_the_way_to_one_is_told(build: Build, name):
     assert isinstance(caught.value, NotFound)
 
 
-async def test_the_answer_tells_model_tokens_and_time(taggers: TinyTaggers, build: Build):
-    """And the metrics count what was read."""
-    house = build(served(taggers.folder("bert")))
-    assert house.service is not None
+async def test_the_result_has_model_tokens_and_timing(taggers: TinyTaggers, build: Build):
+    """The metrics count the inputs and tokens."""
+    stack = build(tagger(taggers.folder("bert")))
+    assert stack.service is not None
 
-    found = await house.service.find(["la factura", "de", "la factura"])
+    result = await stack.service.find(["la factura", "de", "la factura"])
 
-    assert "tiny/ner" == found.model
-    assert [4 + 0, 3, 4 + 0] == [row.tokens for row in found.rows]
-    assert found.tokens == 11
-    assert (3.0, 11.0) == (house.metric("inputs_total"), house.metric("tokens_total"))
-    assert found.timing.inference_s > 0.0
+    assert "tiny/ner" == result.model
+    assert [4 + 0, 3, 4 + 0] == [row.tokens for row in result.rows]
+    assert result.tokens == 11
+    assert (3.0, 11.0) == (stack.metric("inputs_total"), stack.metric("tokens_total"))
+    assert result.timing.inference_s > 0.0
     with pytest.raises(FrozenInstanceError):
-        found.model = "another"  # type: ignore[misc]
+        result.model = "another"  # type: ignore[misc]
 
 
 # Faults
 
 
-def failing(engine: EchoEngine) -> Served:
-    return Served(tokenizer_of("bundled"), engine)
+def failing(engine: EchoEngine) -> FakeModel:
+    return FakeModel(tokenizer_of("bundled"), engine)
 
 
 async def test_a_failing_window_fails_its_request(build: Build):
-    """With the engine's own error, and no job is left behind."""
-    house = build(failing(FailingEngine(error=RuntimeError("broken on purpose"))))
+    """The request gets the engine's error, and no item is left behind."""
+    stack = build(failing(FailingEngine(error=RuntimeError("broken on purpose"))))
 
     with pytest.raises(InferenceFailed):
-        await house.find(["la", "de la " * 400])
-    await asyncio.wait_for(house.batcher._wait_ended(), PATIENCE_S)  # what was on a lane ends there
+        await stack.find(["la", "de la " * 400])
+    await asyncio.wait_for(stack.batcher._wait_resolved(), TEST_TIMEOUT_S)  # items on a lane end there
 
-    assert not house.batcher._open
+    assert not stack.batcher._unresolved
 
 
-async def test_a_request_over_the_queues_limit_is_refused_whole(build: Build):
-    """Before any of its windows reaches a lane."""
-    house = build(failing(EchoEngine()), queue_tokens=100)
+async def test_a_request_over_the_queues_limit_is_refused(build: Build):
+    """None of its windows reaches a lane."""
+    stack = build(failing(EchoEngine()), queue_tokens=100)
 
     with pytest.raises(TooLarge, match="LIMIT_QUEUE_TOKENS"):
-        await house.find(["de la " * 400])
+        await stack.find(["de la " * 400])
 
-    assert [] == house.served.engine.batches
+    assert [] == stack.model.engine.batches
 
 
 async def test_a_deadline_ends_the_wait(build: Build):
-    """Also behind a lane that hangs."""
+    """A lane that hangs does not delay it."""
     clock = ManualClock()
-    house = build(failing(GatedEngine()), clock=clock)
-    task = asyncio.create_task(house.find(["la"], deadline_s=clock() + 5, priority=Priority.BULK))
-    await asyncio.to_thread(house.served.engine.entered.wait, 10.0)
+    stack = build(failing(GatedEngine()), clock=clock)
+    task = asyncio.create_task(stack.find(["la"], deadline_s=clock() + 5, priority=Priority.BULK))
+    await asyncio.to_thread(stack.model.engine.entered.wait, 10.0)
 
     clock.advance(6)
-    house.batcher.expire()
+    stack.batcher.expire()
 
     with pytest.raises(DeadlineExceeded):
         await task
 
 
-async def test_a_caller_that_leaves_gives_its_jobs_up(build: Build):
-    """What still waits never reaches the device."""
-    house = build(failing(GatedEngine(budget=8)))
-    task = asyncio.create_task(house.find(["la", "de la " * 400]))
-    await asyncio.to_thread(house.served.engine.entered.wait, 10.0)
-    jobs = list(house.batcher._open)
+async def test_a_cancelled_request_abandons_its_items(build: Build):
+    """Queued items never reach the device."""
+    stack = build(failing(GatedEngine(budget=8)))
+    task = asyncio.create_task(stack.find(["la", "de la " * 400]))
+    await asyncio.to_thread(stack.model.engine.entered.wait, 10.0)
+    items = list(stack.batcher._unresolved)
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert not any(job.waiters for job in jobs)
+    assert not any(item.waiters for item in items)
 
 
 # Model and patterns
@@ -419,57 +417,57 @@ INVOICE = (
 BOTH = (MODEL, PATTERN)
 
 
-def kept() -> VectorCache:
-    return TieredCache(MemoryCache(2**24), None, Telemetry())
+def vector_cache() -> VectorCache:
+    return TieredCache(MemoryTier(2**24), None, Telemetry())
 
 
 async def test_both_sources_are_merged_into_one_list(taggers: TinyTaggers, build: Build):
-    """As documents.merge has it: in order, without overlaps, and what gave way is told with its reason."""
-    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
-    [by_model] = await house.find([INVOICE])
+    """As by documents.merge: in order, without overlaps; candidates that lost have a reason."""
+    stack = build(tagger(taggers.folder("bert")), cache=vector_cache())  # the same scores each time
+    [by_model] = await stack.find([INVOICE])
 
-    [row] = await house.find([INVOICE], sources=BOTH)
+    [row] = await stack.find([INVOICE], sources=BOTH)
 
     merged = merge([*by_model.entities, *find_patterns(INVOICE)])
     assert (tuple(merged.kept), tuple(merged.lost)) == (row.entities, row.lost)
-    assert {MODEL, PATTERN} == {one.source for one in row.entities}
-    assert all(one.end <= other.start for one, other in pairwise(row.entities))
+    assert {MODEL, PATTERN} == {entity.source for entity in row.entities}
+    assert all(first.end <= second.start for first, second in pairwise(row.entities))
     assert row.lost
-    assert all(one.why and one.to in row.entities for one in row.lost)
+    assert all(lost.why and lost.to in row.entities for lost in row.lost)
     assert () == by_model.lost
 
 
-async def test_sources_pick_who_is_asked(taggers: TinyTaggers, build: Build):
-    """Patterns alone leave the model and its tokens out; unset means both."""
-    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
-    assert house.service is not None
+async def test_sources_select_model_or_patterns(taggers: TinyTaggers, build: Build):
+    """Patterns alone do not run the model; unset means both."""
+    stack = build(tagger(taggers.folder("bert")), cache=vector_cache())  # the same scores each time
+    assert stack.service is not None
 
-    patterns = await house.service.find([INVOICE], sources=[PATTERN])
-    model = await house.service.find([INVOICE], sources=[MODEL])
-    both, unset = await house.service.find([INVOICE], sources=BOTH), await house.service.find([INVOICE])
+    patterns = await stack.service.find([INVOICE], sources=[PATTERN])
+    model = await stack.service.find([INVOICE], sources=[MODEL])
+    both, unset = await stack.service.find([INVOICE], sources=BOTH), await stack.service.find([INVOICE])
 
     assert tuple(find_patterns(INVOICE)) == patterns.rows[0].entities
     assert ("patterns", 0, 1.0) == (patterns.model, patterns.tokens, patterns.rows[0].coverage)
-    assert {MODEL} == {one.source for one in model.rows[0].entities}
+    assert {MODEL} == {entity.source for entity in model.rows[0].entities}
     assert both.rows == unset.rows
     assert (model.tokens, "tiny/ner") == (both.tokens, both.model)
 
 
 @pytest.mark.parametrize("sources", [None, (PATTERN,)])
 async def test_patterns_need_no_model(build: Build, sources):
-    """Where none is loaded they answer alone; names of types are then theirs."""
-    house = build(None)
+    """Without a model, only the patterns' types are known."""
+    stack = build(None)
 
-    [row] = await house.find([INVOICE], sources=sources)
+    [row] = await stack.find([INVOICE], sources=sources)
 
-    assert {"CIF", "MONEY", "DATE", "IBAN", "EMAIL"} <= {one.type for one in row.entities}
+    assert {"CIF", "MONEY", "DATE", "IBAN", "EMAIL"} <= {entity.type for entity in row.entities}
     with pytest.raises(InvalidField, match="'PER' is not one of the entity types here"):
-        await house.find([INVOICE], sources=sources, types=["PER"])
+        await stack.find([INVOICE], sources=sources, types=["PER"])
 
 
 @pytest.mark.parametrize("sources", [(MODEL,), BOTH])
-async def test_a_model_that_is_asked_for_must_be_there(build: Build, sources):
-    """An explicit wish is never ignored."""
+async def test_a_requested_model_must_be_loaded(build: Build, sources):
+    """Requesting the model where none is loaded is an error."""
     with pytest.raises(NoEntityModel, match="or ask for sources: \\['pattern'\\]"):
         await build(None).find([INVOICE], sources=sources)
 
@@ -483,32 +481,32 @@ async def test_a_model_that_is_asked_for_must_be_there(build: Build, sources):
     ],
 )
 async def test_fewer_types_never_show_more(taggers: TinyTaggers, build: Build, sources, types):
-    """Asking for some is asking for all and looking at some: what lost to another stays lost."""
-    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
-    [everything] = await house.find([INVOICE], sources=sources)
+    """A filter by type never shows an entity that lost to another type."""
+    stack = build(tagger(taggers.folder("bert")), cache=vector_cache())  # the same scores each time
+    [everything] = await stack.find([INVOICE], sources=sources)
 
-    [some] = await house.find([INVOICE], sources=sources, types=types)
+    [some] = await stack.find([INVOICE], sources=sources, types=types)
 
-    assert tuple(one for one in everything.entities if one.type in types) == some.entities
+    assert tuple(entity for entity in everything.entities if entity.type in types) == some.entities
     assert set(some.lost) <= set(everything.lost)
 
 
 @pytest.mark.parametrize("least", [0.0, 0.3, 0.6, 0.95, 1.0])
-async def test_a_score_that_is_too_low_takes_nobodys_place(taggers: TinyTaggers, build: Build, least):
-    """As if it had not been found."""
-    house = build(served(taggers.folder("bert")), cache=kept())  # the same scores each time
-    [by_model] = await house.find([INVOICE])
+async def test_low_scores_compete_with_no_other(taggers: TinyTaggers, build: Build, least):
+    """``min_score`` applies before overlaps are resolved."""
+    stack = build(tagger(taggers.folder("bert")), cache=vector_cache())  # the same scores each time
+    [by_model] = await stack.find([INVOICE])
 
-    [row] = await house.find([INVOICE], sources=BOTH, min_score=least)
+    [row] = await stack.find([INVOICE], sources=BOTH, min_score=least)
 
-    sure = [one for one in (*by_model.entities, *find_patterns(INVOICE)) if one.score >= least]
+    sure = [entity for entity in (*by_model.entities, *find_patterns(INVOICE)) if entity.score >= least]
     assert merge(sure).kept == list(row.entities)
-    assert all(one.score >= least for one in row.entities)
+    assert all(entity.score >= least for entity in row.entities)
 
 
 @pytest.mark.parametrize(("characters", "inline"), [(100, True), (3_000, False)])
 async def test_patterns_are_searched_off_the_loop(build: Build, monkeypatch, characters, inline):
-    """A page takes them some milliseconds."""
+    """Long texts are searched on a thread, short ones inline."""
     threads = list[bool]()
 
     def spied(text: str) -> list[Any]:
@@ -524,44 +522,43 @@ async def test_patterns_are_searched_off_the_loop(build: Build, monkeypatch, cha
 # Cache
 
 
-async def test_a_second_look_reaches_no_lane(taggers: TinyTaggers, build: Build):
-    """Hits equal misses, long texts' windows too; a new text among them is all that runs."""
-    engine = Watched(served(taggers.folder("bert")).engine)
-    model = replace(served(taggers.folder("bert")), engine=engine)
-    house = build(model, cache=kept())
+async def test_hits_reach_no_lane(taggers: TinyTaggers, build: Build):
+    """Hits equal misses, windows of long texts too; only a new text among them runs."""
+    engine = RecordingEngine(tagger(taggers.folder("bert")).engine)
+    model = replace(tagger(taggers.folder("bert")), engine=engine)
+    stack = build(model, cache=vector_cache())
     texts = [INVOICE, "la " * 400, "", SPACED]
 
-    miss = await house.find(texts, sources=BOTH)
-    ran = engine.jobs
-    hit = await house.find(texts, sources=BOTH)
-    assert ran == engine.jobs
+    miss = await stack.find(texts, sources=BOTH)
+    ran = engine.inputs
+    hit = await stack.find(texts, sources=BOTH)
+    assert ran == engine.inputs
     assert ran > 4
-    mixed = await house.find(["la factura nueva", *texts], sources=BOTH, types=["PER"], min_score=0.5)
+    mixed = await stack.find(["la factura nueva", *texts], sources=BOTH, types=["PER"], min_score=0.5)
 
     assert miss == hit
-    assert ran + 1 == engine.jobs
+    assert ran + 1 == engine.inputs
     assert [row.tokens for row in miss] == [row.tokens for row in mixed[1:]]
 
 
 async def test_windows_shared_by_texts_run_once(taggers: TinyTaggers, build: Build):
-    """Without a cache too: two copies of a page that differ in its last words have most windows in common."""
-    engine = Watched(served(taggers.folder("bert", blind=True)).engine)
-    house = build(replace(served(taggers.folder("bert")), engine=engine))
+    """Also without a cache: near-copies of a text have most windows in common."""
+    engine = RecordingEngine(tagger(taggers.folder("bert", blind=True)).engine)
+    stack = build(replace(tagger(taggers.folder("bert")), engine=engine))
 
-    rows = await house.find(["la " * 600, "la " * 600 + " "])
+    rows = await stack.find(["la " * 600, "la " * 600 + " "])
 
     assert rows[0].entities == rows[1].entities
-    assert engine.jobs < sum(row.tokens for row in rows) / 64 / 2 + 1
+    assert engine.inputs < sum(row.tokens for row in rows) / 64 / 2 + 1
 
 
-# Models that look at how a word is written
+# Models with the spelling of words as token types
 
 
 class SpelledEngine(EchoEngine):
     """Labels a token by its type alone: B-PER where the word was written with a capital."""
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """(tokens, labels) a payload of ids over types."""
         rows = np.eye(len(LABELS), dtype=np.float32)
         plain = word_spellings("de", word_places("de"))[0]
         return [
@@ -570,8 +567,8 @@ class SpelledEngine(EchoEngine):
         ]
 
 
-async def test_the_spelling_of_words_reaches_the_model_and_the_key(build: Build):
-    """Ids of an uncased vocabulary are equal for "Factura" and "factura"; what the model and the cache see is not."""
+async def test_the_spelling_changes_input_and_cache_key(build: Build):
+    """For "Factura" and "factura" an uncased vocabulary has equal ids; token types and cache keys differ."""
     bundled = spec_of("bundled")
     tokenizer = TextTokenizer(
         bundled.folder / "tokenizer.json",
@@ -580,11 +577,11 @@ async def test_the_spelling_of_words_reaches_the_model_and_the_key(build: Build)
         token_types=TokenTypes.SPELLING,
     )
     engine = SpelledEngine(budget=512)
-    house = build(Served(tokenizer, engine), cache=kept())
+    stack = build(FakeModel(tokenizer, engine), cache=vector_cache())
 
-    rows = await house.find(["la factura de marta", "la factura de Marta", "la factura " * 40 + "de Marta"])
+    rows = await stack.find(["la factura de marta", "la factura de Marta", "la factura " * 40 + "de Marta"])
 
-    assert [[], ["Marta"], ["Marta"]] == [[one.text for one in row.entities] for row in rows]
+    assert [[], ["Marta"], ["Marta"]] == [[entity.text for entity in row.entities] for row in rows]
     payloads = [payload for batch in engine.batches for payload in batch]
     assert {(2, True)} == {(payload.ndim, len(payload) == 2) for payload in payloads}
     np.testing.assert_array_equal(payloads[0][0], payloads[1][0])

@@ -1,4 +1,4 @@
-"""The request loop by itself: what is computed, what is kept, what is shared, and what a failure leaves behind."""
+"""Inference by itself: what is computed, cached and shared, and what a failure leaves behind."""
 
 from __future__ import annotations
 
@@ -11,45 +11,48 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.batching.work_item import Priority
+from backend.batching.work_item import Priority, WorkItem
 from backend.cache.keys import CacheNamespace
 from backend.errors import DeadlineExceeded, InferenceFailed, TooLarge, Unavailable
 from backend.models.tokenizer import Tokens
-from backend.services.inference import Inferred, Timing, Urgency, calculate
-from tests.services.house import (
+from backend.services.inference import InferenceResult, InFlight, Timing, Urgency, offload_math
+from backend.telemetry import Telemetry
+from tests.fakes import EchoEngine
+from tests.services.service_stack import (
     FailingVectorEngine,
     GatedVectorEngine,
-    House,
+    ServiceStack,
     VectorEngine,
     vector_of,
 )
 
 NOW = Urgency()
+TWO_TOKENS = Tokens(np.array([101, 102]), truncated=False)
 WORDS = ["one", "three", "", "three", "fourteen"]
 
 
 @dataclass(frozen=True)
 class Letters:
-    """A task whose tokens are a word's letters; what it answers with is twice what the engine gave."""
+    """A pipeline whose tokens are a word's letters, and whose values are twice the engine's."""
 
     engine: Any
-    keeps: bool = True
+    uses_cache: bool = True
     name: str = "letters"
-    encoded: list[tuple[str, int]] = field(default_factory=list)  # word and its place in the request
+    tokenized: list[tuple[str, int]] = field(default_factory=list)  # word and its position in the request
     threads: list[str] = field(default_factory=list)
 
-    def key(self, one: str) -> bytes:
-        return CacheNamespace(self.name).key("text", one)
+    def key(self, text: str) -> bytes:
+        return CacheNamespace(self.name).key("text", text)
 
-    def characters(self, one: str) -> int:
-        return len(one)
+    def characters(self, text: str) -> int:
+        return len(text)
 
-    def encode(self, inputs: Sequence[str], places: Sequence[int]) -> list[Tokens]:
-        self.encoded.extend(zip(inputs, places, strict=True))
+    def tokenize(self, inputs: Sequence[str], places: Sequence[int]) -> list[Tokens]:
+        self.tokenized.extend(zip(inputs, places, strict=True))
         self.threads.append(threading.current_thread().name)
-        return [Tokens(ids_of(one), truncated=len(one) > 10) for one in inputs]
+        return [Tokens(ids_of(word), truncated=len(word) > 10) for word in inputs]
 
-    def finish(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def postprocess(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [2 * row for row in rows]
 
 
@@ -61,8 +64,8 @@ def expected(words: Sequence[str]) -> np.ndarray:
     return np.stack([2 * vector_of(ids_of(word)) for word in words])
 
 
-def vectors(found: Inferred) -> np.ndarray:
-    return np.array([row.vector for row in found.rows])
+def vectors(result: InferenceResult) -> np.ndarray:
+    return np.array([row.vector for row in result.rows])
 
 
 async def turns(count: int = 20) -> None:
@@ -71,185 +74,185 @@ async def turns(count: int = 20) -> None:
 
 
 async def test_values_come_in_the_order_of_the_inputs(build):
-    """Whatever the batches were; tokens and cuts are each input's own."""
-    house: House = build(VectorEngine(budget=8), lanes=2)
+    """Order does not depend on the batches; tokens and truncation are per input."""
+    stack: ServiceStack = build(VectorEngine(budget=8), lanes=2)
 
-    found = await house.inference.run(Letters(house.engine), [*WORDS, "a" * 11], NOW)
+    result = await stack.inference.run(Letters(stack.engine), [*WORDS, "a" * 11], NOW)
 
-    np.testing.assert_array_equal(expected([*WORDS, "a" * 11]), vectors(found))
-    assert [3, 5, 1, 5, 8, 11] == [row.tokens for row in found.rows]
-    assert [False] * 5 + [True] == [row.truncated for row in found.rows]
+    np.testing.assert_array_equal(expected([*WORDS, "a" * 11]), vectors(result))
+    assert [3, 5, 1, 5, 8, 11] == [row.tokens for row in result.rows]
+    assert [False] * 5 + [True] == [row.truncated for row in result.rows]
 
 
 async def test_a_hit_is_the_miss_bit_for_bit(build):
-    """And nothing is tokenised or run again."""
-    house = build(VectorEngine())
-    recipe = Letters(house.engine)
+    """Nothing is tokenised or run again."""
+    stack = build(VectorEngine())
+    pipeline = Letters(stack.engine)
 
-    miss = await house.inference.run(recipe, WORDS, NOW)
-    hit = await house.inference.run(recipe, WORDS, NOW)
+    miss = await stack.inference.run(pipeline, WORDS, NOW)
+    hit = await stack.inference.run(pipeline, WORDS, NOW)
 
     assert vectors(miss).tobytes() == vectors(hit).tobytes()
     assert [(row.tokens, row.truncated) for row in miss.rows] == [(row.tokens, row.truncated) for row in hit.rows]
     assert (frozenset(miss.keys), frozenset()) == (miss.computed, hit.computed)
-    assert 4 == len(house.computed) == len(recipe.encoded)
+    assert 4 == len(stack.computed) == len(pipeline.tokenized)
     assert (0.0, 0.0, 0.0) == hit.timing[1:]
 
 
-async def test_parts_of_a_request_keep_order_and_places(build, monkeypatch):
-    """Each part is admitted by itself; what another part had is a hit, and messages name places in the whole."""
-    monkeypatch.setattr("backend.services.inference._PART", 2)
-    house = build(VectorEngine(budget=8))
-    recipe = Letters(house.engine)
+async def test_chunks_keep_order_and_positions(build, monkeypatch):
+    """Each chunk is admitted by itself, hits what earlier ones computed, and has positions in the whole request."""
+    monkeypatch.setattr("backend.services.inference._CHUNK_INPUTS", 2)
+    stack = build(VectorEngine(budget=8))
+    pipeline = Letters(stack.engine)
 
-    found = await house.inference.run_in_parts(recipe, WORDS, NOW)
+    result = await stack.inference.run_in_chunks(pipeline, WORDS, NOW)
 
-    np.testing.assert_array_equal(expected(WORDS), vectors(found))
-    assert [("one", 0), ("three", 1), ("", 2), ("fourteen", 4)] == recipe.encoded
-    assert [recipe.key(word) for word in WORDS] == list(found.keys)
-    assert frozenset(found.keys) == found.computed
-    assert (await house.inference.run_in_parts(recipe, [], NOW)).rows == []
-
-
-async def test_equal_inputs_are_computed_once_and_named_by_their_first_place(build):
-    """The messages of a recipe speak of places in the request, hits and repeats left out or not."""
-    house = build(VectorEngine())
-    recipe = Letters(house.engine)
-    await house.inference.run(recipe, ["one"], NOW)
-    recipe.encoded.clear()
-
-    await house.inference.run(recipe, WORDS, NOW)
-
-    assert [("three", 1), ("", 2), ("fourteen", 4)] == recipe.encoded
-    assert sorted(tuple(ids_of(word)) for word in set(WORDS)) == sorted(house.computed)
+    np.testing.assert_array_equal(expected(WORDS), vectors(result))
+    assert [("one", 0), ("three", 1), ("", 2), ("fourteen", 4)] == pipeline.tokenized
+    assert [pipeline.key(word) for word in WORDS] == list(result.keys)
+    assert frozenset(result.keys) == result.computed
+    assert (await stack.inference.run_in_chunks(pipeline, [], NOW)).rows == []
 
 
-async def test_what_is_not_kept_neither_asks_nor_stores(build):
-    """The cache is not even counted; the values are the same."""
-    house = build(VectorEngine())
-    recipe = Letters(house.engine, keeps=False)
+async def test_equal_inputs_are_computed_once(build):
+    """The pipeline gets the position of the first of them in the request."""
+    stack = build(VectorEngine())
+    pipeline = Letters(stack.engine)
+    await stack.inference.run(pipeline, ["one"], NOW)
+    pipeline.tokenized.clear()
 
-    first = await house.inference.run(recipe, WORDS, NOW)
-    again = await house.inference.run(recipe, WORDS, NOW)
+    await stack.inference.run(pipeline, WORDS, NOW)
+
+    assert [("three", 1), ("", 2), ("fourteen", 4)] == pipeline.tokenized
+    assert sorted(tuple(ids_of(word)) for word in set(WORDS)) == sorted(stack.computed)
+
+
+async def test_a_pipeline_may_bypass_the_cache(build):
+    """Nothing is looked up, stored or counted; the values are the same."""
+    stack = build(VectorEngine())
+    pipeline = Letters(stack.engine, uses_cache=False)
+
+    first = await stack.inference.run(pipeline, WORDS, NOW)
+    again = await stack.inference.run(pipeline, WORDS, NOW)
 
     np.testing.assert_array_equal(expected(WORDS), vectors(first))
     np.testing.assert_array_equal(expected(WORDS), vectors(again))
-    assert 8 == len(house.computed)  # equal inputs of one request still are one
-    assert 0 == house.cache.status().memory_entries
-    asked = [house.metric("cache_hits_total", tier="memory"), house.metric("cache_misses_total")]
-    assert [0.0, 0.0] == asked
+    assert 8 == len(stack.computed)  # equal inputs of one request still are one
+    assert 0 == stack.cache.status().memory_entries
+    lookups = [stack.metric("cache_hits_total", tier="memory"), stack.metric("cache_misses_total")]
+    assert [0.0, 0.0] == lookups
 
 
-async def test_requests_under_way_share_their_equal_inputs(build):
-    """Also of a recipe that keeps nothing; a third who comes later computes anew."""
-    house = build(GatedVectorEngine())
-    recipe = Letters(house.engine, keeps=False)
-    first = asyncio.create_task(house.inference.run(recipe, ["one", "two"], NOW))
-    await house.entered()
-    second = asyncio.create_task(house.inference.run(replace(recipe), ["two", "six", "one"], NOW))
+async def test_concurrent_requests_share_equal_inputs(build):
+    """Also of a pipeline without cache; a later request computes anew."""
+    stack = build(GatedVectorEngine())
+    pipeline = Letters(stack.engine, uses_cache=False)
+    first = asyncio.create_task(stack.inference.run(pipeline, ["one", "two"], NOW))
+    await stack.entered()
+    second = asyncio.create_task(stack.inference.run(replace(pipeline), ["two", "six", "one"], NOW))
     await turns()
-    house.engine.gate.set()
+    stack.engine.gate.set()
 
-    found = await asyncio.gather(first, second)
-    third = await house.inference.run(recipe, ["one"], NOW)
+    result = await asyncio.gather(first, second)
+    third = await stack.inference.run(pipeline, ["one"], NOW)
 
-    np.testing.assert_array_equal(expected(["two", "six", "one"]), vectors(found[1]))
+    np.testing.assert_array_equal(expected(["two", "six", "one"]), vectors(result[1]))
     np.testing.assert_array_equal(expected(["one"]), vectors(third))
-    assert 4 == len(house.computed)
-    assert 2.0 == house.metric("jobs_coalesced_total")
-    assert 0 == house.flights
+    assert 4 == len(stack.computed)
+    assert 2.0 == stack.metric("jobs_coalesced_total")
+    assert 0 == stack.in_flight
 
 
 async def test_two_tasks_never_share(build):
-    """Keys of another namespace are other work, though the inputs are equal."""
-    house = build(VectorEngine())
+    """Equal inputs of another namespace have other keys."""
+    stack = build(VectorEngine())
 
     for name in ("letters", "sounds"):
-        await house.inference.run(Letters(house.engine, name=name), ["one"], NOW)
+        await stack.inference.run(Letters(stack.engine, name=name), ["one"], NOW)
 
-    assert 2 == len(house.computed)
-
-
-async def test_nothing_asked_is_nothing_done(build):
-    """A text without windows has no inputs."""
-    house = build(VectorEngine())
-
-    assert ([], 0) == ((await house.inference.run(Letters(house.engine), [], NOW)).rows, len(house.engine.batches))
+    assert 2 == len(stack.computed)
 
 
-async def test_a_request_over_the_queues_limit_takes_no_seat(build):
-    """413, before any of it runs; a smaller one is answered."""
-    house = build(VectorEngine(), queue_tokens=20)
-    recipe = Letters(house.engine)
+async def test_no_inputs_run_nothing(build):
+    """Such as those of a text without windows."""
+    stack = build(VectorEngine())
+
+    assert ([], 0) == ((await stack.inference.run(Letters(stack.engine), [], NOW)).rows, len(stack.engine.batches))
+
+
+async def test_a_request_over_the_queues_limit_is_refused(build):
+    """413 before any of it runs; a smaller one is answered."""
+    stack = build(VectorEngine(), queue_tokens=20)
+    pipeline = Letters(stack.engine)
 
     with pytest.raises(TooLarge, match="LIMIT_QUEUE_TOKENS"):
-        await house.inference.run(recipe, ["fourteen", "thirteen", "fifteen"], NOW)
+        await stack.inference.run(pipeline, ["fourteen", "thirteen", "fifteen"], NOW)
 
-    assert ([], 0) == (house.engine.batches, house.flights)
-    np.testing.assert_array_equal(expected(WORDS[:2]), vectors(await house.inference.run(recipe, WORDS[:2], NOW)))
+    assert ([], 0) == (stack.engine.batches, stack.in_flight)
+    np.testing.assert_array_equal(expected(WORDS[:2]), vectors(await stack.inference.run(pipeline, WORDS[:2], NOW)))
 
 
 async def test_a_deadline_ends_the_wait(build, clock):
-    """Behind a lane that hangs too; no seat is left, and what waited never runs."""
-    house = build(GatedVectorEngine(budget=4))
-    recipe = Letters(house.engine)
+    """Also behind a lane that hangs; nothing stays in flight, and queued items never run."""
+    stack = build(GatedVectorEngine(budget=4))
+    pipeline = Letters(stack.engine)
     task = asyncio.create_task(
-        house.inference.run(recipe, ["one", "two"], Urgency(Priority.BULK, deadline_s=clock() + 5))
+        stack.inference.run(pipeline, ["one", "two"], Urgency(Priority.BULK, deadline_s=clock() + 5))
     )
-    await house.entered()
+    await stack.entered()
 
     clock.advance(6)
-    house.batcher.expire()
+    stack.batcher.expire()
 
     with pytest.raises(DeadlineExceeded):
         await task
-    assert 0 == house.flights
-    house.engine.gate.set()
-    await house.batcher.drain(5.0)
-    assert 1 == len(house.computed)
+    assert 0 == stack.in_flight
+    stack.engine.gate.set()
+    await stack.batcher.drain(5.0)
+    assert 1 == len(stack.computed)
 
 
-async def test_one_failure_leaves_no_seat_and_stores_nothing(build):
-    """Its neighbours of the request are given up; asked for alone they are answered."""
-    house = build(FailingVectorEngine(poison=ord("x")))
-    recipe = Letters(house.engine)
+async def test_a_failure_leaves_nothing_in_flight_or_cached(build):
+    """The other inputs of the request are abandoned, and can be computed later."""
+    stack = build(FailingVectorEngine(poison=ord("x")))
+    pipeline = Letters(stack.engine)
 
     with pytest.raises(InferenceFailed):
-        await house.inference.run(recipe, ["one", "x", "two"], NOW)
+        await stack.inference.run(pipeline, ["one", "x", "two"], NOW)
 
-    assert (0, 0) == (house.flights, house.cache.status().memory_entries)
+    assert (0, 0) == (stack.in_flight, stack.cache.status().memory_entries)
     np.testing.assert_array_equal(
-        expected(["one", "two"]), vectors(await house.inference.run(recipe, ["one", "two"], NOW))
+        expected(["one", "two"]), vectors(await stack.inference.run(pipeline, ["one", "two"], NOW))
     )
 
 
 async def test_a_stopped_service_answers_hits_only(build):
-    """What memory holds needs no lane."""
-    house = build(VectorEngine())
-    recipe = Letters(house.engine)
-    await house.inference.run(recipe, ["one"], NOW)
-    house.batcher.stop()
+    """Hits need no lane."""
+    stack = build(VectorEngine())
+    pipeline = Letters(stack.engine)
+    await stack.inference.run(pipeline, ["one"], NOW)
+    stack.batcher.stop()
 
-    np.testing.assert_array_equal(expected(["one"]), vectors(await house.inference.run(recipe, ["one"], NOW)))
+    np.testing.assert_array_equal(expected(["one"]), vectors(await stack.inference.run(pipeline, ["one"], NOW)))
     with pytest.raises(Unavailable):
-        await house.inference.run(recipe, ["two"], NOW)
+        await stack.inference.run(pipeline, ["two"], NOW)
 
 
 @pytest.mark.parametrize(("characters", "on"), [(4_000, "MainThread"), (4_001, "tokenize_0")])
 async def test_long_inputs_are_tokenised_off_the_loop(build, characters, on):
     """Together they count."""
-    house = build(VectorEngine())
-    recipe = Letters(house.engine)
+    stack = build(VectorEngine())
+    pipeline = Letters(stack.engine)
 
-    await house.inference.run(recipe, ["a" * 2_000, "b" * (characters - 2_000)], NOW)
+    await stack.inference.run(pipeline, ["a" * 2_000, "b" * (characters - 2_000)], NOW)
 
-    assert [on] == recipe.threads
+    assert [on] == pipeline.threads
 
 
 @pytest.mark.parametrize(("numbers", "inline"), [(0, True), (20_000, True), (20_001, False)])
 async def test_arithmetic_on_large_tables_leaves_the_loop(numbers, inline):
     """A small one is not worth the hop."""
-    thread = await calculate(threading.current_thread, numbers)
+    thread = await offload_math(threading.current_thread, numbers)
 
     assert inline == (thread is threading.main_thread())
 
@@ -257,3 +260,105 @@ async def test_arithmetic_on_large_tables_leaves_the_loop(numbers, inline):
 def test_stages_one_after_the_other_add_up():
     """Of a request in several parts."""
     assert Timing(1, 2, 3, 4) == Timing(0.5, 2, 1, 0).then(Timing(0.5, 0, 2, 4))
+
+
+# Sharing work items in flight
+
+
+class FakeBatcher:
+    """Accepts work items and never runs them."""
+
+    def __init__(self) -> None:
+        self.items: list[WorkItem] = []
+
+    def submit(self, payloads, costs):
+        loop = asyncio.get_running_loop()
+        new = [
+            WorkItem(EchoEngine(), payload, cost, Priority.INTERACTIVE, float("inf"), 0.0, loop.create_future())
+            for payload, cost in zip(payloads, costs, strict=True)
+        ]
+        self.items += new
+        return new
+
+
+@pytest.fixture
+def in_flight() -> InFlight:
+    return InFlight(Telemetry())
+
+
+def join(in_flight: InFlight, batcher: FakeBatcher, *keys: bytes):
+    return in_flight.join(keys, [TWO_TOKENS] * len(keys), batcher.submit)
+
+
+async def test_a_key_in_flight_is_joined(in_flight):
+    """New keys get items in their order, known ones join; cost is the number of tokens."""
+    batcher = FakeBatcher()
+    first = join(in_flight, batcher, b"a", b"b")
+    second = join(in_flight, batcher, b"c", b"a")
+
+    assert [first[0].item, first[1].item, second[0].item] == batcher.items
+    assert second[1].item is first[0].item
+    assert [2, 1, 1] == [item.waiters for item in batcher.items]
+    assert [2, 2, 2] == [item.cost for item in batcher.items]
+
+
+async def test_an_item_that_has_ended_is_not_joined(in_flight):
+    """A finished result is for the cache to find; here a new item is submitted."""
+    batcher = FakeBatcher()
+    [first] = join(in_flight, batcher, b"a")
+    first.item.future.set_result("vector")
+    [other] = join(in_flight, batcher, b"a")
+
+    assert other.item is not first.item
+    in_flight.leave([first])
+    assert {b"a": other.item} == in_flight._items
+
+
+async def test_the_last_to_leave_cancels_the_item(in_flight):
+    """The first to leave does not."""
+    batcher = FakeBatcher()
+    [one], [two] = join(in_flight, batcher, b"a"), join(in_flight, batcher, b"a")
+
+    in_flight.leave([one])
+    assert not one.item.future.done()
+    in_flight.leave([two])
+    assert one.item.future.cancelled()
+    assert {} == in_flight._items
+
+
+async def test_a_refusal_joins_nothing(in_flight):
+    """What submit raises reaches the caller, items joined before are left again, nothing new is registered."""
+    batcher = FakeBatcher()
+    [first] = join(in_flight, batcher, b"a")
+
+    def refuse(payloads, costs):
+        raise Unavailable("full")
+
+    with pytest.raises(Unavailable):
+        in_flight.join([b"a", b"b"], [TWO_TOKENS] * 2, refuse)
+
+    assert 1 == first.item.waiters
+    assert {b"a"} == set(in_flight._items)
+
+
+async def test_joining_alone_submits_nothing(in_flight):
+    """A request that only joins never touches the queue's limits."""
+    join(in_flight, FakeBatcher(), b"a")
+
+    in_flight.join([b"a"], [TWO_TOKENS], lambda payloads, costs: pytest.fail("submitted an item"))
+
+
+async def test_a_wait_survives_the_others_leaving(in_flight):
+    """One caller's cancelled wait does not cancel the item."""
+    batcher = FakeBatcher()
+    [one], [two] = join(in_flight, batcher, b"a"), join(in_flight, batcher, b"a")
+    waits = [asyncio.create_task(pending.wait()) for pending in (one, two)]
+    await asyncio.sleep(0)
+    waits[0].cancel()
+    await asyncio.sleep(0)
+    in_flight.leave([one])
+    one.item.future.set_result("vector")
+
+    assert await waits[1] == "vector"
+    in_flight.leave([two])
+    assert {} == in_flight._items

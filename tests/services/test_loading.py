@@ -1,4 +1,4 @@
-"""A model on its devices: what its engines share there."""
+"""Loading a model: what its engines share on a device, and what is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.errors import ModelUnavailable
 from backend.models.autotune import Choice, EncoderRequest, Selector
 from backend.services import loading
 from backend.services.catalog import LoadedModel
-from backend.services.loading import Ground, ModelWish, load_model
+from backend.services.loading import LoadContext, ModelRequest, load_model
 from backend.telemetry import Telemetry
 from tests.tiny_models import TinyModels, encoder_of, placement
 from tests.tiny_scorers import TinyScorers
@@ -26,19 +26,19 @@ from tests.tiny_scorers import TinyScorers
 @pytest.fixture
 def source(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model that is chosen as if it were served in bf16."""
-    folder, choice = tiny.folder("bert"), Choice("onnx", "bf16", 512, 1000.0, ("told by the test",))
+    folder, choice = tiny.folder("bert"), Choice("onnx", "bf16", 512, 1000.0, ("chosen by the test",))
     monkeypatch.setattr(Selector, "select", lambda *_: (encoder_of(folder, "onnx", "fp32"), choice))
     return folder
 
 
 def load(folder: Path, source: Path, task: str = EMBEDDINGS) -> LoadedModel:
     facts = MachineFacts(cores=1, cpu_name="", cpu_flags=(), memory_bytes=2**33)
-    ground = Ground(facts, [placement()], TuningCache(folder / "tuning.json"), Telemetry())
-    return load_model(ground, ModelWish(str(source), EncoderRequest(), task=task))
+    context = LoadContext(facts, [placement()], TuningCache(folder / "tuning.json"), Telemetry())
+    return load_model(context, ModelRequest(str(source), EncoderRequest(), task=task))
 
 
-def test_what_one_engine_learns_of_the_memory_the_other_knows(tmp_path, source):
-    """They run on the same encoder and card."""
+def test_engines_of_a_model_share_the_learnt_capacity(tmp_path, source):
+    """They run on the same encoder and device."""
     model = load(tmp_path, source)
 
     assert model.engine.batch_limits is model.token_engine.batch_limits
@@ -68,7 +68,7 @@ def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
     ],
 )
 def test_a_model_that_cannot_read_pairs_is_refused_at_the_start(tmp_path, scorers: TinyScorers, copy_of, task, labels):
-    """And not at its first request: its tokenizer puts the second text first."""
+    """Refused when it is loaded, not at its first request: its tokenizer puts the second text first."""
     folder = copy_of(scorers.folder("bert", labels))
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.post_processor = TemplateProcessing(

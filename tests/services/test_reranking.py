@@ -1,4 +1,4 @@
-"""Documents by relevance: sentence-transformers' CrossEncoder order and scores, or the embedding model's cosines."""
+"""Reranking: order and scores of sentence-transformers' CrossEncoder, or the embedding model's cosines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from backend.errors import TooLarge, UnknownModel
 from backend.models.numpy_layers import sigmoid
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
-from tests.services.house import House, VectorEngine
-from tests.services.loaded import embedding_model, scoring_model
+from tests.services.loaded_models import embedding_model, scoring_model
+from tests.services.service_stack import ServiceStack, VectorEngine
 from tests.tiny_models import TinyModels, reference_of
 from tests.tiny_scorers import TinyScorers, cross_encoder_of
 
@@ -20,8 +20,8 @@ DOCUMENTS = ["la factura de zürich is due", "", "the invoice total is 12,50 €
 CLOSE = 1e-4  # float32 summed in another order, over two layers of random weights
 
 
-def service_of(house: House) -> RerankService:
-    return RerankService(house.catalog, house.service, ScoringService(house.inference), house.telemetry)
+def service_of(stack: ServiceStack) -> RerankService:
+    return RerankService(stack.catalog, stack.service, ScoringService(stack.inference), stack.telemetry)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
@@ -31,60 +31,64 @@ async def test_order_and_raw_scores_are_those_of_the_cross_encoder(scorers: Tiny
     service = service_of(build(VectorEngine(), others=[scoring_model(folder, RERANKER)], lanes=2))
     reference = cross_encoder_of(folder)
     expected = [int(row["corpus_id"]) for row in reference.rank(QUERY, DOCUMENTS)]
-    logits = reference.predict([(QUERY, one) for one in DOCUMENTS], activation_fn=lambda one: one)
+    logits = reference.predict([(QUERY, document) for document in DOCUMENTS], activation_fn=lambda logit: logit)
 
-    found = await service.rerank(QUERY, DOCUMENTS)
+    reranked = await service.rerank(QUERY, DOCUMENTS)
 
-    assert expected == [one.index for one in found.results]
-    assert [one.raw_score for one in found.results] == pytest.approx([logits[place] for place in expected], abs=CLOSE)
-    assert [one.score for one in found.results] == pytest.approx(sigmoid(logits[expected]), abs=CLOSE)
-    assert (3,) == found.truncated
+    assert expected == [row.index for row in reranked.results]
+    assert [row.raw_score for row in reranked.results] == pytest.approx(
+        [logits[index] for index in expected], abs=CLOSE
+    )
+    assert [row.score for row in reranked.results] == pytest.approx(sigmoid(logits[expected]), abs=CLOSE)
+    assert (3,) == reranked.truncated
 
 
 async def test_without_a_cross_encoder_cosines_decide(tiny: TinyModels, build):
-    """Of the embedding model; what is less alike than nothing scores 0, and keeps its place by its raw score."""
+    """Negative cosines score 0, and keep their order by the raw score."""
     folder = tiny.folder("bert")
     service = service_of(build(embedding_model(folder), lanes=2))
     query, *vectors = reference_of(folder).encode([QUERY, *DOCUMENTS], normalize_embeddings=True)
     cosines = np.array(vectors) @ query
 
-    found = await service.rerank(QUERY, DOCUMENTS)
+    reranked = await service.rerank(QUERY, DOCUMENTS)
 
-    assert np.argsort(-cosines, kind="stable").tolist() == [one.index for one in found.results]
-    assert [one.raw_score for one in found.results] == pytest.approx(sorted(cosines, reverse=True), abs=1e-4)
-    assert [one.score for one in found.results] == pytest.approx(np.clip(sorted(cosines, reverse=True), 0, 1), abs=1e-4)
-    assert (3,) == found.truncated
+    assert np.argsort(-cosines, kind="stable").tolist() == [row.index for row in reranked.results]
+    assert [row.raw_score for row in reranked.results] == pytest.approx(sorted(cosines, reverse=True), abs=1e-4)
+    assert [row.score for row in reranked.results] == pytest.approx(
+        np.clip(sorted(cosines, reverse=True), 0, 1), abs=1e-4
+    )
+    assert (3,) == reranked.truncated
 
 
-async def test_scores_below_zero_are_cut_and_their_order_kept(build):
-    """Random vectors point away from each other as often as not."""
+async def test_negative_scores_are_clipped_and_keep_their_order(build):
+    """Random vectors have negative cosines half of the time."""
     documents = [f"{number}" for number in range(20)]
-    found = await service_of(build(VectorEngine())).rerank(QUERY, documents)
+    reranked = await service_of(build(VectorEngine())).rerank(QUERY, documents)
 
-    raw = [one.raw_score for one in found.results]
+    raw = [row.raw_score for row in reranked.results]
     assert min(raw) < 0 < max(raw)
     assert sorted(raw, reverse=True) == raw
-    assert [max(0.0, one) for one in raw] == [one.score for one in found.results]
+    assert [max(0.0, score) for score in raw] == [row.score for row in reranked.results]
 
 
 @pytest.mark.parametrize("cross", [True, False])
 async def test_equal_documents_keep_the_requests_order(scorers: TinyScorers, build, cross):
-    """And are judged once."""
+    """Equal documents are scored once."""
     model = scoring_model(scorers.folder("bert", ("relevant",)), RERANKER)
-    house = build(VectorEngine(), others=[model] if cross else [])
+    stack = build(VectorEngine(), others=[model] if cross else [])
 
-    found = await service_of(house).rerank(QUERY, ["total", "la", "total", "la", "total"])
+    reranked = await service_of(stack).rerank(QUERY, ["total", "la", "total", "la", "total"])
 
-    order = [one.index for one in found.results]
+    order = [row.index for row in reranked.results]
     assert order in ([0, 2, 4, 1, 3], [1, 3, 0, 2, 4])
-    assert (2 if cross else 3) == (model.engine.jobs if cross else len(house.computed))
+    assert (2 if cross else 3) == (model.engine.inputs if cross else len(stack.computed))
 
 
 @pytest.mark.parametrize("top_n", [1, 3, 6, 100])
-async def test_the_best_of_them(scorers: TinyScorers, build, top_n):
-    """The first of all, in the same order; usage counts every document."""
-    house = build(VectorEngine(), others=[scoring_model(scorers.folder("bert", ("relevant",)), RERANKER)])
-    service = service_of(house)
+async def test_top_n(scorers: TinyScorers, build, top_n):
+    """The first ``top_n`` of all; usage counts every document."""
+    stack = build(VectorEngine(), others=[scoring_model(scorers.folder("bert", ("relevant",)), RERANKER)])
+    service = service_of(stack)
 
     everything = await service.rerank(QUERY, DOCUMENTS)
     best = await service.rerank(QUERY, DOCUMENTS, top_n=top_n)
@@ -93,17 +97,17 @@ async def test_the_best_of_them(scorers: TinyScorers, build, top_n):
     assert everything.tokens == best.tokens
 
 
-async def test_either_model_is_asked_for_by_its_names(scorers: TinyScorers, build):
+async def test_either_model_can_be_named(scorers: TinyScorers, build):
     """The cross-encoder unless the embedding model is named; a name of neither lists both."""
     cross = scoring_model(scorers.folder("bert", ("relevant",)), RERANKER)
-    house = build(VectorEngine(), others=[cross])
-    service = service_of(house)
+    stack = build(VectorEngine(), others=[cross])
+    service = service_of(stack)
 
     by_default = await service.rerank(QUERY, DOCUMENTS)
     by_name = await service.rerank(QUERY, DOCUMENTS, model="reranker")
     by_vectors = await service.rerank(QUERY, DOCUMENTS, model="bundled")
 
-    assert (cross.name, cross.name, house.catalog.embedding().name) == (
+    assert (cross.name, cross.name, stack.catalog.embedding().name) == (
         by_default.model,
         by_name.model,
         by_vectors.model,
@@ -114,24 +118,24 @@ async def test_either_model_is_asked_for_by_its_names(scorers: TinyScorers, buil
 
 
 @pytest.mark.parametrize("cross", [True, False])
-async def test_nothing_is_cut_where_that_was_refused(scorers: TinyScorers, build, cross):
-    """413 for the one that does not fit; the rest fit."""
-    house = build(
+async def test_truncation_can_be_refused(scorers: TinyScorers, build, cross):
+    """413 names the document that does not fit."""
+    stack = build(
         VectorEngine(), others=[scoring_model(scorers.folder("bert", ("relevant",)), RERANKER)] if cross else []
     )
-    service = service_of(house)
+    service = service_of(stack)
     long = "de la " * 300
 
     with pytest.raises(TooLarge, match=r"^documents\[1\] tokens: ") as caught:
         await service.rerank(QUERY, ["la", long], truncate="none")
     assert "documents" == caught.value.param
 
-    found = await service.rerank(QUERY, ["la", "de"], truncate="none")
-    assert ((), 2) == (found.truncated, len(found.results))
+    reranked = await service.rerank(QUERY, ["la", "de"], truncate="none")
+    assert ((), 2) == (reranked.truncated, len(reranked.results))
 
 
 async def test_a_query_that_does_not_fit_is_named(build):
-    """It is no document, and nothing that the request calls input."""
+    """The error names the query, not a document or an input."""
     with pytest.raises(TooLarge, match=r"^query tokens: ") as caught:
         await service_of(build(VectorEngine())).rerank("de la " * 300, ["la"], truncate="none")
 
@@ -140,13 +144,13 @@ async def test_a_query_that_does_not_fit_is_named(build):
 
 @pytest.mark.parametrize("cross", [True, False])
 async def test_documents_are_counted_once(scorers: TinyScorers, build, cross):
-    """Under the reranker whoever judges; the embedding task has no part in it."""
-    house = build(
+    """Counted for the reranker whichever model scores, and not for the embedding task."""
+    stack = build(
         VectorEngine(), others=[scoring_model(scorers.folder("bert", ("relevant",)), RERANKER)] if cross else []
     )
 
-    found = await service_of(house).rerank(QUERY, ["la", "de la " * 300])
+    reranked = await service_of(stack).rerank(QUERY, ["la", "de la " * 300])
 
-    metrics = [house.metric(f"{name}_total", task=RERANKER) for name in ("inputs", "tokens")]
-    assert [2.0, float(found.tokens)] == metrics
-    assert (1.0, 0.0) == (house.metric("truncated_total"), house.metric("inputs_total", task="embeddings"))
+    metrics = [stack.metric(f"{name}_total", task=RERANKER) for name in ("inputs", "tokens")]
+    assert [2.0, float(reranked.tokens)] == metrics
+    assert (1.0, 0.0) == (stack.metric("truncated_total"), stack.metric("inputs_total", task="embeddings"))

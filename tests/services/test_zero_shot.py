@@ -1,4 +1,4 @@
-"""Labels in words: transformers' zero-shot pipeline where an NLI model is loaded, the embedding model otherwise."""
+"""Zero-shot classification: equal to transformers' pipeline with an NLI model, else by the embedding model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from backend.engines.scoring import CLASSIFIER
 from backend.engines.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
 from backend.errors import InvalidField, TooLarge, UnknownModel
 from backend.services import zero_shot
-from backend.services.embedding_options import EmbedOptions
-from tests.services.desk import desk_of
-from tests.services.house import GatedVectorEngine, VectorEngine, loaded_model
-from tests.services.loaded import embedding_model, scoring_model
+from backend.services.embeddings import EmbedOptions
+from tests.services.classification_setup import build_classification
+from tests.services.loaded_models import embedding_model, scoring_model
+from tests.services.service_stack import GatedVectorEngine, VectorEngine, loaded_model
 from tests.tiny_scorers import NLI, TinyScorers, pipeline_of
 
 TEXTS = ["la factura de zürich is due", "the invoice total is 12,50 €", "de la " * 60]
@@ -23,15 +23,15 @@ CLASSES = ["la factura", "zürich", "the total is due"]
 
 
 def scores_of(row) -> dict[str, float]:
-    return {one.label: one.score for one in row.predictions}
+    return {prediction.label: prediction.score for prediction in row.predictions}
 
 
 @pytest.fixture
 def nli(scorers: TinyScorers, build, tmp_path):
-    """A desk with an NLI model."""
+    """Makes a setup with an NLI model."""
 
     def make(labels=NLI):
-        return desk_of(
+        return build_classification(
             build(VectorEngine(), others=[scoring_model(scorers.folder("bert", labels), CLASSIFIER)], lanes=2), tmp_path
         )
 
@@ -45,23 +45,23 @@ def nli(scorers: TinyScorers, build, tmp_path):
 @pytest.mark.parametrize("template", [None, "Esto trata de {}."])
 @pytest.mark.parametrize("labels", [NLI, ("entailment", "not_entailment")])
 async def test_an_nli_model_has_transformers_scores(scorers: TinyScorers, nli, labels, template, multi_label):
-    """Its zero-shot-classification pipeline, a text longer than the model among others."""
+    """Scores equal those of the zero-shot-classification pipeline, also of a truncated text."""
     folder = scorers.folder("bert", labels)
     reference = pipeline_of(folder, "zero-shot-classification")
-    asked = {"hypothesis_template": template} if template else {}
+    options = {"hypothesis_template": template} if template else {}
 
-    found = await nli(labels).service.classify(TEXTS, labels=CLASSES, multi_label=multi_label, **asked)
+    result = await nli(labels).service.classify(TEXTS, labels=CLASSES, multi_label=multi_label, **options)
 
-    for row, text in zip(found.rows, TEXTS, strict=True):
-        expected = reference(text, CLASSES, multi_label=multi_label, **asked)
-        assert expected["labels"] == [one.label for one in row.predictions]
-        assert expected["scores"] == pytest.approx([one.score for one in row.predictions], abs=1e-4)
-    assert [False, False, True] == [row.truncated for row in found.rows]
-    assert multi_label == found.multi_label
+    for row, text in zip(result.rows, TEXTS, strict=True):
+        expected = reference(text, CLASSES, multi_label=multi_label, **options)
+        assert expected["labels"] == [prediction.label for prediction in row.predictions]
+        assert expected["scores"] == pytest.approx([prediction.score for prediction in row.predictions], abs=1e-4)
+    assert [False, False, True] == [row.truncated for row in result.rows]
+    assert multi_label == result.multi_label
 
 
-async def test_one_label_alone_is_judged_by_itself(scorers: TinyScorers, nli):
-    """One of one would always be sure."""
+async def test_a_single_label_is_scored_by_itself(scorers: TinyScorers, nli):
+    """A softmax over one label would always be 1."""
     folder = scorers.folder("bert", NLI)
     expected = pipeline_of(folder, "zero-shot-classification")(TEXTS[0], CLASSES[:1])
 
@@ -71,162 +71,162 @@ async def test_one_label_alone_is_judged_by_itself(scorers: TinyScorers, nli):
     assert row.score < 1.0
 
 
-async def test_all_pairs_of_a_request_wait_together(nli):
-    """Each once, equal texts too; tokens are those of every pair of a text."""
-    desk = nli()
-    engine = desk.house.catalog.of(CLASSIFIER).engine
+async def test_equal_pairs_run_once(nli):
+    """Pairs of equal texts run once; a text's tokens are those of all its pairs."""
+    setup = nli()
+    engine = setup.stack.catalog.of(CLASSIFIER).engine
 
-    found = await desk.service.classify([*TEXTS, TEXTS[0]], labels=CLASSES)
+    result = await setup.service.classify([*TEXTS, TEXTS[0]], labels=CLASSES)
 
-    assert 9 == engine.jobs
-    assert found.rows[0] == found.rows[3]
+    assert 9 == engine.inputs
+    assert result.rows[0] == result.rows[3]
     assert sum(payload.shape[-1] for batch in engine.batches for payload in batch) == sum(
-        row.tokens for row in found.rows[:3]
+        row.tokens for row in result.rows[:3]
     )
 
 
 async def test_too_many_pairs_are_refused_before_any_work(nli, monkeypatch):
-    """With the numbers."""
+    """The error has the numbers, and no pair runs."""
     monkeypatch.setattr(zero_shot, "PAIRS_MAX", 8)
-    desk = nli()
+    setup = nli()
 
     with pytest.raises(TooLarge, match="texts times labels: 9 is over the limit of 8") as caught:
-        await desk.service.classify(TEXTS, labels=CLASSES)
+        await setup.service.classify(TEXTS, labels=CLASSES)
 
-    assert ("labels", 0) == (caught.value.param, desk.house.catalog.of(CLASSIFIER).engine.jobs)
-    assert 3 == len((await desk.service.classify(TEXTS, labels=CLASSES[:2])).rows)
+    assert ("labels", 0) == (caught.value.param, setup.stack.catalog.of(CLASSIFIER).engine.inputs)
+    assert 3 == len((await setup.service.classify(TEXTS, labels=CLASSES[:2])).rows)
 
 
-async def test_a_template_without_a_place_for_the_label(nli):
-    """Would ask the same of every label."""
+async def test_a_template_without_a_placeholder(nli):
+    """Refused: it would ask the same of every label."""
     with pytest.raises(InvalidField, match="hypothesis_template"):
         await nli().service.classify(TEXTS, labels=CLASSES, hypothesis_template="This is it.")
 
 
-@pytest.mark.parametrize(("name", "by"), [(None, "nli"), ("classifier", "nli"), ("bundled", "vectors")])
-async def test_either_model_may_be_named(nli, name, by):
+@pytest.mark.parametrize(("name", "used"), [(None, "nli"), ("classifier", "nli"), ("bundled", "vectors")])
+async def test_either_model_may_be_named(nli, name, used):
     """The NLI model unless the embedding model is; a name of neither lists both."""
-    desk = nli()
+    setup = nli()
 
-    found = await desk.service.classify(TEXTS, labels=CLASSES, model=name)
+    result = await setup.service.classify(TEXTS, labels=CLASSES, model=name)
 
-    names = {"nli": desk.house.catalog.of(CLASSIFIER).name, "vectors": desk.house.catalog.embedding().name}
-    assert names[by] == found.model
+    names = {"nli": setup.stack.catalog.of(CLASSIFIER).name, "vectors": setup.stack.catalog.embedding().name}
+    assert names[used] == result.model
     with pytest.raises(UnknownModel, match=r"'other' is not loaded here; loaded are .*classifier, .*all-MiniLM"):
-        await desk.service.classify(TEXTS, labels=CLASSES, model="other")
+        await setup.service.classify(TEXTS, labels=CLASSES, model="other")
 
 
 # Vectors
 
 
 @pytest.mark.parametrize("multi_label", [True, False])
-async def test_without_one_vectors_are_compared(build, tmp_path, multi_label):
-    """Of the texts, whole, with those of the labels' prompts; the arithmetic is ml/zero_shot's."""
-    house = build(VectorEngine(budget=4096))
-    desk = desk_of(house, tmp_path)
+async def test_without_an_nli_model_vectors_are_compared(build, tmp_path, multi_label):
+    """Of the texts, embedded, with those of the labels' prompts; the arithmetic is ml/zero_shot's."""
+    stack = build(VectorEngine(budget=4096))
+    setup = build_classification(stack, tmp_path)
     texts = ["la factura", "de " * 700]
 
-    found = await desk.service.classify(texts, labels=CLASSES, multi_label=multi_label)
+    result = await setup.service.classify(texts, labels=CLASSES, multi_label=multi_label)
 
-    whole = await house.service.embed_whole(texts)
+    embedded = await stack.service.embed_untruncated(texts)
 
     async def vectors(labels) -> LabelVectors:
         normal = EmbedOptions(normalize=True)
-        return label_vectors([(await house.service.embed(own, normal)).vectors for own in label_texts(labels)])
+        return label_vectors([(await stack.service.embed(prompts, normal)).vectors for prompts in label_texts(labels)])
 
     common = await vectors(COMMON_LABELS)
-    expected = scores(whole.vectors, await vectors(CLASSES), common, multi_label=multi_label)
-    for row, values, tokens in zip(found.rows, expected, whole.tokens, strict=True):
+    expected = scores(embedded.vectors, await vectors(CLASSES), common, multi_label=multi_label)
+    for row, values, tokens in zip(result.rows, expected, embedded.tokens, strict=True):
         assert dict(zip(CLASSES, values.tolist(), strict=True)) == pytest.approx(scores_of(row), abs=1e-6)
         assert (tokens, False) == (row.tokens, row.truncated)
 
 
-async def test_the_bundled_model_knows_what_words_mean(build, tmp_path):
-    """True vectors: the label that says what the text is about, in either language."""
-    desk = desk_of(build(embedding_model("bundled"), lanes=2), tmp_path)
+async def test_the_bundled_model_finds_the_topic(build, tmp_path):
+    """With real vectors, the label of the text's topic scores best, in either language."""
+    setup = build_classification(build(embedding_model("bundled"), lanes=2), tmp_path)
     texts = ["The team scored twice in the second half.", "El paciente acudió al hospital con fiebre alta."]
 
-    rows = (await desk.service.classify(texts, labels=["sports", "health", "travel"])).rows
+    rows = (await setup.service.classify(texts, labels=["sports", "health", "travel"])).rows
 
     assert ["sports", "health"] == [row.prediction for row in rows]
 
 
 async def test_a_thousand_labels(build, tmp_path):
-    """As many as a request may have: all are scored, the best ones given."""
-    desk = desk_of(build(VectorEngine(budget=8192), lanes=2), tmp_path)
+    """As many as a request may have: all are scored, the best are returned."""
+    setup = build_classification(build(VectorEngine(budget=8192), lanes=2), tmp_path)
     labels = [f"class {number}" for number in range(1000)]
 
-    found = await desk.service.classify(["la factura", "de"], labels=labels, top_k=5)
-    every = await desk.service.classify(["la factura", "de"], labels=labels)
+    result = await setup.service.classify(["la factura", "de"], labels=labels, top_k=5)
+    every = await setup.service.classify(["la factura", "de"], labels=labels)
 
-    assert [5, 5] == [len(row.predictions) for row in found.rows]
-    assert [row.predictions[:5] for row in every.rows] == [row.predictions for row in found.rows]
-    assert 1.0 == pytest.approx(sum(one.score for one in every.rows[0].predictions), abs=1e-4)
-    assert set(labels) == {one.label for one in every.rows[0].predictions}
+    assert [5, 5] == [len(row.predictions) for row in result.rows]
+    assert [row.predictions[:5] for row in every.rows] == [row.predictions for row in result.rows]
+    assert 1.0 == pytest.approx(sum(prediction.score for prediction in every.rows[0].predictions), abs=1e-4)
+    assert set(labels) == {prediction.label for prediction in every.rows[0].predictions}
 
 
 async def test_a_template_is_for_nli_models(build, tmp_path):
-    """A wish that vectors cannot grant is no silence."""
+    """Refused without an NLI model, not ignored."""
     with pytest.raises(InvalidField, match="hypothesis_template: is for NLI models"):
-        await desk_of(build(VectorEngine()), tmp_path).service.classify(
+        await build_classification(build(VectorEngine()), tmp_path).service.classify(
             TEXTS, labels=CLASSES, hypothesis_template="This is {}."
         )
 
 
 async def test_the_common_labels_are_embedded_once_a_model(build, tmp_path):
-    """Without a cache too, and only where labels are judged one by one; another model makes its own."""
-    house = build(VectorEngine(budget=8192), cache=NullCache())
-    desk, counts = desk_of(house, tmp_path), list[int]()
-    other = loaded_model(house.engine, sha256="b" * 64)
+    """Also without a cache, and only for multi-label requests; another model embeds them again."""
+    stack = build(VectorEngine(budget=8192), cache=NullCache())
+    setup, counts = build_classification(stack, tmp_path), list[int]()
+    other = loaded_model(stack.engine, sha256="b" * 64)
 
     for multi_label, model in ((False, None), (True, None), (True, None), (True, other), (True, None)):
         if model is not None:
-            house.catalog.replace(model)
-        before = len(house.computed)
-        await desk.service.classify(["la"], labels=CLASSES, multi_label=multi_label)
-        counts.append(len(house.computed) - before)
+            stack.catalog.replace(model)
+        before = len(stack.computed)
+        await setup.service.classify(["la"], labels=CLASSES, multi_label=multi_label)
+        counts.append(len(stack.computed) - before)
 
     plain, common = counts[0], sum(map(len, label_texts(COMMON_LABELS)))
     assert [plain, plain + common, plain, plain + common, plain] == counts
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 2048])
-async def test_prompts_are_embedded_in_parts(build, tmp_path, monkeypatch, at_once):
+async def test_prompts_are_embedded_in_chunks(build, tmp_path, monkeypatch, at_once):
     """A thousand labels of several names each are tens of thousands of prompts; each label keeps its own."""
-    monkeypatch.setattr("backend.services.inference._PART", at_once)
-    desk = desk_of(build(VectorEngine(budget=8192)), tmp_path)
+    monkeypatch.setattr("backend.services.inference._CHUNK_INPUTS", at_once)
+    setup = build_classification(build(VectorEngine(budget=8192)), tmp_path)
 
-    [row] = (await desk.service.classify(["la"], labels=["science/technology", "travel", "a and b or c"])).rows
+    [row] = (await setup.service.classify(["la"], labels=["science/technology", "travel", "a and b or c"])).rows
     monkeypatch.undo()
-    [expected] = (await desk.service.classify(["la"], labels=["science/technology", "travel", "a and b or c"])).rows
+    [expected] = (await setup.service.classify(["la"], labels=["science/technology", "travel", "a and b or c"])).rows
 
     assert expected.predictions == row.predictions
 
 
-async def test_one_model_judges_texts_and_labels(build, tmp_path):
-    """Another that takes its place meanwhile is for the next request: vectors of two never meet."""
-    house = build(GatedVectorEngine(budget=8192))
-    desk, old = desk_of(house, tmp_path), house.catalog.embedding()
-    task = asyncio.create_task(desk.service.classify(["la"], labels=CLASSES))
-    await house.entered()
+async def test_one_model_embeds_texts_and_labels(build, tmp_path):
+    """A swap meanwhile affects the next request: vectors of two models are never compared."""
+    stack = build(GatedVectorEngine(budget=8192))
+    setup, old = build_classification(stack, tmp_path), stack.catalog.embedding()
+    task = asyncio.create_task(setup.service.classify(["la"], labels=CLASSES))
+    await stack.entered()
     new = VectorEngine()
-    house.catalog.replace(loaded_model(new, sha256="b" * 64))
-    house.engine.gate.set()
+    stack.catalog.replace(loaded_model(new, sha256="b" * 64))
+    stack.engine.gate.set()
 
-    found = await task
+    result = await task
 
-    assert (old.name, 0) == (found.model, len(new.batches))
-    assert np.isfinite([one.score for one in found.rows[0].predictions]).all()
+    assert (old.name, 0) == (result.model, len(new.batches))
+    assert np.isfinite([prediction.score for prediction in result.rows[0].predictions]).all()
 
 
 async def test_only_the_callers_texts_are_counted(build, tmp_path):
-    """Prompts are ours."""
-    house = build(VectorEngine(budget=8192))
+    """Label prompts are not counted as inputs."""
+    stack = build(VectorEngine(budget=8192))
 
-    found = await desk_of(house, tmp_path).service.classify(["la", "de la"], labels=CLASSES)
+    result = await build_classification(stack, tmp_path).service.classify(["la", "de la"], labels=CLASSES)
 
-    assert (2.0, float(found.tokens)) == (
-        house.metric("inputs_total", task=CLASSIFIER),
-        house.metric("tokens_total", task=CLASSIFIER),
+    assert (2.0, float(result.tokens)) == (
+        stack.metric("inputs_total", task=CLASSIFIER),
+        stack.metric("tokens_total", task=CLASSIFIER),
     )
-    assert 0.0 == house.metric("inputs_total", task="embeddings")
+    assert 0.0 == stack.metric("inputs_total", task="embeddings")

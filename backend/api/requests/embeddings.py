@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from backend.api.requests.fields import Inputs, Sentence, TextInputs, WireRequest
 from backend.models.tokenizer import Truncate
-from backend.services.embedding_options import EmbedOptions
+from backend.services.embeddings import EmbedOptions
 
 TRUNCATE = "Which end of a text beyond the model's length is cut; none answers 413 instead."
 

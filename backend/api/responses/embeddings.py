@@ -11,7 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes
-from backend.services.embedding_options import Embedded
+from backend.services.embeddings import EmbeddingResult
 
 TruncatedInputs = Annotated[
     list[int] | None, Field(default=None, description="Indices of inputs that were cut; absent when none was.")
@@ -60,7 +60,7 @@ def usage(tokens: int) -> Usage:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-async def openai_embeddings(embedded: Embedded, encoding: str) -> JsonBytes:
+async def openai_embeddings(embedded: EmbeddingResult, encoding: str) -> JsonBytes:
     """An ``EmbeddingsAnswer``, each vector in ``encoding`` (of VECTOR_ENCODINGS)."""
     vectors = await _encoded_vectors(embedded, encoding)
     tokens = sum(embedded.tokens)
@@ -78,7 +78,7 @@ async def openai_embeddings(embedded: Embedded, encoding: str) -> JsonBytes:
     return JsonBytes(b"".join(chunks))
 
 
-async def tei_embeddings(embedded: Embedded) -> JsonBytes:
+async def tei_embeddings(embedded: EmbeddingResult) -> JsonBytes:
     """A bare list of vectors, as text-embeddings-inference answers ``/embed``."""
     return JsonBytes(
         b"[" + b",".join(await _encoded_vectors(embedded, "float")) + b"]",
@@ -99,7 +99,7 @@ def truncated_indices(flags: Sequence[bool]) -> list[int]:
     return [index for index, truncated in enumerate(flags) if truncated]
 
 
-async def _encoded_vectors(embedded: Embedded, encoding: str) -> list[bytes]:
+async def _encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[bytes]:
     """Each vector in ``encoding``. Large answers are written in slices, because writing blocks the event loop."""
     encode, count = VECTOR_ENCODINGS[encoding], len(embedded.rows)
     step = max(1, _SLICE_FLOATS // max(1, len(embedded.rows[0].vector)))

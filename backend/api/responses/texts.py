@@ -17,9 +17,9 @@ from backend.documents.entity_merge import Lost
 from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
 from backend.services.analysis import Analysis, KeySentence
-from backend.services.classification import Classified, ClassifiedText, ClassifierInfo, Prediction
-from backend.services.entities import Found, FoundIn
-from backend.services.reranking import Ranked, Reranked
+from backend.services.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
+from backend.services.entities import EntityResult, TextEntities
+from backend.services.reranking import RankedDocument, RerankResult
 
 _UNIT_DOCUMENTS = 100  # a search unit of Cohere's is a query with up to so many documents
 
@@ -85,7 +85,7 @@ def entity_answer(entity: Entity) -> EntityAnswer:
     }
 
 
-def entities_answer(result: Found, *, explain: bool) -> EntitiesAnswer:
+def entities_answer(result: EntityResult, *, explain: bool) -> EntitiesAnswer:
     """The entities of each text; with ``explain`` also those that gave way to others."""
     return {
         "object": "list",
@@ -95,7 +95,7 @@ def entities_answer(result: Found, *, explain: bool) -> EntitiesAnswer:
     }
 
 
-def _entities_item(index: int, row: FoundIn, *, explain: bool) -> EntitiesItem:
+def _entities_item(index: int, row: TextEntities, *, explain: bool) -> EntitiesItem:
     item: EntitiesItem = {
         "index": index,
         "entities": [entity_answer(entity) for entity in row.entities],
@@ -155,7 +155,7 @@ def classes_answer(row: ClassifiedText) -> ClassesAnswer:
     return {"prediction": row.prediction, "score": row.score, "predictions": predictions}
 
 
-def classify_answer(classified: Classified) -> ClassifyAnswer:
+def classify_answer(classified: ClassificationResult) -> ClassifyAnswer:
     """The classes of each text."""
     answer: ClassifyAnswer = {
         "object": "list",
@@ -265,7 +265,7 @@ class _Truncated(TypedDict):
 
 
 def rerank_answer(
-    request_id: str, reranked: Reranked, documents: Sequence[str | dict[str, Any]] | None, meta: dict[str, Any]
+    request_id: str, reranked: RerankResult, documents: Sequence[str | dict[str, Any]] | None, meta: dict[str, Any]
 ) -> RerankAnswer:
     """The ranked documents, best first.
 
@@ -285,7 +285,7 @@ def rerank_answer(
     }
 
 
-def _ranked_answer(ranked: Ranked, documents: Sequence[str | dict[str, Any]] | None) -> RankedAnswer:
+def _ranked_answer(ranked: RankedDocument, documents: Sequence[str | dict[str, Any]] | None) -> RankedAnswer:
     answer: RankedAnswer = {"index": ranked.index, "relevance_score": ranked.score}
     if documents is not None:
         document = documents[ranked.index]

@@ -43,14 +43,16 @@ async def learn_classifier(request: Request) -> Response:
     check_limits([text for texts in examples.values() for text in texts], services.limits, "examples")
     name = request.path_params["name"]
     return json_response(
-        classifier_answer(await call_service(request, partial(services.classification.learn, name, examples)))
+        classifier_answer(
+            await call_service(request, partial(services.classification.train_classifier, name, examples))
+        )
     )
 
 
 async def forget_classifier(request: Request) -> Response:
     """Forget a learnt classifier and its examples."""
     name = request.path_params["name"]
-    await services_of(request).classification.forget(name)
+    await services_of(request).classification.delete_classifier(name)
     return json_response(ForgottenClassifier(object="classifier", name=name, deleted=True))
 
 

@@ -15,7 +15,7 @@ from backend.api.requests.validation import check_limits
 from backend.api.responses.embeddings import EmbeddingsAnswer, openai_embeddings
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
-from backend.services.embedding_options import Embedded, EmbedOptions
+from backend.services.embeddings import EmbeddingResult, EmbedOptions
 
 
 async def create_embeddings(request: Request) -> Response:
@@ -32,7 +32,7 @@ async def create_embeddings(request: Request) -> Response:
 
 async def embed(
     request: Request, inputs: Any, options: EmbedOptions, *, param: str, model: str | None = None
-) -> Embedded:
+) -> EmbeddingResult:
     """Embed checked ``inputs`` for as long as the client waits; ``param`` is the field they came in.
 
     Raises: TooLarge, CallerGone, DeadlineExceeded, and whatever the service raises.

@@ -9,7 +9,7 @@ from backend.api.dependencies import context_of, services_of
 from backend.api.responses.json_bytes import json_response
 from backend.api.routing import get
 from backend.device.watch.gpu_readings import readings
-from backend.telemetry import render_readings
+from backend.telemetry import render_samples
 
 _TEXT = "text/plain"
 _EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # the format of Telemetry.render; a test compares the two
@@ -29,7 +29,7 @@ async def gpu_metrics(request: Request) -> Response:
     """
     report = services_of(request).health.gpu()
     if _wants_text(context_of(request).headers.get(b"accept", b"")):
-        return Response(render_readings(readings(report)), media_type=_EXPOSITION)
+        return Response(render_samples(readings(report)), media_type=_EXPOSITION)
     return json_response(report)
 
 

@@ -21,7 +21,7 @@ from backend.api.responses.texts import tei_predictions, tei_ranks
 from backend.api.routes.embeddings import embed
 from backend.api.routing import get, post
 from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
-from backend.services.embedding_options import EmbedOptions
+from backend.services.embeddings import EmbedOptions
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 _SCORES = {"type": "array", "items": {"type": "number"}}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from backend.device.watch.gpu_report import Report, dotted
-from backend.telemetry import Readings
+from backend.telemetry import Samples
 
 # As nvml_queries names what holds clocks back; each has a series, so that an alert needs no "absent".
 THROTTLE_REASONS = (
@@ -116,8 +116,8 @@ _COLLECTOR = (
 )
 
 
-def readings(report: Report) -> list[Readings]:
-    """The report's numbers as metrics with their labels, for ``telemetry.render_readings``."""
+def readings(report: Report) -> list[Samples]:
+    """The report's numbers as metrics with their labels, for ``telemetry.render_samples``."""
     cards, devices = report["gpus"], report.get("devices") or [report]
     books = [one for one in devices if one.get("allocator")]
     return [
@@ -129,12 +129,12 @@ def readings(report: Report) -> list[Readings]:
     ]
 
 
-def table() -> list[Readings]:
+def table() -> list[Samples]:
     """Every metric of GET /metrics/gpu without its rows, for documents."""
     return [replace(one, rows=()) for one in readings({"type": "cpu", "device": "cpu", "gpus": []})]
 
 
-def _info(report: Report) -> Readings:
+def _info(report: Report) -> Samples:
     """Who is who: the only series with names, joined to the others by ``uuid``."""
     driver = report.get("driver", {})
     labels = (*_BY_CARD, "name", "arch", "compute_capability", "driver", "cuda", "mig_profile")
@@ -153,10 +153,10 @@ def _info(report: Report) -> Readings:
         )
         for card in report["gpus"]
     )
-    return Readings("gpu_info", "gauge", "1 for each card this process may see.", labels, rows)
+    return Samples("gpu_info", "gauge", "1 for each card this process may see.", labels, rows)
 
 
-def _family(family: _Family, labels: tuple[str, ...], subjects: Iterable[tuple[tuple[str, ...], Report]]) -> Readings:
+def _family(family: _Family, labels: tuple[str, ...], subjects: Iterable[tuple[tuple[str, ...], Report]]) -> Samples:
     rows: list[Row] = []
     for values, subject in subjects:
         found = family.of(subject)
@@ -164,7 +164,7 @@ def _family(family: _Family, labels: tuple[str, ...], subjects: Iterable[tuple[t
             rows += [((*values, str(key)), float(number)) for key, number in (found or {}).items()]
         elif found is not None:
             rows.append((values, float(found)))
-    return Readings(family.name, family.kind, family.help, labels + (family.label,) * bool(family.label), tuple(rows))
+    return Samples(family.name, family.kind, family.help, labels + (family.label,) * bool(family.label), tuple(rows))
 
 
 def _of_card(card: Report) -> tuple[str, str]:

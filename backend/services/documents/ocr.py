@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.batching.batcher import Batcher
-from backend.batching.work_item import Job
+from backend.batching.work_item import WorkItem
 from backend.device.memory.release import trim_heap
 from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
 from backend.documents.parsing.records import Raster
@@ -41,7 +41,7 @@ class _LaneTime:
     limit_s: float
     seconds: float = 0.0
 
-    def add(self, items: Sequence[Job]) -> None:
+    def add(self, items: Sequence[WorkItem]) -> None:
         """Count items that ran in parallel. Raises: TooLarge when the limit has passed."""
         self.seconds += max(item.finished_s for item in items) - min(item.started_s for item in items)
         if self.seconds > self.limit_s:
@@ -244,7 +244,7 @@ def _units_per_inch(raster: Raster, kind: str) -> float:
     return float(np.float64(raster.dpi) / max(raster.scale_x, raster.scale_y))
 
 
-async def _results(items: Sequence[Job]) -> list[Any]:
+async def _results(items: Sequence[WorkItem]) -> list[Any]:
     """The results in order. When one fails or the caller leaves, items that still wait are abandoned."""
     try:
         return [await item.future for item in items]

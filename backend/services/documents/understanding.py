@@ -22,7 +22,7 @@ from backend.services.analysis import Analysis, AnalysisService
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.documents.records import FEATURES, Chunk, DocumentOptions, PlacedEntity, Understood
 from backend.services.embeddings import EmbeddingService
-from backend.services.entities import EntityService, FoundIn
+from backend.services.entities import EntityService, TextEntities
 from backend.services.inference import Urgency
 
 _CHUNK_TOKENS = 256  # of a chunk at most: retrieval was measured with it, also for models that take more
@@ -43,7 +43,7 @@ class Understanding:
 
     def __init__(self, services: TextServices, options: DocumentOptions, urgency: Urgency) -> None:
         self._services, self._options, self._urgency = services, options, urgency
-        self._entity_tasks: dict[int, asyncio.Task[tuple[FoundIn, Sequence[SuggestedRepair]]]] = {}
+        self._entity_tasks: dict[int, asyncio.Task[tuple[TextEntities, Sequence[SuggestedRepair]]]] = {}
 
     def add(self, page: Page) -> None:
         """Search a page for entities in the background. Entities do not cross pages."""
@@ -81,7 +81,7 @@ class Understanding:
             task.cancel()
         await asyncio.gather(*self._entity_tasks.values(), return_exceptions=True)
 
-    async def _find(self, page: Page) -> tuple[FoundIn, Sequence[SuggestedRepair]]:
+    async def _find(self, page: Page) -> tuple[TextEntities, Sequence[SuggestedRepair]]:
         priority, deadline_s = self._urgency
         entities = await self._services.entities.find([page.text], priority=priority, deadline_s=deadline_s)
         row = entities.rows[0]
@@ -89,7 +89,7 @@ class Understanding:
             return row, ()
         return row, await asyncio.to_thread(partial(suggest_repairs, page.text, row.entities))
 
-    async def _page_entities(self) -> dict[int, tuple[FoundIn, Sequence[SuggestedRepair]]]:
+    async def _page_entities(self) -> dict[int, tuple[TextEntities, Sequence[SuggestedRepair]]]:
         results = await asyncio.gather(*self._entity_tasks.values())
         return dict(zip(self._entity_tasks, results, strict=True))
 
@@ -119,7 +119,7 @@ class Understanding:
         spans = await asyncio.to_thread(_chunk_spans, text, self._services.catalog.embedding())
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
-        embedded = await self._services.embeddings.embed_whole(texts, priority=priority, deadline_s=deadline_s)
+        embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
         return tuple(
             Chunk(start, end, _pages_of(document, start, end), tokens, vector)
             for (start, end), tokens, vector in zip(spans, embedded.tokens, embedded.vectors, strict=True)
@@ -142,7 +142,7 @@ def _pages_of(document: Document, start: int, end: int) -> tuple[int, ...]:
 
 
 def _placed(
-    document: Document, by_page: Mapping[int, tuple[FoundIn, Sequence[SuggestedRepair]]]
+    document: Document, by_page: Mapping[int, tuple[TextEntities, Sequence[SuggestedRepair]]]
 ) -> tuple[PlacedEntity, ...]:
     """The entities of all pages, with offsets from the start of the document."""
     placed: list[PlacedEntity] = []
@@ -181,7 +181,9 @@ def _misread(page: Page, offer: SuggestedRepair, entities: Sequence[Entity]) -> 
     return Entity(offer.type, text, offer.start, offer.end, offer.repair.score, PATTERN, None, False)
 
 
-def _coverage(document: Document, by_page: Mapping[int, tuple[FoundIn, Sequence[SuggestedRepair]]]) -> float | None:
+def _coverage(
+    document: Document, by_page: Mapping[int, tuple[TextEntities, Sequence[SuggestedRepair]]]
+) -> float | None:
     """Share of the characters that the entity model covered; None where entities were not requested."""
     if not by_page:
         return None

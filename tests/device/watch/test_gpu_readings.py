@@ -12,7 +12,7 @@ from backend.device.records import CardSample
 from backend.device.watch.gpu_readings import THROTTLE_REASONS, readings, table
 from backend.device.watch.gpu_report import Remarks
 from backend.device.watch.history import Headroom
-from backend.telemetry import METRICS, PREFIX, render_readings
+from backend.telemetry import METRICS, PREFIX, render_samples
 from tests.device.fakes import APPLE, CPU, GIB, LOST, MACHINES, ON_APPLE, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
 
 UNITS = ("_bytes", "_ratio", "_celsius", "_watts", "_hz", "_seconds", "_total", "_info")
@@ -22,7 +22,7 @@ L4, T4 = {"gpu": "0", "uuid": "GPU-1"}, {"gpu": "1", "uuid": "GPU-2"}
 
 
 def families(found):
-    return {family.name: family for family in text_string_to_metric_families(render_readings(readings(found)).decode())}
+    return {family.name: family for family in text_string_to_metric_families(render_samples(readings(found)).decode())}
 
 
 def series(found, name):

@@ -28,7 +28,7 @@ from backend.device.watch.gpu_readings import readings
 from backend.device.watch.history import AlertKind, Headroom
 from backend.device.watch.monitor import DeviceMonitor, GPUPerformanceMonitor
 from backend.errors import DeviceUnavailable
-from backend.telemetry import render_readings
+from backend.telemetry import render_samples
 from tests.device.fakes import (
     BOOKS,
     CARD,
@@ -476,7 +476,7 @@ def test_every_simulated_machine(name):
     placements = [place(facts, DeviceRequest())]
 
     found = json.loads(json.dumps(DeviceMonitor(facts, placements, **sources, host=host).report()))
-    families = {family.name for family in text_string_to_metric_families(render_readings(readings(found)).decode())}
+    families = {family.name for family in text_string_to_metric_families(render_samples(readings(found)).decode())}
     recorder = GPUPerformanceMonitor(facts=facts, **sources, host=host)
     recorder._sampler = recorder._open()
     recorder._look()
@@ -530,4 +530,4 @@ def test_the_real_device(device):
 
     assert (device, device != "cpu") == (report["device"], report["available"])
     assert isinstance(found.headroom(device), Headroom)
-    assert f'financia_gpu_available{{device="{device}"' in render_readings(readings(report)).decode()
+    assert f'financia_gpu_available{{device="{device}"' in render_samples(readings(report)).decode()

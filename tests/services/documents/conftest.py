@@ -21,9 +21,9 @@ from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
 from backend.services.entities import EntityService
 from backend.services.inference import Urgency
-from tests.services.desk import desk_of, head_of, keep_head
-from tests.services.house import House
-from tests.services.loaded import embedding_model
+from tests.services.classification_setup import build_classification, random_head, write_bundled_head
+from tests.services.loaded_models import embedding_model
+from tests.services.service_stack import ServiceStack
 
 LIMITS = FileLimits(file_bytes=2**22, pages=20, page_s=20.0)
 LINES = (("Factura", "2024-017"), ("Total:", "1.284,50", "€"))
@@ -78,7 +78,7 @@ class DocumentsFixture:
 
     service: DocumentService
     ocr: ScriptedOcr
-    stack: House
+    stack: ServiceStack
     events: list[DocumentEvent] = field(default_factory=list)
 
     async def process(self, content: bytes, urgency: Urgency | None = None, **options: Any) -> DocumentAnswer:
@@ -97,12 +97,12 @@ def file_readers() -> Iterator[FileReaders]:
 
 @pytest.fixture
 async def documents(
-    build: Callable[..., House], tmp_path: Any, file_readers: FileReaders
+    build: Callable[..., ServiceStack], tmp_path: Any, file_readers: FileReaders
 ) -> AsyncIterator[DocumentsFixture]:
     """A service with the bundled encoder, a head that classifies, and patterns for entities."""
     stack = build(embedding_model("bundled"), lanes=2)
-    keep_head(tmp_path, "document-type", head_of(stack.catalog.embedding().spec.sha256))
-    classification = desk_of(stack, tmp_path)
+    write_bundled_head(tmp_path, "document-type", random_head(stack.catalog.embedding().spec.sha256))
+    classification = build_classification(stack, tmp_path)
     entities = EntityService(stack.catalog, stack.inference, stack.telemetry)
     analysis = AnalysisService(stack.catalog, stack.inference, classification.service, entities, stack.telemetry)
     ocr: Any = ScriptedOcr()

@@ -1,4 +1,4 @@
-"""Loaded models on real encoders, as the catalog holds them, with engines that tell what reached them."""
+"""Loaded models on real encoders, as the catalog holds them, with engines that record their batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from backend.models.autotune import Choice
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.sequence_head import read_sequence_head
 from backend.models.token_head import read_token_head
-from backend.services.catalog import LoadedModel, names_of
+from backend.services.catalog import LoadedModel, served_names
 from tests.tiny_models import encoder_of, placement, spec_of, tokenizer_of
 
 
-class Watched:
-    """An engine that remembers every batch it ran."""
+class RecordingEngine:
+    """Wraps an engine and records every batch it runs."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -34,23 +34,21 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def on(self, device_index: int) -> Watched:
-        """Itself."""
+    def on(self, device_index: int) -> RecordingEngine:
         return self
 
     def prepare(self, payloads: Sequence[Any]) -> Any:
-        """Note the batch."""
         self.batches.append(list(payloads))
         return self._engine.prepare(payloads)
 
     @property
-    def jobs(self) -> int:
+    def inputs(self) -> int:
         """Texts, pairs or windows that reached it."""
         return sum(map(len, self.batches))
 
 
 def embedding_model(source: str | Path = "bundled", *, aliases: Sequence[str] = ()) -> LoadedModel:
-    """With pooled vectors and token vectors from one encoder."""
+    """An embedding model, whose pooled and token vectors come from one encoder."""
     pooled = _engine(EMBEDDINGS, source, PoolingHead(spec_of(source).pooling))
     return _loaded(source, EMBEDDINGS, pooled, aliases)
 
@@ -67,12 +65,12 @@ def entity_model(folder: Path) -> LoadedModel:
     return _loaded(folder, NER, _engine(NER, folder, TokenLabelsHead(head)), (NER,), labels=head.labels)
 
 
-def _engine(task: str, source: str | Path, reader: TaskHead) -> Watched:
-    return Watched(EncoderEngine(task, PinnedEncoder(encoder_of(source, "onnx", "fp32")), reader, budget=512))
+def _engine(task: str, source: str | Path, reader: TaskHead) -> RecordingEngine:
+    return RecordingEngine(EncoderEngine(task, PinnedEncoder(encoder_of(source, "onnx", "fp32")), reader, budget=512))
 
 
 def _loaded(source: str | Path, task: str, engine: Any, aliases: Sequence[str], **more: Any) -> LoadedModel:
-    spec, choice = spec_of(source), Choice("onnx", "fp32", 512, 1000.0, ("told by the test",))
-    tokens, names = _engine(ANALYSIS, source, TokenVectorsHead()), names_of(spec, tuple(aliases))
+    spec, choice = spec_of(source), Choice("onnx", "fp32", 512, 1000.0, ("chosen by the test",))
+    tokens, names = _engine(ANALYSIS, source, TokenVectorsHead()), served_names(spec, tuple(aliases))
     place = placement(lanes=1)
     return LoadedModel(spec, tokenizer_of(source), engine, tokens, place, choice, names, 1.0, task=task, **more)

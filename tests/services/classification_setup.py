@@ -1,4 +1,4 @@
-"""The classification service with everything below it, over bundled heads of the test's own."""
+"""The classification service on a service stack, with bundled heads that the test writes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 
 from backend.models.classifier_head import ClassifierHead, write_head
 from backend.services.classification import ClassificationService
-from backend.services.classifiers import Classifiers
+from backend.services.classifiers import ClassifierRegistry
 from backend.services.scoring import ScoringService
-from tests.services.house import House
+from tests.services.service_stack import ServiceStack
 
 LABELS = ("invoice", "contract", "letter")
 
 
 @dataclass
-class Desk:
-    """The service, the registry it asks, and the house below."""
+class ClassificationSetup:
+    """The service, its registry and the stack below."""
 
     service: ClassificationService
-    classifiers: Classifiers
-    house: House
+    registry: ClassifierRegistry
+    stack: ServiceStack
 
 
-def head_of(
+def random_head(
     sha256: str, labels: Sequence[str] = LABELS, *, multiple: bool = False, threshold: float = 0.0
 ) -> ClassifierHead:
     """Fixed random weights on vectors of width 384."""
@@ -35,21 +35,21 @@ def head_of(
     return ClassifierHead(tuple(labels), multiple, weight, bias, "bundled", sha256, threshold=threshold)
 
 
-def keep_head(root: Path, name: str, head: ClassifierHead) -> Path:
-    """A folder of bundled heads with one more."""
+def write_bundled_head(root: Path, name: str, head: ClassifierHead) -> Path:
+    """Add a head to the bundled ones; returns its folder."""
     folder = root / "bundled" / name
     folder.mkdir(parents=True)
     write_head(folder, head)
     return folder
 
 
-def desk_of(house: House, root: Path) -> Desk:
-    """As the composition root makes it; again on the same ``root``: a restart."""
+def build_classification(stack: ServiceStack, root: Path) -> ClassificationSetup:
+    """Build the service as the composition root does; building it again on the same ``root`` is a restart."""
     (root / "bundled").mkdir(exist_ok=True)
-    sha256 = house.catalog.embedding().spec.sha256
-    classifiers = Classifiers(root / "state", sha256, bundled=root / "bundled")
-    classifiers.start()
-    scoring = ScoringService(house.inference)
-    return Desk(
-        ClassificationService(house.catalog, classifiers, house.service, scoring, house.telemetry), classifiers, house
+    sha256 = stack.catalog.embedding().spec.sha256
+    registry = ClassifierRegistry(root / "state", sha256, bundled=root / "bundled")
+    registry.start()
+    scoring = ScoringService(stack.inference)
+    return ClassificationSetup(
+        ClassificationService(stack.catalog, registry, stack.service, scoring, stack.telemetry), registry, stack
     )

@@ -1,4 +1,4 @@
-"""A service with everything below it, and engines whose vectors tell which tokens they were made of."""
+"""An embedding service with everything below it, and engines whose vectors depend on the token ids alone."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from backend.batching.batcher import Batcher
 from backend.cache.store import VectorCache
 from backend.models.autotune import Choice
-from backend.services.catalog import Catalog, LoadedModel, names_of
+from backend.services.catalog import Catalog, LoadedModel, served_names
 from backend.services.embeddings import EmbeddingService
 from backend.services.inference import Inference
 from backend.telemetry import Telemetry
-from tests.fakes import PATIENCE_S, EchoEngine, FailingEngine, GatedEngine
+from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine
 from tests.tiny_models import placement, spec_of, tokenizer_of
 
 PROMPTS = {"query": "query: ", "passage": "passage: "}
@@ -29,18 +29,16 @@ def vector_of(ids: Sequence[int]) -> np.ndarray:
 
 
 class VectorEngine(EchoEngine):
-    """Answers each payload with a vector that only its ids decide."""
+    """Answers each payload with ``vector_of`` its ids."""
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """One vector a payload."""
         return [vector_of(ids) for ids in super().finish(output)]
 
 
 class GatedVectorEngine(GatedEngine):
-    """The same, once its gate is open."""
+    """The same, once its gate is set."""
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """One vector a payload."""
         return [vector_of(ids) for ids in super().finish(output)]
 
 
@@ -48,7 +46,6 @@ class FailingVectorEngine(FailingEngine):
     """Fails for the batch that holds a token id, answers the others."""
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """One vector a payload."""
         return [vector_of(ids) for ids in super().finish(output)]
 
     def _fail(self, stage: Any, payloads: Sequence[Any]) -> None:
@@ -57,16 +54,15 @@ class FailingVectorEngine(FailingEngine):
 
 
 class NanEngine(VectorEngine):
-    """A device whose memory has gone bad."""
+    """Answers with vectors of NaN."""
 
     def finish(self, output: Any) -> Sequence[Any]:
-        """Vectors that are no numbers."""
         return [np.full(384, np.nan, np.float32) for _ in output]
 
 
 @dataclass
-class House:
-    """The service, and what is below it for a test to look at."""
+class ServiceStack:
+    """The embedding service, and the parts below it that tests inspect."""
 
     engine: Any
     service: EmbeddingService
@@ -82,9 +78,9 @@ class House:
         return [tuple(int(number) for number in ids) for batch in self.engine.batches for ids in batch]
 
     @property
-    def flights(self) -> int:
-        """Seats not given back: what a leak would leave."""
-        return len(self.inference._flights._jobs)
+    def in_flight(self) -> int:
+        """Work items that requests still share; 0 once all have left."""
+        return len(self.inference._in_flight._items)
 
     def metric(self, name: str, **labels: str) -> float:
         """A metric's value now."""
@@ -92,13 +88,13 @@ class House:
 
     async def entered(self) -> None:
         """Wait until a batch is inside the engine."""
-        assert await asyncio.to_thread(self.engine.entered.wait, PATIENCE_S), "no batch ever came"
+        assert await asyncio.to_thread(self.engine.entered.wait, TEST_TIMEOUT_S), "no batch ever came"
 
 
 def loaded_model(engine: Any, **changes: Any) -> LoadedModel:
     """The bundled model's spec and tokenizer with another engine behind them."""
     spec = replace(spec_of("bundled"), **changes)
     place = placement(lanes=1)
-    choice = Choice("fake", "fp32", 512, 1000.0, ("told by the test",))
-    names = names_of(spec, ("an-alias",))
+    choice = Choice("fake", "fp32", 512, 1000.0, ("chosen by the test",))
+    names = served_names(spec, ("an-alias",))
     return LoadedModel(spec, tokenizer_of("bundled"), engine, engine, place, choice, names, 1.0)
