@@ -23,7 +23,8 @@ from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedCho
 from backend.device.choice.selection import DeviceRequest, wants_gpu
 from backend.device.diagnostics.checks import diagnose
 from backend.device.diagnostics.report import Diagnosis, Finding, Observations, Status, as_json, render, verdict_of
-from backend.device.facts.host import read_host
+from backend.device.facts.amx import disable_faulty_amx
+from backend.device.facts.host import cpu, read_host
 from backend.device.facts.machine import probe
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.simulated import MACHINES, simulated
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = load_settings()
     except BadSettings as error:
         return _report(options, _bad_settings(error))
+    disable_faulty_amx(cpu()[1])  # the report then names the instructions that the service would use
     try:
         return _check(options, settings)
     except KeyboardInterrupt:

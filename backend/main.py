@@ -22,7 +22,8 @@ from backend.bootstrap.services import api_options, build
 from backend.config import Settings, load_settings, publish
 from backend.device.choice.prompt import choose_card, is_interactive
 from backend.device.choice.saved_choice import ChoiceFile, SavedChoice
-from backend.device.facts.host import platform
+from backend.device.facts.amx import disable_faulty_amx
+from backend.device.facts.host import cpu, platform
 from backend.device.memory.device_memory import allocator_options
 from backend.device.records import MachineFacts
 from backend.errors import SetupError
@@ -121,6 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings()
         configure_logging(settings.log_level)
+        if reason := disable_faulty_amx(cpu()[1]):
+            log_event(_log, logging.WARNING, "AMX disabled", reason=reason)
         conf = settings.pytorch_alloc_conf or ""
         publish(settings, allocator_options(conf, fraction=settings.gpu_memory_fraction, platform=platform()))
         ask = _ask if is_interactive(sys.stdin, sys.stdout, assume_no=options.yes) else None

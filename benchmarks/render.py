@@ -1,4 +1,4 @@
-"""Writes the tables of README.md, docs/training.md and the bundled models' cards from the results.
+"""Writes the tables of docs/benchmarks.md, docs/training.md and the bundled models' cards from the results.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -98,7 +98,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-PAGES = (ROOT / "README.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
 
 
 def _about(result: Result) -> str:

@@ -12,6 +12,10 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingface_hub: no test asks the hub
 
 from backend.config import Settings
+from backend.device.facts.amx import disable_faulty_amx
+from backend.device.facts.host import cpu
+
+disable_faulty_amx(cpu()[1])  # as every command of the project does, before anything imports torch
 
 pytest_plugins = ("tests.redis_server",)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from backend.device.facts import amx
 from backend.device.records import Host, Platform
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -92,7 +93,10 @@ def resident_bytes() -> int:
 
 
 def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
-    """The processor's name and those of its flags that matter for arithmetic, in a fixed order."""
+    """The processor's name and those of its flags that matter for arithmetic, in a fixed order.
+
+    Without AMX's where oneDNN is kept from using it.
+    """
     name, flags = standard.processor() or standard.machine(), set[str]()
     for line in read(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
@@ -100,6 +104,8 @@ def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
             name = value.strip()
         elif key.strip() in ("flags", "Features"):
             flags = set(value.split())
+    if amx.is_disabled():
+        flags -= amx.AMX_FLAGS
     return name, tuple(flag for flag in _CPU_FLAGS if flag in flags)
 
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from backend.device.facts import host
+from backend.device.facts.amx import LIMIT_VARIABLE
 from backend.device.facts.host import cpu, free_memory_bytes, memory_limit_bytes, platform, read_host, usable_cores
 
 CORES = 8
@@ -193,6 +194,7 @@ def test_free_memory(tmp_path, monkeypatch, files, free):
 )
 def test_processor(tmp_path, monkeypatch, content, name, flags):
     """Only the flags that matter for arithmetic, in a fixed order."""
+    monkeypatch.delenv(LIMIT_VARIABLE, raising=False)
     monkeypatch.setattr(host.standard, "processor", lambda: "")
     monkeypatch.setattr(host.standard, "machine", lambda: "arm-like")
 
