@@ -21,7 +21,7 @@ from backend.device.facts.simulated import MACHINES, facts, simulated
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import place
 from backend.device.records import DriverSource, MachineFacts, TorchSource
-from backend.device.watch.gpu_readings import readings
+from backend.device.watch.gpu_metrics import gpu_samples
 from backend.device.watch.monitor import DeviceMonitor
 from backend.device.watch.sampling import Clock
 from backend.telemetry import render_samples
@@ -35,8 +35,8 @@ def main() -> None:
     print(f"{'machine':<20} {'cards':>5} {'sample ms':>10} {'report ms':>10} {'text ms':>8} {'core at 1 Hz':>13}")
     for name, cards, monitor in _monitors():
         for _ in range(600):  # ten minutes: a full history
-            monitor.look()
-        sample_s = _cpu_s(monitor.look, samples)
+            monitor.poll()
+        sample_s = _cpu_s(monitor.poll, samples)
         report_s = _cpu_s(monitor.report, samples)
         text_s = _cpu_s(partial(_text, monitor), samples)
         figures = f"{sample_s * 1e3:>10.3f} {report_s * 1e3:>10.3f} {text_s * 1e3:>8.3f} {sample_s:>13.3%}"
@@ -62,7 +62,7 @@ def _monitor(machine_facts: MachineFacts, driver: DriverSource, torch: TorchSour
 
 
 def _text(monitor: DeviceMonitor) -> bytes:
-    return render_samples(readings(monitor.report()))
+    return render_samples(gpu_samples(monitor.report()))
 
 
 def _batch_bytes(device: str) -> int | None:

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModel
 
-from backend.device.memory.dry_run import dry_run
 from backend.device.memory.probe import CudaMeter, measure, predict
 from backend.device.memory.release import release
+from backend.device.memory.trial_run import dry_run
 from backend.errors import DoesNotFit
 from benchmarks.machine import facts
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from backend.config import Settings
-from backend.device.watch.gpu_readings import table
+from backend.device.watch.gpu_metrics import table
 from backend.telemetry import METRICS, PREFIX, Metric
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,4 +1,4 @@
-"""Plain dictionaries about machine, cards and memory, as the GPU guides name their keys; sizes in bytes and in GiB."""
+"""Dictionaries on machine, cards and memory with the keys of the GPU guides; sizes in bytes and in GiB."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ GIB = 1024**3
 
 
 def detect_platform() -> dict[str, Any]:
-    """Where this runs; no GPU is looked for."""
+    """The operating system and container of this process; does not look for a GPU."""
     return platform_dict(host.platform())
 
 
-def platform_dict(found: Platform) -> dict[str, Any]:
+def platform_dict(platform: Platform) -> dict[str, Any]:
     """``system``, ``label``, ``is_wsl``, ``is_windows``, ``is_linux``, ``is_macos``, ``is_container``, ``container``,
     ``machine``, ``python``, ``shm_bytes`` and ``advice`` (a sentence, or "").
     """  # noqa: D205  # one list
     advice = ""
-    if found.wsl:
+    if platform.wsl:
         advice = "WSL2 moves GPU memory to the host without telling, so at most 80 % of a card is used"
-    elif found.system == "Windows":
+    elif platform.system == "Windows":
         advice = "under WSL2 there is more: growing allocator segments, GPU containers and most prebuilt kernels"
     return {
-        "system": found.system,
-        "label": found.label,
-        "is_wsl": found.wsl,
-        "is_windows": found.system == "Windows",
-        "is_linux": found.system == "Linux",
-        "is_macos": found.system == "Darwin",
-        "is_container": bool(found.container),
-        "container": found.container,
-        "machine": found.machine,
+        "system": platform.system,
+        "label": platform.label,
+        "is_wsl": platform.wsl,
+        "is_windows": platform.system == "Windows",
+        "is_linux": platform.system == "Linux",
+        "is_macos": platform.system == "Darwin",
+        "is_container": bool(platform.container),
+        "container": platform.container,
+        "machine": platform.machine,
         "python": standard.python_version(),
-        "shm_bytes": found.shm_bytes,
+        "shm_bytes": platform.shm_bytes,
         "advice": advice,
     }
 
 
 def card_dict(facts: MachineFacts, gpu: GPUInfo) -> dict[str, Any]:
-    """One card: identity, generation, memory, how many processes fit on it, and why it cannot be used, if so."""
+    """One card: identity, generation, memory, how many processes fit on it, and why it is unusable or ""."""
     generation = architecture(gpu.capability) if gpu.capability != (0, 0) else None
     return {
         "id": gpu.index,
@@ -65,15 +65,15 @@ def card_dict(facts: MachineFacts, gpu: GPUInfo) -> dict[str, Any]:
 
 def device_dict(facts: MachineFacts, placement: Placement) -> dict[str, Any]:
     """The fields of ``card_dict`` for the device a placement names, and ``device``, ``type``, ``device_name``,
-    ``gpu_count`` (usable ones), ``dtypes`` worth trying, ``memory_ceiling`` in bytes and ``why``. The same on a CPU.
+    ``gpu_count`` (usable ones), ``dtypes`` worth trying, ``memory_ceiling`` in bytes and ``why``. Same keys on a CPU.
     """  # noqa: D205  # one list
     gpu = card_of(facts, placement)
-    own = card_dict(facts, gpu) if gpu else _cpu_dict(facts, placement)
+    info = card_dict(facts, gpu) if gpu else _cpu_dict(facts, placement)
     return {
-        **own,
+        **info,
         "device": placement.device,
         "type": placement.type.value,
-        "device_name": own["name"],
+        "device_name": info["name"],
         "gpu_count": len(facts.usable),
         "dtypes": placement.dtypes,
         "memory_ceiling": placement.memory_bytes,
@@ -82,11 +82,11 @@ def device_dict(facts: MachineFacts, placement: Placement) -> dict[str, Any]:
 
 
 def memory_dict(stats: AllocatorStats, free_bytes: int, total_bytes: int) -> dict[str, float]:
-    """What torch holds and what the device has: each amount as ``…_bytes`` and ``…_gb``, and the ``used_ratio``.
+    """Memory of torch and of the device: each amount as ``…_bytes`` and ``…_gb``, and the ``used_ratio``.
 
     Args:
         stats: of this process's allocator.
-        free_bytes: on the device, every process counted.
+        free_bytes: on the device, all processes counted.
     """
     used_bytes = total_bytes - free_bytes
     amounts = {

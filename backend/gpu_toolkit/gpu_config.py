@@ -1,4 +1,4 @@
-"""What one may ask of the GPU manager; checked when made and at every change."""
+"""Settings of the GPU manager, validated at creation and at every assignment."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ _UNSET: Any = object()
 
 @dataclass(slots=True)
 class GPUConfig:
-    """DeviceRequest of one program. What is None is chosen from the machine.
+    """Settings of a program. What is None is chosen from the machine.
 
-    Fields may be assigned later, as guides do (``config.pin_memory = True``): the manager reads them when it acts, and
-    a wrong value is refused at once and leaves the old one.
+    Fields may be assigned later (``config.pin_memory = True``): the manager reads them at each use. An invalid value
+    raises and leaves the old one.
 
-    Raises: BadSettings with every fault at once.
+    Raises: BadSettings with all faults together.
     """
 
     device: str = "auto"  # as DEVICE: "auto", "cpu", "mps", "cuda", "cuda:1", "cuda:all", "cuda:0,cuda:1"
     device_ids: Sequence[int] | None = None  # cards by their number in this process; the first one computes
     memory_fraction: float | None = None  # of a card's whole memory, above 0 up to 1; None: 90 % of what is free
     enable_mixed_precision: bool = True  # where the device has bf16 or fp16 of its own
-    enable_gradient_checkpointing: bool = False  # activations are computed again in the backward pass, not kept
+    enable_gradient_checkpointing: bool = False  # recompute activations in the backward pass
     enable_data_parallel: bool = False  # nn.DataParallel over device_ids: one process, slower than distributed
     enable_distributed: bool = False  # DistributedDataParallel; start one process a card with torchrun
     pin_memory: bool | None = None  # of the data loader
     num_workers: int | None = None  # of the data loader
     prefetch_factor: int | None = None  # batches ahead, for each worker
-    persistent_workers: bool | None = None  # kept from one epoch to the next
-    empty_cache_interval: int = 0  # steps; 0: never by itself. Emptying costs time and frees nothing torch needs
-    cudnn_benchmark: bool = False  # tries every kernel for each new shape: only for shapes that never change
+    persistent_workers: bool | None = None  # kept between epochs
+    empty_cache_interval: int = 0  # in steps; 0: never. Emptying costs time and frees nothing torch needs
+    cudnn_benchmark: bool = False  # benchmarks kernels for each new shape: for constant shapes only
     allow_tf32: bool | None = None  # float32 products with 10 bits of mantissa; None leaves torch's own setting
-    choice_file: Path | None = None  # where the card chosen on a terminal is kept
+    choice_file: Path | None = None  # where check_gpu --choose saves the card
 
     def __post_init__(self) -> None:
         self._check()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Assign, or refuse with the old value kept."""
+        """Assign and validate; an invalid value raises and the old one stays."""
         old = getattr(self, name, _UNSET)
         object.__setattr__(self, name, value)
-        if old is _UNSET:  # while it is being made: all faults at the end
+        if old is _UNSET:  # in __init__: __post_init__ checks all fields together
             return
         try:
             self._check()
@@ -62,14 +62,14 @@ class GPUConfig:
 
     @property
     def wanted(self) -> str:
-        """The device or devices in the form of DEVICE: numbers alone mean CUDA cards."""
+        """The requested devices in the syntax of DEVICE; ``device_ids`` are CUDA cards."""
         if self.device_ids is None:
             return self.device
         return ",".join(f"cuda:{index}" for index in self.device_ids)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What was chosen on a terminal earlier: ``selected_gpu_id`` (its number now, None if it is gone) and more."""
+        """The saved choice: ``selected_gpu_id`` (the card's current number, None if it is gone) and more."""
         saved = ChoiceFile(self.choice_file).load() if self.choice_file else None
         if saved is None:
             return {"selected_gpu_id": None}
@@ -78,17 +78,17 @@ class GPUConfig:
 
     @staticmethod
     def detect_platform() -> dict[str, Any]:
-        """As the function of this name."""
+        """Same as ``device_info.detect_platform``."""
         return detect_platform()
 
     @staticmethod
     def check_flash_attention() -> dict[str, Any]:
-        """As the function of this name."""
+        """Same as ``attention.check_flash_attention``."""
         return dict(check_flash_attention())
 
     @staticmethod
     def get_gpu_info() -> list[dict[str, Any]]:
-        """Every card of this machine, usable or not; empty without one."""
+        """Every card of this machine, usable or not."""
         facts = default_device.machine_facts()
         return [card_dict(facts, gpu) for gpu in facts.gpus]
 
@@ -102,7 +102,7 @@ def _device_faults(config: GPUConfig) -> Iterator[str]:
         yield f"device={config.device!r} is not a device; use {FORMS}"
     ids = config.device_ids
     if ids is not None:
-        if not ids or len(set(ids)) < len(ids) or any(not _is_count(one) for one in ids):
+        if not ids or len(set(ids)) < len(ids) or any(not _is_count(index) for index in ids):
             yield f"device_ids={ids!r}: different card numbers from 0 up, for example [0, 1]"
         if config.device not in ("auto", "cuda"):
             yield f"device_ids={ids!r} contradicts device={config.device!r}; leave one of them out"

@@ -1,4 +1,4 @@
-"""GPUManager, the front door of this floor: one device chosen, prepared and looked after for a program."""
+"""GPUManager: chooses a device, sets up torch for it, and reports on its memory and capabilities."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _manager_lock = threading.Lock()
 
 
 class GPUManager:
-    """Chooses a device once, prepares torch for it, and answers what a program asks about it.
+    """Chooses a device once and sets up torch for it.
 
     Args:
-        config: wishes; by default those of this process.
-        set_ceiling: limits this process's memory on a device and says so; ``memory.apply_ceiling``.
-        allocator: reads torch's allocator; ``Torch().allocator``.
+        config: settings; by default those of this process.
+        set_ceiling: limits this process's memory on a device and returns a sentence for the log.
+        allocator: device -> statistics of torch's allocator; by default ``Torch().allocator``.
 
     Raises: DeviceUnavailable, at the first use, for a device that this machine does not have.
     """
@@ -64,57 +64,57 @@ class GPUManager:
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """One for each device asked for; the first one computes."""
+        """One for each requested device; the first one computes."""
         with self._lock:
-            return self._placements or default_device.placements(_wishes(self.config))
+            return self._placements or default_device.placements(_request(self.config))
 
     def setup_device(self) -> torch.device:
-        """Choose the device, hold this process under its ceiling, and set how float32 and convolutions compute.
+        """Choose the device, limit this process's memory on it, and set the precision of float32 and the cuDNN search.
 
-        Among several cards without a wish, the one with the most free memory. Call it before the first allocation;
-        ``get_device`` does. Logged with every reason.
+        Without a requested device it is the card with the most free memory. Call this before the first allocation;
+        ``get_device`` does. Logs the reasons.
         """
-        import torch  # seconds of import that asking about the machine need not pay
+        import torch  # lazy: the import takes seconds
 
-        chosen = default_device.placements(_wishes(self.config))
+        chosen = default_device.placements(_request(self.config))
         if self.config.allow_tf32 is not None:
             precision.set_fp32_precision("tf32" if self.config.allow_tf32 else "ieee")
         if chosen[0].type is DeviceType.CUDA:
             torch.backends.cudnn.benchmark = self.config.cudnn_benchmark
-        limits = tuple(self._set_ceiling(one.device, one.memory_bytes) for one in chosen)
+        limits = tuple(self._set_ceiling(placement.device, placement.memory_bytes) for placement in chosen)
         with self._lock:
             self._placements = chosen
         log_event(_log, logging.INFO, "device set up", device=chosen[0].device, why=(*chosen[0].why, *limits))
         return torch.device(chosen[0].device)
 
     def get_device(self) -> torch.device:
-        """The device; set up at the first call."""
+        """The device; the first call sets it up."""
         import torch  # as in setup_device
 
         with self._lock:
-            ready = self._placements
-        return torch.device(ready[0].device) if ready else self.setup_device()
+            placements = self._placements
+        return torch.device(placements[0].device) if placements else self.setup_device()
 
     def get_gpu_info(self) -> dict[str, Any]:
-        """``device_name``, ``total_memory`` in bytes, ``architecture``, ``compute_capability``, …; a CPU's own."""
+        """``device_name``, ``total_memory`` in bytes, ``architecture``, ``compute_capability``, …; same on a CPU."""
         return device_dict(default_device.machine_facts(), self.placement)
 
     def get_memory_usage(self) -> dict[str, float]:
         """Torch's ``allocated_gb``, ``reserved_gb``, ``cached_gb``; the device's ``used_gb``, ``free_gb``, ….
 
-        Each as ``…_bytes`` too. A CPU has no allocator with books: there allocated is this process's resident memory.
+        Each as ``…_bytes`` too. On a CPU allocated and reserved are this process's resident memory.
         """
         placement = self.placement
         device = monitor.memory(default_device.machine_facts(), placement)
         if placement.type is DeviceType.CPU:
-            own = AllocatorStats(allocated_bytes=device.used_bytes, reserved_bytes=device.used_bytes)
-            return memory_dict(own, host.free_memory_bytes(), device.total_bytes)
+            stats = AllocatorStats(allocated_bytes=device.used_bytes, reserved_bytes=device.used_bytes)
+            return memory_dict(stats, host.free_memory_bytes(), device.total_bytes)
         return memory_dict(
             self._allocator(placement.device), device.total_bytes - device.used_bytes, device.total_bytes
         )
 
     def supports_amp(self) -> bool:
-        """Whether mixed precision is on and gains something here: bf16 or fp16 in hardware, never by emulation."""
+        """Whether mixed precision is enabled and the hardware has bf16 or fp16; emulation does not count."""
         import torch  # as in setup_device
 
         half = precision.amp_dtype(self.placement.dtypes)
@@ -123,7 +123,7 @@ class GPUManager:
         )
 
     def get_amp_dtype(self) -> torch.dtype:
-        """torch.bfloat16 or torch.float16 for autocast; torch.float32 where mixed precision gains nothing.
+        """torch.bfloat16 or torch.float16 for autocast; torch.float32 without mixed precision.
 
         Only float16 needs a gradient scaler (``precision.needs_loss_scaling``).
         """
@@ -131,17 +131,17 @@ class GPUManager:
         return precision.torch_dtype(half or "fp32")
 
     def optimize_model_for_gpu(self, model: _Model) -> _Model | nn.Module:
-        """``model`` on the device, in the layout it wants; checkpointed and parallel as the config asks.
+        """Move ``model`` to the device in its best memory layout; add checkpointing and parallelism as configured.
 
-        Its dtype stays: training in mixed precision keeps float32 weights. For serving see
+        Its dtype stays, since training in mixed precision keeps float32 weights. For serving see
         ``optimize_model_for_inference``.
 
         Raises: DeviceUnavailable where ``enable_distributed`` finds no process group, or ``enable_data_parallel``
         fewer than two cards.
         """
-        from backend.device.transfer import place_model  # likewise
+        from backend.device.transfer import place_model  # lazy: imports torch
         from backend.training.memory.activation_checkpointing import (
-            checkpoint_activations,  # who has a model has imported torch
+            checkpoint_activations,
         )
 
         device = self.get_device()
@@ -152,7 +152,7 @@ class GPUManager:
         return self._parallel(model, device)
 
     def loader_settings(self) -> LoaderSettings:
-        """How a DataLoader should feed the device: the config's wishes, else what cores and memory allow."""
+        """Settings for a DataLoader: from the config, else from the machine's cores and memory."""
         config, chosen = self.config, self.placement.loader
         workers = chosen.num_workers if config.num_workers is None else config.num_workers
         pin = chosen.pin_memory if config.pin_memory is None else config.pin_memory
@@ -164,15 +164,14 @@ class GPUManager:
         return LoaderSettings(
             workers,
             pin,
-            config.prefetch_factor or chosen.prefetch_factor or 2,  # 2 is torch's own
+            config.prefetch_factor or chosen.prefetch_factor or 2,  # torch's default
             chosen.persistent_workers if config.persistent_workers is None else config.persistent_workers,
         )
 
     def empty_cache(self, step: int | None = None) -> bool:
-        """Give torch's unused memory back to the device's other users; whether it was done.
+        """Release torch's cached memory to other processes on the device; returns whether it did.
 
-        Without ``step`` at once. With it, only at every ``empty_cache_interval``-th step: call it each step and the
-        config decides. Never needed by torch itself, which uses its cache again.
+        With ``step`` only at every ``empty_cache_interval``-th step. torch itself never needs it: it reuses its cache.
         """
         interval = self.config.empty_cache_interval
         if step is not None and (interval == 0 or step == 0 or step % interval):
@@ -190,7 +189,7 @@ class GPUManager:
         return True
 
     def clear_memory(self) -> int:
-        """Drop what nothing refers to, here and on the device; the bytes that torch gave back. For rare moments."""
+        """Collect garbage and release cached memory; returns the bytes torch released. Slow: not for every step."""
         return cleanup_gpu_memory(self.placement.device)
 
     def _parallel(self, model: _Model, device: torch.device) -> _Model | nn.Module:
@@ -205,11 +204,12 @@ class GPUManager:
             ids = [device.index] if device.type == "cuda" else None
             return torch.nn.parallel.DistributedDataParallel(model, device_ids=ids)
         if self.config.enable_data_parallel:
-            cards = [int(one.device.partition(":")[2]) for one in self.placements if one.type is DeviceType.CUDA]
+            used = self.placements
+            cards = [int(placement.device.partition(":")[2]) for placement in used if placement.type is DeviceType.CUDA]
             if len(cards) < 2:
-                found = ", ".join(one.device for one in self.placements)
+                devices = ", ".join(placement.device for placement in used)
                 raise DeviceUnavailable(
-                    f"enable_data_parallel needs two CUDA cards, but the manager has {found}; name the cards in "
+                    f"enable_data_parallel needs two CUDA cards, but the manager has {devices}; name the cards in "
                     "device_ids, or leave it off"
                 )
             return torch.nn.DataParallel(model, device_ids=cards)
@@ -217,11 +217,11 @@ class GPUManager:
 
 
 def get_gpu_manager(config: GPUConfig | None = None) -> GPUManager:
-    """The one manager of this process, made at the first call.
+    """The manager of this process, created by the first call.
 
-    Raises: BadSettings when it is there already and ``config`` differs: what was set up cannot be undone.
+    Raises: BadSettings when it exists and ``config`` differs: a set-up cannot be undone.
     """
-    global _manager  # noqa: PLW0603  # one device set-up a process
+    global _manager  # noqa: PLW0603  # one per process
     with _manager_lock:
         if _manager is None:
             _manager = GPUManager(config)
@@ -233,7 +233,7 @@ def get_gpu_manager(config: GPUConfig | None = None) -> GPUManager:
 
 
 def get_device_info(device: str = "auto") -> dict[str, Any]:
-    """Everything about a device at once: what ``get_gpu_info`` has, memory, mixed precision, platform, versions.
+    """Everything about a device: ``get_gpu_info``, memory, mixed precision, platform and versions.
 
     Sets nothing up and opens no context on another card.
     """
@@ -256,6 +256,6 @@ def get_device_info(device: str = "auto") -> dict[str, Any]:
     }
 
 
-def _wishes(config: GPUConfig) -> DeviceRequest:
-    known = default_device.device_request() if config.wanted == "auto" else default_device.request_for(config.wanted)
-    return known if config.memory_fraction is None else replace(known, memory_fraction=config.memory_fraction)
+def _request(config: GPUConfig) -> DeviceRequest:
+    request = default_device.device_request() if config.wanted == "auto" else default_device.request_for(config.wanted)
+    return request if config.memory_fraction is None else replace(request, memory_fraction=config.memory_fraction)

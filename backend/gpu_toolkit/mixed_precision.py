@@ -77,7 +77,7 @@ class MixedPrecisionTrainer:
         """The model's output for ``data``: a tensor, a tuple of arguments, or a mapping of named ones."""
         self.adopt(model)
         with self._precision.autocast():
-            return trial_run.call(model, move_to_device(data, self.device))
+            return trial_run.call_model(model, move_to_device(data, self.device))
 
     def compute_loss(self, criterion: Criterion, predictions: Any, targets: Any) -> Tensor:
         """The criterion in float32: half precision is for matrix products, not for sums over a batch."""

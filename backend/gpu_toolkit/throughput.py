@@ -1,4 +1,4 @@
-"""How fast a model is on a device: one loop of timed passes, warmed up, with its spread and its memory."""
+"""Measures a model's throughput, latency and peak memory on a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.device import default_device
 from backend.device.memory import trial_run
 
 GIB = 1024**3
-_LEAST_BATCHES = 3  # fewer say nothing about spread
+_MIN_BATCHES = 3  # fewer give no meaningful percentiles
 
 
 def profile_model(
@@ -30,21 +30,21 @@ def profile_model(
     limit_s: float = 10.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Any]:
-    """Time ``model`` as it would serve: evaluation mode, no gradients, batches of ``batch_size`` made-up samples.
+    """Time ``model`` as in serving: evaluation mode, no gradients, batches of ``batch_size`` synthetic samples.
 
-    The model is put back as it was: its device, mode, gradients and statistics. Compilation, kernel choice and first
-    allocations happen in the warm-up and are not counted; on CUDA every batch is timed by events on the device.
+    The model's device, mode, gradients and statistics are restored. Compilation, kernel choice and first allocations
+    happen in the warm-up and are not timed; on CUDA every batch is timed by events on the device.
 
     Args:
         input_shape: one sample, without the batch: (64, 469) features, (3, 224, 224) pixels, (128,) tokens.
-        make_inputs: makes the inputs of a batch, for models that are fed otherwise.
-        batches: timed at most; fewer (but 3) when ``limit_s`` seconds are over.
+        make_inputs: makes the inputs of a batch, for models with other inputs.
+        batches: timed at most; fewer (at least 3) when ``limit_s`` seconds are over.
         clock: seconds; not used on CUDA.
 
     Returns:
-        ``throughput_samples_per_sec``, ``throughput_tokens_per_sec`` (None where the input is no tokens),
+        ``throughput_samples_per_sec``, ``throughput_tokens_per_sec`` (None where the input is not token ids),
         ``latency_s`` with ``mean``, ``p50``, ``p95``, ``min`` and ``max`` of a batch in seconds, ``batches`` timed,
-        ``peak_memory_bytes`` and ``peak_memory_gb`` (weights included; None where the device keeps no books),
+        ``peak_memory_bytes`` and ``peak_memory_gb`` (weights included; None where the allocator has no statistics),
         ``weights_bytes``, ``flops_per_sample`` (matrix products, convolutions and attention) and
         ``flops_per_sec`` reached, ``batch_size``, ``device`` and ``dtype``.
 
@@ -53,20 +53,20 @@ def profile_model(
     if batch_size < 1 or batches < 1 or warmup < 0:
         raise ValueError(f"batch_size {batch_size}, batches {batches}, warmup {warmup}: at least 1, 1 and 0")
     target = default_device.torch_device(device)
-    with trial_run.untouched(model):
+    with trial_run.restored_state(model):
         model.eval().to(target)
-        inputs = (make_inputs or trial_run.made_up(model, input_shape))(batch_size)
+        inputs = (make_inputs or trial_run.synthetic_inputs(model, input_shape))(batch_size)
         flops = _flops(model, inputs)  # the first warm-up
         for _ in range(warmup):
             trial_run.forward(model, inputs)
         seconds, peak_bytes = _timed(lambda: trial_run.forward(model, inputs), target, batches, limit_s, clock)
-        on, dtype = trial_run.where(model)
-    rate = batch_size * len(seconds) / max(sum(seconds), 1e-9)  # a coarse clock may say 0
+        used_device, dtype = trial_run.device_and_dtype(model)
+    rate = batch_size * len(seconds) / max(sum(seconds), 1e-9)  # a coarse clock may give 0
     tokens = int(input_shape[0]) if trial_run.takes_tokens(model) and len(input_shape) == 1 else None
     return {
         "batch_size": batch_size,
         "batches": len(seconds),
-        "device": str(on),
+        "device": str(used_device),
         "dtype": str(dtype).removeprefix("torch."),
         "throughput_samples_per_sec": rate,
         "throughput_tokens_per_sec": rate * tokens if tokens else None,
@@ -80,7 +80,7 @@ def profile_model(
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """Mean, median, 95th percentile (nearest rank), least and greatest of at least one duration, in seconds."""
+    """Mean, median, 95th percentile (nearest rank), minimum and maximum of at least one duration, in seconds."""
     ordered = sorted(seconds)
     rank = -(-95 * len(ordered) // 100)  # rounded up
     return {
@@ -95,7 +95,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 def _timed(
     run: Callable[[], None], device: torch.device, batches: int, limit_s: float, clock: Callable[[], float]
 ) -> tuple[list[float], int | None]:
-    """Seconds of each batch, and the greatest memory in use on the device meanwhile."""
+    """Seconds of each batch, and the peak memory on the device; None where it is not counted."""
     if device.type != "cuda":
         return _by_clock(run, _synchronize(device), batches, limit_s, clock), None
     with torch.cuda.device(device):
@@ -114,7 +114,7 @@ def _by_clock(
 ) -> list[float]:
     seconds: list[float] = []
     synchronize()
-    while len(seconds) < batches and (len(seconds) < _LEAST_BATCHES or sum(seconds) < limit_s):
+    while len(seconds) < batches and (len(seconds) < _MIN_BATCHES or sum(seconds) < limit_s):
         begin = clock()
         run()
         synchronize()
@@ -124,13 +124,13 @@ def _by_clock(
 
 def _by_events(run: Callable[[], None], batches: int, limit_s: float) -> list[float]:
     seconds: list[float] = []
-    while len(seconds) < batches and (len(seconds) < _LEAST_BATCHES or sum(seconds) < limit_s):
+    while len(seconds) < batches and (len(seconds) < _MIN_BATCHES or sum(seconds) < limit_s):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         begin.record()
         run()
         end.record()
         end.synchronize()
-        seconds.append(begin.elapsed_time(end) / 1000)  # CUDA counts milliseconds
+        seconds.append(begin.elapsed_time(end) / 1000)  # elapsed_time is in milliseconds
     return seconds
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from backend.device.facts.torch_source import Torch
-from backend.device.memory.adaptive_limit import LearntLimits
+from backend.device.memory.adaptive_limit import AdaptiveCountLimit
 from backend.device.memory.device_memory import headroom_bytes
 from backend.device.memory.memory_table import COUNT_MAX, MemoryTable, lengths_to
 from backend.device.memory.probe import CudaMeter, load_caps, load_table, measure, save_table
@@ -52,7 +52,7 @@ class AdaptiveBatchLimits:
 
     def __init__(
         self,
-        limits: LearntLimits,
+        limits: AdaptiveCountLimit,
         device: str,
         snapshot: Callable[[], MemorySnapshot],
         table: MemoryTable | None = None,
@@ -66,11 +66,11 @@ class AdaptiveBatchLimits:
         """Longest payload's tokens -> payloads that fit now."""
         if self._table is None and not self._limits.caps:  # no limit: spare the snapshot
             return _unlimited_count
-        return partial(self._limits.most, headroom_bytes=self._snapshot().headroom_bytes)
+        return partial(self._limits.max_count, headroom_bytes=self._snapshot().headroom_bytes)
 
     def out_of_memory(self, longest: int, count: int) -> None:
         """Lower the limit and release cached memory, so that the batch's halves fit."""
-        self._limits.missed(longest, count)
+        self._limits.out_of_memory(longest, count)
         release(self._device)
         if self._save_caps is not None:
             self._save_caps(self._limits.caps)
@@ -99,7 +99,7 @@ def measure_batch_limits(
     Raises: ModelUnavailable when not even one short text fits beside the weights.
     """
     if placement.type is not DeviceType.CUDA:
-        return AdaptiveBatchLimits(LearntLimits(None), placement.device, _unlimited)
+        return AdaptiveBatchLimits(AdaptiveCountLimit(None), placement.device, _unlimited)
     snapshot = CudaMemory(placement)
     key = _key(spec, choice, placement)
     free_bytes = snapshot().headroom_bytes
@@ -109,7 +109,7 @@ def measure_batch_limits(
         table = _measured(encoder, spec, placement, limit_bytes=free_bytes if platform.wsl else None)
         save_table(kept, key, table, free_bytes)
     save_caps = partial(_save_caps, kept, key, table, free_bytes)
-    return AdaptiveBatchLimits(LearntLimits(table, caps=caps), placement.device, snapshot, table, save_caps)
+    return AdaptiveBatchLimits(AdaptiveCountLimit(table, caps=caps), placement.device, snapshot, table, save_caps)
 
 
 def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from backend.device.memory.device_memory import Books, headroom_bytes, read_books
+from backend.device.memory.device_memory import MemoryUsage, headroom_bytes, read_memory_usage
 from backend.device.memory.probe import FitReport, Prediction, predict, will_it_fit
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, MachineFacts
@@ -129,7 +129,7 @@ def _predicted(folder: Path, _sha256: str, max_tokens: int, dtype: str) -> Predi
     return predict(make_model, make_inputs, [max_tokens])
 
 
-def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: Books | None = None) -> FitReport | None:
+def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: MemoryUsage | None = None) -> FitReport | None:
     """Refuse a model before loading it when its weights and one text of full length exceed the device's free memory.
 
     Returns: the report, or None where nothing could be predicted: then loading decides.
@@ -139,7 +139,7 @@ def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: Books | 
     prediction = predict_memory(spec, dtype)
     if prediction is None:
         return None
-    books = books or read_books(placement.device)
+    books = books or read_memory_usage(placement.device)
     free_bytes = headroom_bytes(books.stats, books.free_bytes, placement.memory_bytes or books.ceiling_bytes)
     report = will_it_fit(prediction, free_bytes, spec.max_tokens, 1)
     if not report.fits:

@@ -19,7 +19,7 @@ from prometheus_client.utils import floatToGoString
 from backend.api.app import create_app
 from backend.api.middleware import OTHER, STATUSES
 from backend.bootstrap.services import TASKS
-from backend.device.watch.gpu_readings import THROTTLE_REASONS, table
+from backend.device.watch.gpu_metrics import THROTTLE_REASONS, table
 from backend.engines.ocr.records import OCR_TASKS
 from backend.telemetry import METRICS, PREFIX, Telemetry
 from tests.conftest import absent

@@ -24,7 +24,7 @@ from backend.device.records import (
     TorchBuild,
     TorchDevice,
 )
-from backend.device.watch.gpu_report import Collector, Remarks, compose
+from backend.device.watch.gpu_report import Collector, DeviceSummary, compose
 from backend.device.watch.history import Headroom
 from backend.device.watch.sampling import HostMemory, Sampler
 
@@ -68,7 +68,7 @@ SAMPLE = CardSample(
     xid_errors=((31, 2),),
     processes=((17, "python", 3 * GIB), (4711, "train", None)),
 )
-BOOKS = AllocatorStats(2 * GIB, 3 * GIB, 2 * GIB, 5 * GIB, 6 * GIB, retries=1, ooms=0, rejections=2, fraction=0.9)
+ALLOCATOR = AllocatorStats(2 * GIB, 3 * GIB, 2 * GIB, 5 * GIB, 6 * GIB, retries=1, ooms=0, rejections=2, fraction=0.9)
 
 
 def host() -> HostMemory:
@@ -105,14 +105,14 @@ class FakeDriver:
 
 @dataclass
 class FakeTorch:
-    """Returns ``books`` in order, then the last one for ever."""
+    """Returns ``stats`` in order, then the last one for ever."""
 
-    books: Sequence[AllocatorStats] = (BOOKS,)
+    stats: Sequence[AllocatorStats] = (ALLOCATOR,)
     asked: list[str] = field(default_factory=list)
 
     def allocator(self, device: str) -> AllocatorStats:
         self.asked.append(device)
-        return self.books[min(len(self.asked), len(self.books)) - 1]
+        return self.stats[min(len(self.asked), len(self.stats)) - 1]
 
     def build(self) -> TorchBuild:
         return TorchBuild("2.13.0", "13.0")
@@ -162,21 +162,21 @@ class Turnstile:
 LOST = GPULost("NVIDIA L4 has fallen off the bus")
 
 COLLECTOR = Collector(running=True, interval_s=1.0, looks=3, errors=1, last_success_timestamp_s=1.7e9)
-QUIET = Remarks(Headroom(), frozenset(), ())
+QUIET = DeviceSummary(Headroom(), frozenset(), ())
 
 
-def look(facts, placement, samples=(SAMPLE,)):
-    """One look of a sampler over the fakes."""
+def snapshot(facts, placement, samples=(SAMPLE,)):
+    """One snapshot of a sampler over the fakes."""
     sources = {"driver": FakeDriver(samples), "torch_source": FakeTorch(), "host": host}
-    return Sampler(facts, [placement], **sources, clock=lambda: 1.0).look()
+    return Sampler(facts, [placement], **sources, clock=lambda: 1.0).snapshot()
 
 
-def report(facts=TWO_CARDS, placement=ON_CARD, samples=(SAMPLE,), remarks=QUIET, own_pid=17):
+def report(facts=TWO_CARDS, placement=ON_CARD, samples=(SAMPLE,), summary=QUIET, own_pid=17):
     """The body of GET /metrics/gpu, as a client parses it."""
     body = compose(
         facts,
-        look(facts, placement, samples),
-        {placement.device: remarks},
+        snapshot(facts, placement, samples),
+        {placement.device: summary},
         collector=COLLECTOR,
         counters={"oom_recoveries_total": 3.0},
         own_pid=own_pid,

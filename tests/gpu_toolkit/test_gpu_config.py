@@ -52,7 +52,6 @@ def test_faults(wrong: dict[str, Any], message: str):
 
 
 def test_all_faults_at_once():
-    """One round of corrections is enough."""
     with pytest.raises(BadSettings) as caught:
         GPUConfig(device="gpu", memory_fraction=2, num_workers=-1)
 
@@ -80,7 +79,6 @@ def test_assignments_of_the_guides():
     ],
 )
 def test_wanted(config: GPUConfig, expected: str):
-    """Card numbers are CUDA's."""
     assert expected == config.wanted
 
 
@@ -93,7 +91,6 @@ def test_every_card_of_the_machine():
 
 
 def test_no_card():
-    """An empty list, no error."""
     default_device.configure(facts("no-gpu"))
 
     assert [] == GPUConfig.get_gpu_info()

@@ -45,7 +45,7 @@ def at() -> Callable[[str], None]:
 
 
 class Ceilings:
-    """Notes which ceilings were set instead of setting them."""
+    """Records memory limits instead of setting them."""
 
     def __init__(self) -> None:
         self.set: dict[str, int] = {}
@@ -151,7 +151,6 @@ def test_mixed_precision(name: str, expected: bool, dtype: torch.dtype):
 
 
 def test_mixed_precision_switched_off(at: Callable[[str], None]):
-    """A wish."""
     at("h200")
     found = GPUManager(GPUConfig(enable_mixed_precision=False))
 
@@ -159,7 +158,6 @@ def test_mixed_precision_switched_off(at: Callable[[str], None]):
 
 
 def test_gpu_info_of_a_card(at: Callable[[str], None]):
-    """The guide's keys, and more."""
     at("rtx-4070-laptop")
     found = GPUManager().get_gpu_info()
     card = default_device.machine_facts().gpus[0]
@@ -185,7 +183,6 @@ def test_gpu_info_has_one_shape(at: Callable[[str], None]):
 
 
 def test_memory_of_a_card(at: Callable[[str], None], monkeypatch: pytest.MonkeyPatch):
-    """Torch's books beside the card's own."""
     at("h200")
     monkeypatch.setattr(manager.monitor, "memory", lambda facts, placement: DeviceMemory(8 * GIB, 141 * GIB))
     stats = AllocatorStats(allocated_bytes=2 * GIB, reserved_bytes=3 * GIB, peak_allocated_bytes=5 * GIB)
@@ -250,7 +247,6 @@ def test_parallel_where_it_cannot_be(at: Callable[[str], None], config: GPUConfi
 
 
 def test_data_parallel(at: Callable[[str], None]):
-    """Over the named cards."""
     at("ada-and-blackwell")
     found = GPUManager(GPUConfig(device_ids=[1, 0], enable_data_parallel=True), set_ceiling=Ceilings())
     wrapped = found._parallel(nn.Linear(1, 1), torch.device("cuda:1"))
@@ -260,7 +256,6 @@ def test_data_parallel(at: Callable[[str], None]):
 
 
 def test_every_card_gets_its_ceiling(at: Callable[[str], None]):
-    """Of its own memory."""
     at("ada-and-blackwell")
     ceilings = Ceilings()
     GPUManager(GPUConfig(device="cuda:all"), set_ceiling=ceilings).setup_device()

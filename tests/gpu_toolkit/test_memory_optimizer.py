@@ -1,4 +1,4 @@
-"""How large a batch may be: bounded, with a margin, by numbers; the model is left as it was."""
+"""The largest batch that fits, memory profiles, and the restored state of the model."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from backend.device import default_device
 from backend.device.facts.machine import probe
 from backend.device.facts.simulated import facts
 from backend.device.memory import trial_run
-from backend.device.memory.device_memory import RESERVE_BYTES, Books
-from backend.device.memory.dry_run import StoragePeak
+from backend.device.memory.device_memory import RESERVE_BYTES, MemoryUsage
+from backend.device.memory.trial_run import StoragePeak
 from backend.device.records import AllocatorStats
 from backend.errors import DoesNotFit
 from backend.gpu_toolkit import memory_optimizer
@@ -30,28 +30,28 @@ MIB = 1024**2
 
 
 @pytest.fixture(autouse=True)
-def _forget(device: str) -> Iterator[None]:
-    """This machine; without a search for cards where none was asked for."""
+def _machine(device: str) -> Iterator[None]:
+    """This machine; looks for cards only with --device."""
     default_device.configure(probe(look_for_gpu=device != "cpu"))
     yield
     default_device.reset()
 
 
-def free(count_bytes: int) -> Callable[[str], Books]:
+def free(count_bytes: int) -> Callable[[str], MemoryUsage]:
     """A device with this much free, the reserve on top."""
-    return lambda device: Books(AllocatorStats(), count_bytes + RESERVE_BYTES)
+    return lambda device: MemoryUsage(AllocatorStats(), count_bytes + RESERVE_BYTES)
 
 
-def model() -> nn.Module:
+def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 16))
 
 
 def real_peak(module: nn.Module, count: int, mode: trial_run.Mode) -> int:
-    """What a batch really brings to life above the weights, by computing it."""
+    """The peak of a computed batch above the weights."""
     tracker = StoragePeak()
-    own = [one.untyped_storage() for one in module.parameters()]
-    tracker.ignore(own)
-    with trial_run.untouched(module):
+    storages = [weight.untyped_storage() for weight in module.parameters()]
+    tracker.ignore(storages)
+    with trial_run.restored_state(module):
         module.train(mode == "training")
         with tracker:
             inputs = torch.randn(count, 256)
@@ -64,20 +64,20 @@ def real_peak(module: nn.Module, count: int, mode: trial_run.Mode) -> int:
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-def test_the_answer_fits_and_is_not_shy(mode: trial_run.Mode):
+def test_the_result_fits_and_uses_most_of_the_memory(mode: trial_run.Mode):
     """A real batch of that size stays under the limit, and uses most of it."""
-    module, room = model(), 16 * MIB
+    module, available = make_model(), 16 * MIB
     count = get_optimal_batch_size(
-        module, (256,), "cpu", mode=mode, books=free(room), max_batch_size=10**6, optimizer_states=0.0
+        module, (256,), "cpu", mode=mode, read_usage=free(available), max_batch_size=10**6, optimizer_states=0.0
     )
 
-    assert real_peak(module, count, mode) <= room < 1.5 * real_peak(module, count, mode)
+    assert real_peak(module, count, mode) <= available < 1.5 * real_peak(module, count, mode)
 
 
 def test_training_needs_more_than_inference():
     """Gradients, activations and the optimizer's state count."""
     answers = [
-        get_optimal_batch_size(model(), (256,), "cpu", mode=mode, books=free(64 * MIB), max_batch_size=10**6)
+        get_optimal_batch_size(make_model(), (256,), "cpu", mode=mode, read_usage=free(64 * MIB), max_batch_size=10**6)
         for mode in ("training", "inference")
     ]
 
@@ -88,7 +88,13 @@ def test_the_optimizers_state_is_kept_free():
     """AdamW's two moments are twice the weights; plain SGD has none."""
     answers = [
         get_optimal_batch_size(
-            model(), (256,), "cpu", mode="training", books=free(16 * MIB), optimizer_states=states, max_batch_size=10**6
+            make_model(),
+            (256,),
+            "cpu",
+            mode="training",
+            read_usage=free(16 * MIB),
+            optimizer_states=states,
+            max_batch_size=10**6,
         )
         for states in (2.0, 0.0)
     ]
@@ -98,7 +104,7 @@ def test_the_optimizers_state_is_kept_free():
 
 def test_a_target_counts_weights_and_batch():
     """More memory, larger batches, never more than the target allows in all."""
-    module, targets = model(), (0.02, 0.04, 0.08)
+    module, targets = make_model(), (0.02, 0.04, 0.08)
     counts = [
         get_optimal_batch_size(module, (256,), "cpu", target_memory_gb=target, max_batch_size=10**6)
         for target in targets
@@ -111,32 +117,32 @@ def test_a_target_counts_weights_and_batch():
 
 def test_a_target_cannot_be_more_than_is_free():
     """A wish for 80 GiB on a small device gives what fits there."""
-    small = get_optimal_batch_size(model(), (256,), "cpu", books=free(4 * MIB), max_batch_size=10**6)
+    small = get_optimal_batch_size(make_model(), (256,), "cpu", read_usage=free(4 * MIB), max_batch_size=10**6)
 
     assert small == get_optimal_batch_size(
-        model(), (256,), "cpu", target_memory_gb=80, books=free(4 * MIB), max_batch_size=10**6
+        make_model(), (256,), "cpu", target_memory_gb=80, read_usage=free(4 * MIB), max_batch_size=10**6
     )
 
 
 def test_never_over_the_bound():
-    """However much is free."""
-    assert 24 == get_optimal_batch_size(model(), (256,), "cpu", max_batch_size=24, books=free(2**50))
-    assert memory_optimizer.MAX_BATCH_SIZE == get_optimal_batch_size(model(), (256,), "cpu", books=free(2**50))
+    assert 24 == get_optimal_batch_size(make_model(), (256,), "cpu", max_batch_size=24, read_usage=free(2**50))
+    assert memory_optimizer.MAX_BATCH_SIZE == get_optimal_batch_size(
+        make_model(), (256,), "cpu", read_usage=free(2**50)
+    )
 
 
 def test_not_even_one():
     """An error with numbers and with what would help, not 0 and not 1."""
     with pytest.raises(DoesNotFit, match=r"one sample of \(256,\) needs .* are left on cpu: shorten") as caught:
-        get_optimal_batch_size(model(), (256,), "cpu", books=free(100))
+        get_optimal_batch_size(make_model(), (256,), "cpu", read_usage=free(100))
 
     assert "MiB of weights" in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"max_batch_size": 0}, {"target_memory_gb": 0}, {"target_memory_gb": -1.0}])
 def test_limits_that_are_none(wrong: dict[str, float]):
-    """Refused with what was got."""
     with pytest.raises(ValueError, match="must be above 0"):
-        get_optimal_batch_size(model(), (256,), "cpu", **wrong)
+        get_optimal_batch_size(make_model(), (256,), "cpu", **wrong)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +198,7 @@ class Peeking(nn.Module):
 def test_a_model_that_looks_at_values():
     """It is computed in earnest, for one sample and for two."""
     module = Peeking()
-    count = get_optimal_batch_size(module, (256,), "cpu", books=free(16 * MIB), max_batch_size=10**6)
+    count = get_optimal_batch_size(module, (256,), "cpu", read_usage=free(16 * MIB), max_batch_size=10**6)
 
     assert real_peak(module, count, "inference") <= 16 * MIB
 
@@ -221,20 +227,20 @@ def test_largest_count(moments: list[tuple[int, int]], room: int, most: int, lim
 
 
 def test_batches_are_not_run_where_failing_could_harm():
-    """Under WSL2 running out of memory can take the host down: there they are imagined, as on a CPU."""
+    """Under WSL2 running out of memory can take the host down: their memory is predicted, as on a CPU."""
     runs = {}
     for name in ("wsl2", "h200", "no-gpu"):
         default_device.configure(facts(name))
-        runs[name] = memory_optimizer._Probe(model(), (256,), torch.device("cuda:0"), "inference", None).runs
+        runs[name] = memory_optimizer._BatchProbe(make_model(), (256,), torch.device("cuda:0"), "inference", None).runs
 
     assert {"wsl2": False, "h200": True, "no-gpu": True} == runs
 
 
 def test_one_batchs_gradients_are_not_the_nexts():
     """A measured batch leaves none behind: they would count as in use already, and hide those of the next."""
-    module = model()
-    probe = memory_optimizer._Probe(module, (256,), torch.device("cpu"), "training", None)
-    with trial_run.untouched(module):
+    module = make_model()
+    probe = memory_optimizer._BatchProbe(module, (256,), torch.device("cpu"), "training", None)
+    with trial_run.restored_state(module):
         probe._run(2, 1)
 
         assert all(one.grad is None for one in module.parameters())
@@ -242,7 +248,7 @@ def test_one_batchs_gradients_are_not_the_nexts():
 
 def test_memory_profile(device: str):
     """One row a batch size, larger with the batch; weights and the optimizer's state are in it."""
-    module = model()
+    module = make_model()
     before = state(module)
     found = GPUMemoryOptimizer(device).profile_memory_usage(module, (32, 256))
 
@@ -258,8 +264,8 @@ def test_memory_profile(device: str):
 
 def test_memory_profile_beyond_the_device():
     """What does not fit is said and predicted, not tried."""
-    found = GPUMemoryOptimizer("cpu", optimizer_states=0.0, books=free(8 * MIB)).profile_memory_usage(
-        model(), (1, 256), [1, 10**6]
+    found = GPUMemoryOptimizer("cpu", optimizer_states=0.0, read_usage=free(8 * MIB)).profile_memory_usage(
+        make_model(), (1, 256), [1, 10**6]
     )
 
     assert [True, False] == [row["fits"] for row in found.values()]
@@ -269,12 +275,12 @@ def test_memory_profile_beyond_the_device():
 def test_shapes_without_a_batch(shape: tuple[int, ...]):
     """The message shows how it is written."""
     with pytest.raises(ValueError, match="batch first"):
-        GPUMemoryOptimizer("cpu").optimize_batch_size(model(), shape)
+        GPUMemoryOptimizer("cpu").optimize_batch_size(make_model(), shape)
 
 
 def test_batch_size_of_the_guide():
     """Target memory in GiB, the batch in the shape without meaning, an answer for training."""
-    module = model()
+    module = make_model()
     found = GPUMemoryOptimizer("cpu", max_batch_size=10**6).optimize_batch_size(module, (32, 256), target_memory_gb=0.1)
 
     assert found == get_optimal_batch_size(
@@ -318,7 +324,7 @@ def test_model_memory_keeps_the_gradients():
 
 def test_model_memory_where_nothing_can_be_done():
     """A plain model comes back as it was."""
-    module = model()
+    module = make_model()
 
     assert module is GPUMemoryOptimizer("cpu").optimize_model_memory(module, (4, 256))
     assert not any("forward" in vars(one) for one in module.modules())
@@ -326,7 +332,7 @@ def test_model_memory_where_nothing_can_be_done():
 
 def test_on_the_asked_device(device: str):
     """On a real card the answer is measured and has run (--device cuda:0)."""
-    module = model()
+    module = make_model()
     before = state(module)
     count = get_optimal_batch_size(module, (256,), device, mode="training", max_batch_size=128)
 

@@ -1,4 +1,4 @@
-"""How a model's speed is measured."""
+"""Throughput, latency and memory of a model."""
 
 from __future__ import annotations
 

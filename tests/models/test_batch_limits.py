@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.device.memory.adaptive_limit import LearntLimits
+from backend.device.memory.adaptive_limit import AdaptiveCountLimit
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.records import AllocatorStats, Platform
 from backend.device.tuning_cache import TuningCache
@@ -19,7 +19,7 @@ TABLE = MemoryTable({64: Affine(10 * MIB, 1 * MIB), 512: Affine(10 * MIB, 10 * M
 
 
 def limits_with(snapshot: MemorySnapshot, **options) -> AdaptiveBatchLimits:
-    return AdaptiveBatchLimits(LearntLimits(TABLE), "cpu", lambda: snapshot, TABLE, **options)
+    return AdaptiveBatchLimits(AdaptiveCountLimit(TABLE), "cpu", lambda: snapshot, TABLE, **options)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_out_of_memory_error_lowers_the_limit_for_the_next_process_too():
 def test_an_allocator_that_flushes_its_cache_is_a_warning():
     """Batches that only just fit shrink before one fails."""
     snapshots = iter([MemorySnapshot(110 * MIB, retries) for retries in (0, 1, 2, 3, 3)])
-    limits = AdaptiveBatchLimits(LearntLimits(TABLE), "cpu", lambda: next(snapshots), TABLE)
+    limits = AdaptiveBatchLimits(AdaptiveCountLimit(TABLE), "cpu", lambda: next(snapshots), TABLE)
     for _ in range(3):
         limits.succeeded(512, 10)
 
@@ -54,7 +54,9 @@ def test_an_allocator_that_flushes_its_cache_is_a_warning():
 def test_memory_of_a_full_batch():
     """For the forecast: a budget of 2048 tokens is four texts of 512."""
     assert (10 + 4 * 10) * MIB == limits_with(MemorySnapshot(0)).batch_bytes(2048, 512)
-    assert AdaptiveBatchLimits(LearntLimits(None), "cpu", lambda: MemorySnapshot(0)).batch_bytes(2048, 512) is None
+    assert (
+        AdaptiveBatchLimits(AdaptiveCountLimit(None), "cpu", lambda: MemorySnapshot(0)).batch_bytes(2048, 512) is None
+    )
 
 
 def test_the_driver_is_asked_once_a_second(monkeypatch):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from backend.device.choice.selection import DeviceRequest
-from backend.device.memory.device_memory import RESERVE_BYTES, Books
+from backend.device.memory.device_memory import RESERVE_BYTES, MemoryUsage
 from backend.device.plan.placement import Placement, place, place_all
 from backend.device.records import AllocatorStats, DeviceType, GPUInfo, MachineFacts
 from backend.errors import ModelUnavailable
@@ -197,8 +197,8 @@ def test_warming_never_passes_the_models_length(max_tokens):
     assert bool(lengths) == (max_tokens >= 4)
 
 
-def books(free_bytes: int) -> Books:
-    return Books(AllocatorStats(), free_bytes)
+def books(free_bytes: int) -> MemoryUsage:
+    return MemoryUsage(AllocatorStats(), free_bytes)
 
 
 @pytest.mark.parametrize(("dtype", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2)])
@@ -216,7 +216,7 @@ def test_a_model_that_fits():
 
     assert report is not None
     assert report.fits
-    assert report.most > 8
+    assert report.max_count > 8
 
 
 def test_a_model_that_does_not_fit():

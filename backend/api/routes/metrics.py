@@ -8,7 +8,7 @@ from starlette.responses import Response
 from backend.api.dependencies import context_of, services_of
 from backend.api.responses.json_bytes import json_response
 from backend.api.routing import get
-from backend.device.watch.gpu_readings import readings
+from backend.device.watch.gpu_metrics import gpu_samples
 from backend.telemetry import render_samples
 
 _TEXT = "text/plain"
@@ -29,7 +29,7 @@ async def gpu_metrics(request: Request) -> Response:
     """
     report = services_of(request).health.gpu()
     if _wants_text(context_of(request).headers.get(b"accept", b"")):
-        return Response(render_samples(readings(report)), media_type=_EXPOSITION)
+        return Response(render_samples(gpu_samples(report)), media_type=_EXPOSITION)
     return json_response(report)
 
 

@@ -1,4 +1,4 @@
-"""PURE: how much memory a batch needs, by length and count, from what was measured."""
+"""PURE: the memory that a batch needs by length and count, fitted to measured peaks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-# Where peaks are measured: doubling keeps a padded bucket within twice the need (research/gpu_training.md §6).
+# Lengths at which peaks are measured: with powers of two, padding to a bucket at most doubles what an item needs.
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-COUNT_MAX = 1 << 20  # more than any queue holds; bounds what a tiny slope would allow
+COUNT_MAX = 1 << 20  # more than any queue holds; bounds the result for a tiny slope
 _VERSION = 1
 
 
@@ -19,7 +19,7 @@ _VERSION = 1
 class Affine:
     """Peak bytes of a batch of one length: ``intercept_bytes + slope_bytes * count``.
 
-    Exact at a fixed length: two probes predict counts up to 64 to 0.0 % (research/gpu_training.md §9.2).
+    Exact at a fixed length: from two measured counts, counts up to 64 were predicted with an error of 0.0 %.
     """
 
     intercept_bytes: int  # above the weights, whatever the count
@@ -30,37 +30,37 @@ class Affine:
             raise ValueError(f"no memory model: {self.intercept_bytes} + {self.slope_bytes} x count")
 
     def peak_bytes(self, count: int) -> int:
-        """What a batch of ``count`` needs above the weights."""
+        """Peak of a batch of ``count`` items, without the weights."""
         return self.intercept_bytes + self.slope_bytes * count
 
-    def most(self, free_bytes: int) -> int:
+    def max_count(self, free_bytes: int) -> int:
         """How many fit in ``free_bytes``; 0 when not even one does."""
         return min(COUNT_MAX, max(0, (free_bytes - self.intercept_bytes) // self.slope_bytes))
 
     @classmethod
     def through(cls, peaks: Mapping[int, int], *, safety: float = 1.0) -> Affine:
-        """The line above all probes (count -> peak bytes), times ``safety``.
+        """The line above all measured peaks (count -> bytes), times ``safety``.
 
-        One probe, or probes that a coarse meter cannot tell apart, say nothing of the slope: then the largest is
-        taken as proportional to its count, which is too much for larger counts and never too little.
+        One peak, or equal peaks of a coarse meter, do not determine a slope: then the largest is taken as proportional
+        to its count, which may overestimate larger counts and never underestimates.
 
-        Raises: ValueError without a probe that saw memory.
+        Raises: ValueError when no peak is above 0.
         """
         counts = sorted(peaks)
-        rises = [(peaks[more] - peaks[less]) / (more - less) for less, more in pairwise(counts)]
-        slope = max(rises, default=0.0)
+        slopes = [(peaks[high] - peaks[low]) / (high - low) for low, high in pairwise(counts)]
+        slope = max(slopes, default=0.0)
         if slope <= 0:
             slope = max(peaks[count] / count for count in counts) if counts else 0.0
         intercept = max((peaks[count] - slope * count for count in counts), default=0.0)
-        return cls(_up(max(0.0, intercept) * safety), _up(slope * safety))
+        return cls(math.ceil(max(0.0, intercept) * safety), math.ceil(slope * safety))
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryTable:
-    """Length bucket -> memory of a batch. Between buckets the next length up counts; beyond the last nothing is known.
+    """Length bucket -> memory of a batch. A length uses the next bucket up; beyond the last nothing is known.
 
-    Never a rule across lengths: one that fits up to 1024 tokens promises 41 % too little for 4096 and 65 % too little
-    for 8192 (research/gpu_training.md §9.2).
+    There is no formula across lengths: one fitted up to 1024 tokens predicted 41 % too little for 4096 tokens and 65 %
+    too little for 8192 when measured.
     """
 
     buckets: Mapping[int, Affine]  # by length in tokens, ascending
@@ -76,33 +76,33 @@ class MemoryTable:
         return tuple(self.buckets)
 
     def at(self, length: int) -> Affine | None:
-        """The bucket that holds ``length``: the next one up; None beyond the last."""
+        """The line of the bucket that ``length`` falls into; None beyond the last."""
         bucket = bucket_of(length, self.lengths)
         return None if bucket is None else self.buckets[bucket]
 
     def peak_bytes(self, length: int, count: int) -> int | None:
-        """What ``count`` items padded to ``length`` need above the weights; None beyond the last bucket."""
+        """Peak of ``count`` items padded to ``length``, without the weights; None beyond the last bucket."""
         affine = self.at(length)
         return None if affine is None else affine.peak_bytes(count)
 
-    def most(self, length: int, free_bytes: int) -> int:
+    def max_count(self, length: int, free_bytes: int) -> int:
         """How many items padded to ``length`` fit in ``free_bytes``; 0 when not one does.
 
-        Beyond the last bucket 1: an item is tried alone rather than predicted.
+        Beyond the last bucket 1: a lone item is tried without a prediction.
         """
         affine = self.at(length)
-        return 1 if affine is None else affine.most(free_bytes)
+        return 1 if affine is None else affine.max_count(free_bytes)
 
     def to_json(self) -> dict[str, Any]:
-        """A record that ``from_json`` reads back."""
-        rows = [[length, each.intercept_bytes, each.slope_bytes] for length, each in self.buckets.items()]
+        """A JSON-compatible record for ``from_json``."""
+        rows = [[length, line.intercept_bytes, line.slope_bytes] for length, line in self.buckets.items()]
         return {"version": _VERSION, "buckets": rows}
 
     @classmethod
     def from_json(cls, record: object) -> MemoryTable:
-        """The table of a record.
+        """The table of a record from ``to_json``.
 
-        Raises: ValueError for anything that ``to_json`` did not write.
+        Raises: ValueError for any other record.
         """
         if not isinstance(record, dict) or record.get("version") != _VERSION:
             raise ValueError("not a memory table of this version")
@@ -120,13 +120,9 @@ def bucket_of(length: int, lengths: Iterable[int]) -> int | None:
 
 
 def lengths_to(longest: int) -> tuple[int, ...]:
-    """The buckets of a model that takes up to ``longest`` tokens; the last is that length itself."""
+    """The buckets of a model that takes up to ``longest`` tokens; the last is ``longest`` itself."""
     return (*(length for length in LENGTHS if length < longest), longest)
 
 
 def _is_row(row: object) -> bool:
     return isinstance(row, list) and len(row) == 3 and all(type(value) is int for value in row)
-
-
-def _up(value: float) -> int:
-    return math.ceil(value)

@@ -1,4 +1,4 @@
-"""Giving memory back after a model was dropped: Python keeps, the C library keeps, the device's allocator keeps."""
+"""Frees memory that Python, the C library and torch's caching allocator still hold after a model was dropped."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 
 
 def release(device: str) -> None:
-    """Return what nothing refers to any more, to the system and to the device's other users. Any thread.
+    """Free unreferenced memory to the system and to other processes on the device. Thread-safe.
 
-    Seconds-rare work, after an unload or an out-of-memory event; never after a batch, where the scan costs more
-    than it brings (FastVideo#606).
+    For rare events such as an unload or an out-of-memory error. Not after each batch: garbage collection then costs
+    more than it gains (FastVideo#606).
     """
     gc.collect()
-    torch = sys.modules.get("torch")  # nothing to release where it was never imported
+    torch = sys.modules.get("torch")  # never imported: nothing to release
     kind = device.partition(":")[0]
     if torch is not None and kind == "cuda":
         with torch.cuda.device(device):
@@ -25,9 +25,9 @@ def release(device: str) -> None:
 
 
 def trim_heap() -> None:
-    """Let glibc give freed pages back: without it 200 MiB of weights stay resident after an unload. Any thread."""
+    """Have glibc return freed pages; otherwise 200 MiB of weights stay resident after an unload. Thread-safe."""
     if sys.platform != "linux":
         return
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # absent in musl
     if trim is not None:
         trim(0)

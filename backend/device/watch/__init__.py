@@ -1,1 +1,1 @@
-"""One look after another at the devices: sampled, remembered, judged, reported."""
+"""Monitoring of devices: periodic snapshots, their history, alerts, and the report of GET /metrics/gpu."""

@@ -1,7 +1,7 @@
-"""PURE: the answer of GET /metrics/gpu from one look and its history.
+"""PURE: composes the body of GET /metrics/gpu from a snapshot and the history.
 
-``gpus`` are the cards of the machine as the driver tells them, ``devices`` what this process computes on, the CPU
-too. The shape is the same on every machine: what is unknown is null, never 0.
+``gpus`` are the cards that the driver reports, ``devices`` what this process computes on, the CPU included. The keys
+are the same on every machine; an unknown value is null, never 0.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from typing import Any
 from backend.device.facts.compute_capability import architecture
 from backend.device.records import CardSample, DeviceType, MachineFacts, Process
 from backend.device.watch.history import AlertKind, Headroom, Sample, spread
-from backend.device.watch.sampling import CardReading, DeviceReading, Look, is_on
+from backend.device.watch.sampling import CardSnapshot, DeviceSnapshot, Snapshot, is_on
 
 Report = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Remarks:
-    """What the monitor made of one device's history."""
+class DeviceSummary:
+    """What the monitor computed from one device's history."""
 
     headroom: Headroom
-    standing: frozenset[AlertKind]
+    active_alerts: frozenset[AlertKind]
     samples: tuple[Sample, ...]  # the history, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """How the readings themselves fare."""
+    """State of the monitor itself; the fields are keys of GET /metrics/gpu."""
 
     running: bool
     interval_s: float
-    looks: int
-    errors: int  # looks that failed and cards that did not answer
+    looks: int  # snapshots taken
+    errors: int  # snapshots that failed, and cards that did not answer
     last_success_timestamp_s: float | None  # since 1970
 
 
 def compose(
     facts: MachineFacts,
-    look: Look,
-    remarks: Mapping[str, Remarks],
+    snapshot: Snapshot,
+    summaries: Mapping[str, DeviceSummary],
     *,
     collector: Collector,
     counters: Mapping[str, float],
     own_pid: int,
 ) -> Report:
-    """The whole answer, ready for JSON.
+    """The report, ready for JSON.
 
     Args:
-        remarks: by device ("cuda:0"), one for each of ``look.devices``.
-        counters: the service's own totals, shown as they are.
+        summaries: by device ("cuda:0"), one for each of ``snapshot.devices``.
+        counters: the service's own totals, copied into the report.
     """
-    devices = [_device(one, remarks[one.placement.device]) for one in look.devices]
+    devices = [_device(device, summaries[device.placement.device]) for device in snapshot.devices]
     first = devices[0]
     return {
         "available": first["type"] != DeviceType.CPU,
@@ -61,53 +61,52 @@ def compose(
         "platform": facts.platform.label,
         "driver": {"version": facts.driver.version, "cuda": dotted(facts.driver.cuda), "fault": facts.driver.fault},
         "why_no_gpu": facts.why_no_gpu,
-        "gpus": [_card(one, look.devices, own_pid) for one in look.cards],
+        "gpus": [_card(card, snapshot.devices, own_pid) for card in snapshot.cards],
         "devices": devices,
         "counters": dict(counters),
         "collector": asdict(collector),
     }
 
 
-def _device(reading: DeviceReading, remarks: Remarks) -> Report:
-    placement, samples = reading.placement, remarks.samples
-    summary = {
-        name: _plain(spread(getattr(sample, name) for sample in samples))
-        for name in ("used_bytes", "room_bytes", "utilization_ratio", "temperature_celsius", "power_watts")
+def _device(device: DeviceSnapshot, summary: DeviceSummary) -> Report:
+    placement, samples = device.placement, summary.samples
+    spreads = {
+        key: _plain(spread(getattr(sample, field) for sample in samples)) for key, field in _HISTORY_FIELDS.items()
     }
     return {
         "device": placement.device,
         "type": placement.type.value,
-        "uuid": reading.card.gpu.uuid if reading.card else "",
-        "gpu": reading.card.gpu.index if reading.card else None,
+        "uuid": device.card.gpu.uuid if device.card else "",
+        "gpu": device.card.gpu.index if device.card else None,
         "reason": placement.why[0] if placement.why else "",
-        "lost": reading.lost,
+        "lost": device.lost,
         "memory": {
-            "used_bytes": reading.used_bytes,
-            "free_bytes": reading.free_bytes,
-            "total_bytes": reading.total_bytes,
+            "used_bytes": device.used_bytes,
+            "free_bytes": device.free_bytes,
+            "total_bytes": device.total_bytes,
         },
         "ceiling_bytes": placement.memory_bytes or None,
-        "allocator": _plain(reading.allocator),
-        "headroom": asdict(remarks.headroom),
-        "alerts": sorted(kind.value for kind in remarks.standing),
+        "allocator": _plain(device.allocator),
+        "headroom": asdict(summary.headroom),
+        "alerts": sorted(kind.value for kind in summary.active_alerts),
         "history": {
             "samples": len(samples),
             "seconds": samples[-1].at_s - samples[0].at_s if samples else 0.0,
-            **summary,
+            **spreads,
         },
     }
 
 
-def _card(reading: CardReading, devices: Iterable[DeviceReading], own_pid: int) -> Report:
-    gpu, sample = reading.gpu, reading.sample
-    device = next((one for one in devices if is_on(one.placement, gpu)), None)
+def _card(card: CardSnapshot, devices: Iterable[DeviceSnapshot], own_pid: int) -> Report:
+    gpu, sample = card.gpu, card.sample
+    device = next((device for device in devices if is_on(device.placement, gpu)), None)
     return {
         **asdict(gpu),
         "architecture": architecture(gpu.capability).name if gpu.capability > (0, 0) else "",
-        "device": device.placement.device if device else None,  # None: this process does not use it
-        "lost": reading.lost,
-        "memory": _memory(reading, device),
-        **{name: getattr(sample, name) for name in _AS_THEY_ARE},
+        "device": device.placement.device if device else None,  # None: not used by this process
+        "lost": card.lost,
+        "memory": _memory(card, device),
+        **{name: getattr(sample, name) for name in _COPIED_FIELDS},
         "clocks_hz": None if sample.clocks_hz is None else dict(sample.clocks_hz),
         "throttle": None if sample.throttle is None else list(sample.throttle),
         "xid_errors": None if sample.xid_errors is None else {str(xid): count for xid, count in sample.xid_errors},
@@ -115,7 +114,14 @@ def _card(reading: CardReading, devices: Iterable[DeviceReading], own_pid: int) 
     }
 
 
-_AS_THEY_ARE = (
+_HISTORY_FIELDS = {  # key of the report -> field of Sample
+    "used_bytes": "used_bytes",
+    "room_bytes": "headroom_bytes",
+    "utilization_ratio": "utilization_ratio",
+    "temperature_celsius": "temperature_celsius",
+    "power_watts": "power_watts",
+}
+_COPIED_FIELDS = (  # of CardSample
     "utilization_ratio",
     "bandwidth_ratio",
     "temperature_celsius",
@@ -127,9 +133,9 @@ _AS_THEY_ARE = (
 )
 
 
-def _memory(reading: CardReading, device: DeviceReading | None) -> Report:
-    """The driver's numbers; where it has none, those of whom we could ask for a device in use."""
-    sample, names = reading.sample, ("used_bytes", "free_bytes", "total_bytes")
+def _memory(card: CardSnapshot, device: DeviceSnapshot | None) -> Report:
+    """Memory from the driver; where it reports none, from the device in use."""
+    sample, names = card.sample, ("used_bytes", "free_bytes", "total_bytes")
     if sample.used_bytes is None and sample.free_bytes is None and device is not None:
         return {name: getattr(device, name) for name in names}
     return {name: getattr(sample, name) for name in names}
@@ -138,46 +144,46 @@ def _memory(reading: CardReading, device: DeviceReading | None) -> Report:
 def _processes(sample: CardSample, own_pid: int) -> list[Report] | None:
     if sample.processes is None:
         return None
-    return [_process(one, own_pid) for one in sample.processes]
+    return [_process(process, own_pid) for process in sample.processes]
 
 
 def _process(process: Process, own_pid: int) -> Report:
-    """``own`` is only as good as the number: in a container the driver tells the host's."""
+    """``own`` compares process ids; in a container it can be wrong, because the driver reports ids of the host."""
     pid, name, used_bytes = process
     return {"pid": pid, "name": name, "used_bytes": used_bytes, "own": pid == own_pid}
 
 
-def performance(look: Look) -> Report:
-    """One device's look in one flat record, by the names of the training guides and in base units besides.
+def performance(snapshot: Snapshot) -> Report:
+    """The snapshot of one device as a flat record with the keys of the training guides, and in base units.
 
     ``gpu_utilization`` and ``memory_utilization`` are percent, the latter of the memory's bandwidth; ``…_gb`` are GiB
-    (2**30 bytes), as the guides divide. None where nobody tells; ``memory_allocated_gb`` is always a number: on a
-    CPU it is this process's memory. ``elapsed_s`` is of the monitor's clock, whose zero means nothing.
+    (2**30 bytes), as in the guides. None where unknown; ``memory_allocated_gb`` is always a number: on a CPU it is
+    this process's memory. ``elapsed_s`` is on the monitor's clock, which has an arbitrary zero.
     """
-    [device] = look.devices
-    card, books = device.card.sample if device.card else CardSample(), device.allocator
-    own = device.used_bytes or 0 if device.card is None else 0
+    [device] = snapshot.devices
+    card, stats = device.card.sample if device.card else CardSample(), device.allocator
+    resident_bytes = device.used_bytes or 0 if device.card is None else 0
     sizes = {
-        "memory_allocated": books.allocated_bytes if books else own,
-        "memory_reserved": books.reserved_bytes if books else own,
-        "memory_cached": books.reserved_bytes - books.allocated_bytes if books else 0,
-        "memory_peak": books.peak_allocated_bytes if books else None,
+        "memory_allocated": stats.allocated_bytes if stats else resident_bytes,
+        "memory_reserved": stats.reserved_bytes if stats else resident_bytes,
+        "memory_cached": stats.reserved_bytes - stats.allocated_bytes if stats else 0,
+        "memory_peak": stats.peak_allocated_bytes if stats else None,
         "memory_used": device.used_bytes,
         "memory_free": device.free_bytes,
         "memory_total": device.total_bytes,
     }
     return {
-        "elapsed_s": look.at_s,
+        "elapsed_s": snapshot.at_s,
         "device": device.placement.device,
         "name": device.card.gpu.name if device.card else "CPU",
         "gpu_utilization": _percent(card.utilization_ratio),
         "memory_utilization": _percent(card.bandwidth_ratio),
         **{f"{name}_gb": None if size is None else size / 2**30 for name, size in sizes.items()},
         **{f"{name}_bytes": size for name, size in sizes.items()},
-        **{name: getattr(card, name) for name in _AS_THEY_ARE},
+        **{name: getattr(card, name) for name in _COPIED_FIELDS},
         "clocks_hz": None if card.clocks_hz is None else dict(card.clocks_hz),
         "throttle": None if card.throttle is None else list(card.throttle),
-        "allocator_retries": books.retries if books else 0,
+        "allocator_retries": stats.retries if stats else 0,
         "lost": device.lost,
     }
 
@@ -191,5 +197,5 @@ def _plain(record: Any) -> Report | None:
 
 
 def dotted(version: Sequence[int]) -> str:
-    """(12, 8) as "12.8"; (0, 0) means unknown and is empty."""
-    return ".".join(str(part) for part in version) if any(version) else ""
+    """(12, 8) as "12.8"; (0, 0), unknown, as ""."""
+    return ".".join(str(number) for number in version) if any(version) else ""

@@ -1,4 +1,4 @@
-"""A thread that does one thing again and again until it is told to stop."""
+"""A daemon thread that calls a function at a fixed interval until it is stopped."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from collections.abc import Callable
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
-STOP_S = 5.0  # a driver call can hang on a card that fell off the bus; a daemon thread may be left behind
+STOP_S = 5.0  # a driver call can hang on a card that fell off the bus; the daemon thread is then abandoned
 
 
-class Ticker:
-    """Calls ``act`` at once and then again and again, on one daemon thread, until stopped. Can be started anew.
+class PeriodicThread:
+    """Calls ``action`` at once and then at every interval, on one daemon thread, until stopped. Can be restarted.
 
-    Whatever ``act`` raises is counted, logged once a streak and survived: a monitor must not end with what it watches.
+    Exceptions of ``action`` are counted, logged once per streak and dropped: a failing device must not end its monitor.
     """
 
-    def __init__(self, name: str, act: Callable[[], None]) -> None:
-        self._name, self._act = name, act
+    def __init__(self, name: str, action: Callable[[], None]) -> None:
+        self._name, self._action = name, action
         self._stop: threading.Event | None = None
         self._thread: threading.Thread | None = None
         self._failing = False
@@ -27,24 +27,24 @@ class Ticker:
 
     @property
     def running(self) -> bool:
-        """Between ``start`` and ``stop``."""
+        """True between ``start`` and ``stop``."""
         return self._stop is not None
 
     def start(self, interval_s: float) -> None:
-        """Begin; a running one goes on with the new interval.
+        """Start the thread; a running one is restarted with the new interval.
 
         Raises: ValueError for an interval that is not positive.
         """
         if not interval_s > 0.0:
             raise ValueError(f"interval {interval_s}: must be more than 0 seconds")
         self.stop()
-        stop = threading.Event()  # one a thread: a thread left behind in the driver never comes back to life
+        stop = threading.Event()  # one per thread: an abandoned thread stays stopped when its driver call returns
         self._stop = stop
         self._thread = threading.Thread(target=self._run, args=(stop, interval_s), name=self._name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the look under way, at most STOP_S."""
+        """Stop the thread and wait for the call in progress, at most STOP_S."""
         if self._stop is None or self._thread is None:
             return
         self._stop.set()
@@ -52,10 +52,10 @@ class Ticker:
             self._thread.join(STOP_S)
         self._stop = self._thread = None
 
-    def tick(self) -> None:
-        """One call of ``act``, its faults survived."""
+    def call_once(self) -> None:
+        """Call ``action`` on this thread; count and log its exceptions."""
         try:
-            self._act()
+            self._action()
         except Exception as error:  # noqa: BLE001  # drivers and callbacks are foreign; the thread must outlive them
             self.errors += 1
             if not self._failing:
@@ -66,5 +66,5 @@ class Ticker:
 
     def _run(self, stop: threading.Event, interval_s: float) -> None:
         while not stop.is_set():
-            self.tick()
+            self.call_once()
             stop.wait(interval_s)

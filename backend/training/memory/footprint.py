@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (  # until torch offers it publicly; s
 )
 
 from backend.device.memory import trial_run
-from backend.device.memory.dry_run import StoragePeak
+from backend.device.memory.trial_run import StoragePeak
 from backend.training.memory.activation_checkpointing import checkpoint_activations
 
 AddLora = Callable[[nn.Module], nn.Module]
@@ -105,7 +105,7 @@ def longest_example_inputs(
 
 def made_up(model: nn.Module, sample_shape: Sequence[int]) -> trial_run.MakeInputs:
     """Makes batches of invented items of one shape, without the batch: (tokens,) or (channels, height, width)."""
-    return trial_run.made_up(model, sample_shape)
+    return trial_run.synthetic_inputs(model, sample_shape)
 
 
 def _estimate(

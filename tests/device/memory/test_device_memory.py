@@ -1,4 +1,4 @@
-"""Ceiling, headroom, guard and advice: what of a device's memory is ours, and what to do when it is not enough."""
+"""Memory limit, headroom, guard and advice."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import torch
 from backend.device.memory import device_memory
 from backend.device.memory.device_memory import (
     RESERVE_BYTES,
-    Books,
+    MemoryUsage,
     advice,
     allocator_options,
     apply_ceiling,
     cleanup_gpu_memory,
+    format_bytes,
     gpu_memory_guard,
     headroom_bytes,
-    read_books,
-    readable,
+    read_memory_usage,
 )
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.records import AllocatorStats, Platform
@@ -99,7 +99,7 @@ STATS = AllocatorStats(allocated_bytes=3 * GIB, reserved_bytes=6 * GIB, active_b
         pytest.param(STATS, 8 * GIB, 9 * GIB, 6 * GIB, id="the-ceiling-counts"),
         pytest.param(STATS, 1 * GIB, 9 * GIB, 3 * GIB, id="a-neighbour-took-the-rest"),
         pytest.param(STATS, 0, 9 * GIB, 2 * GIB, id="the-cache-alone"),
-        pytest.param(STATS, None, 9 * GIB, 6 * GIB, id="nobody-tells-what-is-free"),
+        pytest.param(STATS, None, 9 * GIB, 6 * GIB, id="free-is-unknown"),
         pytest.param(STATS, 8 * GIB, 2 * GIB, 0, id="over-the-ceiling-already"),
         pytest.param(STATS, None, 0, 0, id="nothing-is-known"),
     ],
@@ -157,8 +157,8 @@ def test_a_ceiling_on_a_card(monkeypatch, memory_bytes, fraction, words):
         pytest.param("6.4", ["throw_on_cudamalloc_oom:True,max_split_size_mb:512"], id="rocm-never-asks-its-driver"),
     ],
 )
-def test_who_is_refused_before_the_driver(monkeypatch, hip, expected):
-    """Only ROCm, whose driver would abort the process; the options that were there are said again."""
+def test_throw_before_a_driver_oom(monkeypatch, hip, expected):
+    """Only on ROCm, whose driver would abort the process; existing options are kept."""
     fake_cuda(monkeypatch, hip=hip)
     written: list[str] = []
     monkeypatch.setattr(torch._C, "_accelerator_getAllocatorSettings", lambda: "max_split_size_mb:512")
@@ -171,7 +171,6 @@ def test_who_is_refused_before_the_driver(monkeypatch, hip, expected):
 
 @pytest.mark.parametrize("state", ["absent", "refuses"])
 def test_a_torch_without_the_private_setter(monkeypatch, state):
-    """The plain ceiling stays."""
     asked = fake_cuda(monkeypatch, hip="6.4")
 
     def refuse(text: str) -> None:
@@ -187,7 +186,6 @@ def test_a_torch_without_the_private_setter(monkeypatch, state):
 
 
 def test_a_ceiling_on_an_apple(monkeypatch):
-    """A part of what Metal recommends."""
     asked: list[float] = []
     fake = SimpleNamespace(recommended_max_memory=lambda: 16 * GIB, set_per_process_memory_fraction=asked.append)
     monkeypatch.setattr(torch, "mps", fake)
@@ -198,40 +196,40 @@ def test_a_ceiling_on_an_apple(monkeypatch):
 
 @pytest.mark.parametrize(("device", "memory_bytes"), [("cpu", 8 * GIB), ("cuda:0", 0)], ids=["cpu", "none-asked-for"])
 def test_no_ceiling(device, memory_bytes):
-    """Said, and torch is not even asked."""
+    """The sentence says so, and torch is not called."""
     assert f"no ceiling on {device}" == apply_ceiling(device, memory_bytes)
 
 
-def test_books_of_this_machine(device):
+def test_memory_usage_of_this_machine(device):
     """Real numbers, on a card (--device cuda:0) as on a CPU."""
-    books = read_books(device)
+    usage = read_memory_usage(device)
 
-    assert books.free_bytes is not None
-    assert books.free_bytes > 0
-    assert headroom_bytes(books.stats, books.free_bytes, books.ceiling_bytes, reserve_bytes=0) > 0
+    assert usage.free_bytes is not None
+    assert usage.free_bytes > 0
+    assert headroom_bytes(usage.stats, usage.free_bytes, usage.ceiling_bytes, reserve_bytes=0) > 0
 
 
 class Device:
-    """A device with set books; notes what is given back."""
+    """A device with fixed memory use that records releases."""
 
-    def __init__(self, monkeypatch, books: Books) -> None:
+    def __init__(self, monkeypatch, usage: MemoryUsage) -> None:
         self.released: list[str] = []
-        self.now = books
+        self.now = usage
         monkeypatch.setattr(device_memory, "release", self.released.append)
         monkeypatch.setattr(
             device_memory, "placement", lambda name: SimpleNamespace(device=name.replace("auto", "cuda:0"))
         )
 
-    def books(self, device: str) -> Books:
+    def read_usage(self, device: str) -> MemoryUsage:
         return self.now
 
 
 def test_the_guard_admits(monkeypatch):
     """Work that fits runs, and nothing is given back without need."""
-    device = Device(monkeypatch, Books(AllocatorStats(), 8 * GIB))
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), 8 * GIB))
     ran = []
 
-    with gpu_memory_guard(6 * GIB, books=device.books):
+    with gpu_memory_guard(6 * GIB, read_usage=device.read_usage):
         ran.append(True)
 
     assert ([True], []) == (ran, device.released)
@@ -239,26 +237,26 @@ def test_the_guard_admits(monkeypatch):
 
 def test_the_guard_refuses(monkeypatch):
     """Before the block runs, with the numbers and what to change."""
-    device = Device(monkeypatch, Books(AllocatorStats(allocated_bytes=GIB), 8 * GIB, ceiling_bytes=4 * GIB))
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(allocated_bytes=GIB), 8 * GIB, ceiling_bytes=4 * GIB))
     ran = []
 
     with (
         pytest.raises(
             DoesNotFit, match=r"6\.0 GiB are needed on cuda:0, 3\.0 GiB are free under .* ceiling of 4\.0 GiB"
         ),
-        gpu_memory_guard(6 * GIB, books=device.books),
+        gpu_memory_guard(6 * GIB, read_usage=device.read_usage),
     ):
         ran.append(True)
 
     assert [] == ran
 
 
-def test_the_guard_tries_where_nobody_knows(monkeypatch):
-    """No books, no refusal."""
-    device = Device(monkeypatch, Books(AllocatorStats(), None))
+def test_the_guard_admits_when_memory_is_unknown(monkeypatch):
+    """Unknown memory use is no reason to refuse."""
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), None))
     ran = []
 
-    with gpu_memory_guard(6 * GIB, books=device.books):
+    with gpu_memory_guard(6 * GIB, read_usage=device.read_usage):
         ran.append(True)
 
     assert [True] == ran
@@ -269,14 +267,14 @@ def test_the_guard_tries_where_nobody_knows(monkeypatch):
     [
         pytest.param(2 * GIB, 8 * GIB, [], id="a-small-cache-stays"),
         pytest.param(4 * GIB, 8 * GIB, ["cuda:0"], id="a-large-one-is-given-back"),
-        pytest.param(4 * GIB, None, [], id="nobody-tells"),
+        pytest.param(4 * GIB, None, [], id="unknown"),
     ],
 )
 def test_the_guard_at_the_end(monkeypatch, reserved, free, released):
     """The cache is given back when it is more than a quarter of what is free; not after every block."""
-    device = Device(monkeypatch, Books(AllocatorStats(reserved_bytes=reserved), free))
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(reserved_bytes=reserved), free))
 
-    with gpu_memory_guard(books=device.books):
+    with gpu_memory_guard(read_usage=device.read_usage):
         pass
 
     assert released == device.released
@@ -291,9 +289,9 @@ def test_the_guard_at_the_end(monkeypatch, reserved, free, released):
 )
 def test_the_guard_and_errors(monkeypatch, error, released):
     """They go on as they are; after exhausted memory the cache is given back first."""
-    device = Device(monkeypatch, Books(AllocatorStats(), GIB))
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), GIB))
 
-    with pytest.raises(type(error)) as caught, gpu_memory_guard(books=device.books):
+    with pytest.raises(type(error)) as caught, gpu_memory_guard(read_usage=device.read_usage):
         raise error
 
     assert error is caught.value
@@ -301,12 +299,12 @@ def test_the_guard_and_errors(monkeypatch, error, released):
 
 
 class Activations:
-    """Stand-ins for tensors that can be watched."""
+    """Stand-in for tensors, with weak references."""
 
 
-def test_the_guard_lets_go_of_what_failed(monkeypatch):
-    """What the failed frames hold would otherwise be in use when the cache is given back."""
-    device = Device(monkeypatch, Books(AllocatorStats(), GIB))
+def test_the_guard_frees_the_failed_frames(monkeypatch):
+    """Tensors of the failed frames are freed before the cache is released."""
+    device = Device(monkeypatch, MemoryUsage(AllocatorStats(), GIB))
     held: list[weakref.ref[Activations]] = []
     alive: list[bool] = []
     monkeypatch.setattr(device_memory, "release", lambda where: alive.append(held[0]() is not None))
@@ -316,7 +314,7 @@ def test_the_guard_lets_go_of_what_failed(monkeypatch):
         held.append(weakref.ref(activations))
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    with pytest.raises(torch.OutOfMemoryError), gpu_memory_guard(books=device.books):
+    with pytest.raises(torch.OutOfMemoryError), gpu_memory_guard(read_usage=device.read_usage):
         forward()
 
     assert [False] == alive
@@ -395,6 +393,5 @@ def test_advice(length, count, free, processes, expected):
     ("size", "expected"),
     [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (int(1.9 * GIB), "1.9 GiB"), (3 * 2**50, "3072.0 TiB")],
 )
-def test_readable(size, expected):
-    """Bytes as people say them."""
-    assert expected == readable(size)
+def test_format_bytes(size, expected):
+    assert expected == format_bytes(size)

@@ -1,4 +1,4 @@
-"""Memory of a batch by length and count: the line above the probes, and never a promise beyond them."""
+"""Memory of a batch by length and count: the line above measured peaks, and nothing beyond the last bucket."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def test_peak(length, count, expected):
         pytest.param(64, 2**62, COUNT_MAX, id="bounded"),
     ],
 )
-def test_most(length, free, expected):
+def test_max_count(length, free, expected):
     """How many fit, beside what a batch takes whatever its count."""
-    assert expected == TABLE.most(length, free)
+    assert expected == TABLE.max_count(length, free)
 
 
 @given(TABLES, st.integers(1, 12_000), st.integers(0, 2**44))
-def test_most_is_the_most(table, length, free):
+def test_max_count_is_the_maximum(table, length, free):
     """What it allows fits, and one more does not."""
-    most = table.most(length, free)
-    peak = table.peak_bytes(length, most)
+    max_count = table.max_count(length, free)
+    peak = table.peak_bytes(length, max_count)
 
     if peak is None:
-        assert most == 1
-    elif most:
+        assert max_count == 1
+    elif max_count:
         assert peak <= free
-    if peak is not None and most < COUNT_MAX:
-        assert (table.peak_bytes(length, most + 1) or 0) > free
+    if peak is not None and max_count < COUNT_MAX:
+        assert (table.peak_bytes(length, max_count + 1) or 0) > free
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_line_through_probes(peaks, safety, expected):
 
 @given(st.dictionaries(st.integers(1, 64), st.integers(1, 2**40), min_size=1, max_size=5), st.floats(1.0, 2.0))
 def test_no_probe_lies_above_its_line(peaks, safety):
-    """What was seen once is never promised to take less."""
+    """The line never underestimates a measured peak."""
     line = Affine.through(peaks, safety=safety)
 
     assert all(peak <= line.peak_bytes(count) * (1 + 1e-9) for count, peak in peaks.items())
@@ -92,14 +92,13 @@ def test_no_probe_lies_above_its_line(peaks, safety):
 
 @pytest.mark.parametrize("peaks", [{}, {1: 0}, {1: 0, 2: 0}], ids=["no-probe", "blind-meter", "blind-twice"])
 def test_no_line_without_memory(peaks):
-    """A meter that sees nothing must not look like a model that needs nothing."""
+    """A meter that reads 0 must not give a table that allows everything."""
     with pytest.raises(ValueError, match="no memory model"):
         Affine.through(peaks)
 
 
 @given(TABLES)
 def test_json_and_back(table):
-    """The record survives a file."""
     assert table == MemoryTable.from_json(json.loads(json.dumps(table.to_json())))
 
 
@@ -127,7 +126,6 @@ def record(**changes: object) -> dict[str, object]:
     ],
 )
 def test_a_foreign_record(foreign):
-    """ValueError, whatever a file may hold."""
     with pytest.raises(ValueError, match="memory"):
         MemoryTable.from_json(foreign)
 

@@ -1,4 +1,4 @@
-"""Measuring and predicting the memory of batches: exact on a line, honest where nothing can be known, and kept."""
+"""Measuring, predicting and caching the memory of batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from backend.device.memory.dry_run import dry_run
 from backend.device.memory.memory_table import Affine, MemoryTable
 from backend.device.memory.probe import (
     CudaMeter,
@@ -23,6 +22,7 @@ from backend.device.memory.probe import (
     save_table,
     will_it_fit,
 )
+from backend.device.memory.trial_run import dry_run
 from backend.device.tuning_cache import TuningCache
 from backend.errors import DoesNotFit
 
@@ -64,8 +64,8 @@ class Machine:
         return -(-self.peak // self.granularity) * self.granularity
 
 
-def test_two_probes_a_length_tell_all():
-    """Of any count, at any measured length: what the batch takes above the weights and the libraries' own."""
+def test_two_counts_determine_every_other():
+    """At every measured length the table gives any count, without weights and workspaces."""
     machine = Machine()
 
     table = measure(machine.run, machine, (128, 64), safety=1.0)
@@ -85,7 +85,7 @@ def test_safety():
 
 
 def test_lengths_that_do_not_fit():
-    """They end the table instead of the start, and what was learnt of shorter ones stays."""
+    """They end the table; shorter lengths stay in it."""
     machine = Machine(Machine.need(2, 512))
 
     table = measure(machine.run, machine, (64, 512, 1024, 2048), safety=1.0)
@@ -136,7 +136,6 @@ def test_no_second_item_beyond_a_limit():
 
 
 def test_a_model_that_does_not_fit_at_all():
-    """Said in words of ours."""
     machine = Machine(10)
 
     with pytest.raises(DoesNotFit, match="one item of 64 tokens does not fit"):
@@ -246,8 +245,8 @@ def test_a_dry_run_agrees_with_torchs_own(model):
             module(*inputs)
     activations = sum(
         size
-        for each in tracker.get_tracker_snapshot("peak").values()
-        for kind, size in each.items()
+        for sizes in tracker.get_tracker_snapshot("peak").values()
+        for kind, size in sizes.items()
         if "ACT" in str(kind)
     )
 
@@ -279,7 +278,7 @@ def test_weights_are_counted_once():
     model = Tiny()
 
     assert found is not None
-    assert found.weights_bytes == sum(each.nbytes for each in [*model.parameters(), *model.buffers()])
+    assert found.weights_bytes == sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
 
 
 def test_inputs_by_name():
@@ -369,7 +368,7 @@ def test_will_it_fit(free, length, count, expected):
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> TuningCache:
+def cache(tmp_path: Path) -> TuningCache:
     return TuningCache(tmp_path / "tuning.json")
 
 
@@ -383,38 +382,37 @@ TABLE = PREDICTION.table
         pytest.param(20 * GIB, True, id="more"),
         pytest.param(int(9.6 * GIB), True, id="a-desktop-breathes"),
         pytest.param(9 * GIB, False, id="a-neighbour-has-come"),
-        pytest.param(None, True, id="nobody-tells"),
+        pytest.param(None, True, id="unknown"),
     ],
 )
-def test_a_kept_table(kept, free, found):
+def test_a_kept_table(cache, free, found):
     """Reused while at least as much memory is free as when it was measured."""
-    save_table(kept, "key", TABLE, 10 * GIB)
+    save_table(cache, "key", TABLE, 10 * GIB)
 
-    assert (TABLE if found else None) == load_table(kept, "key", free)
+    assert (TABLE if found else None) == load_table(cache, "key", free)
 
 
-def test_another_fingerprint(kept):
+def test_another_fingerprint(cache):
     """Another torch, card or model measures anew."""
-    save_table(kept, "key", TABLE, 10 * GIB)
+    save_table(cache, "key", TABLE, 10 * GIB)
 
-    assert load_table(kept, "other", 10 * GIB) is None
-    assert {} == load_caps(kept, "other")
+    assert load_table(cache, "other", 10 * GIB) is None
+    assert {} == load_caps(cache, "other")
 
 
-def test_the_tuned_settings_of_the_same_model_stay(kept):
+def test_the_tuned_settings_of_the_same_model_stay(cache):
     """Both lie in one file under one fingerprint."""
-    kept.save("key", {"budget": 512})
-    save_table(kept, "key", TABLE, None)
+    cache.save("key", {"budget": 512})
+    save_table(cache, "key", TABLE, None)
 
-    assert {"budget": 512} == kept.load("key")
-    assert TABLE == load_table(kept, "key", 0)
+    assert {"budget": 512} == cache.load("key")
+    assert TABLE == load_table(cache, "key", 0)
 
 
-def test_what_was_learnt_is_kept(kept):
-    """Caps come back as they were."""
-    save_table(kept, "key", TABLE, GIB, caps={512: 8, 64: 100})
+def test_caps_are_cached(cache):
+    save_table(cache, "key", TABLE, GIB, caps={512: 8, 64: 100})
 
-    assert {64: 100, 512: 8} == load_caps(kept, "key")
+    assert {64: 100, 512: 8} == load_caps(cache, "key")
 
 
 @pytest.mark.parametrize(
@@ -425,13 +423,13 @@ def test_what_was_learnt_is_kept(kept):
         pytest.param({"table": [], "caps": [[1], ["64", 2], [64, 0], None]}, id="of-another-kind"),
     ],
 )
-def test_a_spoilt_table(kept, caplog, entry):
-    """It is said, measured again, and never the reason for a start that fails."""
-    save_table(kept, "key", TABLE, GIB)
-    content = json.loads(kept._file.read_text())
+def test_an_invalid_table(cache, caplog, entry):
+    """It is logged and measured again; the start does not fail."""
+    save_table(cache, "key", TABLE, GIB)
+    content = json.loads(cache._file.read_text())
     content["entries"] = dict.fromkeys(content["entries"], entry)
-    kept._file.write_text(json.dumps(content))
+    cache._file.write_text(json.dumps(content))
 
-    assert load_table(kept, "key", GIB) is None
-    assert {} == load_caps(kept, "key")
+    assert load_table(cache, "key", GIB) is None
+    assert {} == load_caps(cache, "key")
     assert "the kept memory table cannot be read" in caplog.text

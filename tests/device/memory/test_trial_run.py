@@ -1,4 +1,4 @@
-"""Running a model on made-up inputs leaves nothing behind."""
+"""Runs on synthetic inputs: inputs, restored state, and predicted memory peaks."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
         pytest.param(nn.ReLU(), (2, 2), [(3, 2, 2), torch.float32], id="no-weights"),
     ],
 )
-def test_made_up_inputs(model: nn.Module, shape: tuple[int, ...], expected: list[object]):
+def test_synthetic_features(model: nn.Module, shape: tuple[int, ...], expected: list[object]):
     """The batch comes first, and the numbers are of the kind that the model eats."""
-    inputs = trial_run.made_up(model, shape)(3)
+    inputs = trial_run.synthetic_inputs(model, shape)(3)
 
     assert expected == [tuple(inputs.shape), inputs.dtype]
 
 
-def test_made_up_tokens():
+def test_synthetic_tokens():
     """A model that takes input_ids gets ids it knows and a mask without padding."""
     model = Tokens(words=11)
-    inputs = trial_run.made_up(model, (9,))(40)
+    inputs = trial_run.synthetic_inputs(model, (9,))(40)
 
     assert {"input_ids": (40, 9), "attention_mask": (40, 9)} == {name: tuple(one.shape) for name, one in inputs.items()}
     assert 0 <= int(inputs["input_ids"].min()) <= int(inputs["input_ids"].max()) < 11
@@ -73,36 +73,35 @@ def test_made_up_tokens():
 
 
 def test_a_shape_without_size_is_refused():
-    """The message shows the shape."""
     with pytest.raises(ValueError, match=r"\(3, 0\).*at least 1"):
-        trial_run.made_up(nn.Linear(1, 1), (3, 0))
+        trial_run.synthetic_inputs(nn.Linear(1, 1), (3, 0))
 
 
 @pytest.mark.parametrize("run", [trial_run.forward, trial_run.forward_backward])
-def test_untouched(run: Any, device: str):
+def test_restored_state(run: Any, device: str):
     """Statistics, gradients, modes, place and random numbers are afterwards as before, whatever ran in between."""
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
     model(torch.randn(8, 4)).sum().backward()
     model[2].eval()
     before = state(model)
 
-    with trial_run.untouched(model):
+    with trial_run.restored_state(model):
         assert all(one.grad is None for one in model.parameters())
         model.to(device).train()
-        run(model, trial_run.made_up(model, (4,))(16))
+        run(model, trial_run.synthetic_inputs(model, (4,))(16))
         during = state(model)
 
     assert not same(before, during)
     assert same(before, state(model))
 
 
-def test_untouched_after_an_error():
+def test_restored_state_after_an_error():
     """An error passes through, and the model is put back all the same."""
     model = nn.Sequential(nn.BatchNorm1d(4))
     before = state(model)
 
     def fail() -> None:
-        with trial_run.untouched(model):
+        with trial_run.restored_state(model):
             model(torch.randn(5, 4))
             raise RuntimeError("as planned")
 
@@ -112,13 +111,13 @@ def test_untouched_after_an_error():
     assert same(before, state(model))
 
 
-def test_untouched_buffers_are_the_same_tensors():
+def test_restored_state_buffers_are_the_same_tensors():
     """A move to another device replaces buffers; afterwards the model has its own again, with their values."""
     model = nn.BatchNorm1d(4)
     before = list(model.buffers())
     values = [one.clone() for one in before]
 
-    with trial_run.untouched(model):
+    with trial_run.restored_state(model):
         model.running_mean = torch.full((4,), 7.0)
         model(torch.randn(5, 4))
 
@@ -130,7 +129,7 @@ def test_forward_backward_reaches_every_weight():
     """Gradients flow from every output, nested ones included."""
     model = Tokens()
 
-    trial_run.forward_backward(model, trial_run.made_up(model, (3,))(2))
+    trial_run.forward_backward(model, trial_run.synthetic_inputs(model, (3,))(2))
 
     assert all(one.grad is not None for one in model.parameters())
 
@@ -150,11 +149,10 @@ def test_tuples_are_spread():
         def forward(self, left: torch.Tensor, right: int) -> torch.Tensor:
             return left + right
 
-    assert torch.equal(torch.full((2,), 3.0), trial_run.call(Add(), (torch.ones(2), 2)))
+    assert torch.equal(torch.full((2,), 3.0), trial_run.call_model(Add(), (torch.ones(2), 2)))
 
 
 def test_weights_count_once():
-    """Tied weights are one; buffers count."""
     model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
     model[1].weight = model[0].weight
     model.register_buffer("table", torch.zeros(10, dtype=torch.int8))
@@ -163,37 +161,35 @@ def test_weights_count_once():
 
 
 @pytest.mark.parametrize("mode", ["inference", "training"])
-def test_an_imagined_peak_is_the_real_one(mode: trial_run.Mode):
+def test_predicted_peak_equals_the_real_one(mode: trial_run.Mode):
     """Shapes alone give to the byte what computing gives, for any count, and leave nothing behind."""
     model = nn.Sequential(nn.Linear(8, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 4)).train(mode == "training")
-    make = trial_run.made_up(model, (8,))
+    make = trial_run.synthetic_inputs(model, (8,))
     before = state(model)
-    imagined = [trial_run.imagined_peak_bytes(model, make, count, mode) for count in (2, 64)]
-    untouched = same(before, state(model))
-    run = trial_run.forward_backward if mode == "training" else torch.no_grad()(trial_run.call)
-    own = [*model.parameters(), *model.buffers()]
-    real = [trial_run._peak_bytes(run, model, own, make, count) for count in (2, 64)]
+    predicted = [trial_run.predict_peak_bytes(model, make, count, mode) for count in (2, 64)]
+    unchanged = same(before, state(model))
+    run = trial_run.forward_backward if mode == "training" else torch.no_grad()(trial_run.call_model)
+    weights = [*model.parameters(), *model.buffers()]
+    real = [trial_run._peak_bytes(lambda: run(model, make(count)), weights) for count in (2, 64)]  # noqa: B023
 
-    assert untouched
-    assert 0 < imagined[0] < imagined[1]
-    assert real[1] == imagined[1]  # the first real one also allocates the gradients
+    assert unchanged
+    assert 0 < predicted[0] < predicted[1]
+    assert real[1] == predicted[1]  # the first real one also allocates the gradients
 
 
 def test_a_peak_without_memory():
-    """A batch that would need terabytes is imagined at no cost."""
+    """A batch that would need terabytes is predicted at no cost."""
     model = nn.Linear(1000, 1000)
-    peak = trial_run.imagined_peak_bytes(model, trial_run.made_up(model, (1000,)), 10**9, "inference")
+    peak = trial_run.predict_peak_bytes(model, trial_run.synthetic_inputs(model, (1000,)), 10**9, "inference")
 
     assert 8 * 10**12 == peak  # inputs and outputs of 1000 float32 numbers each
 
 
 def test_a_model_that_looks_at_values_is_computed():
-    """Fake tensors have none."""
-
     class Peeking(nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs * 2 if bool((inputs < 1e9).all()) else inputs
 
     model = Peeking()
 
-    assert 2 * 4 * 10 <= trial_run.imagined_peak_bytes(model, trial_run.made_up(model, (10,)), 1, "inference")
+    assert 2 * 4 * 10 <= trial_run.predict_peak_bytes(model, trial_run.synthetic_inputs(model, (10,)), 1, "inference")

@@ -1,4 +1,4 @@
-"""The answer of GET /metrics/gpu: one shape everywhere, and nothing made up."""
+"""The body of GET /metrics/gpu: the same keys everywhere, and null for unknown values."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from backend.device.records import CardSample
-from backend.device.watch.gpu_report import Remarks, performance
+from backend.device.watch.gpu_report import DeviceSummary, performance
 from backend.device.watch.history import AlertKind, Headroom, Sample
 from tests.device.fakes import (
+    ALLOCATOR,
     APPLE,
-    BOOKS,
     CARD,
     CPU,
     GIB,
@@ -22,13 +22,13 @@ from tests.device.fakes import (
     ON_CARD,
     ON_CPU,
     TWO_CARDS,
-    look,
     report,
+    snapshot,
 )
 
 
 def shape(value):
-    """The names of a report, however deep, without lists that are as long as the machine has cards."""
+    """The nested keys of a report, without the lists of cards."""
     if isinstance(value, dict):
         return {name: shape(inner) for name, inner in value.items() if name not in ("gpus", "memory")}
     return None
@@ -49,7 +49,7 @@ def test_one_shape(facts, placement, samples, available):
 
 
 def test_a_card():
-    """Identity from the survey, readings from the driver, with names for what it lists."""
+    """Identity from the machine facts, values from the driver."""
     card = report()["gpus"][0]
 
     assert ("NVIDIA L4", "GPU-1", 0, [8, 9], "Ada Lovelace", "cuda:0") == tuple(
@@ -74,7 +74,7 @@ def test_a_card():
 
 
 def test_processes():
-    """Who else is on the card; which one is us, as far as the number tells; hidden sizes stay unknown."""
+    """Processes on the card, which of them is this one, and null for hidden sizes."""
     assert [
         {"pid": 17, "name": "python", "used_bytes": 3 * GIB, "own": True},
         {"pid": 4711, "name": "train", "used_bytes": None, "own": False},
@@ -82,11 +82,11 @@ def test_processes():
 
 
 def test_a_card_that_is_not_used():
-    """It is shown with its readings, and with no device of ours."""
+    """It is reported with its values and device null."""
     assert (None, 0.5) == tuple(report()["gpus"][1][name] for name in ("device", "utilization_ratio"))
 
 
-def test_what_nobody_tells_is_null():
+def test_unknown_values_are_null():
     """A card without sensors gives nulls, not zeros."""
     card = report(samples=[CardSample()])["gpus"][1]
 
@@ -106,15 +106,20 @@ def test_apples_memory():
 def test_a_device():
     """Allocator, ceiling, headroom, warnings that stand, and the range of what was seen."""
     samples = (
-        Sample(10.0, room_bytes=4, used_bytes=2, temperature_celsius=50.0),
-        Sample(20.0, room_bytes=2, used_bytes=None, temperature_celsius=60.0),
+        Sample(10.0, headroom_bytes=4, used_bytes=2, temperature_celsius=50.0),
+        Sample(20.0, headroom_bytes=2, used_bytes=None, temperature_celsius=60.0),
     )
-    remarks = Remarks(Headroom(5 * GIB, 2.5, 300.0), frozenset({AlertKind.RETRIES, AlertKind.EXHAUSTION}), samples)
+    summary = DeviceSummary(
+        Headroom(5 * GIB, 2.5, 300.0), frozenset({AlertKind.RETRIES, AlertKind.EXHAUSTION}), samples
+    )
 
-    [device] = report(remarks=remarks)["devices"]
+    [device] = report(summary=summary)["devices"]
 
     assert ("GPU-1", 0, 20 * GIB, "") == tuple(device[name] for name in ("uuid", "gpu", "ceiling_bytes", "lost"))
-    assert (BOOKS.reserved_bytes, 0.9) == (device["allocator"]["reserved_bytes"], device["allocator"]["fraction"])
+    assert (ALLOCATOR.reserved_bytes, 0.9) == (
+        device["allocator"]["reserved_bytes"],
+        device["allocator"]["fraction"],
+    )
     assert {"bytes": 5 * GIB, "batches": 2.5, "exhaustion_s": 300.0} == device["headroom"]
     assert ["exhaustion", "retries"] == device["alerts"]
     assert {
@@ -136,7 +141,7 @@ def test_a_device_without_a_ceiling():
 
 
 def test_a_lost_card():
-    """It says why, wherever one looks."""
+    """The reason is in card and device."""
     found = report(samples=[LOST])
 
     assert (str(LOST), str(LOST)) == (found["gpus"][0]["lost"], found["devices"][0]["lost"])
@@ -144,7 +149,7 @@ def test_a_lost_card():
 
 
 def test_machine_and_collector():
-    """Where it runs, on what driver, how the readings fare, and the service's own totals."""
+    """Platform, driver, state of the collector and the service's totals."""
     found = report()
 
     assert ("Linux (docker)", {"version": "580.95.05", "cuda": "13.0", "fault": ""}) == (
@@ -161,7 +166,7 @@ def test_machine_and_collector():
 
 def test_performance_on_a_card():
     """Percent and GiB by the guides' names, base units besides."""
-    found = performance(look(replace(TWO_CARDS, gpus=(CARD,)), ON_CARD))
+    found = performance(snapshot(replace(TWO_CARDS, gpus=(CARD,)), ON_CARD))
 
     assert (50.0, 25.0, 2.0, 3.0, 1.0, 5.0, 4.0, 20.0, 24.0) == tuple(
         found[name]
@@ -196,7 +201,7 @@ def test_performance_on_a_card():
 @pytest.mark.parametrize(("facts", "placement", "samples", "available"), MACHINES)
 def test_performance_has_one_shape(facts, placement, samples, available):
     """The documents' example works everywhere: its memory is a number on every machine."""
-    found = performance(look(facts, placement, samples))
+    found = performance(snapshot(facts, placement, samples))
 
-    assert set(performance(look(TWO_CARDS, ON_CARD))) == set(found)
+    assert set(performance(snapshot(TWO_CARDS, ON_CARD))) == set(found)
     assert f"{found['memory_allocated_gb']:.2f}" == {"cpu": "1.00"}.get(placement.device, "2.00")

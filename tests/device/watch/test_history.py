@@ -1,4 +1,4 @@
-"""Room, trend and warnings, on made-up rows of looks."""
+"""Headroom, forecast and alerts, computed from synthetic histories."""
 
 from __future__ import annotations
 
@@ -9,53 +9,52 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.device.watch.history import (
-    FORECAST_LOOKS_MIN,
+    FORECAST_SAMPLES_MIN,
+    AlertInputs,
     AlertKind,
     Headroom,
     History,
     Sample,
-    Situation,
     Spread,
-    alerts,
-    growths,
+    active_alerts,
+    alert_inputs,
+    fit_line,
     headroom,
-    line,
+    new_alerts,
+    retry_increases,
     seconds_to_exhaustion,
-    situation,
     spread,
-    standing,
 )
 
 GIB = 2**30
 NONE: frozenset[AlertKind] = frozenset()
 
 
-def history_of(rooms: list[int | None], *, every_s: float = 1.0, most: int = 1000) -> History:
-    """One look after another, with these rooms."""
-    history = History(most)
-    for index, room in enumerate(rooms):
-        history.add(Sample(index * every_s, room_bytes=room))
+def history_of(headrooms: list[int | None], *, every_s: float = 1.0, max_samples: int = 1000) -> History:
+    """A history of samples with these headrooms."""
+    history = History(max_samples)
+    for index, available in enumerate(headrooms):
+        history.add(Sample(index * every_s, headroom_bytes=available))
     return history
 
 
 def falling(bytes_a_second: float, *, start: float = 10.0 * GIB, seconds: int = 120) -> list[tuple[float, float]]:
-    """A leak, looked at once a second."""
+    """A leak, sampled once a second."""
     return [(float(second), start - bytes_a_second * second) for second in range(seconds + 1)]
 
 
-def test_the_ring_forgets_the_oldest():
-    """It never holds more than it was made for."""
-    history = history_of([1, 2, 3, 4], most=3)
+def test_a_full_history_drops_the_oldest():
+    history = history_of([1, 2, 3, 4], max_samples=3)
 
-    assert [2, 3, 4] == [sample.room_bytes for sample in history.samples]
-    assert (3, 4) == (len(history), history.latest.room_bytes)
+    assert [2, 3, 4] == [sample.headroom_bytes for sample in history.samples]
+    assert (3, 4) == (len(history), history.latest.headroom_bytes)
 
 
-def test_an_empty_ring():
-    """Nothing was seen yet, and nothing is said."""
+def test_empty_history():
+    """It has no latest sample and raises no alerts."""
     history = History(3)
 
-    assert (None, [], Situation()) == (history.latest, history.last(60.0), situation(history, 1))
+    assert (None, [], AlertInputs()) == (history.latest, history.last(60.0), alert_inputs(history, 1))
 
 
 @pytest.mark.parametrize(
@@ -67,16 +66,16 @@ def test_an_empty_ring():
     ],
 )
 def test_last_seconds(seconds, expected):
-    """Counted back from the newest look, oldest first."""
-    assert expected == [sample.room_bytes for sample in history_of([0, 1, 2, 3, 4]).last(seconds)]
+    """Counted back from the newest sample, oldest first."""
+    assert expected == [sample.headroom_bytes for sample in history_of([0, 1, 2, 3, 4]).last(seconds)]
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
         pytest.param([], None, id="none-at-all"),
-        pytest.param([None, None], None, id="nobody-told"),
-        pytest.param([3.0, None, 1.0, 2.0], Spread(1.0, 2.0, 3.0, 3), id="unknown-ones-are-no-zeros"),
+        pytest.param([None, None], None, id="unknown"),
+        pytest.param([3.0, None, 1.0, 2.0], Spread(1.0, 2.0, 3.0, 3), id="unknown-values-are-skipped"),
     ],
 )
 def test_spread(values, expected):
@@ -86,9 +85,9 @@ def test_spread(values, expected):
 
 def test_line_through_exact_points():
     """The slope without error, and the height at the end."""
-    found = line([(0.0, 5.0), (1.0, 3.0), (2.0, 1.0)])
+    fitted = fit_line([(0.0, 5.0), (1.0, 3.0), (2.0, 1.0)])
 
-    assert (-2.0, 0.0, 1.0) == (found.slope, found.error, found.end)
+    assert (-2.0, 0.0, 1.0) == (fitted.slope, fitted.error, fitted.end)
 
 
 def test_line_agrees_with_numpy():
@@ -97,15 +96,15 @@ def test_line_agrees_with_numpy():
     points = [(float(x), y) for x, y in enumerate([4.0, 3.0, 5.0, 1.0, 2.0])]
     (slope, _), covariance = numpy.polyfit(*zip(*points, strict=True), 1, cov=True)
 
-    found = line(points)
+    fitted = fit_line(points)
 
-    assert (slope, covariance[0, 0] ** 0.5) == pytest.approx((found.slope, found.error))
+    assert (slope, covariance[0, 0] ** 0.5) == pytest.approx((fitted.slope, fitted.error))
 
 
 @pytest.mark.parametrize("points", [[], [(0.0, 1.0), (1.0, 0.0)], [(1.0, 3.0)] * 5], ids=["none", "two", "at-once"])
 def test_no_line(points):
     """Two points always lie on one, and a moment has no slope."""
-    assert line(points) is None
+    assert fit_line(points) is None
 
 
 @given(st.floats(1e4, 1e8))
@@ -113,9 +112,9 @@ def test_exhaustion_of_a_steady_leak(bytes_a_second):
     """What is left, divided by how fast it goes, whatever the pace."""
     start = bytes_a_second * 500.0
 
-    found = seconds_to_exhaustion(falling(bytes_a_second, start=start))
+    seconds = seconds_to_exhaustion(falling(bytes_a_second, start=start))
 
-    assert found == pytest.approx(380.0, rel=1e-6)
+    assert seconds == pytest.approx(380.0, rel=1e-6)
 
 
 def test_exhaustion_is_now_when_nothing_is_left():
@@ -151,32 +150,32 @@ def test_noise_is_no_leak(seed):
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(falling(1e6)[: FORECAST_LOOKS_MIN - 1], id="too-few-looks"),
+        pytest.param(falling(1e6)[: FORECAST_SAMPLES_MIN - 1], id="too-few-samples"),
         pytest.param(falling(0.0), id="level"),
         pytest.param(falling(-1e6), id="rising"),
-        pytest.param(falling(1e6), id="further-ahead-than-can-be-told"),
+        pytest.param(falling(1e6), id="too-far-ahead"),
     ],
 )
 def test_no_forecast(points):
-    """Silence where nothing is known or nothing falls."""
+    """No forecast without enough samples or a falling trend."""
     assert seconds_to_exhaustion(points) is None
 
 
 @pytest.mark.parametrize(
-    ("rooms", "batch_bytes", "expected"),
+    ("headrooms", "batch_bytes", "expected"),
     [
         pytest.param([], 2, Headroom(), id="nothing-seen"),
-        pytest.param([None], 2, Headroom(), id="nobody-tells"),
+        pytest.param([None], 2, Headroom(), id="unknown"),
         pytest.param([7], None, Headroom(7), id="size-of-a-batch-unknown"),
         pytest.param([7], 2, Headroom(7, 3.5), id="in-batches"),
-        pytest.param([8, 2, None], 2, Headroom(8, 4.0), id="a-running-batch-only-borrows"),
-        pytest.param([80, *[2] * 11], 2, Headroom(2, 1.0), id="what-it-keeps-is-gone"),
+        pytest.param([8, 2, None], 2, Headroom(8, 4.0), id="memory-of-a-running-batch-counts-as-free"),
+        pytest.param([80, *[2] * 11], 2, Headroom(2, 1.0), id="memory-it-keeps-does-not"),
         pytest.param([0], 2, Headroom(0, 0.0), id="nothing-left-is-known"),
     ],
 )
-def test_headroom(rooms, batch_bytes, expected):
-    """The widest room of the last ten seconds, in bytes and in full batches."""
-    assert expected == headroom(history_of(rooms), batch_bytes)
+def test_headroom(headrooms, batch_bytes, expected):
+    """The maximum of the last ten seconds, in bytes and in full batches."""
+    assert expected == headroom(history_of(headrooms), batch_bytes)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +187,7 @@ def test_headroom(rooms, batch_bytes, expected):
     ],
 )
 def test_headroom_in_time(seconds, expected):
-    """A leak that empties 500 s is foretold once a minute was seen."""
+    """A leak is forecast once it has been observed for a minute."""
     rooms = [1_000_000 * (500 - second) for second in range(seconds + 1)]
 
     assert headroom(history_of(rooms), None).exhaustion_s == (expected and pytest.approx(expected))
@@ -204,84 +203,85 @@ def test_a_young_leak_is_not_hidden_by_a_long_calm():
 @pytest.mark.parametrize(
     ("retries", "expected"),
     [
-        pytest.param([], 0, id="no-look"),
-        pytest.param([5, 5, 5], 0, id="old-ones-do-not-count"),
-        pytest.param([0, 9, 9], 1, id="many-at-once-are-one-growth"),
+        pytest.param([], 0, id="no-samples"),
+        pytest.param([5, 5, 5], 0, id="constant"),
+        pytest.param([0, 9, 9], 1, id="many-at-once-count-once"),
         pytest.param([0, 1, 1, 2], 2, id="twice"),
     ],
 )
-def test_growths(retries, expected):
-    """Looks at which the count had grown, not how much."""
-    assert expected == growths([Sample(float(index), retries=count) for index, count in enumerate(retries)])
+def test_retry_increases(retries, expected):
+    """Counts the samples at which retries grew, not by how much."""
+    assert expected == retry_increases([Sample(float(index), retries=count) for index, count in enumerate(retries)])
 
 
-STEADY = Situation(Headroom(10 * GIB, 5.0, None))
+STEADY = AlertInputs(Headroom(10 * GIB, 5.0, None))
 
 
-def rooms(*batches: float | None) -> list[Situation]:
-    """Looks at which so many full batches fit."""
-    return [Situation(Headroom(GIB, count)) for count in batches]
+def headrooms_of(*batches: float | None) -> list[AlertInputs]:
+    """Alert inputs with a headroom of so many batches."""
+    return [AlertInputs(Headroom(GIB, count)) for count in batches]
 
 
-def forecasts(*seconds: float | None) -> list[Situation]:
-    """Looks at which memory was foretold to last so long."""
-    return [Situation(Headroom(GIB, None, left_s)) for left_s in seconds]
+def forecasts(*seconds: float | None) -> list[AlertInputs]:
+    """Alert inputs with these forecasts."""
+    return [AlertInputs(Headroom(GIB, None, left_s)) for left_s in seconds]
 
 
 @pytest.mark.parametrize(
-    ("kind", "looks", "expected"),
+    ("kind", "states", "expected"),
     [
-        pytest.param(AlertKind.HEADROOM, rooms(1.0, 0.9, 1.4, 0.9, None, 1.5, 0.9), [1, 6], id="headroom"),
+        pytest.param(AlertKind.HEADROOM, headrooms_of(1.0, 0.9, 1.4, 0.9, None, 1.5, 0.9), [1, 6], id="headroom"),
         pytest.param(
             AlertKind.EXHAUSTION, forecasts(600.0, 599.0, 700.0, 599.0, 900.0, 1.0, None, 1.0), [1, 5, 7], id="forecast"
         ),
         pytest.param(
-            AlertKind.RETRIES, [Situation(growths=count) for count in (1, 2, 5, 1, 2, 0, 2)], [1, 6], id="retries"
+            AlertKind.RETRIES,
+            [AlertInputs(retry_increases=count) for count in (1, 2, 5, 1, 2, 0, 2)],
+            [1, 6],
+            id="retries",
         ),
         pytest.param(
-            AlertKind.LOST, [Situation(lost=why) for why in ("", "gone", "gone", "", "gone")], [1, 4], id="lost"
+            AlertKind.LOST, [AlertInputs(lost=why) for why in ("", "gone", "gone", "", "gone")], [1, 4], id="lost"
         ),
     ],
 )
-def test_warnings_are_told_once(kind, looks, expected):
-    """A warning begins on crossing, stands through flutter and gaps, ends well past its mark, and can begin again."""
-    stands, told = NONE, []
-    for index, now in enumerate(looks):
-        after = standing(stands, now)
-        told += [(index, alert.kind) for alert in alerts(stands, after, now)]
-        stands = after
+def test_alerts_are_raised_once(kind, states, expected):
+    """An alert begins on crossing its threshold, survives flapping and gaps, ends well past it, and can begin again."""
+    active, raised = NONE, []
+    for index, now in enumerate(states):
+        after = active_alerts(active, now)
+        raised += [(index, alert.kind) for alert in new_alerts(active, after, now)]
+        active = after
 
-    assert [(index, kind) for index in expected] == told
+    assert [(index, kind) for index in expected] == raised
 
 
-def test_no_warning_of_nothing():
-    """A device with room, a level trend and an easy allocator is quiet."""
-    assert NONE == standing(NONE, STEADY)
+def test_no_alert_in_a_healthy_state():
+    """Free memory, a level trend and no retries raise no alert."""
+    assert NONE == active_alerts(NONE, STEADY)
 
 
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
-        pytest.param(Situation(Headroom(GIB, 0.25)), "1024 MiB are free, 0.25 of a full batch", id="headroom"),
-        pytest.param(Situation(Headroom(GIB, None, 61.4)), "1024 MiB left are gone in 61 s", id="exhaustion"),
-        pytest.param(Situation(growths=3), "empty its cache at 3 looks of the last 60 s", id="retries"),
-        pytest.param(Situation(lost="fell off the bus"), "fell off the bus", id="lost"),
+        pytest.param(AlertInputs(Headroom(GIB, 0.25)), "1024 MiB are free, 0.25 of a full batch", id="headroom"),
+        pytest.param(AlertInputs(Headroom(GIB, None, 61.4)), "1024 MiB left are gone in 61 s", id="exhaustion"),
+        pytest.param(AlertInputs(retry_increases=3), "empty its cache at 3 looks of the last 60 s", id="retries"),
+        pytest.param(AlertInputs(lost="fell off the bus"), "fell off the bus", id="lost"),
     ],
 )
-def test_a_warning_has_numbers(now, expected):
-    """The sentence says how much, not only that."""
-    (alert,) = alerts(NONE, standing(NONE, now), now)
+def test_alert_messages_have_numbers(now, expected):
+    (alert,) = new_alerts(NONE, active_alerts(NONE, now), now)
 
     assert expected in alert.message
 
 
-def test_a_lost_device_has_no_room():
-    """Unknown is not none: losing sight of a card says nothing of its memory."""
+def test_a_lost_device_has_unknown_headroom():
     history = History(10)
-    history.add(Sample(0.0, room_bytes=5, retries=1))
+    history.add(Sample(0.0, headroom_bytes=5, retries=1))
     history.add(Sample(60.0, lost="gone"))
 
-    found = situation(history, batch_bytes=10)
+    state = alert_inputs(history, batch_bytes=10)
 
-    assert Situation(Headroom(), 0, "gone") == found
-    assert frozenset({AlertKind.LOST}) == standing(NONE, found)
+    assert AlertInputs(Headroom(), 0, "gone") == state
+    assert frozenset({AlertKind.LOST}) == active_alerts(NONE, state)

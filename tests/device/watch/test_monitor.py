@@ -1,4 +1,4 @@
-"""Watching in the background: what is answered, when it warns, and that nothing it watches can end it."""
+"""The background monitors: reports, alerts, and survival of faults in drivers and callbacks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from backend.device.memory.device_memory import RESERVE_BYTES
 from backend.device.plan.placement import Placement, place
 from backend.device.records import DeviceType, MachineFacts
 from backend.device.watch import monitor
-from backend.device.watch.gpu_readings import readings
+from backend.device.watch.gpu_metrics import gpu_samples
 from backend.device.watch.history import AlertKind, Headroom
 from backend.device.watch.monitor import DeviceMonitor, GPUPerformanceMonitor
 from backend.errors import DeviceUnavailable
 from backend.telemetry import render_samples
 from tests.device.fakes import (
-    BOOKS,
+    ALLOCATOR,
     CARD,
     CPU,
     GIB,
@@ -47,7 +47,7 @@ from tests.device.fakes import (
     host,
 )
 
-SOON = 0.001  # the pace of tests that wait for a number of looks; none depends on it
+SOON = 0.001  # interval of tests that wait for a number of snapshots; no result depends on it
 ONE_CARD = replace(TWO_CARDS, gpus=(CARD,))
 
 
@@ -93,12 +93,12 @@ def test_memory_of_the_asked_device(device):
     assert 0 < found.used_bytes <= found.total_bytes
 
 
-class Watch:
-    """A DeviceMonitor over fakes, whose looks a test takes one by one or lets run."""
+class MonitorSetup:
+    """A DeviceMonitor over fakes that a test polls step by step or starts."""
 
-    def __init__(self, facts=ONE_CARD, placements=(ON_CARD,), *, samples=(SAMPLE,), books=(BOOKS,), **options):
-        self.clock, self.alerts, self.looks = ManualClock(), [], Turnstile()
-        self.driver, self.torch = FakeDriver(samples), FakeTorch(books)
+    def __init__(self, facts=ONE_CARD, placements=(ON_CARD,), *, samples=(SAMPLE,), stats=(ALLOCATOR,), **options):
+        self.clock, self.alerts = ManualClock(), []
+        self.driver, self.torch = FakeDriver(samples), FakeTorch(stats)
         self.monitor = DeviceMonitor(
             facts,
             placements,
@@ -109,47 +109,47 @@ class Watch:
             wall_clock=lambda: 1.7e9 + self.clock.now,
             **{"on_alert": lambda device, alert: self.alerts.append((device, alert.kind))} | options,
         )
-        self.look = self.monitor._ticker.tick  # one turn of the thread, on this one
+        self.poll = self.monitor._thread.call_once  # as the thread does, on this thread
 
-    def after(self, looks, *, every_s=1.0):
-        for _ in range(looks):
+    def after(self, polls, *, every_s=1.0):
+        for _ in range(polls):
             self.clock.now += every_s
-            self.look()
+            self.poll()
         return self
 
 
 def with_free(*free):
-    """Samples of a card whose free memory goes like this, the reserve not counted."""
+    """Samples of a card with this free memory, not counting the reserve."""
     return [
-        replace(SAMPLE, free_bytes=count + RESERVE_BYTES - (BOOKS.reserved_bytes - BOOKS.active_bytes))
+        replace(SAMPLE, free_bytes=count + RESERVE_BYTES - (ALLOCATOR.reserved_bytes - ALLOCATOR.active_bytes))
         for count in free
     ]
 
 
-def test_report_before_the_first_look():
-    """Whoever asks too early gets an answer all the same."""
-    watch = Watch()
+def test_report_before_the_first_poll():
+    """An early request takes the first snapshot itself."""
+    setup = MonitorSetup()
 
-    found = watch.monitor.report()
+    found = setup.monitor.report()
 
-    assert (1, ["GPU-1"], False) == (found["collector"]["looks"], watch.driver.asked, found["collector"]["running"])
+    assert (1, ["GPU-1"], False) == (found["collector"]["looks"], setup.driver.asked, found["collector"]["running"])
 
 
-def test_report_asks_nobody():
-    """Once a look was taken the driver is left alone: a driver that hangs delays no request."""
-    watch = Watch().after(1)
+def test_report_does_not_query_the_driver():
+    """After the first snapshot requests do not query the driver: a driver that hangs delays none."""
+    setup = MonitorSetup().after(1)
     for _ in range(3):
-        watch.monitor.report()
-        watch.monitor.headroom("cuda:0")
+        setup.monitor.report()
+        setup.monitor.headroom("cuda:0")
 
-    assert (["GPU-1"], ["cuda:0"]) == (watch.driver.asked, watch.torch.asked)
+    assert (["GPU-1"], ["cuda:0"]) == (setup.driver.asked, setup.torch.asked)
 
 
-def test_report_of_what_was_seen():
-    """Readings, allocator, ceiling, headroom, the service's totals, and how the collector fares."""
-    watch = Watch(batch_bytes={"cuda:0": 2 * GIB}.get, counters=lambda: {"oom_recoveries_total": 4.0}).after(3)
+def test_report():
+    """Card, allocator, ceiling, headroom, the service's totals, and the state of the collector."""
+    setup = MonitorSetup(batch_bytes={"cuda:0": 2 * GIB}.get, counters=lambda: {"oom_recoveries_total": 4.0}).after(3)
 
-    found = json.loads(json.dumps(watch.monitor.report()))
+    found = json.loads(json.dumps(setup.monitor.report()))
 
     [device] = found["devices"]
     assert (0.5, 2 * GIB, 20 * GIB, 3) == (
@@ -166,19 +166,19 @@ def test_report_of_what_was_seen():
         "interval_s": 1.0,
         "looks": 3,
         "errors": 0,
-        "last_success_timestamp_s": 1.7e9 + watch.clock.now,
+        "last_success_timestamp_s": 1.7e9 + setup.clock.now,
     } == found["collector"]
 
 
 def test_headroom_by_device():
     """Each device has its own; the CPU's is the machine's."""
-    watch = Watch(TWO_CARDS, [ON_CARD, ON_OTHER, ON_CPU]).after(1)
+    setup = MonitorSetup(TWO_CARDS, [ON_CARD, ON_OTHER, ON_CPU]).after(1)
 
     assert [18 * GIB, 12 * GIB, 6 * GIB] == [
-        watch.monitor.headroom(device).bytes + RESERVE_BYTES for device in ("cuda:0", "cuda:1", "cpu")
+        setup.monitor.headroom(device).bytes + RESERVE_BYTES for device in ("cuda:0", "cuda:1", "cpu")
     ]
     with pytest.raises(KeyError):
-        watch.monitor.headroom("cuda:7")
+        setup.monitor.headroom("cuda:7")
 
 
 def test_a_cpu_without_any_source():
@@ -191,62 +191,62 @@ def test_a_cpu_without_any_source():
 
 
 def test_memory_for_less_than_a_batch(caplog):
-    """One warning and one log line with numbers when it begins, none while it stands, one more after it ended."""
+    """One alert and one log line when it begins, none while it is active, another after it has ended."""
     free = [3, *[1] * 12, *[9] * 12, *[1] * 12]
-    watch = Watch(samples=with_free(*(count * GIB for count in free)), batch_bytes=lambda device: 2 * GIB)
+    setup = MonitorSetup(samples=with_free(*(count * GIB for count in free)), batch_bytes=lambda device: 2 * GIB)
     with caplog.at_level(logging.WARNING):
-        watch.after(len(free))
+        setup.after(len(free))
 
-    assert [("cuda:0", AlertKind.HEADROOM)] * 2 == watch.alerts
+    assert [("cuda:0", AlertKind.HEADROOM)] * 2 == setup.alerts
     assert 2 == len(caplog.records)
     assert ("a device needs attention", "cuda:0", "1024 MiB are free, 0.50 of a full batch") == (
         caplog.records[0].message,
         caplog.records[0].fields["device"],
         caplog.records[0].fields["reason"],
     )
-    assert ["headroom"] == watch.monitor.report()["devices"][0]["alerts"]
+    assert ["headroom"] == setup.monitor.report()["devices"][0]["alerts"]
 
 
 def test_memory_that_leaks():
-    """Ten minutes before nothing is left it is foretold, with the time."""
+    """An alert with the time left, ten minutes before memory runs out."""
     free = [2_000_000 * (500 - second) for second in range(65)]
-    watch = Watch(samples=with_free(*free)).after(len(free))
+    setup = MonitorSetup(samples=with_free(*free)).after(len(free))
 
-    assert [("cuda:0", AlertKind.EXHAUSTION)] == watch.alerts
-    assert pytest.approx(436.0, rel=1e-3) == watch.monitor.headroom("cuda:0").exhaustion_s
+    assert [("cuda:0", AlertKind.EXHAUSTION)] == setup.alerts
+    assert pytest.approx(436.0, rel=1e-3) == setup.monitor.headroom("cuda:0").exhaustion_s
 
 
 def test_an_allocator_that_thrashes():
-    """It emptied its cache twice within a minute: the sign before an out-of-memory."""
-    watch = Watch(books=[replace(BOOKS, retries=count) for count in (0, 0, 5, 5, 6, 6)]).after(6)
+    """It emptied its cache twice within a minute, which precedes out-of-memory errors."""
+    setup = MonitorSetup(stats=[replace(ALLOCATOR, retries=count) for count in (0, 0, 5, 5, 6, 6)]).after(6)
 
-    assert [("cuda:0", AlertKind.RETRIES)] == watch.alerts
+    assert [("cuda:0", AlertKind.RETRIES)] == setup.alerts
 
 
 def test_a_card_that_vanishes_and_returns(caplog):
-    """Lost is marked and warned of once, errors are counted, and the readings come back by themselves."""
-    watch = Watch(samples=[SAMPLE, LOST, LOST, SAMPLE])
+    """The loss raises one alert and counts errors; the card's values return with it."""
+    setup = MonitorSetup(samples=[SAMPLE, LOST, LOST, SAMPLE])
     with caplog.at_level(logging.INFO):
-        lost = watch.after(3).monitor.report()
-        back = watch.after(1).monitor.report()
+        lost = setup.after(3).monitor.report()
+        back = setup.after(1).monitor.report()
 
     assert (str(LOST), ["lost"], 2) == (
         lost["gpus"][0]["lost"],
         lost["devices"][0]["alerts"],
         lost["collector"]["errors"],
     )
-    assert 1.7e9 + watch.clock.now - 3 == lost["collector"]["last_success_timestamp_s"]
+    assert 1.7e9 + setup.clock.now - 3 == lost["collector"]["last_success_timestamp_s"]
     assert ("", [], 0.5) == (
         back["gpus"][0]["lost"],
         back["devices"][0]["alerts"],
         back["gpus"][0]["utilization_ratio"],
     )
-    assert [("cuda:0", AlertKind.LOST)] == watch.alerts
+    assert [("cuda:0", AlertKind.LOST)] == setup.alerts
     assert ["a GPU no longer answers", "a GPU answers again"] == [record.message for record in caplog.records]
 
 
-def stumbling():
-    """A callback that raises the second time."""
+def failing_once():
+    """A callback that raises at its second call."""
     faults = iter([False, True, False])
 
     def batch_bytes(device):
@@ -261,67 +261,67 @@ def stumbling():
     "fault",
     [
         pytest.param({"samples": [SAMPLE, OSError("broken library"), SAMPLE]}, id="the-driver-breaks-its-promise"),
-        pytest.param({"batch_bytes": stumbling()}, id="a-callback-raises"),
+        pytest.param({"batch_bytes": failing_once()}, id="a-callback-raises"),
     ],
 )
 def test_foreign_faults_are_survived(fault):
-    """Whatever a source or a callback raises is counted; the last good look stays and the next one is taken."""
-    watch = Watch(**fault)
-    between = watch.after(2).monitor.report()["collector"]
-    after = watch.after(1).monitor.report()["collector"]
+    """Exceptions of drivers and callbacks are counted; the last good snapshot stays and the next one is taken."""
+    setup = MonitorSetup(**fault)
+    between = setup.after(2).monitor.report()["collector"]
+    after = setup.after(1).monitor.report()["collector"]
 
-    assert [(1, 1), (2, 1)] == [(one["looks"], one["errors"]) for one in (between, after)]
-    assert watch.clock.now - 2 == between["last_success_timestamp_s"] - 1.7e9
+    assert [(1, 1), (2, 1)] == [(collector["looks"], collector["errors"]) for collector in (between, after)]
+    assert setup.clock.now - 2 == between["last_success_timestamp_s"] - 1.7e9
 
 
 def test_the_thread():
-    """It looks by itself until stopped, can be started again, and leaves what it saw."""
-    looked = Turnstile()
-    watch = Watch(interval_s=SOON, counters=dict, batch_bytes=lambda device: looked())
-    watch.monitor.start()
-    looked.wait(3)
-    running = watch.monitor.report()["collector"]["running"]
-    watch.monitor.stop()
-    seen = len(watch.driver.asked)
-    watch.monitor.start()
-    looked.wait(seen + 2)
-    watch.monitor.stop()
-    watch.monitor.stop()
+    """It polls until stopped, can be restarted, and keeps its history."""
+    polled = Turnstile()
+    setup = MonitorSetup(interval_s=SOON, counters=dict, batch_bytes=lambda device: polled())
+    setup.monitor.start()
+    polled.wait(3)
+    running = setup.monitor.report()["collector"]["running"]
+    setup.monitor.stop()
+    seen = len(setup.driver.asked)
+    setup.monitor.start()
+    polled.wait(seen + 2)
+    setup.monitor.stop()
+    setup.monitor.stop()
 
     assert running
     assert [] == [thread for thread in threading.enumerate() if thread.name == "device-monitor"]
-    assert watch.monitor.report()["collector"]["looks"] == len(watch.driver.asked)
+    assert setup.monitor.report()["collector"]["looks"] == len(setup.driver.asked)
 
 
-def test_asked_from_many_threads():
-    """Reports while the thread looks are whole: every device has its remarks, and looks only grow."""
-    watch = Watch(TWO_CARDS, [ON_CARD, ON_OTHER], interval_s=SOON)
-    watch.monitor.start()
-    found = []
+def test_report_from_many_threads():
+    """Concurrent reports are consistent: they contain every device, and the count of snapshots only grows."""
+    setup = MonitorSetup(TWO_CARDS, [ON_CARD, ON_OTHER], interval_s=SOON)
+    setup.monitor.start()
+    results = []
 
-    def ask():
-        found.append([watch.monitor.report() for _ in range(50)])
+    def request():
+        results.append([setup.monitor.report() for _ in range(50)])
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=request) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30.0)
-    watch.monitor.stop()
+    setup.monitor.stop()
 
-    assert 4 == len(found)
-    for reports in found:
-        looks = [one["collector"]["looks"] for one in reports]
-        assert sorted(looks) == looks
-        assert {2} == {len(one["devices"]) for one in reports}
+    assert 4 == len(results)
+    for reports in results:
+        counts = [report["collector"]["looks"] for report in reports]
+        assert sorted(counts) == counts
+        assert {2} == {len(report["devices"]) for report in reports}
 
 
 def test_the_history_is_bounded():
     """A service that runs for months keeps ten minutes."""
-    watch = Watch(interval_s=60.0).after(50, every_s=60.0)
+    setup = MonitorSetup(interval_s=60.0).after(50, every_s=60.0)
 
     assert (11, 600.0) == tuple(
-        watch.monitor.report()["devices"][0]["history"][name] for name in ("samples", "seconds")
+        setup.monitor.report()["devices"][0]["history"][name] for name in ("samples", "seconds")
     )
 
 
@@ -330,27 +330,27 @@ class Recorder:
 
     def __init__(self, facts=TWO_CARDS, device="auto", samples=(SAMPLE,), **options):
         self.clock, self.driver, self.torch = ManualClock(), FakeDriver(samples), FakeTorch()
-        self.looked = Turnstile()
+        self.polls = Turnstile()
         self.monitor = GPUPerformanceMonitor(
-            device, facts=facts, driver=self.driver, torch_source=self.torch, host=self.host, clock=self.turn, **options
+            device, facts=facts, driver=self.driver, torch_source=self.torch, host=self.host, clock=self.tick, **options
         )
 
     def host(self):
         return host()
 
-    def turn(self):
-        self.looked()
-        return float(self.looked.count)
+    def tick(self):
+        self.polls()
+        return float(self.polls.count)
 
-    def run(self, looks, *, interval=SOON):
+    def run(self, polls, *, interval=SOON):
         self.monitor.start_monitoring(interval=interval)
-        self.looked.wait(looks)
+        self.polls.wait(polls)
         self.monitor.stop_monitoring()
         return self.monitor
 
 
 def test_performance_as_the_guide_calls_it():
-    """start_monitoring, get_latest_metrics, stop_monitoring, get_metrics_history, by document 001."""
+    """start_monitoring, get_latest_metrics, stop_monitoring and get_metrics_history as the guide uses them."""
     recorder = Recorder(device="cuda:0")
     before = recorder.monitor.get_latest_metrics()
     metrics = recorder.run(3).get_latest_metrics()
@@ -361,12 +361,12 @@ def test_performance_as_the_guide_calls_it():
         f"GPU Util: {metrics['gpu_utilization']}% Memory: {metrics['memory_allocated_gb']:.2f}GB"
     )
     assert len(history) >= 3
-    assert sorted(one["elapsed_s"] for one in history) == [one["elapsed_s"] for one in history]
+    assert sorted(record["elapsed_s"] for record in history) == [record["elapsed_s"] for record in history]
     assert metrics == history[-1]
 
 
-def test_performance_asks_the_watched_card_alone():
-    """The other cards of the machine are left in peace."""
+def test_performance_queries_only_its_card():
+    """Other cards of the machine are not queried."""
     recorder = Recorder(device="cuda:1")
     recorder.run(2)
 
@@ -379,7 +379,7 @@ def test_performance_as_a_context():
 
     def train():
         with recorder.monitor as inside:
-            recorder.looked.wait(1)
+            recorder.polls.wait(1)
             assert recorder.monitor is inside
             raise ZeroDivisionError
 
@@ -391,32 +391,30 @@ def test_performance_as_a_context():
 
 
 def test_performance_can_start_again():
-    """The history goes on where it was."""
     recorder = Recorder()
     first = len(recorder.run(2).get_metrics_history())
-    recorder.run(recorder.looked.count + 2)
+    recorder.run(recorder.polls.count + 2)
 
     assert len(recorder.monitor.get_metrics_history()) >= first + 2
 
 
 def test_performance_history_is_bounded():
-    """The oldest looks go."""
     recorder = Recorder(history=3)
 
-    elapsed = [one["elapsed_s"] for one in recorder.run(6).get_metrics_history()]
+    elapsed = [record["elapsed_s"] for record in recorder.run(6).get_metrics_history()]
 
     assert 3 == len(elapsed)
     assert elapsed[0] >= 4.0
 
 
 def test_performance_of_a_vanishing_card(caplog):
-    """Marked lost, told once, and recorded again when it is back."""
+    """Marked lost, logged once, and recorded again when it is back."""
     recorder = Recorder(ONE_CARD, samples=[SAMPLE, LOST, LOST, SAMPLE])
     with caplog.at_level(logging.WARNING):
         history = recorder.run(5).get_metrics_history()
 
-    assert ["", str(LOST), str(LOST), ""] == [one["lost"] for one in history[:4]]
-    assert [50.0, None, None, 50.0] == [one["gpu_utilization"] for one in history[:4]]
+    assert ["", str(LOST), str(LOST), ""] == [record["lost"] for record in history[:4]]
+    assert [50.0, None, None, 50.0] == [record["gpu_utilization"] for record in history[:4]]
     assert ["a GPU no longer answers"] == [record.message for record in caplog.records]
 
 
@@ -434,9 +432,11 @@ def test_performance_without_a_gpu():
     )
 
 
-@pytest.mark.parametrize(("device", "interval"), [("cuda:7", 1.0), ("cuda:0", 0.0)], ids=["no-such-card", "no-pace"])
+@pytest.mark.parametrize(
+    ("device", "interval"), [("cuda:7", 1.0), ("cuda:0", 0.0)], ids=["no-such-card", "no-interval"]
+)
 def test_performance_refuses_at_once(device, interval):
-    """A wish that cannot be granted is an error of the caller's thread, not of the background."""
+    """An impossible request raises in the caller's thread, not in the background."""
     recorder = Recorder(device=device)
     with pytest.raises((DeviceUnavailable, ValueError)):
         recorder.monitor.start_monitoring(interval=interval)
@@ -446,7 +446,7 @@ def test_performance_refuses_at_once(device, interval):
 
 @pytest.fixture
 def own_machine(device):
-    """This process's machine as the doors see it, with the device the tests run on."""
+    """This process's default device is the one that the tests run on."""
     default_device.configure(probe(look_for_gpu=device != "cpu"), DeviceRequest(device=device))
     yield
     default_device.reset()
@@ -454,12 +454,12 @@ def own_machine(device):
 
 @pytest.mark.usefixtures("own_machine")
 def test_performance_of_this_machine(device):
-    """Without any argument it watches what this process computes on (--device cuda:0: a real card)."""
+    """Without arguments it records this process's default device (--device cuda:0: a real card)."""
     if device != "cpu":
         torch.ones(2**20, device=device)
     found = GPUPerformanceMonitor()
     found._sampler = found._open()
-    found._look()
+    found._poll()
 
     metrics = found.get_latest_metrics()
 
@@ -470,18 +470,18 @@ def test_performance_of_this_machine(device):
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_simulated_machine(name):
-    """From a laptop to MIG slices: one shape, an answer for Prometheus, and the guides' record, whatever is missing."""
+    """From a laptop to MIG slices: the same keys, Prometheus text, and the guides' record, whatever is missing."""
     machine, facts = simulated(name), machine_facts(name)
     sources = {"driver": machine.driver_source, "torch_source": machine.torch_source}
     placements = [place(facts, DeviceRequest())]
 
     found = json.loads(json.dumps(DeviceMonitor(facts, placements, **sources, host=host).report()))
-    families = {family.name for family in text_string_to_metric_families(render_samples(readings(found)).decode())}
+    families = {family.name for family in text_string_to_metric_families(render_samples(gpu_samples(found)).decode())}
     recorder = GPUPerformanceMonitor(facts=facts, **sources, host=host)
     recorder._sampler = recorder._open()
-    recorder._look()
+    recorder._poll()
 
-    assert set(Watch().monitor.report()) == set(found)
+    assert set(MonitorSetup().monitor.report()) == set(found)
     assert len(facts.gpus) == len(found["gpus"])
     assert found["available"] is bool(facts.usable)
     assert found["devices"][0]["headroom"]["bytes"] > 0
@@ -490,7 +490,7 @@ def test_every_simulated_machine(name):
 
 
 def test_the_simulated_vanishing_card(caplog):
-    """The card is lost after three readings and given back later; report and warnings follow."""
+    """The card is lost after three samples and returns later; report and alerts follow."""
     machine, facts = simulated("vanishing"), machine_facts("vanishing")
     begun = []
     found = DeviceMonitor(
@@ -504,7 +504,7 @@ def test_the_simulated_vanishing_card(caplog):
     losses = []
     for turn in range(8):
         machine.driver_source.lost = machine.driver_source.lost and turn < 6
-        found._ticker.tick()
+        found._thread.call_once()
         losses.append(bool(found.report()["gpus"][0]["lost"]))
 
     assert [False] * 3 + [True] * 3 + [False] * 2 == losses
@@ -513,8 +513,8 @@ def test_the_simulated_vanishing_card(caplog):
 
 
 @pytest.mark.parametrize(("name", "expected"), [("rtx-4070-laptop", 1.0), ("wsl2", 5.0)])
-def test_pace(name, expected):
-    """WSL2 is asked less often; elsewhere once a second."""
+def test_interval(name, expected):
+    """Every 5 s on WSL2, elsewhere every second."""
     facts = machine_facts(name)
 
     assert expected == DeviceMonitor(facts, [ON_CPU], host=host).report()["collector"]["interval_s"]
@@ -530,4 +530,4 @@ def test_the_real_device(device):
 
     assert (device, device != "cpu") == (report["device"], report["available"])
     assert isinstance(found.headroom(device), Headroom)
-    assert f'financia_gpu_available{{device="{device}"' in render_samples(readings(report)).decode()
+    assert f'financia_gpu_available{{device="{device}"' in render_samples(gpu_samples(report)).decode()

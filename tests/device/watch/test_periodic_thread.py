@@ -1,4 +1,4 @@
-"""A thread that goes on whatever happens, and ends when told."""
+"""The periodic thread: survives exceptions of its action and stops on request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from backend.device.watch import periodic_thread as module
-from backend.device.watch.periodic_thread import Ticker
+from backend.device.watch.periodic_thread import PeriodicThread
 from tests.device.fakes import Turnstile
 
 SOON = 0.001  # the pace of tests that count turns; none depends on it
@@ -16,64 +16,64 @@ SOON = 0.001  # the pace of tests that count turns; none depends on it
 
 @pytest.fixture
 def running():
-    """Makes tickers and ends them all."""
+    """Creates periodic threads and stops them after the test."""
     made = []
 
-    def make(act):
-        made.append(Ticker("test-ticker", act))
+    def make(action):
+        made.append(PeriodicThread("test-thread", action))
         return made[-1]
 
     yield make
-    for one in made:
-        one.stop()
+    for thread in made:
+        thread.stop()
 
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "test-ticker"]
+    return [thread for thread in threading.enumerate() if thread.name == "test-thread"]
 
 
-def test_again_and_again(running):
+def test_calls_at_every_interval(running):
     """At once, and then at every interval."""
     turns = Turnstile()
-    ticker = running(turns)
-    ticker.start(SOON)
+    periodic = running(turns)
+    periodic.start(SOON)
 
     turns.wait(3)
 
-    assert (True, 1, True) == (ticker.running, len(threads()), threads()[0].daemon)
+    assert (True, 1, True) == (periodic.running, len(threads()), threads()[0].daemon)
 
 
 def test_stop_ends_the_thread(running):
     """Nothing is done after stop has returned, however long the interval."""
     turns = Turnstile()
-    ticker = running(turns)
-    ticker.start(3600.0)
+    periodic = running(turns)
+    periodic.start(3600.0)
     turns.wait(1)
-    ticker.stop()
+    periodic.stop()
 
-    assert (False, [], 1) == (ticker.running, threads(), turns.count)
+    assert (False, [], 1) == (periodic.running, threads(), turns.count)
 
 
 def test_stop_is_idempotent(running):
     """Before a start and after a stop there is nothing to end."""
-    ticker = running(Turnstile())
-    ticker.stop()
-    ticker.start(SOON)
-    ticker.stop()
-    ticker.stop()
+    periodic = running(Turnstile())
+    periodic.stop()
+    periodic.start(SOON)
+    periodic.stop()
+    periodic.stop()
 
-    assert not ticker.running
+    assert not periodic.running
 
 
 def test_start_again(running):
     """After a stop, and with another interval while it runs: always one thread."""
     turns = Turnstile()
-    ticker = running(turns)
+    periodic = running(turns)
     for _ in range(2):
-        ticker.start(3600.0)
+        periodic.start(3600.0)
     turns.wait(2)
-    ticker.stop()
-    ticker.start(SOON)
+    periodic.stop()
+    periodic.start(SOON)
     turns.wait(4)
 
     assert 1 == len(threads())
@@ -81,46 +81,45 @@ def test_start_again(running):
 
 @pytest.mark.parametrize("interval_s", [0.0, -1.0, float("nan")])
 def test_interval_must_be_positive(running, interval_s):
-    """A pace that is none is refused, with what was got."""
-    ticker = running(Turnstile())
+    periodic = running(Turnstile())
     with pytest.raises(ValueError, match=r"interval .*: must be more than 0 seconds"):
-        ticker.start(interval_s)
+        periodic.start(interval_s)
 
-    assert not ticker.running
+    assert not periodic.running
 
 
 def test_faults_are_survived_counted_and_logged_once(running, caplog):
     """A streak is one line; after a good turn the next fault is news again."""
     faults = iter([OSError("one"), OSError("two"), None, OSError("three"), None])
 
-    def act():
+    def action():
         if fault := next(faults, None):
             raise fault
 
-    turns = Turnstile(act)
-    ticker = running(turns)
+    turns = Turnstile(action)
+    periodic = running(turns)
     with caplog.at_level(logging.ERROR):
-        ticker.start(SOON)
+        periodic.start(SOON)
         turns.wait(5)
-        ticker.stop()
+        periodic.stop()
 
-    assert 3 == ticker.errors
+    assert 3 == periodic.errors
     assert ["OSError('one')", "OSError('three')"] == [record.fields["reason"] for record in caplog.records]
 
 
-def test_a_hung_turn_is_left_behind(running, monkeypatch):
-    """A driver call that never returns delays stop for a while, and never comes back to life beside its successor."""
+def test_a_hung_call_is_abandoned(running, monkeypatch):
+    """A driver call that never returns delays stop for a while, and does not continue beside its successor."""
     monkeypatch.setattr(module, "STOP_S", 0.01)
     gate, entered = threading.Event(), Turnstile()
 
-    def act():
+    def action():
         entered()
         gate.wait(10.0)
 
-    ticker = running(act)
-    ticker.start(SOON)
+    periodic = running(action)
+    periodic.start(SOON)
     entered.wait(1)
-    ticker.stop()
+    periodic.stop()
     [hung] = threads()
     gate.set()
     hung.join(10.0)
@@ -128,16 +127,16 @@ def test_a_hung_turn_is_left_behind(running, monkeypatch):
     assert (1, False) == (entered.count, hung.is_alive())
 
 
-def test_a_turn_may_stop_its_own_ticker(running):
+def test_an_action_may_stop_its_own_thread(running):
     """A callback that stops the monitor does not wait for itself."""
     done = Turnstile()
 
-    def act():
-        ticker.stop()
+    def action():
+        periodic.stop()
         done()
 
-    ticker = running(act)
-    ticker.start(SOON)
+    periodic = running(action)
+    periodic.start(SOON)
     done.wait(1)
 
-    assert not ticker.running
+    assert not periodic.running

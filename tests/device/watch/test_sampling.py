@@ -1,4 +1,4 @@
-"""One look: what is asked of whom, what is kept of the answers, and what a card that is gone costs."""
+"""Snapshots of cards and devices, and what happens when a card is lost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from backend.device.records import AllocatorStats, CardSample, GPULost
 from backend.device.watch.history import Sample
 from backend.device.watch.sampling import Sampler, host_memory, is_on
 from tests.device.fakes import (
+    ALLOCATOR,
     APPLE,
-    BOOKS,
     CARD,
     CPU,
     GIB,
@@ -38,20 +38,20 @@ from tests.device.fakes import (
 )
 
 
-def sampler(facts=TWO_CARDS, placements=(ON_CARD,), *, driver=None, books=None):
-    return Sampler(facts, placements, driver=driver, torch_source=books, host=host, clock=lambda: 7.0)
+def sampler(facts=TWO_CARDS, placements=(ON_CARD,), *, driver=None, torch_source=None):
+    return Sampler(facts, placements, driver=driver, torch_source=torch_source, host=host, clock=lambda: 7.0)
 
 
-def test_a_look_at_two_cards():
-    """Every visible card is read once; only devices in use are asked for their allocator."""
-    driver, books = FakeDriver(), FakeTorch()
+def test_snapshot_of_two_cards():
+    """Every visible card is queried once; the allocator only of devices in use."""
+    driver, stats = FakeDriver(), FakeTorch()
 
-    look = sampler(driver=driver, books=books).look()
+    snapshot = sampler(driver=driver, torch_source=stats).snapshot()
 
-    assert (["GPU-1", "GPU-2"], ["cuda:0"], 7.0, 0) == (driver.asked, books.asked, look.at_s, look.lost)
-    assert [CARD, OTHER] == [card.gpu for card in look.cards]
-    [device] = look.devices
-    assert (4 * GIB, 20 * GIB, 24 * GIB, BOOKS) == (
+    assert (["GPU-1", "GPU-2"], ["cuda:0"], 7.0, 0) == (driver.asked, stats.asked, snapshot.at_s, snapshot.lost)
+    assert [CARD, OTHER] == [card.gpu for card in snapshot.cards]
+    [device] = snapshot.devices
+    assert (4 * GIB, 20 * GIB, 24 * GIB, ALLOCATOR) == (
         device.used_bytes,
         device.free_bytes,
         device.total_bytes,
@@ -60,46 +60,50 @@ def test_a_look_at_two_cards():
 
 
 @pytest.mark.parametrize(
-    ("free", "books", "ceiling", "expected"),
+    ("free", "stats", "ceiling", "expected"),
     [
-        pytest.param(20 * GIB, BOOKS, 12 * GIB, 10 * GIB - RESERVE_BYTES, id="the-ceiling-binds"),
-        pytest.param(5 * GIB, BOOKS, 12 * GIB, 6 * GIB - RESERVE_BYTES, id="the-card-binds-idle-blocks-count"),
-        pytest.param(5 * GIB, BOOKS, 0, 6 * GIB - RESERVE_BYTES, id="no-ceiling"),
-        pytest.param(5 * GIB, None, 0, 5 * GIB - RESERVE_BYTES, id="no-books"),
-        pytest.param(None, BOOKS, 12 * GIB, 10 * GIB - RESERVE_BYTES, id="the-driver-does-not-tell"),
-        pytest.param(None, BOOKS, 0, None, id="nobody-tells"),
+        pytest.param(20 * GIB, ALLOCATOR, 12 * GIB, 10 * GIB - RESERVE_BYTES, id="the-ceiling-binds"),
+        pytest.param(5 * GIB, ALLOCATOR, 12 * GIB, 6 * GIB - RESERVE_BYTES, id="the-card-binds-idle-blocks-count"),
+        pytest.param(5 * GIB, ALLOCATOR, 0, 6 * GIB - RESERVE_BYTES, id="no-ceiling"),
+        pytest.param(5 * GIB, None, 0, 5 * GIB - RESERVE_BYTES, id="no-allocator"),
+        pytest.param(None, ALLOCATOR, 12 * GIB, 10 * GIB - RESERVE_BYTES, id="unknown-to-the-driver"),
+        pytest.param(None, ALLOCATOR, 0, None, id="unknown"),
         pytest.param(0, AllocatorStats(), 0, 0, id="full"),
     ],
 )
-def test_room(free, books, ceiling, expected):
+def test_headroom(free, stats, ceiling, expected):
     """The smaller of what the ceiling and what the card leaves; unknown stays unknown."""
     driver = FakeDriver([replace(SAMPLE, free_bytes=free)])
-    source = FakeTorch([books]) if books else None
+    source = FakeTorch([stats]) if stats else None
 
-    [device] = sampler(placements=[replace(ON_CARD, memory_bytes=ceiling)], driver=driver, books=source).look().devices
+    [device] = (
+        sampler(placements=[replace(ON_CARD, memory_bytes=ceiling)], driver=driver, torch_source=source)
+        .snapshot()
+        .devices
+    )
 
-    assert expected == device.room_bytes
+    assert expected == device.headroom_bytes
 
 
-def test_a_look_at_a_cpu():
+def test_snapshot_of_a_cpu():
     """This process's own memory, what the machine has left and allows; torch is not asked, so never imported."""
-    driver, books = FakeDriver(), FakeTorch()
+    driver, stats = FakeDriver(), FakeTorch()
 
-    [device] = sampler(CPU, [ON_CPU], driver=driver, books=books).look().devices
+    [device] = sampler(CPU, [ON_CPU], driver=driver, torch_source=stats).snapshot().devices
 
-    assert ([], []) == (driver.asked, books.asked)
+    assert ([], []) == (driver.asked, stats.asked)
     assert (GIB, 6 * GIB, 8 * GIB) == (device.used_bytes, device.free_bytes, device.total_bytes)
-    assert (6 * GIB - RESERVE_BYTES, None, "") == (device.room_bytes, device.allocator, device.lost)
+    assert (6 * GIB - RESERVE_BYTES, None, "") == (device.headroom_bytes, device.allocator, device.lost)
 
 
-def test_a_look_at_an_apple():
+def test_snapshot_of_an_apple_gpu():
     """What its driver gave, of what Metal recommends; never more free than the machine, whose memory it is."""
-    books = FakeTorch([AllocatorStats(2 * GIB, 3 * GIB, 2 * GIB)])
+    stats = FakeTorch([AllocatorStats(2 * GIB, 3 * GIB, 2 * GIB)])
 
-    [device] = sampler(APPLE, [ON_APPLE], books=books).look().devices
+    [device] = sampler(APPLE, [ON_APPLE], torch_source=stats).snapshot().devices
 
     assert (3 * GIB, 6 * GIB, 12 * GIB) == (device.used_bytes, device.free_bytes, device.total_bytes)
-    assert 7 * GIB - RESERVE_BYTES == device.room_bytes
+    assert 7 * GIB - RESERVE_BYTES == device.headroom_bytes
     assert CardSample() == device.card.sample
 
 
@@ -107,48 +111,47 @@ def test_unified_memory_that_nvml_does_not_tell():
     """On GB10 and Jetson the card has no memory of its own: free is the machine's."""
     facts = replace(TWO_CARDS, gpus=(replace(CARD, unified=True),))
 
-    [device] = sampler(facts, driver=FakeDriver([CardSample()]), books=FakeTorch()).look().devices
+    [device] = sampler(facts, driver=FakeDriver([CardSample()]), torch_source=FakeTorch()).snapshot().devices
 
     assert (6 * GIB, 18 * GIB, 24 * GIB) == (device.free_bytes, device.used_bytes, device.total_bytes)
 
 
 def test_a_lost_card(caplog):
-    """Marked at every look, told once, and once more when it is back; the other card goes on."""
+    """Marked in every snapshot, logged once, and again when it is back; the other card is still sampled."""
     driver = FakeDriver([SAMPLE, LOST, LOST, SAMPLE, LOST])
-    eye = sampler(placements=[ON_CARD, ON_OTHER], driver=driver, books=FakeTorch())
+    source = sampler(placements=[ON_CARD, ON_OTHER], driver=driver, torch_source=FakeTorch())
     with caplog.at_level(logging.INFO):
-        looks = [eye.look() for _ in range(5)]
+        snapshots = [source.snapshot() for _ in range(5)]
 
-    assert [0, 2, 2, 0, 2] == [look.lost for look in looks]
-    assert ["", str(LOST), str(LOST), "", str(LOST)] == [look.devices[0].lost for look in looks]
+    assert [0, 2, 2, 0, 2] == [snapshot.lost for snapshot in snapshots]
+    assert ["", str(LOST), str(LOST), "", str(LOST)] == [snapshot.devices[0].lost for snapshot in snapshots]
     by_card = [record.message for record in caplog.records if record.fields["gpu"] == "GPU-1"]
     assert ["a GPU no longer answers", "a GPU answers again", "a GPU no longer answers"] == by_card
 
 
 def test_a_lost_device_has_no_numbers():
-    """Of a card that does not answer nothing is known but its size and torch's books."""
-    [device] = sampler(driver=FakeDriver([LOST]), books=FakeTorch()).look().devices
+    """Of a lost card only its size and torch's statistics are known."""
+    [device] = sampler(driver=FakeDriver([LOST]), torch_source=FakeTorch()).snapshot().devices
 
-    assert (None, None, 24 * GIB, None, BOOKS) == (
+    assert (None, None, 24 * GIB, None, ALLOCATOR) == (
         device.used_bytes,
         device.free_bytes,
         device.total_bytes,
-        device.room_bytes,
+        device.headroom_bytes,
         device.allocator,
     )
     assert Sample(1.0, retries=1, lost=str(LOST)) == device.sample(1.0)
 
 
-def test_a_loss_without_a_word():
-    """A driver that gives no reason still gets a sentence."""
-    [device] = sampler(driver=FakeDriver([GPULost()])).look().devices
+def test_a_loss_without_a_reason():
+    [device] = sampler(driver=FakeDriver([GPULost()])).snapshot().devices
 
     assert "NVIDIA L4 no longer answers" == device.lost
 
 
-def test_what_the_history_keeps():
-    """The numbers that have a trend; the rest is only shown."""
-    [device] = sampler(driver=FakeDriver(), books=FakeTorch()).look().devices
+def test_sample_for_the_history():
+    """The fields of the history come from driver and allocator."""
+    [device] = sampler(driver=FakeDriver(), torch_source=FakeTorch()).snapshot().devices
 
     assert Sample(3.0, 18 * GIB - RESERVE_BYTES, 4 * GIB, 1, 0.5, 54.0, 61.5) == device.sample(3.0)
 
@@ -156,13 +159,13 @@ def test_what_the_history_keeps():
 @pytest.mark.parametrize(
     ("initialized", "answer", "expected"),
     [
-        pytest.param(True, (5 * GIB, 24 * GIB), (5 * GIB, 19 * GIB), id="torch-tells"),
+        pytest.param(True, (5 * GIB, 24 * GIB), (5 * GIB, 19 * GIB), id="from-torch"),
         pytest.param(False, (5 * GIB, 24 * GIB), (None, None), id="no-context-is-opened-for-a-reading"),
         pytest.param(True, RuntimeError("CUDA error: illegal address"), (None, None), id="the-context-is-dead"),
     ],
 )
 def test_without_nvml(monkeypatch, initialized, answer, expected):
-    """A container without the driver's utilities: torch's own context is asked, where it stands."""
+    """A container without the driver's utilities: memory comes from torch's context, if it is open."""
 
     def mem_get_info(device):
         if isinstance(answer, Exception):
@@ -171,7 +174,7 @@ def test_without_nvml(monkeypatch, initialized, answer, expected):
 
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(is_initialized=lambda: initialized, mem_get_info=mem_get_info))
 
-    [device] = sampler(books=FakeTorch()).look().devices
+    [device] = sampler(torch_source=FakeTorch()).snapshot().devices
 
     assert expected == (device.free_bytes, device.used_bytes)
 
@@ -188,7 +191,6 @@ def test_without_nvml(monkeypatch, initialized, answer, expected):
     ],
 )
 def test_is_on(placement, gpu, expected):
-    """Which card a placement means."""
     assert expected is is_on(placement, gpu)
 
 
@@ -200,11 +202,13 @@ def test_the_real_machine(device):
     if device != "cpu":
         torch.ones(2**20, device=device)
 
-    [found] = Sampler(facts, [chosen], driver=driver, torch_source=source, host=host_memory, clock=float).look().devices
+    [snapshot] = (
+        Sampler(facts, [chosen], driver=driver, torch_source=source, host=host_memory, clock=float).snapshot().devices
+    )
 
-    assert 0 < found.used_bytes < found.total_bytes
-    assert 0 <= found.room_bytes < found.total_bytes
-    assert "" == found.lost
+    assert 0 < snapshot.used_bytes < snapshot.total_bytes
+    assert 0 <= snapshot.headroom_bytes < snapshot.total_bytes
+    assert "" == snapshot.lost
     if device != "cpu":
-        assert found.allocator.peak_allocated_bytes >= 2**22
-        assert 0.0 <= found.card.sample.utilization_ratio <= 1.0
+        assert snapshot.allocator.peak_allocated_bytes >= 2**22
+        assert 0.0 <= snapshot.card.sample.utilization_ratio <= 1.0

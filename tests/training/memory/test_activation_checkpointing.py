@@ -69,7 +69,7 @@ def test_gradients_and_statistics_are_equal(make: Callable[[], nn.Module], shape
     plain = make()
     checkpointed = copy.deepcopy(plain)
     checkpoint_activations(checkpointed)
-    inputs = trial_run.made_up(plain, shape)(5)
+    inputs = trial_run.synthetic_inputs(plain, shape)(5)
 
     for expected, found in zip(train_step(plain, inputs), train_step(checkpointed, inputs), strict=True):
         assert 0 < len(expected) == len(found) or not expected
@@ -80,11 +80,11 @@ def test_gradients_and_statistics_are_equal(make: Callable[[], nn.Module], shape
 def test_it_takes_less_memory(make: Callable[[], nn.Module], shape: tuple[int, ...]):
     """A training step of many samples needs less."""
     model = make().train()
-    inputs = trial_run.made_up(model, shape)
-    before = trial_run.imagined_peak_bytes(model, inputs, 64, "training")
+    inputs = trial_run.synthetic_inputs(model, shape)
+    before = trial_run.predict_peak_bytes(model, inputs, 64, "training")
     checkpoint_activations(model)
 
-    assert trial_run.imagined_peak_bytes(model, inputs, 64, "training") < 0.8 * before
+    assert trial_run.predict_peak_bytes(model, inputs, 64, "training") < 0.8 * before
 
 
 @pytest.mark.parametrize(("make", "shape"), MODELS)
@@ -93,9 +93,9 @@ def test_evaluation_is_as_before(make: Callable[[], nn.Module], shape: tuple[int
     plain = make().eval()
     checkpointed = copy.deepcopy(plain)
     checkpoint_activations(checkpointed)
-    inputs = trial_run.made_up(plain, shape)(2)
+    inputs = trial_run.synthetic_inputs(plain, shape)(2)
     with torch.no_grad():
-        expected, found = trial_run.call(plain, inputs), trial_run.call(checkpointed, inputs)
+        expected, found = trial_run.call_model(plain, inputs), trial_run.call_model(checkpointed, inputs)
 
     assert plain.state_dict().keys() == checkpointed.state_dict().keys()
     assert torch.equal(getattr(expected, "logits", expected), getattr(found, "logits", found))

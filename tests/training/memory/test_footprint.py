@@ -41,7 +41,7 @@ class Branches(nn.Module):
 
 def measured(model: nn.Module, shape: Sequence[int], count: int) -> int:
     """The peak above the weights of a real pass that adds to gradients, counted by the same tracker."""
-    inputs = trial_run.made_up(model, shape)(count)
+    inputs = trial_run.synthetic_inputs(model, shape)(count)
     tracker = trial_run.StoragePeak()
     tracker.ignore(one.untyped_storage() for one in [*model.parameters(), *model.buffers()])
     with tracker:

@@ -1,4 +1,4 @@
-"""The report for Prometheus: its own parser reads it, names follow its rules, and nothing is made up."""
+"""The Prometheus metrics of the report: they parse, follow the naming rules, and omit unknown values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from backend.device.facts import nvml_queries
 from backend.device.records import CardSample
-from backend.device.watch.gpu_readings import THROTTLE_REASONS, readings, table
-from backend.device.watch.gpu_report import Remarks
+from backend.device.watch.gpu_metrics import THROTTLE_REASONS, gpu_samples, table
+from backend.device.watch.gpu_report import DeviceSummary
 from backend.device.watch.history import Headroom
 from backend.telemetry import METRICS, PREFIX, render_samples
 from tests.device.fakes import APPLE, CPU, GIB, LOST, MACHINES, ON_APPLE, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
@@ -22,7 +22,9 @@ L4, T4 = {"gpu": "0", "uuid": "GPU-1"}, {"gpu": "1", "uuid": "GPU-2"}
 
 
 def families(found):
-    return {family.name: family for family in text_string_to_metric_families(render_samples(readings(found)).decode())}
+    return {
+        family.name: family for family in text_string_to_metric_families(render_samples(gpu_samples(found)).decode())
+    }
 
 
 def series(found, name):
@@ -42,20 +44,20 @@ def test_prometheus_reads_it(facts, placement, samples, available):
 
 def test_names_kinds_and_help():
     """Base units, _total for counters alone, a sentence of help, and no name of the main table."""
-    all_ = readings(report())
+    metrics = gpu_samples(report())
 
-    assert len({one.name for one in all_}) == len(all_)
-    assert not {one.name for one in all_} & {metric.name for metric in METRICS}
-    for one in all_:
-        assert re.fullmatch(r"(gpu|torch)(_[a-z]+)+", one.name)
-        assert one.name in COUNTED or one.name.endswith(UNITS), one.name
-        assert (one.kind == "counter") == one.name.endswith("_total")
-        assert one.help.endswith(".")
+    assert len({metric.name for metric in metrics}) == len(metrics)
+    assert not {metric.name for metric in metrics} & {metric.name for metric in METRICS}
+    for metric in metrics:
+        assert re.fullmatch(r"(gpu|torch)(_[a-z]+)+", metric.name)
+        assert metric.name in COUNTED or metric.name.endswith(UNITS), metric.name
+        assert (metric.kind == "counter") == metric.name.endswith("_total")
+        assert metric.help.endswith(".")
 
 
 def test_the_table_is_what_is_exported():
     """Documents list every metric, whatever machine they are written on."""
-    assert [(one.name, one.labels) for one in readings(report())] == [(one.name, one.labels) for one in table()]
+    assert [(one.name, one.labels) for one in gpu_samples(report())] == [(one.name, one.labels) for one in table()]
 
 
 def test_types_are_told():
@@ -91,7 +93,7 @@ def test_identity_is_one_series():
             "mig_profile": "",
         },
     ] == [labels for labels, _ in infos]
-    assert {"gpu_info"} == {one.name for one in readings(report()) if "name" in one.labels}
+    assert {"gpu_info"} == {one.name for one in gpu_samples(report()) if "name" in one.labels}
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,6 @@ def test_numbers(name, expected):
 
 
 def test_clocks_by_domain():
-    """Hertz, one series a domain."""
     assert [({**L4, "domain": "sm"}, 2.04e9), ({**L4, "domain": "memory"}, 6.251e9)] == series(
         report(), "gpu_clock_hz"
     )[:2]
@@ -146,7 +147,7 @@ def test_throttle_reasons_are_the_drivers():
 
 def test_headroom():
     """In bytes, batches and seconds, by device."""
-    found = report(remarks=Remarks(Headroom(GIB, 0.5, 90.0), frozenset(), ()))
+    found = report(summary=DeviceSummary(Headroom(GIB, 0.5, 90.0), frozenset(), ()))
 
     assert [1.0 * GIB, 0.5, 90.0] == [
         series(found, f"gpu_{name}")[0][1] for name in ("headroom_bytes", "headroom_batches", "exhaustion_seconds")
@@ -159,28 +160,28 @@ def test_headroom():
         pytest.param(
             report(samples=[CardSample()]),
             ["gpu_utilization_ratio", "gpu_temperature_celsius", "gpu_throttle_active", "gpu_xid_errors_total"],
-            id="a-card-that-tells-nothing",
+            id="a-card-without-sensors",
         ),
         pytest.param(report(samples=[LOST]), ["gpu_utilization_ratio", "gpu_power_watts"], id="a-lost-card"),
         pytest.param(report(CPU, ON_CPU), ["gpu_info", "gpu_lost", "torch_memory_allocated_bytes"], id="no-card"),
         pytest.param(
             report(),
             ["gpu_headroom_bytes", "gpu_headroom_batches", "gpu_exhaustion_seconds"],
-            id="nothing-foretold",
+            id="no-forecast",
         ),
     ],
 )
 def test_what_is_unknown_is_absent(found, absent):
-    """No series, not even a heading, rather than a zero that would read as a value."""
+    """No series rather than a zero that would read as a value."""
     assert [] == [name for name in absent if PREFIX + name.removesuffix("_total") in families(found)]
 
 
 def test_a_lost_card_is_told():
-    """The series that alerts stand on is there when everything else is gone."""
+    """The series that alert rules use is there when all others are absent."""
     assert [(L4, 1.0), (T4, 1.0)] == series(report(samples=[LOST]), "gpu_lost")
 
 
-def test_an_apple_has_books_too():
+def test_apple_allocator():
     """torch's allocator on MPS, under the number that Apple's GPU has, without a UUID."""
     assert [({"gpu": "0", "uuid": ""}, 2.0 * GIB)] == series(report(APPLE, ON_APPLE), "torch_memory_allocated_bytes")
 
