@@ -78,6 +78,7 @@ class Interrupted(Terminal):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("start", "folder"),
     [
@@ -102,6 +103,7 @@ def test_a_file_hides_no_library():
     assert str(ROOT) == run(start=("-c", code), cwd=ROOT / "backend").stdout.strip()
 
 
+@pytest.mark.slow
 def test_this_machine(device, tmp_path):
     """The device of the tests is found, computes, and is what the service would use."""
     done = run("--json", "--full", DEVICE=device, STATE_DIR=str(tmp_path))

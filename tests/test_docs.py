@@ -212,12 +212,12 @@ def test_documented_routes_are_the_routes():
 
 def test_every_problem_code_is_documented():
     """Clients branch on codes; all that can be answered are listed with what to do."""
-    from tests.test_errors import ON_THE_WIRE
+    from tests.test_errors import IN_ANSWERS
 
     table = API.partition("## Errors")[2].partition("\n## ")[0]
     never_seen = {"caller_gone"}  # its client has left
 
-    assert {one.code for one in ON_THE_WIRE} - never_seen <= set(re.findall(r"`([a-z_]+)`", table))
+    assert {error.code for error in IN_ANSWERS} - never_seen <= set(re.findall(r"`([a-z_]+)`", table))
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

@@ -7,6 +7,7 @@ import pytest
 from backend.durable_files import flush
 
 
+@pytest.mark.slow
 def test_files_and_folders_are_flushed(tmp_path):
     """A missing file raises."""
     (tmp_path / "a.json").write_text("{}", encoding="utf-8")

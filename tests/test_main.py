@@ -186,6 +186,7 @@ def test_a_restart_does_not_measure_again_and_sigterm_ends_it_cleanly(run, tmp_p
     assert 0 == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -209,6 +210,7 @@ def test_a_start_that_fails_says_why_in_one_line(run, settings, words):
     assert "Traceback" not in process.log
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken(run):
     """The log has the address, the exit code is not 0, and there is no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -223,6 +225,7 @@ def test_a_port_that_is_taken(run):
 # Ends
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "texts"), [(8, 1), (4, 24)], ids=["many-small", "few-large"])
 def test_sigterm_under_load_loses_no_request(run, count, texts):
     """Every request on a kept connection gets its whole answer; the last one has "Connection: close"."""
@@ -245,6 +248,7 @@ def test_sigterm_under_load_loses_no_request(run, count, texts):
     assert "Traceback" not in process.log
 
 
+@pytest.mark.slow
 def test_sigterm_with_a_running_request(run):
     """A request that takes longer than the grace period is finished before the process ends."""
     process = run(**QUICK)
@@ -264,6 +268,7 @@ def test_sigterm_with_a_running_request(run):
     process.ended()
 
 
+@pytest.mark.slow
 def test_a_lost_device_ends_the_process(run):
     """The caller gets 503 device_lost, and the process ends by itself with 3."""
     process = run("-c", LOSES_ITS_DEVICE, **QUICK)
@@ -279,6 +284,7 @@ def test_a_lost_device_ends_the_process(run):
     assert "services closed" in process.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "settings", "words"),
     [
@@ -302,6 +308,7 @@ def test_an_unavailable_device(run, arguments, settings, words):
     assert "Traceback" not in process.log
 
 
+@pytest.mark.slow
 def test_foreign_state_files_do_not_stop_the_start(run, tmp_path):
     """They are ignored, and the log says so; their contents are tested in tests/device."""
     (tmp_path / "gpu.json").write_text('{"version": 99}')

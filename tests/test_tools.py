@@ -47,6 +47,7 @@ def test_the_network_is_not_asked_without_need():
         choose(wish, platform="linux", environment=environment, has_nvidia=never, answers=never)
 
 
+@pytest.mark.slow
 def test_a_change_reaches_the_tests_that_import_it():
     """Directly, through other modules, and through conftest.py; a file that is not Python reaches all."""
     graph = import_graph()

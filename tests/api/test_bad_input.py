@@ -109,6 +109,7 @@ async def test_surrogate_pairs_are_one_character(client: httpx.AsyncClient, serv
     assert ["😀"] == services.embeddings.calls[0][0]
 
 
+@pytest.mark.slow
 async def test_ten_thousand_inputs(client: httpx.AsyncClient) -> None:
     """10,000 inputs are refused with the limit and its setting, on every route that takes a list."""
     texts = ["a"] * 10_000

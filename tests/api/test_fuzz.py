@@ -90,6 +90,7 @@ VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
 APP = create_app(fake_services())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), VALID)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(changes=FEW)
@@ -100,6 +101,7 @@ def test_changed_fields(method: str, path: str, changes: dict[str, Any]) -> None
     _check(asyncio.run(_send(method, path, body, {"Content-Type": "application/json"})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), VALID)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=MANY.map(lambda body: json.dumps(body).encode()) | st.binary(max_size=200))

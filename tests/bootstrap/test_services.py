@@ -67,6 +67,7 @@ def lanes() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("lane-")}
 
 
+@pytest.mark.slow
 async def test_the_bundled_model_answers(start):
     """With default settings: sentence-transformers' vectors, within the tolerance of auto."""
     services = await start()
@@ -78,6 +79,7 @@ async def test_the_bundled_model_answers(start):
     assert (await services.health.ready()).ready
 
 
+@pytest.mark.slow
 async def test_exact_is_sentence_transformers(start):
     """PRECISION=exact agrees to the fifth digit."""
     services = await start(**QUICK)
@@ -88,6 +90,7 @@ async def test_exact_is_sentence_transformers(start):
     assert (result.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
 
 
+@pytest.mark.slow
 async def test_the_system_report_has_reasons(start):
     """system() is ready for JSON: machine, placement, model, lanes, cache, limits."""
     services = await start(lanes=2, limit_inputs=7, **QUICK)
@@ -112,6 +115,7 @@ async def test_the_system_report_has_reasons(start):
     assert result["models"][0]["choice"]["measured"]
 
 
+@pytest.mark.slow
 async def test_a_second_start_does_not_measure_again(start, tiny: TinyModels, tmp_path, caplog):
     """The second reuses the tuning file, and says so."""
     caplog.set_level(logging.INFO)
@@ -137,6 +141,7 @@ async def test_a_folder_as_the_model(start, tiny: TinyModels):
     assert (folder.name, str(folder), "text-embedding-3-small", "other") == services.catalog.embedding().names
 
 
+@pytest.mark.slow
 async def test_settings_reach_their_parts(start, tiny: TinyModels):
     """Limits, cache and budgets are as they were set."""
     services = await start(
@@ -162,6 +167,7 @@ def test_the_api_gets_its_options():
     assert (("one", "two"), ("https://a.example",)) == (result.api_keys, result.cors_origins)
 
 
+@pytest.mark.slow
 async def test_series_exist_before_the_first_request(start):
     """Dashboards show zeros, not gaps; the device's memory is read at each scrape."""
     text = (await start(**QUICK)).telemetry.render().decode()
@@ -173,6 +179,7 @@ async def test_series_exist_before_the_first_request(start):
     assert "financia_model_info{" in text
 
 
+@pytest.mark.slow
 async def test_closing_finishes_accepted_requests(start):
     """A running request is answered, a later one is refused, and no lane is left."""
     services = await start(**QUICK)
@@ -189,6 +196,7 @@ async def test_closing_finishes_accepted_requests(start):
     assert not services.batcher.status().lanes_alive
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
@@ -245,6 +253,7 @@ async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, con
         await start(embedding_model=str(folder))
 
 
+@pytest.mark.slow
 async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tmp_path, caplog):
     """The service starts; only the next start measures again."""
     (tmp_path / "file").write_text("")
@@ -254,6 +263,7 @@ async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tm
     assert "the tuning file cannot be written" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.redis
 async def test_a_redis_is_shared_by_two_services(start, redis_server):
     """The second service hits what the first computed, bit for bit."""
@@ -267,6 +277,7 @@ async def test_a_redis_is_shared_by_two_services(start, redis_server):
     assert computed.vectors.tobytes() == result.vectors.tobytes()
 
 
+@pytest.mark.slow
 async def test_an_unreachable_redis_does_not_stop_the_start(start):
     """Requests are served without it; the status shows it."""
     services = await start(redis_url="redis://127.0.0.1:1/0", **QUICK)
@@ -275,6 +286,7 @@ async def test_an_unreachable_redis_does_not_stop_the_start(start):
     assert services.cache.status().redis.state != "closed"
 
 
+@pytest.mark.slow
 async def test_an_idle_model_is_unloaded_and_loaded_again(start):
     """MODEL_KEEP_ALIVE_S: the vector stays the same, the service ready, and both loads are counted."""
     services = await start(model_keep_alive_s=0.2, cache_enabled=False, **QUICK)
@@ -311,6 +323,7 @@ async def test_several_devices_serve_one_queue(start, monkeypatch):
     assert (result.vectors * reference_of("bundled").encode(texts)).sum(axis=1).min() >= 0.9999
 
 
+@pytest.mark.slow
 async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
     """Requests are answered by the old or the new model during the swap, and by the new one after it."""
     services = await start(cache_enabled=False, **QUICK)
@@ -343,6 +356,7 @@ async def test_a_model_is_swapped_under_load(start, tiny: TinyModels):
     assert old() is None, "the old model stays in memory"
 
 
+@pytest.mark.slow
 async def test_a_bad_model_does_not_replace_a_good_one(start, tmp_path):
     """The error has the reason, and the old model stays."""
     services = await start(**QUICK)
@@ -352,6 +366,7 @@ async def test_a_bad_model_does_not_replace_a_good_one(start, tmp_path):
     assert 384 == (await services.embeddings.embed(["la factura"])).vectors.shape[1]
 
 
+@pytest.mark.slow
 async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTaggers):
     """NER_MODEL names a folder: entities have offsets in the caller's text; both models are listed."""
     folder = taggers.folder("bert")
@@ -366,6 +381,7 @@ async def test_a_token_classifier_beside_the_embeddings(start, taggers: TinyTagg
     assert services.catalog.ner() is services.catalog.find(str(folder))
 
 
+@pytest.mark.slow
 async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: TinyTaggers):
     """404 names the setting; after a swap the same request is answered."""
     services = await start(**QUICK)
@@ -379,6 +395,7 @@ async def test_without_a_token_classifier_one_can_be_loaded(start, taggers: Tiny
     assert "embeddings" == services.catalog.embedding().task
 
 
+@pytest.mark.slow
 async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
     """The start fails: a model without labels cannot serve entities."""
     with pytest.raises(ModelUnavailable, match=r"classifier"):

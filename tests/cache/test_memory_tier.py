@@ -86,6 +86,7 @@ def test_the_count_of_bytes_is_right_and_within_the_limit(steps, limit_bytes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("received", [False, True], ids=["computed", "received"])
 @pytest.mark.parametrize("fragments", [0, 1, 2])
 def test_counted_bytes_are_real_bytes(received, fragments):

@@ -292,6 +292,7 @@ async def test_replies_out_of_order_are_rejected(connect, redis_proxy, redis_ser
 # Slow
 
 
+@pytest.mark.slow
 async def test_a_slow_redis_costs_the_budget_and_opens_the_circuit(
     connect, redis_proxy, redis_server, telemetry, clock
 ):

@@ -29,6 +29,7 @@ def test_prometheus_takes_the_configuration():
     assert f"{len(ALERTS)} rules found" in checked.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_alerts_fire_when_they_should_and_only_then():
     """deploy/prometheus/alerts_test.yml, by Prometheus' own evaluation."""

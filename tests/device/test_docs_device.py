@@ -43,6 +43,7 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, device: str) -> Iterator[None]:
     default_device.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_examples(code: str):
     """Each one runs by itself."""

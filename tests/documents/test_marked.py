@@ -85,6 +85,7 @@ OUTSIDE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "kind", "precision", "recall"), OUTSIDE)
 def test_on_public_data_sets(data_dir, path, kind, precision, recall):
     """Clinical reports, news, filings."""

@@ -144,6 +144,7 @@ def test_a_word_without_end_is_cut_between_letters(letter):
     assert all(piece.replace(letter, "") == "" for piece in pieces)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ["A. ", ".", '."', "a", "a\n", "\n", ". ", "(((. ", "Sr. ", "x   ", "1.\n", "e\u0301", ".\"'"], ids=repr
 )

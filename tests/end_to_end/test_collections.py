@@ -14,7 +14,7 @@ from tests.clients.server import LiveServer
 from tests.end_to_end.client import MARKS, Footprint, answer_of, footprint, problem_of, send, wait_until
 from tests.end_to_end.invoices import ENGLISH, INVOICES, SPANISH, pages_of, scanned
 
-pytestmark = [*MARKS, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [*MARKS, pytest.mark.alone, pytest.mark.timeout(1800)]
 FOLDERS = ("nasty_pdf", "nasty_images", "pdf_samples")
 NO_SAMPLES = {".txt", ".md", ".tsv"}  # descriptions of the data sets
 TIMEOUT_S = 30.0

@@ -30,6 +30,7 @@ def test_without_a_device_the_first_one_answers():
     assert ["a", "b"] == both.finish(both.forward(both.prepare(["a", "b"])))
 
 
+@pytest.mark.slow
 def test_nothing_cannot_be_replicated():
     with pytest.raises(ValueError, match="no engine"):
         Replicas([])

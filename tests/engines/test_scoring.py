@@ -36,6 +36,7 @@ def logits_of(folder, runtime: str, pairs, cut="longest") -> np.ndarray:
     return np.array(engine.finish(engine.forward(engine.prepare([pair.payload for pair in tokens]))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "runtime"), EVERY)
 def test_pairs_are_scored_as_transformers_scores_them(scorers: TinyScorers, family, runtime):
     """Logits of several labels; token types where the family has them."""
@@ -68,6 +69,7 @@ def test_token_types_change_a_score(scorers: TinyScorers):
     assert np.abs(typed - untyped).max() > 100 * CLOSE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "runtime"), EVERY)
 def test_relevance_is_the_cross_encoders(scorers: TinyScorers, family, runtime):
     """predict and rank of sentence-transformers."""

@@ -121,6 +121,7 @@ def test_a_small_memory_changes_nothing(system: Callable[..., IntegratedGPUTrain
     assert 4 == max(small.sizes[2:])
 
 
+@pytest.mark.slow
 def test_one_item_does_not_fit(system: Callable[..., IntegratedGPUTrainingSystem]):
     """The run ends with advice instead of halving for ever."""
     with pytest.raises(DoesNotFit, match=r"one item alone needs more memory .* checkpoint activations"):
@@ -174,6 +175,7 @@ def test_float16_on_a_cpu():
         IntegratedGPUTrainingSystem(GPUConfig(device="cpu"), MixedPrecisionConfig(dtype="float16", loss_scaling=True))
 
 
+@pytest.mark.slow
 def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
     """No thread stays, a second call does no harm, and the shared manager is not touched."""
     made = system(OFF)

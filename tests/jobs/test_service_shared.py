@@ -124,6 +124,7 @@ async def test_a_lost_claim_ends_the_work(open_replica):
     assert 1 == replica.process.cancelled
 
 
+@pytest.mark.slow
 async def test_a_job_is_given_up_after_three_attempts(open_replica):
     """A file that kills every process must not be tried for ever."""
     job = None

@@ -572,6 +572,7 @@ def test_a_file_that_cannot_be_written_costs_nothing_but_the_next_start(models, 
 # For real
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["auto", "exact", "int8"])
 def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
     """With real encoders: measure, choose, keep, load from the file."""

@@ -62,6 +62,7 @@ def test_the_registry_finds_them_all(tmp_path):
     assert set(NAMES) <= set(registry.names())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 def test_papers_that_nobody_trained_on(dtype):
     """No wrong answer in English or Spanish, and at least nine in ten answered."""
@@ -84,6 +85,7 @@ def test_what_is_no_paper_gets_no_answer():
     assert len(named) <= len(rows) // 10, named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 @pytest.mark.parametrize(("language", "least"), [("en", 0.84), ("es", 0.67)])
 def test_topics_of_the_dev_split(data_dir, language, least, dtype):

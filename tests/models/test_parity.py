@@ -150,6 +150,7 @@ def test_token_vectors_equal_transformers(tiny: TinyModels, family, runtime, dty
     assert_same(expected.numpy(), encoder.hidden(encoder.forward(batch), batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EXACT)
 def test_the_bundled_model_equals_sentence_transformers(runtime, dtype):
     """On the probe texts, from a few words to more than the model's length."""
@@ -159,6 +160,7 @@ def test_the_bundled_model_equals_sentence_transformers(runtime, dtype):
     assert_same(expected, vectors("bundled", encoder_of("bundled", runtime, dtype), texts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runtime", "dtype", "least"),
     [
@@ -189,6 +191,7 @@ def test_every_family_in_fast_arithmetic(tiny: TinyModels, family, runtime, dtyp
 # Batch equals single
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 @pytest.mark.parametrize(
     "lengths",
@@ -209,6 +212,7 @@ def test_neighbours_of_chosen_lengths_change_nothing(lengths, runtime, dtype):
     assert_accepted_and_kept("bundled", runtime, dtype, batch_single("bundled", lengths, runtime, dtype))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 def test_neighbours_of_any_lengths_change_nothing(runtime, dtype):
     """Ten random mixes, two to nine texts of one to seventy tokens."""
@@ -221,6 +225,7 @@ def test_neighbours_of_any_lengths_change_nothing(runtime, dtype):
     assert_accepted_and_kept("bundled", runtime, dtype, min(least))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_neighbours_change_nothing_in_any_family(tiny: TinyModels, family, runtime, dtype):
@@ -290,6 +295,7 @@ def batch_single(source: str | Path, lengths: Sequence[int], runtime: str, dtype
 # Odd input
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_texts_as_long_as_the_position_table(tiny: TinyModels, family, runtime, dtype):

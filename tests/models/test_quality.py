@@ -62,6 +62,7 @@ def retrieval_points(folder: Path, language: str, runtime: str, dtype: str) -> f
     return 100 * float((1 / ranks).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", INT8)
 @pytest.mark.parametrize("language", ["en", "es"])
 def test_similarity_keeps_its_score(data_dir, record_property, language, runtime):
@@ -74,6 +75,7 @@ def test_similarity_keeps_its_score(data_dir, record_property, language, runtime
     assert abs(fast - exact) <= STS_POINTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", INT8)
 @pytest.mark.parametrize("language", ["en", "es"])
 def test_retrieval_keeps_its_score(data_dir, record_property, language, runtime):

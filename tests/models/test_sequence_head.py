@@ -38,6 +38,7 @@ def test_every_family_served_is_tested():
     assert set(SERVED) == set(FAMILIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "runtime"), EVERY)
 def test_scores_are_the_text_classification_pipelines(scorers: TinyScorers, family, runtime):
     """For every family on every runtime that has it, texts of different lengths in one batch."""

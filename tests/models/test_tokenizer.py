@@ -52,6 +52,7 @@ def with_limit(max_tokens: int) -> TextTokenizer:
     return TextTokenizer(spec.folder / "tokenizer.json", max_tokens=max_tokens, vocabulary_size=30522)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("text", ["Factura de la zürich: 12,50 €", "the total is due", *ODD])
 def test_ids_are_sentence_transformers_own(tiny: TinyModels, family, text):
@@ -86,6 +87,7 @@ def test_a_batch_of_texts_equals_each_alone(tokenizer):
     assert alone == together
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truncate", ["end", "start"])
 @given(words=st.integers(0, 40), limit=st.integers(3, 30))
 def test_cutting_keeps_the_length_the_specials_and_one_end_of_the_text(truncate, words, limit):
@@ -351,6 +353,7 @@ def test_windows_answer_for_every_token_once(tiny: TinyModels, family, overlap):
         assert [-1, -1] == window.words[[0, -1]].tolist()
 
 
+@pytest.mark.slow
 @given(tokens=st.integers(0, 400), size=st.integers(1, 60), overlap=st.integers(0, 59))
 def test_cuts_are_equal_overlapping_and_deep(tokens, size, overlap):
     """Neighbours share ``overlap`` at least, and a token is answered for where it stands furthest from a cut."""

@@ -92,6 +92,7 @@ def cosine(first: np.ndarray, second: np.ndarray) -> float:
 # The vector
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [SHORT, "", " \n", "\u200b", "a"], ids=["short", "empty", "blank", "invisible", "letter"]
 )

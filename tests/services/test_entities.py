@@ -129,6 +129,7 @@ def plain(row: TextEntities) -> list[tuple[str, int, int, float]]:
 # Against transformers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_entities_are_those_of_transformers(taggers: TinyTaggers, build: Build, family, runtime):
@@ -472,6 +473,7 @@ async def test_a_requested_model_must_be_loaded(build: Build, sources):
         await build(None).find([INVOICE], sources=sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sources", "types"),
     [

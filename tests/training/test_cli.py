@@ -57,6 +57,7 @@ def command(entities: Path, tiny: Any, tmp_path: Path) -> list[str]:
     return ner(entities, tiny, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_train_and_publish(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The plan is printed, the folder has the model with its card and its log, and transformers loads it."""
     output = tmp_path / "out"
@@ -77,6 +78,7 @@ def test_train_and_publish(entities: Path, tiny: Any, tmp_path: Path, capsys: py
     assert ("start", "end") == (kinds[0], kinds[-1])
 
 
+@pytest.mark.slow
 def test_lora(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The adapters are in the model already: the plan estimates it as it is, and the folder is a plain model."""
     code = main([*command, "--lora-rank", "2", "--max-steps", "2"])
@@ -89,6 +91,7 @@ def test_lora(command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[
     assert AutoModelForTokenClassification.from_pretrained(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """Stopped: a checkpoint and exit code 130. A second run is refused; with --resume it ends where it would have."""
     output, whole, stop = tmp_path / "out", tmp_path / "whole", threading.Event()
@@ -118,6 +121,7 @@ def test_signals():
     assert before is signal.getsignal(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_plan(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """For another machine, with every way to train, and nothing written."""
     before = sorted(tmp_path.iterdir())
@@ -133,6 +137,7 @@ def test_plan(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureF
     assert before == sorted(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_several_data_sets(entities: Path, tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """ner trains on all of them, with its own settings, and publishes an adapter; other tasks take one."""
     base, output = str(tiny.folder("bert")), tmp_path / "out"
@@ -148,6 +153,7 @@ def test_several_data_sets(entities: Path, tiny: Any, tmp_path: Path, capsys: py
     assert "only ner takes several" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_few_texts(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A head on frozen vectors by default; a whole encoder with --mode full."""
     data = tmp_path / "texts.tsv"
@@ -229,6 +235,7 @@ def test_wrong_data_and_settings(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

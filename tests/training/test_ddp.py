@@ -43,6 +43,7 @@ def facts_of(runs: Path, name: str, rank: int) -> dict:
     return json.loads((runs / f"{name}-{rank}.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_two_processes_equal_one(runs: Path, name: str) -> None:
     """Losses within 1e-6, weights within 1e-5 (sums in another order, and Adam divides by their roots)."""

@@ -75,6 +75,7 @@ def test_allocator_options(existing, fraction, platform, expected):
     assert expected == allocator_options(existing, fraction=fraction, platform=platform)
 
 
+@pytest.mark.slow
 def test_allocator_options_are_torchs(device):
     """torch takes what we write from the environment as it is; a card (--device cuda:0) refuses an unknown key."""
     options = allocator_options("roundup_power2_divisions:[256:1,512:2,>:4]", fraction=0.5, platform=LINUX)
@@ -330,6 +331,7 @@ def test_the_guard_on_this_machine(device):
         pytest.fail("the block ran")
 
 
+@pytest.mark.slow
 def test_cleaning_up_on_this_machine(device):
     """What torch kept goes back; a CPU keeps nothing."""
     tensor = torch.ones(64 * MIB, dtype=torch.uint8, device=device)

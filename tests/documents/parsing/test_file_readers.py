@@ -50,6 +50,7 @@ def is_read(readers: FileReaders, file: OpenFile) -> bool:
     return readers.page_text(file, 1).text == "page 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "expected", "message"),
     [
@@ -177,6 +178,7 @@ def test_a_worker_that_does_not_start():
             readers.open(pdf())
 
 
+@pytest.mark.slow
 def test_a_decompression_bomb(make_readers: MakeReaders):
     """300 kB that decompress to 300 MB, over the memory limit: the file is refused and the next one read."""
     readers = make_readers(limits=FileLimits(worker_bytes=64 * 2**20))
@@ -207,6 +209,7 @@ def test_stopping(make_readers: MakeReaders):
     assert worker_pids() <= before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "terminated"])
 def test_workers_end_with_the_service(end: signal.Signals):
     """However the service dies, even during a call."""

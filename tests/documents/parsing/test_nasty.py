@@ -109,6 +109,7 @@ def page_outcome(readers: FileReaders, file, number: int) -> str:
     return "incomplete" if raster.incomplete else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES)
 def test_every_file_has_its_outcome(readers: FileReaders, path: Path):
     """As in the table, or pages that are read; in time, without losing a worker."""
@@ -151,7 +152,7 @@ def _letters(text: str) -> str:
     return "".join(text.replace("-", " ").split())
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_memory_comes_back(make_readers, data_dir: Path, monkeypatch: pytest.MonkeyPatch):
     """A thousand pages read and drawn: the worker and this process are as large as after the first fifty."""

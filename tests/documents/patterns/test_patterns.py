@@ -454,6 +454,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_texts_end(piece):
     """Linear time for a quarter of a megabyte of near misses.

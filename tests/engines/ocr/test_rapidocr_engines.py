@@ -49,6 +49,7 @@ def words_on(models: RapidOcrModels, found: DetectedPage) -> list[tuple[str, tup
     return [(word.text, tuple(word.box)) for block in blocks for line in block for word in line]
 
 
+@pytest.mark.slow
 def test_words_of_a_page_in_order(models, detected):
     assert " ".join(PRINT) == " ".join(word for word, _ in words_on(models, detected))
     assert 0 == detected.rotation
@@ -65,6 +66,7 @@ def test_boxes_lie_on_the_ink(models, page, detected):
     assert left.sum() < 0.03 * (255 - page.astype(int)).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [90, 180, 270])
 def test_a_rotated_page(models, page, detected, turn):
     found = detect(models, np.ascontiguousarray(np.rot90(page, turn // 90)))
@@ -75,6 +77,7 @@ def test_a_rotated_page(models, page, detected, turn):
     assert words[0][1] == pytest.approx(words_on(models, detected)[0][1], abs=8)
 
 
+@pytest.mark.slow
 def test_rows_of_a_skewed_page(models):
     """Lines that fall by several line heights are still read one after the other."""
     found = detect(models, pixels_of(skewed(drawn_page(PRINT), 5.0)))

@@ -70,6 +70,7 @@ def test_the_latin_recogniser_is_a_cut_of_the_full_one():
     np.testing.assert_allclose(cut, full[:, kept] / full[:, kept].sum(axis=1, keepdims=True), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_release_memory():
     """Frees the memory of a page, and the next page gives the same result."""
     models = RapidOcrModels("cpu", 1)

@@ -82,6 +82,7 @@ def assert_on_ink(word: OcrWord, page: NDArray[np.uint8]) -> None:
     assert max(slack) <= 3, (word, slack)
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 @pytest.mark.parametrize("degrees", [90, 180, 270])
 def test_a_rotated_page(library: TesseractEngine, degrees: int):
@@ -148,6 +149,7 @@ def test_preprocessing_of_damaged_pages(library: TesseractEngine, damage, step: 
     assert len(right) >= 0.9 * len(set(TEXT.split()))
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 @pytest.mark.parametrize(
     "pixels",
@@ -184,6 +186,7 @@ def test_the_time_limit(engine: TesseractEngine):
     assert text_of(recognize(engine, page)) == LINES[0]
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 def test_threads_in_parallel(library: TesseractEngine):
     """Each thread has its own APIs, and results are those of a single thread."""

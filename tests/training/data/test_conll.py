@@ -163,6 +163,7 @@ def test_words_as_text():
     assert words == [text[start:stop] for start, stop in spans]
 
 
+@pytest.mark.slow
 def test_the_shared_sets(data_dir):
     """Every CoNLL file of the shared data is read; the counts are its README's."""
     counts = {file.stem: len(read_conll(file)) for file in sorted(data_dir.glob("ner_*/*.conll"))}

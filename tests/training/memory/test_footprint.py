@@ -130,6 +130,7 @@ def test_between_two_points():
             one.peak_bytes(outside)
 
 
+@pytest.mark.slow
 def test_the_line_lies_above():
     """Of every count between two estimated ones, for a real model."""
     model = Blocks(depth=3)

@@ -73,6 +73,7 @@ def test_from_texts_to_a_folder_and_back(tiny, tmp_path):
     assert base.sha256 == head.encoder_sha256 == resolve(head.encoder).sha256
 
 
+@pytest.mark.slow
 def test_the_bundled_encoder_is_named_not_copied(tmp_path):
     """Every installation has it: the head is some kilobytes."""
     task = prepare(tsv(tmp_path, TEXTS), resolve(BUNDLED), CONFIG)
@@ -85,6 +86,7 @@ def test_the_bundled_encoder_is_named_not_copied(tmp_path):
     assert (tmp_path / "out" / "head.safetensors").stat().st_size < 100_000
 
 
+@pytest.mark.slow
 def test_several_classes_or_none(tiny, tmp_path):
     """Multi-label texts get each class independently."""
     task = prepare(jsonl(tmp_path, several()), resolve(str(tiny.folder("bert"))), CONFIG)

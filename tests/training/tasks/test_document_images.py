@@ -119,6 +119,7 @@ def gradient_of(task: DocumentImagesTask, cuts: Sequence[Sequence[int]]) -> tupl
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 def test_it_learns(archive: Path, bases: Path, kind: str):
     """Convolutional models and ViT tell kinds of pages apart after a few epochs."""
@@ -134,6 +135,7 @@ def test_it_learns(archive: Path, bases: Path, kind: str):
     assert task.goal in after
 
 
+@pytest.mark.slow
 def test_it_learns_from_changed_pages(archive: Path, bases: Path):
     """With augmentation and mixup the pages it has not seen are told apart."""
     task = task_of(archive, bases / "resnet", augmentation=AugmentConfig(mixup_alpha=0.2), held_out=0.3)
@@ -143,6 +145,7 @@ def test_it_learns_from_changed_pages(archive: Path, bases: Path):
     assert 1.0 == task.evaluate(task.model)["macro_f1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
 @pytest.mark.parametrize(
     ("settings", "augmentation"),

@@ -56,6 +56,7 @@ def triplets(folder):
     return tsv(folder, "anchor\tpositive\tnegative", rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "objective", "goal"),
     [
@@ -118,6 +119,7 @@ def test_copies_are_no_negatives(tiny, tmp_path):
     assert 0.0 == pytest.approx(task.loss(task.model.eval(), task.collate([0, 1])).total.item(), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora_rank", [None, 4], ids=["full", "lora"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_folder_gives_the_trained_vectors(tiny, tmp_path, family, lora_rank):

@@ -82,6 +82,7 @@ def test_any_cut_gives_the_same_loss(tiny, tmp_path, config):
     assert_splits_agree(task, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "lora_rank"), [("bert", None), ("xlm-roberta", None), ("bert", 8), ("mpnet", 8)], ids=str
 )

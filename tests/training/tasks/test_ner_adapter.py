@@ -181,6 +181,7 @@ def test_an_evaluation_of_its_own(tiny, tmp_path):
     assert 2 * len(SENTENCES) == len(task.lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("publish_as", "lora_rank"), [("adapter", 4), ("merged", 4), ("merged", None)])
 def test_scores_of_what_was_published(tiny, tmp_path, publish_as, lora_rank):
     """From the folder alone the task's own scores, each file by its name, on the kinds that are asked for."""

@@ -71,6 +71,7 @@ def test_a_grown_table_changes_no_answer(tiny, tmp_path):
     assert "token_type_ids" not in off.collate([0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora_rank", [None, 4])
 def test_capitals_are_learnt_where_the_tokenizer_hides_them(tiny, tmp_path, lora_rank):
     """The same ids with other tags: only the spelling tells names from words."""

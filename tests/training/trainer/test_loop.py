@@ -109,6 +109,7 @@ def test_resume_after_a_kill_gives_the_same_bits(tmp_path: Path) -> None:
     assert same_bits(weights_of(straight.model), weights_of(resumed.model))
 
 
+@pytest.mark.slow
 def test_resume_keeps_micro_batch_precision_and_exclusions(tmp_path: Path) -> None:
     """What the run found out about memory, precision and examples survives the stop."""
     config = plain_config(epochs=3)

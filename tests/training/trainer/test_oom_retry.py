@@ -120,6 +120,7 @@ def test_an_indivisible_batch_keeps_its_size() -> None:
     assert 32 == micro.limit
 
 
+@pytest.mark.slow
 def test_an_attempt_is_repeated_until_it_fits() -> None:
     """Gradients are dropped after each failure; a failure for another reason is repeated at the same size."""
     size, log = MicroBatchSize(8), []
@@ -176,6 +177,7 @@ def test_thrash_takes_an_eighth() -> None:
     assert not MicroBatchSize(1).shrink_slightly()
 
 
+@pytest.mark.slow
 def test_a_run_out_of_memory_ends_as_one_that_had_enough() -> None:
     """The same effective batches in smaller micro-batches: the same loss and weights, and the run reports it."""
     free, short = ToyTask(), ToyTask()
@@ -190,6 +192,7 @@ def test_a_run_out_of_memory_ends_as_one_that_had_enough() -> None:
     assert [0, 0] == [event.step for event in notes.of("out_of_memory")]
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_late() -> None:
     """Another process that takes memory midway costs no effective batch."""
     free, short = ToyTask(), ToyTask()
@@ -200,6 +203,7 @@ def test_memory_that_runs_out_late() -> None:
     assert [5, 5] == [event.step for event in late.events]
 
 
+@pytest.mark.slow
 def test_dropout_is_the_same_in_a_retry() -> None:
     """A failed attempt does not change the random numbers: as if the run had begun with small micro-batches."""
     known, learnt = ToyTask(dropout=0.3), ToyTask(dropout=0.3)
@@ -209,6 +213,7 @@ def test_dropout_is_the_same_in_a_retry() -> None:
     assert difference(weights_of(known.model), weights_of(learnt.model)) == 0.0
 
 
+@pytest.mark.slow
 def test_one_example_that_does_not_fit() -> None:
     """The run ends with advice, not in an endless loop."""
     with pytest.raises(
@@ -217,6 +222,7 @@ def test_one_example_that_does_not_fit() -> None:
         train(ToyTask(), plain_config(), output=None, faults=Faults(fits=0))
 
 
+@pytest.mark.slow
 def test_a_chunked_loss_gets_the_limit() -> None:
     """A task that cannot be split computes its loss in smaller chunks; without chunks it does not fit."""
 
@@ -281,6 +287,7 @@ def test_memory_that_runs_out_in_the_optimizer(monkeypatch: pytest.MonkeyPatch) 
     assert difference(weights_of(calm.model), weights_of(hit.model)) == 0.0
 
 
+@pytest.mark.slow
 def test_evaluation_is_tried_twice() -> None:
     """Once more with an empty cache; then the error names the evaluation."""
 
