@@ -123,6 +123,7 @@ def test_torch_is_not_imported_for_a_cpu():
     assert 0 == run(start=("-c", code), DEVICE="cpu").returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "faults"),
     [

@@ -50,6 +50,7 @@ def test_cut(sets: Path, tmp_path: Path):
     assert "ner_two" in (folders[1] / "SOURCE.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_recipe_is_about_files_that_are_there(data_dir: Path, tmp_path: Path):
     """Every part of the bundled tagger, where the shared data lies; no sentence is on both sides of a cut."""
     folders = [folder for run in RUNS for folder in cut(run.parts, data_dir, tmp_path / run.name)]

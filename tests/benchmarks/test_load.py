@@ -161,6 +161,7 @@ def test_arrivals_are_a_poisson_process():
     assert deviation_s == pytest.approx(mean_s, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hit_ratio", "fills", "ends"),
     [

@@ -144,6 +144,7 @@ def faults_of() -> Callable[[Manifest, str], str]:
     return check
 
 
+@pytest.mark.slow
 @BUILT
 @pytest.mark.parametrize("choice", ["base", "gpu"])
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

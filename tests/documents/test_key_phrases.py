@@ -166,6 +166,7 @@ def test_every_place_holds_its_phrase(text, language):
         assert not edges & FUNCTION_WORDS.get(language or "en", frozenset())
 
 
+@pytest.mark.slow
 def test_a_megabyte_gives_a_bounded_number_of_candidates():
     """Even if nearly every phrase is new."""
     text = " ".join(

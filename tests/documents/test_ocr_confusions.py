@@ -235,6 +235,7 @@ def test_suggestions_never_overlap(text):
     assert all(text[suggestion.start : suggestion.end] == suggestion.repair.raw for suggestion in found)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece", ["ES79 21O0 0813 61O1 2345 6788 ", "1,", "8OSB8OSBO ", "NIF B ", "CIF: B647I7839 ", "O"]

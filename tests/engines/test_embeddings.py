@@ -35,6 +35,7 @@ def test_cutting_comes_before_normalising(vectors, data):
     np.testing.assert_allclose(found * lengths[:, None], vectors[:, :dimensions], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @given(VECTORS)
 def test_the_full_width_is_the_same_as_no_width(vectors):
     """dimensions equal to the model's width changes nothing."""

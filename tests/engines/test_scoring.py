@@ -47,6 +47,7 @@ def test_pairs_are_scored_as_transformers_scores_them(scorers: TinyScorers, fami
     np.testing.assert_allclose(found, reference_logits(folder, PAIRS, "only_second"), atol=CLOSE, rtol=CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "runtime"), EVERY)
 def test_a_batch_equals_its_singles(scorers: TinyScorers, family, runtime):
     """A pair's logits are its own, whatever its neighbours."""

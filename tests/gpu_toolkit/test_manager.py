@@ -272,10 +272,11 @@ def test_distributed(at: Callable[[str], None]):
     try:
         wrapped = GPUManager(GPUConfig(enable_distributed=True)).optimize_model_for_gpu(model)
         wrapped(torch.ones(1, 2)).sum().backward()
+        assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
+        del wrapped  # it holds the process group, whose end joins threads that need the interpreter's lock
     finally:
         torch.distributed.destroy_process_group()
 
-    assert isinstance(wrapped, nn.parallel.DistributedDataParallel)
     assert model.weight.grad is not None
     assert torch.equal(torch.ones(1, 2), model.weight.grad)
 

@@ -71,6 +71,7 @@ def trained(made: IntegratedGPUTrainingSystem, most: int, criterion: nn.Module, 
     return made.training_loop(model, loader, criterion, optimizer, num_epochs=epochs), model
 
 
+@pytest.mark.slow
 def test_as_the_guide_calls_it(system: Callable[..., IntegratedGPUTrainingSystem]):
     """Set up, train, clean up: the loss falls and every statistic is there."""
     made = system(memory_fraction=0.9, enable_gradient_checkpointing=True)

@@ -99,6 +99,7 @@ def test_options(dtype, bf16, hint, group):
     assert (hint, group) == (options["INFERENCE_PRECISION_HINT"], options["DYNAMIC_QUANTIZATION_GROUP_SIZE"])
 
 
+@pytest.mark.slow
 def test_wide_and_narrow_give_the_same_bits():
     """Whether other batches run meanwhile decides the threads, never the vector."""
     encoder = OpenVinoEncoder(resolve("bundled"), dtype="int8", lanes=2, threads=1)

@@ -83,6 +83,7 @@ def assert_same(expected: Vectors, found: Vectors) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-3 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EXACT)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_equals_sentence_transformers(tiny: TinyModels, family, runtime, dtype):
@@ -178,6 +179,7 @@ def test_the_bundled_model_in_fast_arithmetic(runtime, dtype, least):
     assert cosines(expected, vectors("bundled", encoder_of("bundled", runtime, dtype), texts)).min() >= least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), FAST)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_in_fast_arithmetic(tiny: TinyModels, family, runtime, dtype):
@@ -238,6 +240,7 @@ def test_neighbours_change_nothing_in_any_family(tiny: TinyModels, family, runti
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 def test_order_is_kept(runtime, dtype):
     """The same texts in another order give the same vectors in that order."""

@@ -97,6 +97,7 @@ def test_what_it_reads_of_a_text(scorers: TinyScorers):
     assert Pooling.MEAN is read_sequence_head(spec_of(mean)).pooling
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "runtime"), EVERY)
 def test_a_batch_equals_its_singles(scorers: TinyScorers, family, runtime):
     """Logits, before any function narrows their differences."""

@@ -109,6 +109,7 @@ async def test_the_vector_of_a_text_that_fits_is_that_of_embed(make_bench: Make,
     assert embedded.tokens[0] == result.tokens
 
 
+@pytest.mark.slow
 async def test_the_vector_of_a_long_text_is_untruncated(make_bench: Make):
     """It equals ``embed_untruncated``."""
     bench = make_bench()

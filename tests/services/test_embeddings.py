@@ -70,6 +70,7 @@ async def test_vectors_come_in_the_order_of_the_inputs(build):
     assert result.vectors.flags["C_CONTIGUOUS"]
 
 
+@pytest.mark.slow
 async def test_the_bundled_model_end_to_end(build):
     """With a real encoder: sentence-transformers' vectors, and the same from the cache."""
     engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512)

@@ -172,6 +172,7 @@ def test_few_texts(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "needs no plan" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_embeddings(tiny: Any, tmp_path: Path):
     """Pairs become a folder that sentence-transformers would load."""
     data = tmp_path / "pairs.tsv"

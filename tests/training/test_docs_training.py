@@ -54,6 +54,7 @@ def _fresh(device: str) -> Iterator[None]:
     default_device.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_examples(code: str):
     """Each one runs by itself, with nothing defined elsewhere, and what it asserts holds."""

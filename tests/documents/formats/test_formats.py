@@ -77,6 +77,7 @@ def test_text_types_have_a_charset():
     assert types["pdf"] == "application/pdf"
 
 
+@pytest.mark.slow
 @given(documents())
 def test_plain_text_is_the_documents_text(document):
     """Offsets of other answers hold in it."""

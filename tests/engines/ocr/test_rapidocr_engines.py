@@ -55,6 +55,7 @@ def test_words_of_a_page_in_order(models, detected):
     assert 0 == detected.rotation
 
 
+@pytest.mark.slow
 def test_boxes_lie_on_the_ink(models, page, detected):
     """Each word's box has ink, and all boxes together nearly all of it."""
     left = 255 - page.astype(int)

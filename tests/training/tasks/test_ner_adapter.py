@@ -75,6 +75,7 @@ def test_an_adapter_needs_lora(tiny, tmp_path):
         prepare(file, resolve(str(tmp_path / "out")), CONFIG)
 
 
+@pytest.mark.slow
 def test_going_on_from_an_adapter(tiny, tmp_path):
     """It answers as it did, goes on learning, and is published for the same base."""
     file, base = conll(tmp_path, *CASED), resolve(str(tiny.folder("bert")))

@@ -71,6 +71,7 @@ def test_any_cut_gives_the_same_loss(tiny, tmp_path, config, multiple):
     assert_splits_agree(prepare(file, resolve(str(tiny.folder("bert"))), config), 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "lora_rank"), [("bert", None), ("xlm-roberta", None), ("mpnet", 8)], ids=str)
 def test_it_learns_and_the_pipeline_loads_it(tiny, tmp_path, family, lora_rank):
     """transformers' pipeline gives the calibrated probabilities of the task's own logits."""
