@@ -116,6 +116,7 @@ def test_this_machine(device, tmp_path):
     assert report["facts"]["torch"]["version"]
 
 
+@pytest.mark.slow
 def test_torch_is_not_imported_for_a_cpu():
     """Two seconds and 300 MiB that a machine without a GPU does not pay."""
     code = "import sys; from backend.check_gpu import main; main([]); sys.exit('torch' in sys.modules)"
@@ -141,6 +142,7 @@ def test_wrong_settings(settings, faults):
     assert "Traceback" not in run(**settings).stdout
 
 
+@pytest.mark.slow
 def test_a_request_that_cannot_be_met():
     """DEVICE=cuda:99 is refused with the reason, and the exit code is 2."""
     done = run(DEVICE="cuda:99")

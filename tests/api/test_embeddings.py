@@ -118,6 +118,7 @@ async def test_options(
     assert expected == services.embeddings.calls[0][1]
 
 
+@pytest.mark.slow
 async def test_truncated_inputs_are_listed(client: httpx.AsyncClient, services: FakeServices) -> None:
     """Nothing is truncated silently: the answer lists the inputs, as its schema says."""
     services.embeddings.truncated = frozenset({0, 2})

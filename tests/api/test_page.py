@@ -55,6 +55,7 @@ async def test_index(client: httpx.AsyncClient) -> None:
     } == policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(PATHS))
 async def test_headers_of_every_file(client: httpx.AsyncClient, path: str) -> None:
     """Each file has the media type that browsers require under nosniff, and sends no referrer."""

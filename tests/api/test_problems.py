@@ -58,6 +58,7 @@ async def test_every_error_of_the_tree(
     assert str(kind.retryable).lower() == response.headers["x-should-retry"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "expected"),
     [

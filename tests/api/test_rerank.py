@@ -118,6 +118,7 @@ async def test_search_units(services: FakeServices, client: httpx.AsyncClient, c
     assert units == body["meta"]["billed_units"]["search_units"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
 @pytest.mark.parametrize(
     ("fields", "status", "param", "named"),

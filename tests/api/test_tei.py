@@ -210,6 +210,7 @@ async def test_truncated_texts_are_listed_in_a_header(client: httpx.AsyncClient)
     assert ("1", "2") == (predicted.headers["x-truncated"], ranked.headers["x-truncated"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "status", "named"),
     [

@@ -180,6 +180,7 @@ def test_requests(hit_ratio, fills, ends):
     assert ends == (len(sent) < 100_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [

@@ -32,6 +32,7 @@ def test_a_peer_gets_the_threads_it_is_named_for(monkeypatch, tmp_path, name, li
     assert ([str(tmp_path / "page.png")], name) == (started["files"], started["argv"][-1])
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 def test_pytesseract_reads_what_was_drawn(tmp_path):
     """The one real call: the pages are legible, and texts come in the order of the files."""

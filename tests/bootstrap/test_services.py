@@ -130,6 +130,7 @@ async def test_a_second_start_does_not_measure_again(start, tiny: TinyModels, tm
     assert first.catalog.embedding().choice.measured == second.catalog.embedding().choice.measured
 
 
+@pytest.mark.slow
 async def test_a_folder_as_the_model(start, tiny: TinyModels):
     """EMBEDDING_MODEL names a folder; aliases work too."""
     folder = tiny.folder("xlm-roberta")

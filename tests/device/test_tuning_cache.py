@@ -130,6 +130,7 @@ def test_a_reader_never_sees_half_a_file(file, caplog):
     assert "" == caplog.text
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4), st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_fingerprints_differ_exactly_when_facts_do(first, second):
     """The order of the keys does not count; every value does."""

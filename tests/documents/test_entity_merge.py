@@ -146,6 +146,7 @@ def entities(draw: st.DrawFn) -> Entity:
     return Entity(kind, TEXT[start:end], start, end, draw(st.sampled_from([0.3, 0.7, 0.95])), source, None, valid)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(entities(), max_size=12))
 def test_kept_entities_do_not_overlap_and_none_vanishes(found):

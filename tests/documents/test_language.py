@@ -13,6 +13,7 @@ from backend.documents import language
 from backend.documents.language import LANGUAGES, Language, detect
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -76,6 +77,7 @@ def test_any_text_is_answered(text):
     assert found is None or (found.code in LANGUAGES and 0 < found.score <= 1)
 
 
+@pytest.mark.slow
 def test_the_model_is_read_once_by_many_threads(monkeypatch):
     """Eight first calls at once: one load, eight equal answers."""
     loads: list[int] = []

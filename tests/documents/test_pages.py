@@ -79,6 +79,7 @@ def test_a_printable_line_can_be_written_anywhere(text):
     assert len(plain.splitlines()) <= 1
 
 
+@pytest.mark.slow
 @given(documents())
 def test_pages_start_where_the_text_says(document):
     """Each page's text begins at its start, and nothing but the gap is between two."""

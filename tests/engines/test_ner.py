@@ -37,6 +37,7 @@ def run(engine: Engine, payloads) -> list:
     return list(engine.finish(engine.forward(engine.prepare(payloads))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_batch_equals_its_singles(taggers: TinyTaggers, family, runtime):

@@ -331,6 +331,7 @@ def test_empty_cache_never_by_itself(at: Callable[[str], None]):
     assert not any(GPUManager().empty_cache(step) for step in range(1000))
 
 
+@pytest.mark.slow
 def test_memory_is_cleared(device: str):
     """What nothing refers to goes back; on a CPU torch holds nothing back."""
     found = GPUManager(GPUConfig(device=device), set_ceiling=Ceilings())

@@ -131,6 +131,7 @@ def test_never_over_the_bound():
     )
 
 
+@pytest.mark.slow
 def test_not_even_one():
     """An error with numbers and with what would help, not 0 and not 1."""
     with pytest.raises(DoesNotFit, match=r"one sample of \(256,\) needs .* are left on cpu: shorten") as caught:
@@ -294,6 +295,7 @@ def bert() -> nn.Module:
     return BertModel(config)
 
 
+@pytest.mark.slow
 def test_model_memory(caplog: pytest.LogCaptureFixture):
     """Attention without its matrix, activations recomputed; the log says what it saves for this batch."""
     module = bert()

@@ -140,6 +140,7 @@ def test_other_errors_are_raised(system: Callable[..., IntegratedGPUTrainingSyst
         )
 
 
+@pytest.mark.slow
 def test_loss_that_is_not_finite(system: Callable[..., IntegratedGPUTrainingSystem]):
     """The batch runs again in the next precision; when that does not help either, the run ends with an error."""
     model = nn.Linear(6, 4)
@@ -153,6 +154,7 @@ def test_loss_that_is_not_finite(system: Callable[..., IntegratedGPUTrainingSyst
     assert torch.equal(before, vector(model))
 
 
+@pytest.mark.slow
 def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
     """The schedule is stepped after each change of the weights."""
     model = nn.Linear(6, 4)
@@ -165,6 +167,7 @@ def test_a_schedule(system: Callable[..., IntegratedGPUTrainingSystem]):
     assert [0.25] == schedule.get_last_lr()
 
 
+@pytest.mark.slow
 def test_mixed_precision_off(system: Callable[..., IntegratedGPUTrainingSystem]):
     """GPUConfig overrules MixedPrecisionConfig."""
     assert "fp32" == system(MixedPrecisionConfig(), enable_mixed_precision=False).trainer.precision
@@ -188,6 +191,7 @@ def test_clean_up(system: Callable[..., IntegratedGPUTrainingSystem]):
     assert manager_module._manager is None or manager_module._manager is not made.gpu_manager
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loader", "message"),
     [([], "the loader gave no batch"), ([torch.zeros(2, 6)], "pairs"), ([("a", "b")], "without a tensor")],

@@ -92,6 +92,7 @@ async def test_a_dead_replicas_job_is_taken_over(open_replica):
     assert [1, 2] == [orjson.loads(event.data)["number"] for event in pages]
 
 
+@pytest.mark.slow
 async def test_a_late_replica_cannot_change_its_job(open_replica):
     """Another one took it over: late writes do not count, and the late work ends."""
     late = await open_replica(FakeProcess(stops_at=1))
@@ -171,6 +172,7 @@ async def test_cancel_by_another_replica(open_replica):
     assert ["page1"] == [page.text for page in (await there.service.document(ended)).pages]
 
 
+@pytest.mark.slow
 async def test_a_password_stays_in_its_process(open_replica, redis_server):
     """That replica runs the job, however busy; Redis never sees the password."""
     other = await open_replica()
@@ -229,6 +231,7 @@ async def test_redis_comes_back_empty(open_replica, redis_server):
     assert ["page1", "page2"] == [page.text for page in (await replica.service.document(ended)).pages]
 
 
+@pytest.mark.slow
 async def test_redis_does_not_answer_for_a_while(open_replica, redis_proxy):
     replica = await open_replica(FakeProcess(stops_at=2), url=redis_proxy.url, settle_s=0.2, lease_s=1000.0)
     job = await replica.submit()

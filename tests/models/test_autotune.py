@@ -589,6 +589,7 @@ def test_a_small_model_for_real(tiny: TinyModels, file, monkeypatch, precision):
     }
 
 
+@pytest.mark.slow
 def test_a_model_without_a_graph_for_real(tiny: TinyModels, file, monkeypatch):
     """silu has no operator in the graph: torch serves it without being asked for."""
     monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)

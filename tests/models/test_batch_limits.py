@@ -31,6 +31,7 @@ def test_capacity_is_by_length_and_by_what_is_free_now(headroom_mib, length, exp
     assert expected == limits_with(MemorySnapshot(headroom_mib * MIB)).capacity()(length)
 
 
+@pytest.mark.slow
 def test_an_out_of_memory_error_lowers_the_limit_for_the_next_process_too():
     """The limit is halved at once and saved."""
     kept: list[dict[int, int]] = []

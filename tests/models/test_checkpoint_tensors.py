@@ -69,6 +69,7 @@ def merged_by_peft(folder: Path, base: Path, **config: object) -> torch.nn.Modul
     return PeftModel.from_pretrained(model, folder).merge_and_unload().eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("family", MODULES)
 def test_the_merged_model_is_pefts(tiny: TinyModels, publish: Publish, family, runtime):

@@ -88,6 +88,7 @@ def test_the_slope_is_the_loss_s(several):
     assert check_grad(value, slope, start.ravel()) < 1e-4
 
 
+@pytest.mark.slow
 @given(count=st.integers(2, 90), labels=st.integers(2, 6), scale=st.sampled_from([1e-3, 1.0, 50.0]))
 @settings(max_examples=15, deadline=None)
 def test_any_examples_give_a_head(count, labels, scale):

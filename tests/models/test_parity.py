@@ -126,6 +126,7 @@ def test_a_plain_transformers_folder_equals_sentence_transformers(tiny: TinyMode
     assert_same(expected, vectors(folder, encoder_of(folder, runtime, dtype), TEXTS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EXACT)
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu"])
 def test_every_activation_equals_transformers(tiny: TinyModels, activation, runtime, dtype):
@@ -253,6 +254,7 @@ def test_order_is_kept(runtime, dtype):
     assert cosines(straight[order], shuffled).min() >= BATCH_SINGLE_AT_LEAST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 def test_a_batch_again_is_the_same_bit_for_bit(runtime, dtype):
     """Nothing of an earlier, larger batch is left in a runtime's buffers."""

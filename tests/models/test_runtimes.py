@@ -201,6 +201,7 @@ def books(free_bytes: int) -> MemoryUsage:
     return MemoryUsage(AllocatorStats(), free_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2)])
 def test_the_memory_of_weights_is_predicted_exactly(dtype, bytes_each):
     """22.7 million parameters of all-MiniLM-L6-v2 in the width of each dtype, from its configuration alone."""
@@ -243,6 +244,7 @@ def test_half_precision_may_fit_where_float32_does_not():
     assert report.fits
 
 
+@pytest.mark.slow
 def test_the_memory_of_every_family_can_be_predicted(tiny: TinyModels):
     """The dry run works for each architecture that is served."""
     for family in ("bert", "mpnet", "xlm-roberta", "distilbert", "roberta"):

@@ -16,6 +16,7 @@ from tests.tiny_taggers import FAMILIES, LABELS, TinyTaggers, reference_probabil
 TEXTS = ["la factura de zürich is due", "total", "the invoice total is 12,50 € de la zürich"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_probabilities_are_transformers_own(taggers: TinyTaggers, family, runtime):

@@ -385,6 +385,7 @@ async def test_when_the_vectors_fail_the_entities_are_cancelled(make_bench: Make
     assert ("cancelled", set()) == (entities.state, others() - before)
 
 
+@pytest.mark.slow
 async def test_when_both_fail_one_error_is_raised_and_the_other_retrieved(make_bench: Make, monkeypatch):
     """A full queue refuses both: the loop must not log an unretrieved error."""
     messages = unretrieved_errors()

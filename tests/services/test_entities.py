@@ -146,6 +146,7 @@ async def test_entities_are_those_of_transformers(taggers: TinyTaggers, build: B
     assert expected == [plain(row) for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [("O", "LOC", "MISC", "ORG", "PER", "DATE", "MONEY")])
 async def test_plain_types_are_those_of_transformers(taggers: TinyTaggers, build: Build, labels):
     """Labels without prefixes (the IO scheme)."""

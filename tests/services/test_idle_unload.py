@@ -68,6 +68,7 @@ async def settled(unloader: IdleUnloader) -> None:
     await asyncio.gather(*unloader._unloading)
 
 
+@pytest.mark.slow
 async def test_an_idle_model_is_unloaded(clock, telemetry):
     """Unloaded after the idle time; the metric shows it."""
     resident, unloader, loop = await start(clock, telemetry, 60)
@@ -93,6 +94,7 @@ async def test_a_model_in_use_stays(clock, telemetry):
     assert [40] == [delay_s for delay_s, _ in loop.timers]
 
 
+@pytest.mark.slow
 async def test_a_reloaded_model_is_watched_again(clock, telemetry):
     """A reload is counted, and sets the timer again."""
     resident, unloader, loop = await start(clock, telemetry, 60)

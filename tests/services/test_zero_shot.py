@@ -151,6 +151,7 @@ async def test_the_bundled_model_finds_the_topic(build, tmp_path):
     assert ["sports", "health"] == [row.prediction for row in rows]
 
 
+@pytest.mark.slow
 async def test_a_thousand_labels(build, tmp_path):
     """As many as a request may have: all are scored, the best are returned."""
     setup = build_classification(build(VectorEngine(budget=8192), lanes=2), tmp_path)

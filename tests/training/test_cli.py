@@ -185,6 +185,7 @@ def test_embeddings(tiny: Any, tmp_path: Path):
     assert (output / "modules.json").is_file()
 
 
+@pytest.mark.slow
 def test_document_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A folder a class; the plan knows that they are images, and has a line for channels last."""
     for name, colour in (("letter", "white"), ("form", "gray")):

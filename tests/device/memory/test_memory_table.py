@@ -97,6 +97,7 @@ def test_no_line_without_memory(peaks):
         Affine.through(peaks)
 
 
+@pytest.mark.slow
 @given(TABLES)
 def test_json_and_back(table):
     assert table == MemoryTable.from_json(json.loads(json.dumps(table.to_json())))

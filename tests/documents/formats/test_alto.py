@@ -61,6 +61,7 @@ def check(element) -> None:
         check(child)
 
 
+@pytest.mark.slow
 @given(documents())
 def test_the_schema_is_kept(document):
     """Elements, order, attributes, unique ids and valid references."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from lxml import etree
 
@@ -26,6 +27,7 @@ def bbox(element) -> list[int]:
     return [int(side) for side in re.search(r"\bbbox (\d+) (\d+) (\d+) (\d+)", element.get("title")).groups()]
 
 
+@pytest.mark.slow
 @given(documents(kind="png"))
 def test_words_and_boxes_come_back(document):
     """Words in order with their boxes to the pixel, inside their line, block and page."""
@@ -48,6 +50,7 @@ def test_words_and_boxes_come_back(document):
                 )
 
 
+@pytest.mark.slow
 @given(documents())
 def test_ids_are_unique(document):
     found = [element.get("id") for element in read(document).iter() if element.get("id")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 from hypothesis import given
 
 from backend.documents.formats.plain_json import stream_json
@@ -10,6 +11,7 @@ from backend.documents.pages import Box, Document, RawWord, make_page
 from tests.documents.drawn import documents
 
 
+@pytest.mark.slow
 @given(documents())
 def test_json_holds_every_word_at_its_place(document):
     """Words match their page's text, and pages their start in the document's text."""

@@ -188,6 +188,7 @@ def test_an_older_unseen_layer_gives_way():
     assert "bien leído" == pdfium_text(again).strip()
 
 
+@pytest.mark.slow
 def test_pages_look_as_before(data_dir):
     """No pixel of real PDFs changes: invoices, forms, scans, Arabic, two columns."""
     for path in sorted((data_dir / "pdf_samples").glob("*.pdf")):

@@ -159,6 +159,7 @@ def test_no_worker_in_time(make_readers: MakeReaders):
             call.result(timeout=15)
 
 
+@pytest.mark.slow
 def test_late_for_its_caller(make_readers: MakeReaders):
     """A call ends at its caller's deadline, with DeadlineExceeded, not with an error of the file."""
     readers = make_readers(faulty=True)
@@ -306,6 +307,7 @@ def test_more_open_files_than_a_worker_holds(make_readers: MakeReaders):
     assert len(readers._pool._idle[0].files) <= 4
 
 
+@pytest.mark.slow
 def test_old_workers_are_renewed(make_readers: MakeReaders, monkeypatch: pytest.MonkeyPatch):
     """After so many calls, without losing a page."""
     monkeypatch.setattr("backend.documents.parsing.worker_pool._MAX_CALLS", 3)

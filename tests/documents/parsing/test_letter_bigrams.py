@@ -60,6 +60,7 @@ def test_only_neighbours_within_a_word_count():
     assert score_bigrams("при вет").total == 0
 
 
+@pytest.mark.slow
 def test_the_table_matches_the_texts(data_dir: Path):
     """The mean of twelve languages, as the module says."""
     expected = np.array([[int(digit) for digit in row] for row in TABLE])

@@ -49,6 +49,7 @@ def test_a_page_as_png(readers: FileReaders, content: bytes, turn: int, expected
     assert np.asarray(drawn).min() < 128 < np.asarray(drawn).max()
 
 
+@pytest.mark.slow
 def test_a_png_respects_the_limits(readers: FileReaders) -> None:
     """The resolution is limited by LIMIT_RENDER_PIXELS; an unknown page is an error."""
     with readers.open(pdf(text(b"x"), size=(3000, 2000))) as file:

@@ -411,6 +411,7 @@ PIECES = st.one_of(
 TEXTS = st.lists(PIECES, max_size=12).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 def test_entities_of_any_text(text):

@@ -86,6 +86,7 @@ def test_rows_of_a_skewed_page(models):
     assert " ".join(PRINT) == " ".join(word for word, _ in words_on(models, found))
 
 
+@pytest.mark.slow
 def test_an_empty_page_has_no_lines(models):
     """And no error; also with colour and odd sizes."""
     assert () == detect(models, np.full((37, 411, 3), 240, np.uint8)).lines

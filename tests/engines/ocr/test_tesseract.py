@@ -56,6 +56,7 @@ def text_of(result: OcrResult) -> str:
     return " ".join(word.text for word in result.words)
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 def test_a_clean_page(engine: TesseractEngine):
     """Every word, in its line and on its ink, without preprocessing."""
@@ -120,6 +121,7 @@ def assert_covers_ink(word: OcrWord, page: NDArray[np.uint8]) -> None:
     assert inside >= 0.93 * beside, word
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 @pytest.mark.parametrize(
     ("damage", "step"),
@@ -174,6 +176,7 @@ def test_odd_images(engine: TesseractEngine, pixels: NDArray[np.uint8]):
         assert 0 <= word.box.top < word.box.bottom <= height
 
 
+@pytest.mark.slow
 @pytest.mark.tesseract
 def test_the_time_limit(engine: TesseractEngine):
     """A page over its time fails, and the next one is recognised as usual."""

@@ -76,6 +76,7 @@ def test_gradients_and_statistics_are_equal(make: Callable[[], nn.Module], shape
         assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "shape"), MODELS)
 def test_it_takes_less_memory(make: Callable[[], nn.Module], shape: tuple[int, ...]):
     """A training step of many samples needs less."""

@@ -63,6 +63,7 @@ def test_as_a_real_step(count: int):
     assert sum(one.numel() for one in model.parameters()) == full.trained
 
 
+@pytest.mark.slow
 def test_the_model_is_left_alone():
     """Weights, gradients, mode, forward and random numbers are what they were."""
     model = Blocks().eval()
@@ -80,6 +81,7 @@ def test_the_model_is_left_alone():
     assert torch.equal(random, torch.get_rng_state())
 
 
+@pytest.mark.slow
 def test_ways():
     """Checkpointing takes fewer activations, LoRA trains fewer weights, half precision saves smaller activations."""
     model = Blocks(depth=6)

@@ -143,6 +143,7 @@ def test_the_folder_gives_the_trained_vectors(tiny, tmp_path, family, lora_rank)
     assert 48 == spec.max_tokens == reference.max_seq_length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalize", [True, False], ids=["normalized", "raw"])
 @pytest.mark.parametrize("pooling", [str(one) for one in Pooling])
 def test_pooling_prompts_and_normalisation_are_kept(tiny, tmp_path, pooling, normalize):
@@ -172,6 +173,7 @@ def test_prompts_of_queries_and_documents(tiny, tmp_path):
     np.testing.assert_array_equal(tokenizer.encode([alike.data.train[0].texts[0]])[0].ids, alike._ids[0][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [32, 48], ids=["same-width", "wider"])
 def test_distillation_from_a_teacher(tiny, tmp_path, width):
     """The student comes to give the teacher's vectors for both languages; a wider teacher keeps its neighbourhoods."""

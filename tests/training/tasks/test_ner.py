@@ -105,6 +105,7 @@ def test_it_learns_and_others_load_it(tiny, tmp_path, family, lora_rank):
         torch.testing.assert_close(model(**inputs).logits, task.model(**inputs).logits, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_pipeline_finds_entities(tiny, tmp_path):
     """transformers' own pipeline, from the folder alone."""
     task = prepare(conll(tmp_path, *SENTENCES), resolve(str(tiny.folder("bert"))), CONFIG)
@@ -120,6 +121,7 @@ def test_the_pipeline_finds_entities(tiny, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_what_is_published(tiny, tmp_path):
     """safetensors, the base's tokenizer byte for byte, a card with the scores, and no path of this machine."""
     base = resolve(str(tiny.folder("bert")))

@@ -26,6 +26,7 @@ from tests.training.tasks.task_checks import fit, one_thread
 __all__ = ["one_thread", "tiny"]
 
 
+@pytest.mark.slow
 def test_an_adapter_is_published(tiny, tmp_path):
     """peft loads it on the base, the service's own reading gives the same tensors, and both answer as the task does."""
     config = TrainingConfig(batch_size=16, lora_rank=4)
@@ -96,6 +97,7 @@ def test_going_on_from_an_adapter(tiny, tmp_path):
     assert base.source == settings["base_model_name_or_path"]
 
 
+@pytest.mark.slow
 def test_halfway(tiny, tmp_path):
     """The mean of the numbers before and after, in file and scores; for runs that went on from an adapter."""
     file, base = conll(tmp_path, *CASED), resolve(str(tiny.folder("bert")))

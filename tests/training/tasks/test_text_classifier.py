@@ -116,6 +116,7 @@ def test_the_temperature_goes_into_the_weights(tiny, tmp_path, family):
     torch.testing.assert_close(task.logits(task.model), before / 4.0, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_published_model_is_calibrated(tiny, tmp_path):
     """Log loss on the evaluation texts is not worse than before, and the classes are the same."""
     rows = [(("bill", "letter")[number % 3 == 0], text) for number, (_, text) in enumerate(TEXTS)]

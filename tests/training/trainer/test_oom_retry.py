@@ -64,6 +64,7 @@ def test_other_errors_are_raised(error: Exception) -> None:
         catch_out_of_memory(lambda: (_ for _ in ()).throw(error))
 
 
+@pytest.mark.slow
 def test_the_failed_frames_are_released() -> None:
     """What the failed pass referenced is freed before the next attempt."""
 
@@ -267,6 +268,7 @@ def test_other_errors_end_the_run() -> None:
     assert 1 == notes.closed
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_in_the_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have changed half of the weights: the run goes back to its snapshot, and ends with the same weights."""
     calm, hit = ToyTask(), ToyTask()
