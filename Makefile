@@ -44,7 +44,8 @@ test-all: $(VENV)/.dev ## Every test: long ones, a browser, other people's clien
 
 test-changed: $(VENV)/.dev ## The tests that import what differs from main, long ones too
 	@tools/system_packages.sh
-	@$(PYTEST) $(PARALLEL) -m "not alone and not containers" $$($(PY) -m tools.changed_tests) $(ARGS)
+	@files=$$($(PY) -m tools.changed_tests); if [ -z "$$files" ]; then echo "==> no test imports what changed"; \
+	else $(PYTEST) $(PARALLEL) -m "not alone and not containers" $$files $(ARGS); fi
 
 test-containers: $(VENV)/.dev ## Build the images, start them and see that they work (Docker, or podman as root)
 	@tests/containers/containers.sh setup

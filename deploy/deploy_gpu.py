@@ -487,7 +487,7 @@ def _oldest_driver(cudas: Sequence[str]) -> Optional[int]:
 
 
 class Deployment:
-    """Runs what was decided. ``powershell`` spells options as PowerShell does."""
+    """Runs one action of the command line: deploy, check, logs or down."""
 
     def __init__(self, host: Host, request: Request, facts: Facts) -> None:
         self._host, self._request, self._facts = host, request, facts
