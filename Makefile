@@ -19,7 +19,7 @@ PARALLEL := $(if $(filter cpu,$(TEST_DEVICE)),--numprocesses logical --maxproces
 # Left out of `make test`: a browser, other people's clients, containers, and the service's answers to whole files.
 LONG_TESTS := $(addprefix --ignore=tests/,browser clients containers end_to_end)
 
-.PHONY: help serve check-gpu train test test-all test-changed test-containers check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bundled install install-dev lock clean
+.PHONY: help serve check-gpu train test test-all test-changed test-containers fuzz check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr soak bundled sbom pin-images install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-changed: $(VENV)/.dev ## The tests that import what differs from main, long
 test-containers: $(VENV)/.dev ## Build the images, start them and see that they work (Docker, or podman as root)
 	@tests/containers/containers.sh setup
 	@$(PYTEST) -m containers tests/containers $(ARGS)
+
+fuzz: $(VENV)/.dev ## Feed broken files to the readers for ten minutes (ARGS="--seconds 3600 --first-seed 7000")
+	@$(PY) -m tests.documents.parsing.fuzz --seconds 600 $(ARGS)
 
 check: format-check lint types docs-check test ## Everything a change must pass
 
@@ -90,9 +93,19 @@ bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesser
 	-@$(PY) -m benchmarks.ocr $(ARGS)
 	@$(PY) -m benchmarks.render
 
+soak: $(VENV)/.dev ## Two replicas behind HAProxy under mixed traffic and faults, 30 minutes (ARGS="--minutes 3 --seed 7")
+	@tools/system_packages.sh
+	@status=0; $(PY) -m benchmarks.soak $(ARGS) || status=$$?; $(PY) -m benchmarks.render; exit $$status
+
 bundled: $(VENV)/.dev ## Train the bundled adapter and heads anew, on ../shared/data (an hour)
 	@$(PY) -m tools.train_bundled ner
 	@$(PY) -m tools.train_bundled_heads --data ../shared/data
+
+sbom: $(VENV)/.dev ## Check the licences of what the images hold and write it down (CycloneDX, build/sbom; ARGS=--licences to list)
+	@$(PY) -m tools.sbom $(ARGS)
+
+pin-images: ## Pin base images by today's digest (ARGS=--check: only say what is stale)
+	@$(or $(strip $(PYTHON)),python3) -m tools.pin_images $(ARGS)
 
 install: $(VENV)/.runtime ## Only install what the service needs
 
@@ -102,7 +115,7 @@ lock: ## Write constraints.txt anew from a clean environment
 	@tools/lock.sh "$(strip $(TORCH_INDEX_URL))" $(PYTHON)
 
 clean: ## Remove the environment and everything made by the tools
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Stamps: a step runs again when a file behind it is newer, so a second `make serve` starts without pip.

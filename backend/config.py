@@ -6,22 +6,30 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationError, field_validator
+from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from backend.errors import BadSettings
+from backend.services.callers import key_faults
 
 ENV_FILE = Path(__file__).resolve().parent / ".env"
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Words = Annotated[tuple[str, ...], NoDecode]  # comma-separated in the environment
+_QUOTAS = ("quota_requests_per_minute", "quota_tokens_per_minute", "quota_pages_per_minute", "quota_jobs")
+_SECRETS = frozenset({"api_keys", "admin_keys", "redis_url"})  # no message repeats their values
 
 
 class Settings(BaseSettings):
     """Every setting, with its unit, its default and how to choose. ``.env.example`` is generated from here."""
 
     model_config = SettingsConfigDict(
-        env_file=ENV_FILE, frozen=True, extra="ignore", env_ignore_empty=True, populate_by_name=True
+        env_file=ENV_FILE,
+        frozen=True,
+        extra="ignore",
+        env_ignore_empty=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 in a container.")
@@ -124,7 +132,9 @@ class Settings(BaseSettings):
     )
     job_ttl_s: Seconds = Field(86_400.0, description="Seconds a background job is kept after its end, with its file.")
 
-    redis_url: str | None = Field(None, description="redis://host:6379/0. Unset: the cache lives in this process only.")
+    redis_url: str | None = Field(
+        None, repr=False, description="redis://host:6379/0. Unset: the cache lives in this process only."
+    )
     cache_enabled: bool = Field(True, description="false computes every vector anew.")
     cache_memory_bytes: int = Field(
         128 * 2**20, ge=0, description="Bytes of the in-process cache; 1.6 KB a 384-wide vector."
@@ -138,6 +148,13 @@ class Settings(BaseSettings):
     limit_inputs: Count = Field(2048, description="Inputs in one request.")
     limit_labels: Count = Field(1000, description="Labels in one request, and of one classifier that is learnt.")
     limit_text_chars: Count = Field(1_000_000, description="Characters of one text.")
+    limit_request_chars: Count = Field(16_000_000, description="Characters of all texts of one request.")
+    limit_queue_chars: Count = Field(
+        32_000_000,
+        description="Characters of all requests being worked on, texts under 4,000 aside; above it 429 with "
+        "Retry-After, before anything is tokenised.",
+    )
+    limit_tokenize_tokens: Count = Field(1_000_000, description="Tokens that one POST /tokenize is answered with.")
     limit_body_bytes: Count = Field(16 * 2**20, description="Bytes of one request body.")
     limit_file_bytes: Count = Field(100 * 2**20, description="Bytes of one uploaded file.")
     limit_pages: Count = Field(200, description="Pages read of one file; a request may name which.")
@@ -145,7 +162,9 @@ class Settings(BaseSettings):
         100_000_000, description="Pixels of one image as its header tells them; A3 at 600 dpi is 70 million."
     )
     limit_page_s: Seconds = Field(
-        20.0, description="Seconds for one page, and to open a file; then what works on it is killed."
+        20.0,
+        description="Seconds of work (of a core) for one page, and to open a file; then 413. On the clock it may take "
+        "three times as long on a busy machine; then 503.",
     )
     limit_render_pixels: Count = Field(
         40_000_000, description="Pixels a page is drawn with at most; a larger one gets fewer dpi."
@@ -153,7 +172,9 @@ class Settings(BaseSettings):
     limit_reader_bytes: Count = Field(2**30, description="Bytes of memory a process may take to parse a file.")
     limit_queue_tokens: Count = Field(1_000_000, description="Tokens that may wait; above it 429 with Retry-After.")
     limit_request_s: Seconds = Field(
-        60.0, description="Seconds until a request is answered with 504; its jobs leave the queue."
+        60.0,
+        description="Seconds from a request's headers to its answer, the upload included; then 504, and what it has "
+        "queued is dropped.",
     )
     limit_job_s: Seconds = Field(3600.0, description="Seconds one background job may run.")
     limit_jobs: Count = Field(1000, description="Background jobs that may wait or run, with Redis over all replicas.")
@@ -161,18 +182,74 @@ class Settings(BaseSettings):
         256 * 2**20,
         description="Bytes of background jobs: without Redis of all files, pages and answers, with it of one answer.",
     )
+    limit_connections: Count = Field(
+        2000, description="Connections open at once, idle ones too; above it 503, except for probes."
+    )
+    keep_alive_s: Seconds = Field(
+        75.0,
+        description="Seconds an idle connection stays open: longer than the balancer in front does (AWS and nginx 60, "
+        "Google 600), or its next POST ends in 502.",
+    )
     limit_drain_s: Seconds = Field(30.0, description="Seconds to finish accepted requests after SIGTERM.")
 
     api_keys: Words = Field(
-        (), description="Bearer keys, comma-separated. Empty: no key needed. Probes never need one."
+        (),
+        repr=False,
+        description="Bearer keys, comma-separated, each as name=key or as the key alone. The name stands for the key "
+        "in metrics; two keys of one name are one caller. Empty, with ADMIN_KEYS empty too: no key needed. Probes "
+        "never need one.",
+    )
+    admin_keys: Words = Field(
+        (),
+        repr=False,
+        description="Bearer keys, written as API_KEYS, that may also swap models and change the classifiers of others; "
+        "they have no quotas. Empty: nobody may.",
+    )
+    quota_requests_per_minute: int | None = Field(
+        None, ge=1, description="Requests a minute of each caller of API_KEYS; unset: no quota."
+    )
+    quota_tokens_per_minute: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens a minute of each caller of API_KEYS, as usage in answers counts them; unset: no quota.",
+    )
+    quota_pages_per_minute: int | None = Field(
+        None, ge=1, description="Pages of files a minute of each caller of API_KEYS; unset: no quota."
+    )
+    quota_jobs: int | None = Field(
+        None,
+        ge=1,
+        description="Background jobs of each caller of API_KEYS that may wait or run at once; unset: LIMIT_JOBS alone.",
     )
     cors_origins: Words = Field((), description="Origins allowed by CORS, comma-separated. Empty: off.")
+    allowed_hosts: Words = Field(
+        (),
+        description="Further names that callers reach this service by while there are no keys, comma-separated; * is "
+        "any. IP addresses and names without a public suffix are always allowed.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Least level that is logged.")
 
-    @field_validator("model_aliases", "ocr_languages", "api_keys", "cors_origins", mode="before")
+    @field_validator(
+        "model_aliases", "ocr_languages", "api_keys", "admin_keys", "cors_origins", "allowed_hosts", mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+    @field_validator("api_keys", "admin_keys")
+    @classmethod
+    def _check_keys(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        others = info.data.get("api_keys", ()) if info.field_name == "admin_keys" else ()
+        if faults := key_faults(str(info.field_name).upper(), value, others):
+            raise ValueError("; ".join(faults))
+        return value
+
+    @field_validator(*_QUOTAS)
+    @classmethod
+    def _check_quota(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and info.data.get("api_keys") == ():
+            raise ValueError("quotas are those of the callers of API_KEYS, which has none; set it, or no quota")
+        return value
 
     @field_validator("state_dir")
     @classmethod
@@ -214,5 +291,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def _fault(fault: dict[str, Any]) -> str:
+    setting = str(fault["loc"][0]) if fault["loc"] else ""
     name = "_".join(str(part) for part in fault["loc"]).upper()
-    return f"{name}={fault.get('input')!r}: {fault['msg']}"
+    value = "***" if setting in _SECRETS else repr(fault.get("input"))
+    return f"{name}={value}: {fault['msg']}"

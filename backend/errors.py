@@ -10,13 +10,21 @@
     │   ├── TooLarge                  413  over a limit; names the setting that raises it
     │   ├── NotAcceptable             406  Accept allows none of the formats; lists them
     │   ├── WrongMediaType            415
+    │   ├── HeadersTooLarge           431  request line and headers, before a key is looked at
+    │   ├── WrongHost                 421  a Host that this service does not answer to
+    │   ├── CrossSite                 403  a request that another web site made a browser send
     │   ├── Unauthorized              401
+    │   ├── Forbidden                 403  the key may not do this
     │   └── NotFound                  404
     │       └── UnknownModel          404  lists the known models
     ├── Overloaded                    429  the queue is full; Retry-After is computed
+    ├── QuotaExceeded                 429  this caller has used up its share
+    ├── HeadersTooLate                408  a client that began a request and did not send its headers
     ├── CallerGone                    499  the client disconnected
     ├── Unavailable                   503  not ready, draining, or a lane was lost
+    │   ├── TooManyConnections        503  the limit of open connections is reached
     │   └── DeviceLost            503  the context of the device is dead: the process must end
+    ├── JobOfAnotherRelease       503  another release wrote the job in a format that this one cannot read
     ├── DeadlineExceeded              504
     ├── InferenceFailed               500  the engine raised on this item alone
     │   └── DoesNotFit                507  this item alone is too large for the device
@@ -35,6 +43,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+UnavailableKind = Literal["passing", "lane_died", "starved", "for_good"]
+
+# Messages quote what the caller sent, which may be megabytes; they begin with the field and end with the remedy.
+_MESSAGE_CHARS = 2000
+_PARAM_CHARS = 200
+_LEFT_OUT = " […] "
 
 
 class FinanciaError(Exception):
@@ -56,8 +72,8 @@ class BadInput(FinanciaError):
     title = "Bad input"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
+        super().__init__(_without_middle(message, _MESSAGE_CHARS))
+        self.param = None if param is None else _without_middle(param, _PARAM_CHARS)
 
 
 class InvalidField(BadInput):
@@ -156,11 +172,49 @@ class WrongMediaType(BadInput):
 
 
 class Unauthorized(BadInput):
-    """No key, or a key that is not one of API_KEYS."""
+    """No key, or a key that is not one of API_KEYS or ADMIN_KEYS."""
 
     status = 401
     code = "unauthorized"
     title = "Unauthorized"
+
+
+class Forbidden(BadInput):
+    """The key is known, and may not do this."""
+
+    status = 403
+    code = "forbidden"
+    title = "Forbidden"
+
+
+class HeadersTooLarge(BadInput):
+    """Request line and headers over a limit; what follows is not read, and the connection is closed."""
+
+    status = 431
+    code = "headers_too_large"
+    title = "Headers too large"
+
+    def __init__(self, what: str, got: int, limit: int) -> None:
+        super().__init__(
+            f"{what}: {got} or more, the limit is {limit} (fixed); move long values into the body, send fewer cookies"
+        )
+        self.what, self.got, self.limit = what, got, limit
+
+
+class WrongHost(BadInput):
+    """The request's Host is not one of this service's names: a web page may have had its own name point here."""
+
+    status = 421
+    code = "wrong_host"
+    title = "Misdirected request"
+
+
+class CrossSite(BadInput):
+    """A browser sent the request for a page of another web site."""
+
+    status = 403
+    code = "cross_site"
+    title = "Cross-site request"
 
 
 class NotFound(BadInput):
@@ -200,6 +254,60 @@ class Overloaded(FinanciaError):
         self.queued_tokens, self.limit_tokens = queued_tokens, limit_tokens
         self.retry_after_s = retry_after_s
 
+    @classmethod
+    def too_late(cls, queued: int, *, wait_s: float, left_s: float, again_s: float, of: str = "tokens") -> Overloaded:
+        """For work that could not be done before the deadline of its request; refused at once instead."""
+        message = (
+            f"what waits ahead ({queued} {of}) takes about {wait_s:.0f} s, and this request has "
+            f"{left_s:.0f} s left (LIMIT_REQUEST_S, or its own X-Request-Timeout-S); try again in {again_s:.1f} s"
+        )
+        return cls(queued, queued, again_s, message)
+
+
+class QuotaExceeded(FinanciaError):
+    """A caller has used up a quota; others are served. ``retry_after_s`` is when there is some of it again."""
+
+    status = 429
+    code = "quota_exceeded"
+    title = "Quota exceeded"
+    retryable = True
+
+    def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.quota = quota  # "requests", "tokens", "pages" or "jobs"
+        self.retry_after_s = retry_after_s
+
+    @classmethod
+    def of_rate(cls, quota: str, used: int, limit: int, retry_after_s: float) -> QuotaExceeded:
+        """For a quota a minute."""
+        message = (
+            f"{quota}: this key has used {used} within a minute, its quota is {limit} "
+            f"(QUOTA_{quota.upper()}_PER_MINUTE); try again in {retry_after_s:.1f} s"
+        )
+        return cls(quota, message, retry_after_s)
+
+    @classmethod
+    def of_jobs(cls, live: int, limit: int, retry_after_s: float) -> QuotaExceeded:
+        """For jobs at once."""
+        message = (
+            f"jobs: {live} of this key are queued or running, its quota is {limit} (QUOTA_JOBS); "
+            "try again when one has ended, or cancel one"
+        )
+        return cls("jobs", message, retry_after_s)
+
+
+class HeadersTooLate(FinanciaError):
+    """A client began a request and did not send its headers in time; the connection is closed."""
+
+    status = 408
+    code = "headers_too_late"
+    title = "Headers too late"
+    retryable = True
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__(f"request line and headers were not sent within {limit_s:g} s (fixed); send them at once")
+        self.limit_s = limit_s
+
 
 class CallerGone(FinanciaError):
     """The client closed the connection; its queued work items were dropped."""
@@ -210,16 +318,35 @@ class CallerGone(FinanciaError):
 
 
 class Unavailable(FinanciaError):
-    """Not ready yet, draining, or the device was lost. Another replica can answer."""
+    """Not ready yet, draining, or the device was lost. Another replica can answer.
+
+    ``kind`` tells background work what to do: "passing" may succeed here later; "lane_died" once more, as the input may
+    be the cause; "starved" a few times, as a busy machine or an input that hangs may be; "for_good" nevermore in this
+    process, so another one must.
+    """
 
     status = 503
     code = "unavailable"
     title = "Unavailable"
     retryable = True
 
-    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, kind: UnavailableKind = "passing") -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s, self.kind = retry_after_s, kind
+
+
+class TooManyConnections(Unavailable):
+    """More connections are open than this process accepts; probes are answered all the same."""
+
+    code = "too_many_connections"
+    title = "Too many connections"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"connections: {limit} are open, which is the limit (LIMIT_CONNECTIONS); keep fewer, ask another replica, "
+            "or raise it"
+        )
+        self.limit = limit
 
 
 class DeviceLost(Unavailable):
@@ -227,6 +354,25 @@ class DeviceLost(Unavailable):
 
     code = "device_lost"
     title = "Device lost"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0, kind: UnavailableKind = "for_good") -> None:
+        super().__init__(message, retry_after_s=retry_after_s, kind=kind)
+
+
+class JobOfAnotherRelease(FinanciaError):
+    """A job, or its result, in a format of another release: a rolling upgrade is under way. A replica of it answers."""
+
+    status = 503
+    code = "job_of_another_release"
+    title = "Job of another release"
+    retryable = True
+    retry_after_s = 10.0
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} was written by another release of the service, in a format that this one cannot read. Replicas of "
+            "that release answer for it: ask again, and once more when the upgrade is complete"
+        )
 
 
 class DeadlineExceeded(FinanciaError):
@@ -295,3 +441,11 @@ class DeviceUnavailable(SetupError):
 
 class ModelUnavailable(SetupError):
     """A model's files are absent, of a kind that cannot be served, or not the ones expected."""
+
+
+def _without_middle(text: str, most_chars: int) -> str:
+    """The text, or its beginning and end where it is longer than so many characters."""
+    if len(text) <= most_chars:
+        return text
+    kept = most_chars - len(_LEFT_OUT)
+    return f"{text[: kept - kept // 2]}{_LEFT_OUT}{text[-(kept // 2) :]}"

@@ -30,13 +30,26 @@ JOB_ENDS = ("succeeded", "failed", "cancelled")
 JOB_STATES = ("queued", "running")
 READER_STATES = ("idle", "busy")
 READER_ENDS = ("late", "died", "recycled")
+REFUSALS = ("headers_too_large", "headers_too_late", "bad_input", "too_many_connections", "stalled")
 DROPS = ("caller_gone", "deadline")
 OOM_ACTIONS = ("split", "refused")
 FALLBACK_OUTCOMES = ("rescued", "failed")
 DEVICE_ALERTS = ("headroom", "exhaustion", "lost", "retries")
+KEY_STATUSES = ("2xx", "3xx", "4xx", "5xx")
+QUOTAS = ("requests", "tokens", "pages", "jobs")
 CACHE_TIERS = ("memory", "redis")
 CACHE_ERRORS = ("timeout", "connection", "foreign", "write")
 CACHE_STATES = ("closed", "open", "half_open")
+BACKGROUND_TASKS = (
+    "take_jobs",
+    "renew_claims",
+    "watch_cancellations",
+    "run_job",
+    "write_progress",
+    "write_cache",
+    "unload_idle",
+    "trim_memory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +67,33 @@ METRICS: tuple[Metric, ...] = (
     Metric("requests_total", "counter", "HTTP requests answered.", (("route", ()), ("status", ()))),
     Metric("request_duration_seconds", "histogram", "Time from request to response.", (("route", ()),), SECONDS),
     Metric("requests_in_flight", "gauge", "HTTP requests being answered now."),
+    Metric("connections", "gauge", "Open connections of clients."),
+    Metric(
+        "connections_refused_total",
+        "counter",
+        "Connections closed before they became a request, and of clients that read no answer.",
+        (("reason", REFUSALS),),
+    ),
     Metric("stage_duration_seconds", "histogram", "Time of one stage of a request.", (("stage", STAGES),), SECONDS),
     Metric("inputs_total", "counter", "Texts or pages received.", (("task", ()),)),
     Metric("tokens_total", "counter", "Tokens of the texts received, cached ones included.", (("task", ()),)),
+    Metric(
+        "key_requests_total",
+        "counter",
+        "HTTP requests answered to a caller, by the name of its key and the class of the status.",
+        (("key", ()), ("status", KEY_STATUSES)),
+    ),
+    Metric("key_tokens_total", "counter", "Tokens a caller was charged for, cached ones included.", (("key", ()),)),
+    Metric("key_pages_total", "counter", "Pages a caller was charged for, those of its jobs included.", (("key", ()),)),
+    Metric(
+        "quota_exceeded_total",
+        "counter",
+        "Requests refused because the caller had used up a quota (429).",
+        (("key", ()), ("quota", QUOTAS)),
+    ),
     Metric("truncated_total", "counter", "Texts cut at the model's length because the request allowed it."),
+    Metric("text_characters", "gauge", "Characters of long texts being worked on."),
+    Metric("texts_shed_total", "counter", "Requests refused because too many characters were being worked on (429)."),
     Metric("queue_jobs", "gauge", "Jobs waiting for a lane."),
     Metric("queue_tokens", "gauge", "Tokens of the jobs waiting for a lane."),
     Metric("queue_oldest_seconds", "gauge", "Age of the oldest waiting job."),
@@ -122,6 +158,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("cache_entries", "gauge", "Entries held by the memory cache."),
     Metric("cache_circuit_state", "gauge", "1 for the state the Redis circuit is in.", (("state", CACHE_STATES),)),
     Metric("cache_lookup_duration_seconds", "histogram", "Time of one Redis look-up.", (), SECONDS),
+    Metric(
+        "background_failures_total",
+        "counter",
+        "Unexpected failures of the service's own background tasks; each is started again.",
+        (("task", BACKGROUND_TASKS),),
+    ),
     Metric("ready", "gauge", "1 while the service is ready."),
     Metric(
         "model_info",

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md, docs/training.md and the bundled models' cards from the results.
+"""Writes the tables of docs/benchmarks.md, training.md, reliability.md and the bundled models' cards from the results.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
+from benchmarks.soak_tables import soak_section
 from benchmarks.tables import Result, about, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,13 +93,15 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     "training": ("training", training_section),
     "tasks": ("tasks", tasks_section),
     "ocr": ("ocr", ocr_section),
+    "soak": ("soak", soak_section),
     "ocr-memory": ("ocr_memory", memory_section),
     "quality": ("quality", quality_section),
     f"quality-{NER}": ("quality", names_section),
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "training.md", *sorted(CARDS.glob("*/README.md")))
+_DOCUMENTS = ("benchmarks", "training", "reliability")
+PAGES = (*(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS), *sorted(CARDS.glob("*/README.md")))
 
 
 def _about(result: Result) -> str:

@@ -25,7 +25,7 @@ hypothesis.settings.load_profile("untimed")
 
 DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
 # marker -> program that `make test` installs
-PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract", "chromium": "chromium"}
+PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract", "chromium": "chromium", "haproxy": "haproxy"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

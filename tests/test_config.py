@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,47 @@ def test_secrets_are_not_repeated(monkeypatch: pytest.MonkeyPatch):
         load_settings()
 
     assert "very-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        pytest.param({"API_KEYS": "a=hush-1,hush-2,b=hush-1"}, "entry 3 of API_KEYS", id="one-key-twice"),
+        pytest.param({"API_KEYS": "hush-1", "ADMIN_KEYS": "hush-1"}, "entry 1 of API_KEYS", id="a-key-in-both-lists"),
+        pytest.param({"API_KEYS": "a=hush-1", "ADMIN_KEYS": "a=hush-2"}, "use two names", id="a-name-in-both-lists"),
+        pytest.param({"API_KEYS": "my hush-1=x"}, "entry 1 of API_KEYS", id="no-name"),
+        pytest.param({"API_KEYS": "key-2=hush-1"}, "keys without a name", id="a-name-that-others-get"),
+    ],
+)
+def test_bad_keys(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], named: str):
+    """The message names the entry by its number; no key is in it, nor in what Python chains to it."""
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(BadSettings) as caught:
+        load_settings()
+
+    assert named in str(caught.value)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_settings_show_no_secrets(monkeypatch: pytest.MonkeyPatch):
+    """Whoever logs the settings logs no key and no password."""
+    for name in ("API_KEYS", "ADMIN_KEYS"):
+        monkeypatch.setenv(name, f"{name}-hush")
+    monkeypatch.setenv("REDIS_URL", "redis://:hush@cache:6379/0")
+
+    assert "hush" not in repr(load_settings())
+
+
+@pytest.mark.parametrize("admin_keys", ["", "admin-secret"])
+def test_a_quota_that_nobody_has(monkeypatch: pytest.MonkeyPatch, admin_keys: str):
+    """Quotas are those of the callers of API_KEYS: without any, a quota would be ignored in silence."""
+    monkeypatch.setenv("ADMIN_KEYS", admin_keys)
+    monkeypatch.setenv("QUOTA_JOBS", "3")
+
+    with pytest.raises(BadSettings, match=r"QUOTA_JOBS=.3.: .*API_KEYS"):
+        load_settings()
 
 
 def test_the_log_level_in_small_letters(monkeypatch: pytest.MonkeyPatch):

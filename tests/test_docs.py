@@ -201,9 +201,12 @@ def test_python_examples_use_what_is_installed(code: str):
 def test_documented_routes_are_the_routes():
     """Every route of the table answers as the API documents it, and every documented route is in the table."""
     from backend.api.app import create_app  # here, so that the other documents are checked without the API
+    from backend.api.dependencies import ApiLimits
 
     rows = re.findall(r"^\| `(GET|POST|PUT|DELETE) (/\S*)` \|", API, re.MULTILINE)
-    services = cast("Services", SimpleNamespace(telemetry=Telemetry()))  # all that the document needs of them
+    services = cast(
+        "Services", SimpleNamespace(telemetry=Telemetry(), limits=ApiLimits())
+    )  # all that the document needs of them
     paths = create_app(services).openapi()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
 

@@ -22,8 +22,8 @@ from backend.errors import (
     UnknownModel,
 )
 
-# RFC 9110, RFC 6585 (429), RFC 4918 (507), and nginx's 499
-STATUSES = {400, 401, 404, 406, 413, 415, 422, 429, 499, 500, 503, 504, 507}
+# RFC 9110, RFC 6585 (429, 431), RFC 4918 (507), and nginx's 499
+STATUSES = {400, 401, 403, 404, 406, 408, 413, 415, 421, 422, 429, 431, 499, 500, 503, 504, 507}
 
 
 def descendants(root: type[FinanciaError]) -> Iterator[type[FinanciaError]]:
@@ -88,7 +88,7 @@ def test_bad_input_is_not_worth_a_retry(cls: type[FinanciaError]):
 @pytest.mark.parametrize("cls", [cls for cls in IN_ANSWERS if cls.retryable])
 def test_what_may_be_retried(cls: type[FinanciaError]):
     """Only overload, unavailability and timeouts pass by themselves."""
-    assert cls.status in {429, 503, 504}
+    assert cls.status in {408, 429, 503, 504}
 
 
 def test_too_large_names_the_setting():
@@ -138,3 +138,15 @@ def test_bad_settings_keep_every_fault():
 
     assert str(error) == "settings: PORT='x': not a number; LANES=0: too few"
     assert len(error.faults) == 2
+
+
+def test_a_message_does_not_send_megabytes_back():
+    """A name of any length is quoted in part; the beginning and what to do stay."""
+    error = UnknownModel("m" * 10**6, ["bundled"])
+    long_param = BadInput("wrong", param="p" * 10**6)
+
+    assert 2000 == len(str(error))
+    assert str(error).startswith("model: 'mmm")
+    assert str(error).endswith("mmm' is not loaded here; loaded are bundled")
+    assert 200 == len(long_param.param or "")
+    assert "x" * 2000 == str(BadInput("x" * 2000))

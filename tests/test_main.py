@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -13,11 +15,22 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import httpx
+import numpy as np
 import pytest
+import uvicorn
+from PIL import Image
 
+from backend.config import Settings
+from backend.main import OTHER_FILES, DrainingServer, connections_within, server_config
+from backend.telemetry import Telemetry
 from tests.clients import server
+from tests.documents.parsing.pdfs import pdf, picture
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("-m", "backend.main")
@@ -34,6 +47,7 @@ async def printing(self):
 backend.bootstrap.services.Services.close = printing
 sys.exit(backend.main.main())
 """
+INK = np.full((20, 30), 255, np.uint8)  # 1200 x 800 with a diagonal of forty
 LOSES_ITS_DEVICE = """
 import sys
 import backend.main
@@ -157,6 +171,42 @@ class Client:
                 self.started.set()
         self.started.set()
         connection.close()
+
+
+# The server's limits
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed", "raised_to"),
+    [
+        pytest.param((20_000, 20_000), 2000, None, id="enough"),
+        pytest.param((1024, 4096), 2000, 2000 + OTHER_FILES, id="raised-to-what-is-needed"),
+        pytest.param((1024, resource.RLIM_INFINITY), 2000, 2000 + OTHER_FILES, id="no-hard-limit"),
+        pytest.param((1024, 2048), 2048 - OTHER_FILES, 2048, id="as-far-as-it-goes"),
+        pytest.param((256, 256), 1, 256, id="hardly-any"),
+        pytest.param((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 2000, None, id="no-limit"),
+    ],
+)
+def test_connections_fit_the_open_files(monkeypatch, caplog, files, allowed, raised_to):
+    """Without a free descriptor nobody is answered: the limit of files is raised, or that of connections falls."""
+    changes = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: files)
+    monkeypatch.setattr(resource, "setrlimit", lambda _which, limits: changes.append(limits))
+
+    assert allowed == connections_within(2000)
+    assert changes == ([] if raised_to is None else [(raised_to, files[1])])
+    assert (allowed < 2000) == ("fewer connections" in caplog.text)
+
+
+def test_connections_are_kept_as_set():
+    """For 75 s unless set: longer than the 60 s of most balancers, which otherwise use a connection just closed."""
+    app: Any = object()
+    kept_s = [
+        server_config(app, settings, Telemetry()).timeout_keep_alive
+        for settings in (Settings(_env_file=None), Settings(_env_file=None, keep_alive_s=619.5))
+    ]
+
+    assert [75, 620] == kept_s
 
 
 # Starts
@@ -321,3 +371,58 @@ def test_foreign_state_files_do_not_stop_the_start(run, tmp_path):
     assert "Traceback" not in process.log
     assert "the tuning file cannot be read; measuring again" in process.log
     assert "gpu.json" in process.log
+
+
+async def test_jobs_are_handed_over_while_requests_are_still_answered(monkeypatch):
+    """Before the port closes: another replica begins at once. Event streams end when no client can come back here."""
+    steps: list[str] = []
+
+    class Jobs:
+        async def drain(self) -> None:
+            steps.append("jobs")
+
+    class Streams:
+        def end(self) -> None:
+            steps.append("streams")
+
+    async def close_sockets(_server, sockets=None):
+        steps.append(f"sockets {sockets}")
+
+    async def grace(seconds):
+        await turn()
+        steps.append(f"grace {seconds:g}")
+
+    state = SimpleNamespace(draining=False, streams=Streams(), services=SimpleNamespace(jobs=Jobs()))
+    turn = partial(asyncio.sleep, 0)
+    monkeypatch.setattr(uvicorn.Server, "shutdown", close_sockets)
+    monkeypatch.setattr("backend.main.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": grace}))
+    server = DrainingServer(uvicorn.Config(lambda: None), SimpleNamespace(state=state))
+    await server.shutdown()
+
+    assert ["jobs", "grace 1", "streams", "sockets None"] == steps
+    assert state.draining
+
+
+@pytest.mark.slow
+@pytest.mark.redis
+def test_sigterm_hands_a_running_job_to_another_replica(run, redis_server):
+    """At once, while the replica that was told to stop still finishes a request; the job loses no attempt."""
+    stopping = run(**QUICK, REDIS_URL=redis_server.url)
+    stopping.ready()  # the second start reads what the first has measured
+    other = run(**QUICK, REDIS_URL=redis_server.url)
+    file = pdf(*[picture(1200, 800)] * 20, image=Image.fromarray(np.kron(np.eye(40, dtype=np.uint8), INK)))
+    url, other_url = (f"http://127.0.0.1:{process.ready()}/v1/jobs" for process in (stopping, other))
+    job = httpx.post(f"{url}?features=text", content=file, headers={"Content-Type": "application/pdf"}).json()
+    with httpx.stream("GET", f"{other_url}/{job['id']}/events", timeout=120) as events:
+        lines = events.iter_lines()
+        while "event: page" not in next(lines):
+            pass
+        stopping.signal(signal.SIGTERM)
+        assert 0 == stopping.ended()
+        for _ in lines:  # to the job's end
+            pass
+    ended = httpx.get(f"{other_url}/{job['id']}?result=false").json()
+
+    assert ("succeeded", 1, None) == (ended["status"], ended["attempts"], ended["error"])
+    assert 20 == ended["progress"]["pages_done"]
+    assert "Traceback" not in stopping.log + other.log

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -57,6 +59,7 @@ def absent(modules: dict[str, str], distributions: set[str]) -> dict[str, str]:
 TRAINING = frozenset((ROOT / "backend" / "training").rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_every_import_of_the_service_is_installed_with_it() -> None:
     """``make serve`` installs no test package, so none may be needed."""
     serving = set((ROOT / "backend").rglob("*.py")) - TRAINING

@@ -23,10 +23,12 @@ from backend.telemetry import (
 UNITS = ("seconds", "bytes", "ratio", "total", "info", "state")
 COUNTED = {"requests_in_flight", "queue_jobs", "queue_tokens", "batch_jobs", "batch_tokens", "lanes", "lanes_busy"}
 COUNTED |= {
+    "text_characters",
     "cache_entries",
     "document_jobs_live",
     "readers",
     "ready",
+    "connections",
     "device_lost",
     "model_loaded",
     "device_headroom_batches",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A package is a folder or a file directly under backend/; it imports itself and lower layers only.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "durable_files", "lazy_exports", "telemetry"}),
-    frozenset({"device"}),
+    frozenset({"device", "supervision"}),
     frozenset({"models"}),
     frozenset({"engines", "documents", "training"}),
     frozenset({"batching", "cache", "gpu_toolkit"}),
@@ -136,7 +136,17 @@ def read_project(root: Path = ROOT) -> Project:
 
 def violations(project: Project) -> list[Violation]:
     """Every violation, by file and line."""
-    rules = (_wrong_layers, _circles, _wrong_libraries, _early_imports, _environment, _sizes, _names, _docstrings)
+    rules = (
+        _wrong_layers,
+        _circles,
+        _wrong_libraries,
+        _early_imports,
+        _environment,
+        _lost_cancellations,
+        _sizes,
+        _names,
+        _docstrings,
+    )
     return sorted(violation for rule in rules for violation in rule(project))
 
 
@@ -231,6 +241,16 @@ def _touches_environment(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         return node.attr in names and isinstance(node.value, ast.Name) and node.value.id == "os"
     return isinstance(node, ast.ImportFrom) and node.module == "os" and any(alias.name in names for alias in node.names)
+
+
+def _lost_cancellations(project: Project) -> Iterator[Violation]:
+    for module in project.modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for":
+                message = (
+                    "asyncio.wait_for may drop a cancellation until Python 3.12: take `async with asyncio.timeout`"
+                )
+                yield project.violation(module, node.lineno, message)
 
 
 def _sizes(project: Project) -> Iterator[Violation]:

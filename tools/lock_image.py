@@ -3,21 +3,31 @@
     python -m tools.lock_image        (part of `make lock`; needs Linux and Python 3.11, the images' own)
 
 ``serve.txt`` is what the service needs, ``train.txt`` what fine-tuning needs beside it. Versions are those of
-constraints.txt; a version has a checksum for each processor that images are built for. ``torch.txt`` has none: torch's
-wheel is another one for each CUDA version and comes from an index of its own, which says its checksum.
+constraints.txt; a version has a checksum for each processor that images are built for.
+
+torch's wheel is another one for each CUDA version and comes from an index of its own, which is asked where it answers:
+``torch-cpu.txt``, ``torch-cu129.txt`` and so on hold torch and what it alone asks for, with checksums. Where it does
+not answer, a list of this version stays, one of another version is removed, and the image installs ``torch.txt``,
+without checksums.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import tomllib
+import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
+
+from backend.device.facts.torch_wheels import INDEX, WHEELS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "deploy" / "image"
@@ -35,9 +45,15 @@ _HEAD = """\
 # Checksums are of what pip takes for Python {python} on Linux, {machines}.
 """
 TORCH = """\
-# The index that the wheel comes from says its checksum. Written by `make lock`; do not edit.
+# For a build of torch without a list of its own (torch-BUILD.txt): the version alone, without a checksum of ours.
+# Written by `make lock`; do not edit.
 torch=={}
 """
+# The last part of an index's address -> the processors it has wheels for.
+BUILDS: Mapping[str, Sequence[str]] = {
+    "cpu": MACHINES,
+    **{f"cu{cuda.replace('.', '')}": tuple(machines) for cuda, machines in WHEELS.items()},
+}
 
 
 def canonical(name: str) -> str:
@@ -81,24 +97,104 @@ def render(file: str, versions: Mapping[str, str], hashes: Mapping[str, Iterable
     return "".join(lines)
 
 
-def _report(*arguments: str) -> dict[str, Any]:
+def _report(*arguments: str, env: Mapping[str, str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
-        subprocess.run([*command, "--report", str(report), *arguments], cwd=ROOT, check=True)
+        subprocess.run([*command, "--report", str(report), *arguments], cwd=ROOT, env=env, check=True)
         told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
         return told
 
 
-def _wheels(machine: str, requirements: Sequence[str]) -> dict[str, str]:
-    """Name -> checksum of what pip takes on this processor: the wheel, or the source where there is no wheel at all."""
+def _for_machine(machine: str) -> list[str]:
+    """What makes pip choose as it would on this processor; the wheel, or the source where there is no wheel at all."""
     platforms = [f"--platform=manylinux{glibc}_{machine}" for glibc in _GLIBC] + [f"--platform=linux_{machine}"]
-    other = ["--target=unused", "--prefer-binary", f"--python-version={PYTHON}", "--implementation=cp"]
-    report = _report("--no-deps", *other, *platforms, *requirements)
-    return {
-        canonical(item["metadata"]["name"]): item["download_info"]["archive_info"]["hashes"]["sha256"]
-        for item in report["install"]
-    }
+    return ["--target=unused", "--prefer-binary", f"--python-version={PYTHON}", "--implementation=cp", *platforms]
+
+
+def _wheels(machine: str, requirements: Sequence[str]) -> dict[str, str]:
+    """Name -> checksum of what pip takes on this processor."""
+    report = _report("--no-deps", *_for_machine(machine), *requirements)
+    return {canonical(item["metadata"]["name"]): _checksum(item) for item in report["install"]}
+
+
+def _checksum(item: Mapping[str, Any]) -> str:
+    source = item["download_info"]
+    checksum = source["archive_info"].get("hashes", {}).get("sha256")
+    if not checksum:
+        raise ValueError(f"{source['url']}: its index says no SHA-256, so nothing can be locked from there")
+    return str(checksum)
+
+
+def asked_by(item: Mapping[str, Any], machine: str, known: Iterable[str]) -> list[str]:
+    """What a package of a pip report needs on Linux on this processor, without extras and without what is known.
+
+    pip itself reads markers for the machine that it runs on, whatever ``--platform`` says.
+    """
+    facts = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "extra": ""}
+    python = {"python_version": PYTHON, "python_full_version": f"{PYTHON}.14", "platform_machine": machine}
+    wishes = [Requirement(wish) for wish in item["metadata"].get("requires_dist", ())]
+    needed = [wish for wish in wishes if wish.marker is None or wish.marker.evaluate({**facts, **python})]
+    return [f"{wish.name}{wish.specifier}" for wish in needed if canonical(wish.name) not in {*known, "torch"}]
+
+
+def torch_wheels(index: str, machine: str, version: str, known: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Name -> version and checksum of torch, and of all that it needs beside what is known, as this index has them.
+
+    pip is told to take nothing from elsewhere: no settings of this machine, no folder of wheels.
+
+    Raises:
+        subprocess.CalledProcessError: the index does not have them; pip has said why.
+    """
+    elsewhere = ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL", "PIP_NO_INDEX", "PIP_CONSTRAINT")
+    env = {name: value for name, value in os.environ.items() if name not in elsewhere} | {"PIP_CONFIG_FILE": os.devnull}
+    found: dict[str, tuple[str, str]] = {}
+    waiting = [f"torch=={version}"]
+    while waiting:
+        report = _report("--no-deps", "--index-url", index, *_for_machine(machine), *waiting, env=env)
+        items = {canonical(item["metadata"]["name"]): item for item in report["install"]}
+        found |= {name: (item["metadata"]["version"], _checksum(item)) for name, item in items.items()}
+        wishes = {wish for item in items.values() for wish in asked_by(item, machine, known)}
+        waiting = sorted(wish for wish in wishes if canonical(Requirement(wish).name) not in found)
+    return found
+
+
+def answers(index: str) -> bool:
+    """True where the index has a page for torch."""
+    try:
+        with urllib.request.urlopen(f"{index}/torch/", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def lock_torch(build: str, version: str, known: Iterable[str], *, index: str, folder: Path) -> str:
+    """Write the list of one build of torch, where its index answers; what was done, in a sentence."""
+    file = folder / f"torch-{build}.txt"
+    if not answers(index):
+        return f"{file.name}: {index} does not answer, {_kept(file, version)}"
+    found = [torch_wheels(index, machine, version, known) for machine in BUILDS[build]]
+    versions = {name: told for wheels in found for name, (told, _) in wheels.items()}
+    versions["torch"] = version  # without +cu129, as everywhere else
+    hashes = {name: {wheels[name][1] for wheels in found if name in wheels} for name in versions}
+    different = [name for name in versions if len({wheels[name][0] for wheels in found if name in wheels}) > 1]
+    if different:
+        raise ValueError(
+            f"{index}: other versions of {', '.join(different)} for each processor; one list cannot hold them"
+        )
+    file.write_text(render(f"torch for {build}", versions, hashes), encoding="utf-8")
+    return f"{file.name}: {len(versions)} packages"
+
+
+def _kept(file: Path, version: str) -> str:
+    """Keep a list of this version of torch only: an image must not get the torch of an older lock."""
+    if not file.exists():
+        return "so the image installs torch without a checksum of ours"
+    found = pins(file.read_text(encoding="utf-8")).get("torch")
+    if found == version:
+        return "so its checksums stay as they are"
+    file.unlink()
+    return f"and what it said of torch {found} is removed: run `make lock` where it answers"
 
 
 def main() -> None:
@@ -114,6 +210,8 @@ def main() -> None:
         (FOLDER / f"{file}.txt").write_text(render(file, versions, hashes), encoding="utf-8")
         print(f"{file}.txt: {len(names)} packages")
     (FOLDER / "torch.txt").write_text(TORCH.format(versions["torch"]), encoding="utf-8")
+    for build in BUILDS:
+        print(lock_torch(build, versions["torch"], wanted["serve"], index=f"{INDEX}/{build}", folder=FOLDER))
 
 
 if __name__ == "__main__":

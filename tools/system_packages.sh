@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the programs that the tests use and pip cannot bring: Tesseract with English and Spanish, a Redis server,
-# a browser, and promtool, which comes with the Prometheus server.
+# a browser, promtool, which comes with the Prometheus server, and HAProxy for the soak test.
 # Where it may not (no apt, no root), it says what is missing; the tests that need it are then skipped, or fail under CI=true.
 set -euo pipefail
 
@@ -11,6 +11,7 @@ command -v promtool >/dev/null 2>&1 || missing+=(prometheus)
 tesseract --list-langs 2>/dev/null | grep -qx spa || missing+=(tesseract-ocr-spa)
 command -v shellcheck >/dev/null 2>&1 || missing+=(shellcheck)
 command -v pdftotext >/dev/null 2>&1 || missing+=(poppler-utils)
+command -v haproxy >/dev/null 2>&1 || missing+=(haproxy)
 command -v chromium >/dev/null 2>&1 || missing+=(chromium)
 [ ${#missing[@]} = 0 ] && exit 0
 
@@ -25,15 +26,16 @@ install_missing() {
 }
 
 # Debian starts every server that it installs, and nobody asked for a Prometheus on port 9090.
-stop_prometheus() {
-    if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
-        as_root systemctl disable --now prometheus >/dev/null 2>&1 || true
-    fi
+stop_servers() {
+    [ -d /run/systemd/system ] || return 0
+    for server in prometheus haproxy; do
+        if [[ " ${missing[*]} " == *" $server "* ]]; then as_root systemctl disable --now "$server" >/dev/null 2>&1 || true; fi
+    done
 }
 
 echo "==> installing ${missing[*]}"
 if install_missing; then
-    stop_prometheus
+    stop_servers
 else
     echo "==> could not install ${missing[*]} (needs apt-get and root or passwordless sudo)." >&2
     echo "    The tests that need them are skipped, or fail under CI=true. By hand: sudo apt-get install ${missing[*]}" >&2

@@ -13,9 +13,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import ApiOptions, Services, context_of
+from backend.api.api_keys import OPEN_PATHS, ApiKeyMiddleware
+from backend.api.browser_guard import BrowserGuardMiddleware
+from backend.api.dependencies import ApiLimits, ApiOptions, Services, context_of
 from backend.api.middleware import (
-    ApiKeyMiddleware,
     DirectRoutingMiddleware,
     ProblemMiddleware,
     RequestContextMiddleware,
@@ -42,6 +43,7 @@ from backend.api.routes import (
 )
 from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
+from backend.services.callers import KeyRing, read_key_ring
 
 TITLE = "FinancIA Inference"
 # In the order in which they are tried: the busiest first.
@@ -68,9 +70,13 @@ _EXPOSED = (
     "X-Request-Id",
     "Server-Timing",
     "Retry-After",
+    "RateLimit",
+    "RateLimit-Policy",
     "X-Compute-Tokens",
     "X-Truncated",
+    "X-Truncated-Count",
     "X-Failed-Pages",
+    "X-Failed-Pages-Count",
     "X-Partial",
     "Location",
     "Idempotent-Replay",
@@ -80,8 +86,9 @@ _EXPOSED = (
 class InferenceApp(FastAPI):
     """FastAPI with the OpenAPI document of plain routes."""
 
-    def __init__(self, options: ApiOptions) -> None:
-        self._keys_needed = bool(options.api_keys)
+    def __init__(self, options: ApiOptions, limits: ApiLimits) -> None:
+        self._limits = limits
+        self._keys_needed = bool(options.api_keys or options.admin_keys)
         super().__init__(
             title=TITLE,
             version=options.version,
@@ -94,7 +101,9 @@ class InferenceApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made at the first call."""
         if self.openapi_schema is None:
-            self.openapi_schema = describe(self, keys_needed=self._keys_needed)
+            self.openapi_schema = describe(
+                self, keys_needed=self._keys_needed, open_paths=OPEN_PATHS, limits=self._limits
+            )
         return self.openapi_schema
 
 
@@ -104,13 +113,14 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
     While the server stops it sets ``app.state.draining`` and ends ``app.state.streams``.
     """
     options = options or ApiOptions()
-    app = InferenceApp(options)
+    keys = read_key_ring(options.api_keys, options.admin_keys, options.quotas)
+    app = InferenceApp(options, services.limits)
     app.state.services = services
     app.state.draining = False
     app.state.streams = OpenStreams()
-    app.state.keys_needed = bool(options.api_keys)
+    app.state.keys_needed = bool(keys)
     app.router.routes[:0] = (*ROUTES, *page.ROUTES)
-    app.user_middleware = _middleware(app, services, options)
+    app.user_middleware = _middleware(app, services, options, keys)
     for error in (HTTPException, RequestValidationError):  # FastAPI's own; ours go to ProblemMiddleware
         app.add_exception_handler(error, _problem_handler)
     return app
@@ -120,7 +130,7 @@ async def _problem_handler(request: Request, error: Exception) -> Response:
     return problem_response(problem_of(error, request.url.path), context_of(request).request_id)
 
 
-def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[Middleware]:
+def _middleware(app: FastAPI, services: Services, options: ApiOptions, keys: KeyRing) -> list[Middleware]:
     """From the outside in; see middleware.py."""
     metrics = RequestMetrics(
         services.telemetry, [*(route.path_format for route in (*ROUTES, *page.ROUTES)), *_DOCUMENTS]
@@ -137,6 +147,9 @@ def _middleware(app: FastAPI, services: Services, options: ApiOptions) -> list[M
             )
         )
     stack.append(Middleware(ProblemMiddleware, state=app.state))
-    if options.api_keys:
-        stack.append(Middleware(ApiKeyMiddleware, keys=options.api_keys))
+    if keys:
+        services.meters.open(keys.callers)
+        stack.append(Middleware(ApiKeyMiddleware, keys=keys, meters=services.meters))
+    else:
+        stack.append(Middleware(BrowserGuardMiddleware, hosts=options.allowed_hosts, origins=options.cors_origins))
     return [*stack, Middleware(DirectRoutingMiddleware, routes=ROUTES)]

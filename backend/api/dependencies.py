@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from starlette.requests import Request
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from backend.documents.parsing.limits import FileLimits
 from backend.jobs.service import JobService
 from backend.services.analysis import AnalysisService
+from backend.services.callers import ANYBODY, Caller, Quotas
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
 from backend.services.documents.service import DocumentService
@@ -18,7 +20,9 @@ from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.inference import Timing
 from backend.services.model_swap import ModelSwapper
+from backend.services.quotas import NO_METER, Meter, Meters
 from backend.services.reranking import RerankService
+from backend.services.text_work import TextWork
 from backend.telemetry import Telemetry
 
 CONTEXT_KEY = "financia.request_context"  # in the ASGI scope
@@ -31,6 +35,7 @@ class ApiLimits:
     inputs: int = 2048
     labels: int = 1000  # of one request or classifier
     text_chars: int = 1_000_000  # of one text
+    tokenize_tokens: int = 1_000_000  # that one POST /tokenize is answered with
     body_bytes: int = 16 * 2**20
     request_s: float = 60.0
 
@@ -39,8 +44,11 @@ class ApiLimits:
 class ApiOptions:
     """Options of the HTTP layer, whatever services are behind it."""
 
-    api_keys: tuple[str, ...] = ()  # empty: no key is asked for
+    api_keys: tuple[str, ...] = ()  # as in API_KEYS; without these and admin_keys no key is asked for
+    admin_keys: tuple[str, ...] = ()  # as in ADMIN_KEYS
+    quotas: Quotas = field(default_factory=Quotas)  # of each caller of api_keys
     cors_origins: tuple[str, ...] = ()  # empty: CORS is off
+    allowed_hosts: tuple[str, ...] = ()  # names of this service that are not private, while there are no keys
     version: str = "0.1.0"
 
 
@@ -66,6 +74,9 @@ class Services(Protocol):
     def analysis(self) -> AnalysisService: ...
 
     @property
+    def text_work(self) -> TextWork: ...
+
+    @property
     def documents(self) -> DocumentService: ...
 
     @property
@@ -84,6 +95,9 @@ class Services(Protocol):
     def telemetry(self) -> Telemetry: ...
 
     @property
+    def meters(self) -> Meters: ...
+
+    @property
     def limits(self) -> ApiLimits: ...
 
     def system(self) -> dict[str, Any]:
@@ -99,6 +113,9 @@ class RequestContext:
     headers: dict[bytes, bytes]  # names in lower case; of a repeated header the last value
     status: int = 0  # of the response; set when it starts
     timing: Timing | None = None  # set by routes that run inference
+    caller: Caller = ANYBODY  # whose key it carries
+    meter: Meter = NO_METER  # counts what the caller uses
+    arrived_s: float = field(default_factory=time.monotonic)  # when its headers were there; deadlines count from here
     stages: tuple[tuple[str, float], ...] = ()  # set by routes with other stages: names of telemetry.STAGES, seconds
 
 

@@ -19,16 +19,9 @@ from backend.jobs.records import Failure, Job
 from backend.jobs.service import JobResult
 
 
-def owner_of(request: Request) -> str:
-    """The API key of a request, where keys are needed: a job is visible with the key that submitted it."""
-    if not request.app.state.keys_needed:
-        return ""
-    return context_of(request).headers[b"authorization"].partition(b" ")[2].strip().decode("latin-1")
-
-
 async def job_of(request: Request) -> Job:
     """The job that the path names. Raises: NotFound, also for somebody else's job; Unavailable."""
-    return await services_of(request).jobs.find(request.path_params["id"], owner_of(request))
+    return await services_of(request).jobs.find(request.path_params["id"], context_of(request).caller.owner)
 
 
 def job_fields(job: Job) -> dict[str, Any]:
@@ -47,27 +40,36 @@ def job_fields(job: Job) -> dict[str, Any]:
     }
 
 
-async def job_with_result(job: Job, result: JobResult | None) -> dict[str, Any]:
-    return {**job_fields(job), "result": None if result is None else orjson.Fragment(await result_bytes(job, result))}
+async def job_bytes(job: Job, result: JobResult | None) -> bytes:
+    """The JSON of a job with its document; a long one is written on a thread."""
+    if result is None:
+        return orjson.dumps({**job_fields(job), "result": None})
+    return await run_off_loop(result.document, partial(_write_job, job, result))
 
 
 async def result_bytes(job: Job, result: JobResult) -> bytes:
-    """The JSON of a job's document, written on a thread where it is long."""
-    if result.answer is None:
-        write = partial(_partial_document, result.document)
-    else:
-        write = partial(document_bytes, result.answer, job.options["encoding_format"])
-    return await run_off_loop(result.document, write)
+    """The JSON of a job's document alone; a long one is written on a thread."""
+    return await run_off_loop(result.document, partial(_write_result, job, result))
 
 
-def _partial_document(document: Document) -> bytes:
+def _write_job(job: Job, result: JobResult) -> bytes:
+    return orjson.dumps({**job_fields(job), "result": orjson.Fragment(_write_result(job, result))})
+
+
+def _write_result(job: Job, result: JobResult) -> bytes:
+    if result.answer is not None:
+        return document_bytes(result.answer, job.options["encoding_format"])
+    return _write_partial(result.document)
+
+
+def _write_partial(document: Document) -> bytes:
     """The pages of a job that failed or was cancelled, and their text, without anything about that text."""
     return orjson.dumps(
         {
             "object": "document",
             "partial": True,
             **document_fields(document),
-            "pages": list(pages_fields(document)),
+            "pages": [orjson.Fragment(orjson.dumps(page)) for page in pages_fields(document)],
             "failed_pages": [],
             "text": document.text,
         }
@@ -76,4 +78,4 @@ def _partial_document(document: Document) -> bytes:
 
 def _error(failure: Failure) -> dict[str, Any]:
     problem = Problem(failure.status, failure.code, "", failure.message, param=failure.param)
-    return {**openai_error(problem), "status": failure.status}
+    return {**openai_error(problem), "status": failure.status, "retryable": failure.retryable}

@@ -1,14 +1,14 @@
 """The middleware of every request. Pure ASGI: no task groups, no copies of bodies.
 
 From the outside in: ``RequestContextMiddleware`` makes the request's context and counts it, (CORS, where it is on,)
-``ProblemMiddleware`` turns errors into problems, ``ApiKeyMiddleware`` requires a key, ``DirectRoutingMiddleware`` finds
-the route. Errors are answered inside CORS, so that browsers may read them.
+``ProblemMiddleware`` turns errors into problems, ``ApiKeyMiddleware`` finds the caller by its key (without keys
+``BrowserGuardMiddleware`` keeps other sites out), ``DirectRoutingMiddleware`` finds the route. Errors are answered
+inside CORS, so that browsers may read them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import itertools
 import logging
 import os
@@ -22,17 +22,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext
 from backend.api.problems import problem_of, problem_response
-from backend.api.routes import page
 from backend.api.routing import PlainRoute
-from backend.errors import Unauthorized, Unavailable
+from backend.errors import Unavailable
 from backend.telemetry import STAGES, Telemetry
 
 OTHER = "other"  # the route label of paths that no route has
-OPEN_PATHS = frozenset(
-    ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/docs", "/openapi.json", *page.PATHS)
-)
 # Every status a request can end with; their series exist from the first scrape.
-STATUSES = tuple(map(str, (200, 202, 204, 400, 401, 404, 405, 406, 413, 415, 422, 429, 499, 500, 503, 504, 507)))
+STATUSES = tuple(
+    map(str, (200, 202, 204, 400, 401, 403, 404, 405, 406, 413, 415, 421, 422, 429, 499, 500, 503, 504, 507))
+)
 _VALID_ID = re.compile(rb"[\w.:/+=@-]{1,128}", re.ASCII)
 Stages = tuple[tuple[str, float], ...]  # stages of telemetry.STAGES and their seconds
 _logger = logging.getLogger(__name__)
@@ -106,7 +104,9 @@ class RequestContextMiddleware:
         finally:
             self._metrics.in_flight -= 1
             total_s = self._clock() - context.started_s
-            self._metrics.count(route_of(scope), context.status or 500, stages(context), total_s)
+            status = context.status or 500
+            self._metrics.count(route_of(scope), status, stages(context), total_s)
+            context.meter.count(status)
 
     def _make_context(self, scope: Scope) -> RequestContext:
         headers = dict(scope["headers"])
@@ -124,6 +124,7 @@ class RequestContextMiddleware:
         headers = [
             (b"x-request-id", context.request_id.encode("ascii")),
             (b"server-timing", server_timing(stages(context), total_s).encode("ascii")),
+            *context.meter.headers(),
         ]
         if self._state.draining:
             headers.append((b"connection", b"close"))
@@ -161,32 +162,6 @@ class ProblemMiddleware:
             if context.status:  # a part of the response was sent: only closing the connection shows the error
                 raise
             await problem_response(problem, context.request_id)(scope, receive, send)
-
-
-class ApiKeyMiddleware:
-    """Passes on requests that carry one of the keys, or whose path needs none.
-
-    Health, metrics, documentation and the page's files are open: probes and scrapers carry no keys, and none of them
-    shows what callers sent. Every key is compared in constant time, also after one has matched.
-    """
-
-    def __init__(self, app: ASGIApp, *, keys: Iterable[str]) -> None:
-        self._app = app
-        self._keys = tuple(key.encode("utf-8") for key in keys)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; raises Unauthorized, which ``ProblemMiddleware`` answers."""
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            self._require_key(scope[CONTEXT_KEY].headers.get(b"authorization", b""))
-        await self._app(scope, receive, send)
-
-    def _require_key(self, authorization: bytes) -> None:
-        scheme, _, key = authorization.partition(b" ")
-        if scheme.lower() != b"bearer" or not key:
-            raise Unauthorized("a key is needed: send the header 'Authorization: Bearer <key>' (API_KEYS)")
-        matches = [hmac.compare_digest(key.strip(), known) for known in self._keys]
-        if not any(matches):
-            raise Unauthorized("the key is not one of this service's (API_KEYS)")
 
 
 class DirectRoutingMiddleware:

@@ -22,7 +22,16 @@ from starlette.types import Receive, Scope, Send
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Described = dict[str, Any]  # an OpenAPI response
 JSON = "application/json"
+REQUEST_TIMEOUT = {
+    "name": "X-Request-Timeout-S",
+    "in": "header",
+    "schema": {"type": "number", "exclusiveMinimum": 0},
+    "description": "Seconds after which the answer is 504; at most, and unset, LIMIT_REQUEST_S.",
+}
+_INFERENCE_ERRORS = (400, 404, 413, 415, 422, 429, 504, 507)
+_UPLOAD_ERRORS = (400, 404, 406, 413, 415, 422, 429, 504, 507)
 
 
 class PlainRoute(APIRoute):
@@ -55,13 +64,22 @@ def _route_without_body(
     *,
     tag: str,
     example: Any,
-    schema: type | None = None,
+    schema: type | dict[str, Any] | None = None,
     media_type: str = JSON,
+    headers: tuple[str, ...] = (),
+    more: dict[int, Described] | None = None,
     errors: tuple[int, ...] = (),
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
-    """A route that reads no body. ``example`` and ``schema`` are those of the answer."""
-    responses = _responses(_content(schema, {"example": example}, media_type), errors)
+    """A route that reads no body. ``example`` and ``schema`` are those of the answer.
+
+    Args:
+        headers: of the answer, of ``openapi.HEADERS``; those of every answer need no mention.
+        more: other answers than 200 and problems, by status.
+        errors: statuses of problems, of ``openapi.PROBLEMS``; those of every route need no mention.
+    """
+    answer = described(_content(schema, {"example": example}, media_type), headers)
+    responses = _responses({200: answer, **(more or {})}, errors)
     return _route(path, endpoint, methods=[method], tags=[tag], responses=responses, extra=_parameters(parameters))
 
 
@@ -75,8 +93,9 @@ def _route_with_json(
     examples: dict[str, Any],
     example: Any,
     schema: type | dict[str, Any],
-    errors: tuple[int, ...] = (400, 404, 413, 415, 422, 429, 503, 504),
-    parameters: tuple[dict[str, Any], ...] = (),
+    headers: tuple[str, ...] = (),
+    errors: tuple[int, ...] = _INFERENCE_ERRORS,
+    parameters: tuple[dict[str, Any], ...] = (REQUEST_TIMEOUT,),
 ) -> PlainRoute:
     """A route that reads JSON. ``examples`` are requests by name; ``example`` and ``schema`` the answer's."""
     named_examples = {"examples": {name: {"value": value} for name, value in examples.items()}}
@@ -84,7 +103,7 @@ def _route_with_json(
         "requestBody": {"required": True, "content": _content(request, named_examples, JSON)},
         **_parameters(parameters),
     }
-    responses = _responses(_content(schema, {"example": example}, JSON), errors)
+    responses = _responses({200: described(_content(schema, {"example": example}, JSON), headers)}, errors)
     return _route(path, endpoint, methods=[method], tags=[tag], responses=responses, extra=extra)
 
 
@@ -94,16 +113,17 @@ def upload_route(
     *,
     tag: str,
     request: type[BaseModel],
-    answers: dict[str, dict[str, Any]],
-    errors: tuple[int, ...] = (400, 404, 406, 413, 415, 422, 429, 503, 504),
-    status: int = 200,
+    answers: dict[int, Described],
+    errors: tuple[int, ...] = _UPLOAD_ERRORS,
+    parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
-    """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields.
-
-    Args:
-        answers: the content of the answer by media type, as OpenAPI writes it.
-    """
-    file = {"type": "string", "format": "binary", "description": "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF or HEIC."}
+    """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields."""
+    file = {
+        "type": "string",
+        "format": "binary",
+        "minLength": 1,
+        "description": "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF or HEIC. Alone as the body, the fields go into the query.",
+    }
     fields = request.model_json_schema()
     form = {"type": "object", "required": ["file"], "properties": {"file": file, **fields["properties"]}}
     content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": file}}
@@ -112,8 +132,11 @@ def upload_route(
         endpoint,
         methods=["POST"],
         tags=[tag],
-        responses=_responses(answers, errors, status),
-        extra={"requestBody": {"required": True, "content": content}},
+        responses=_responses(answers, errors),
+        extra={
+            "requestBody": {"required": True, "content": content},
+            **_parameters((*parameters, REQUEST_TIMEOUT)),
+        },
     )
 
 
@@ -121,9 +144,20 @@ get, delete = partial(_route_without_body, "GET"), partial(_route_without_body, 
 post, put = partial(_route_with_json, "POST"), partial(_route_with_json, "PUT")
 
 
-def name_parameter(example: str) -> dict[str, Any]:
+def name_parameter(example: str, *, pattern: str | None = None) -> dict[str, Any]:
     """What OpenAPI says of a path's ``{name}``."""
-    return {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": example}
+    schema: dict[str, Any] = {"type": "string", "minLength": 1, **({"pattern": pattern} if pattern else {})}
+    return {"name": "name", "in": "path", "required": True, "schema": schema, "example": example}
+
+
+def described(content: dict[str, Any] | None, headers: tuple[str, ...] = (), description: str = "") -> Described:
+    """What OpenAPI says of an answer: its content by media type (None: no body), and headers of its own."""
+    answer: Described = {"description": description or "The answer."}
+    if content is not None:
+        answer["content"] = content
+    if headers:
+        answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
+    return answer
 
 
 def _parameters(parameters: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -151,12 +185,17 @@ def _route(
     )
 
 
-def _responses(content: dict[str, Any], errors: tuple[int, ...], status: int = 200) -> dict[int | str, dict[str, Any]]:
-    problem = {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}
-    return {status: {"content": content}, **dict.fromkeys(errors, problem)}
+def _responses(answers: dict[int, Described], errors: tuple[int, ...]) -> dict[int | str, Described]:
+    responses: dict[int | str, Described] = dict.fromkeys(errors, PROBLEM)
+    return responses | dict(answers)
 
 
 def _content(schema: type | dict[str, Any] | None, examples: dict[str, Any], media_type: str) -> dict[str, Any]:
     if isinstance(schema, type):
         schema = {"$ref": f"#/components/schemas/{schema.__name__}"}
-    return {media_type: {"schema": schema or {"type": "string" if media_type != JSON else "object"}, **examples}}
+    if schema is None:
+        schema = {"type": "object"} if media_type == JSON else {"type": "string"}
+    return {media_type: {"schema": schema, **examples}}
+
+
+PROBLEM: Described = {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}  # openapi.PROBLEMS says the rest of each

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
 
 from backend.api.dependencies import ApiLimits, context_of, services_of
+from backend.api.requests.validation import number_of
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.services.inference import Timing
 
@@ -22,10 +23,14 @@ _TIMEOUT_HEADER = b"x-request-timeout-s"
 
 
 class Timed(Protocol):
-    """A result that says how long each stage took."""
+    """A result that says how long each stage took, and how many tokens it took."""
 
     @property
     def timing(self) -> Timing: ...
+
+    @property
+    def tokens(self) -> int | Sequence[int]:
+        """Of all inputs, or of each."""
 
 
 TimedResult = TypeVar("TimedResult", bound=Timed)
@@ -37,34 +42,62 @@ class ServiceCall(Protocol[Result_co]):
     def __call__(self, *, deadline_s: float) -> Coroutine[Any, Any, Result_co]: ...
 
 
-async def call_service(request: Request, call: ServiceCall[Result]) -> Result:
+async def call_service(request: Request, call: ServiceCall[Result], *, characters: int = 0) -> Result:
     """The result of ``call``.
 
-    Raises: InvalidField for an invalid X-Request-Timeout-S, CallerGone, DeadlineExceeded, and whatever ``call`` raises.
+    Args:
+        characters: of all texts of the request; until the call ends they count against the budget of all requests.
+
+    Raises: InvalidField for an invalid X-Request-Timeout-S, TooLarge and Overloaded for the characters, CallerGone,
+        DeadlineExceeded, and whatever ``call`` raises.
     """
-    limit_s = time_limit_s(request, services_of(request).limits)
-    return await run_until_disconnect(call(deadline_s=time.monotonic() + limit_s), request.receive, limit_s)
+    services = services_of(request)
+    limit_s = time_limit_s(request, services.limits)
+    deadline_s = context_of(request).arrived_s + limit_s
+    with services.text_work.admit(characters):
+        return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
 
 
-async def call_service_timed(request: Request, call: ServiceCall[TimedResult]) -> TimedResult:
-    """As ``call_service``; the stages' times go to the Server-Timing header and to the metrics."""
-    result = await call_service(request, call)
-    context_of(request).timing = result.timing
+async def read_within_limit(request: Request, read: Coroutine[Any, Any, Result]) -> Result:
+    """What ``read`` makes of the body; its time counts against that of the whole request.
+
+    Raises: DeadlineExceeded when the body is not whole in time; InvalidField for an invalid X-Request-Timeout-S;
+        whatever ``read`` raises.
+    """
+    try:
+        limit_s = time_limit_s(request, services_of(request).limits)
+    except BaseException:
+        read.close()
+        raise
+    try:
+        return await run_until_disconnect(read, None, limit_s, context_of(request).arrived_s + limit_s)
+    except DeadlineExceeded as error:
+        raise DeadlineExceeded(
+            limit_s,
+            f"the body was not whole after {limit_s:g} s, the time of the whole request (LIMIT_REQUEST_S, or its own "
+            "X-Request-Timeout-S); send less at once, or over a faster connection, or raise the limit",
+        ) from error
+
+
+async def call_service_timed(request: Request, call: ServiceCall[TimedResult], *, characters: int = 0) -> TimedResult:
+    """As ``call_service``; the stages' times go to the Server-Timing header and to the metrics, the caller pays."""
+    result = await call_service(request, call, characters=characters)
+    context = context_of(request)
+    context.timing = result.timing
+    tokens = result.tokens
+    context.meter.charge("tokens", tokens if isinstance(tokens, int) else sum(tokens))
     return result
 
 
 def time_limit_s(request: Request, limits: ApiLimits) -> float:
-    """Seconds this request may take: LIMIT_REQUEST_S, or less where the caller asks for less.
+    """Seconds from a request's headers to its answer: LIMIT_REQUEST_S, or less where the caller asks for less.
 
     Raises: InvalidField when X-Request-Timeout-S is no positive number.
     """
     header = context_of(request).headers.get(_TIMEOUT_HEADER)
     if header is None:
         return limits.request_s
-    try:
-        timeout_s = float(header)
-    except ValueError:
-        timeout_s = math.nan
+    timeout_s = number_of(header.decode("latin-1"))
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise InvalidField(
             f"X-Request-Timeout-S: must be a positive number of seconds, got '{header.decode('latin-1')[:40]}'",
@@ -73,7 +106,9 @@ def time_limit_s(request: Request, limits: ApiLimits) -> float:
     return min(timeout_s, limits.request_s)
 
 
-async def run_until_disconnect(work: Coroutine[Any, Any, Result], receive: Receive | None, limit_s: float) -> Result:
+async def run_until_disconnect(
+    work: Coroutine[Any, Any, Result], receive: Receive | None, limit_s: float, deadline_s: float | None = None
+) -> Result:
     """The result of ``work``, which is cancelled when the client disconnects or the time is up.
 
     Watching starts only once ``work`` has to wait: what the cache answers in one step pays one cancelled callback.
@@ -81,12 +116,15 @@ async def run_until_disconnect(work: Coroutine[Any, Any, Result], receive: Recei
     Args:
         receive: the client's ASGI messages, its body read to the end, because the watcher drops what comes;
             None watches the clock alone.
+        limit_s: of the whole request, for the error's message.
+        deadline_s: when that is over, on the monotonic clock; unset: ``limit_s`` from now.
 
     Raises: CallerGone, DeadlineExceeded, and whatever ``work`` raises.
     """
     task = asyncio.current_task()
     assert task is not None, "routes run in a task"
-    watcher = _DisconnectWatcher(task, receive, limit_s)
+    left_s = limit_s if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+    watcher = _DisconnectWatcher(task, receive, limit_s, left_s)
     start = watcher.loop.call_soon(watcher.start)
     try:
         return await work
@@ -103,21 +141,21 @@ async def run_until_disconnect(work: Coroutine[Any, Any, Result], receive: Recei
 class _DisconnectWatcher:
     """Cancels one task when its client disconnects or its time is up, and remembers which as an error."""
 
-    __slots__ = ("_limit_s", "_reader", "_receive", "_task", "_timer", "error", "loop")
+    __slots__ = ("_left_s", "_limit_s", "_reader", "_receive", "_task", "_timer", "error", "loop")
 
-    def __init__(self, task: asyncio.Task[Any], receive: Receive | None, limit_s: float) -> None:
+    def __init__(self, task: asyncio.Task[Any], receive: Receive | None, limit_s: float, left_s: float) -> None:
         self.loop = task.get_loop()
         self.error: CallerGone | DeadlineExceeded | None = None
         self._task = task
         self._receive = receive
-        self._limit_s = limit_s
+        self._limit_s, self._left_s = limit_s, left_s
         self._reader: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         if self._receive is not None:
             self._reader = self.loop.create_task(self._read(self._receive))
-        self._timer = self.loop.call_later(self._limit_s, self._cancel, DeadlineExceeded(self._limit_s))
+        self._timer = self.loop.call_later(self._left_s, self._cancel, DeadlineExceeded(self._limit_s))
 
     def stop(self) -> None:
         if self._reader is not None:

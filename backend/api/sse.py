@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import NamedTuple
 
 from starlette.responses import Response
@@ -44,21 +44,37 @@ class EventStream(Response):
 
     It ends with its events, when the client disconnects, when the process stops, and when the source of the events
     fails: a client then reconnects, and its Last-Event-ID says where to go on.
+
+    Args:
+        on_end: called last, however it ends, also before the first event was asked for.
     """
 
     media_type = MEDIA_TYPE
 
     def __init__(
-        self, events: AsyncGenerator[ServerEvent, None], streams: OpenStreams, *, heartbeat_s: float = HEARTBEAT_S
+        self,
+        events: AsyncGenerator[ServerEvent, None],
+        streams: OpenStreams,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._events, self._streams, self._heartbeat_s = events, streams, heartbeat_s
+        self._events, self._streams, self._heartbeat_s, self._on_end = events, streams, heartbeat_s, on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         """Serve one client."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+            await self._send_events(receive, send)
+        finally:
+            await self._events.aclose()
+            if self._on_end is not None:
+                await self._on_end()
+
+    async def _send_events(self, receive: Receive, send: Send) -> None:
         ends = {asyncio.create_task(_disconnected(receive)), asyncio.create_task(_ended(self._streams))}
         next_event = asyncio.create_task(self._next())
         try:
@@ -79,7 +95,6 @@ class EventStream(Response):
             for task in (next_event, *ends):
                 task.cancel()
             await asyncio.gather(next_event, *ends, return_exceptions=True)
-            await self._events.aclose()
 
     async def _next(self) -> ServerEvent | None:
         try:

@@ -17,7 +17,16 @@ from typing import Any
 
 from backend.batching.lane import Batch, BatchResult, Clock, Lane
 from backend.batching.lane_stats import BatcherStatus, count_batch
-from backend.batching.policy import Admission, QueueLimits, Throughput, admit, retry_after_s
+from backend.batching.policy import (
+    BULK_DIVISOR,
+    Admission,
+    QueueLimits,
+    Throughput,
+    admit,
+    admit_single,
+    retry_after_s,
+    waits_too_long,
+)
 from backend.batching.work_item import Priority, WorkItem
 from backend.batching.work_queue import Dequeued, WorkQueue
 from backend.engines.engine import Engine
@@ -91,6 +100,11 @@ class Batcher:
         self._all_resolved = asyncio.Event()
         self._timer = _DeadlineTimer(clock, self.expire)
 
+    @property
+    def limit_tokens(self) -> int:
+        """LIMIT_QUEUE_TOKENS: more of them are never admitted together."""
+        return self._limits.queue_tokens
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the lanes; futures are resolved on ``loop``."""
         self._loop = loop
@@ -98,6 +112,11 @@ class Batcher:
         self._timer.start(loop)
         for lane in self._lanes:
             lane.start()
+
+    @property
+    def bulk_tokens(self) -> int:
+        """How many tokens bulk work should submit at once, so that it fits beside what already waits."""
+        return max(1, self._limits.queue_tokens // BULK_DIVISOR)
 
     async def device_lost(self) -> str:
         """Wait until a device is lost for good, and return why: only a new process can use it again."""
@@ -115,14 +134,17 @@ class Batcher:
     ) -> list[WorkItem]:
         """Queue one work item per payload, all of them or none, and return at once.
 
-        Raises: Unavailable when not started, draining or without a lane; TooLarge when they alone are over the
-        queue's limit; Overloaded when the queue is full now.
+        Raises: Unavailable when not started, draining or without a lane; TooLarge when several items alone are over
+        the queue's limit; Overloaded when the queue is full now, or what goes first takes longer than an interactive
+        item may wait.
         """
         loop = self._check_open()
         if not payloads:
             return []
         tokens, now_s = sum(costs), self._clock()
         self._admit(len(payloads), tokens)
+        if priority is Priority.INTERACTIVE:
+            self._check_wait(len(payloads), deadline_s - now_s)
         items = [
             WorkItem(engine, payload, cost, priority, deadline_s, now_s, loop.create_future())
             for payload, cost in zip(payloads, costs, strict=True)
@@ -146,7 +168,8 @@ class Batcher:
         """Refuse new items, finish the accepted ones, then stop. False when some had to be failed."""
         self._refusal = "the service is shutting down"
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wait_resolved(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._wait_resolved()
         unfinished = len(self._unresolved)
         self.stop()
         await asyncio.to_thread(self._join_lanes)
@@ -207,6 +230,9 @@ class Batcher:
         items = result.batch.items
         tokens = sum(item.cost for item in items)
         failed = sum(isinstance(value, FinanciaError) for value in result.values)
+        for item in items:
+            part = item.cost / max(1, tokens)
+            item.lane_s, item.work_s = part * result.busy_s, part * result.batch.work_s
         count_batch(self._telemetry, result, tokens=tokens, failed=failed)
         if failed < len(items):
             with self._changed:
@@ -222,7 +248,7 @@ class Batcher:
         if isinstance(error, DeviceLost):
             self._lose_device(str(error))
             return
-        errors = [Unavailable("the lane that ran this input died; try again") for _ in items]
+        errors = [Unavailable("the lane that ran this input died; try again", kind="lane_died") for _ in items]
         self._on_loop(self._resolve, items, errors, self._clock())
         if not any(other.alive for other in self._lanes):
             log_event(logger, logging.CRITICAL, "no lane is left", lanes=len(self._lanes))
@@ -289,12 +315,12 @@ class Batcher:
 
     def _check_open(self) -> asyncio.AbstractEventLoop:
         if self._refusal is not None or self._loop is None:
-            raise self._refuse_with(f"not accepting work: {self._refusal}")
+            raise self._refuse_with(f"not accepting work: {self._refusal}", kind="for_good")
         return self._loop
 
     def _admit(self, items: int, tokens: int) -> None:
         queued, limit = self._queue.tokens, self._limits.queue_tokens  # only the loop adds: free capacity can only grow
-        admission = admit(queued, tokens, limit)
+        admission = (admit_single if items == 1 else admit)(queued, tokens, limit)
         if admission is Admission.NEVER:
             raise TooLarge(
                 "tokens of the request", tokens, limit, "LIMIT_QUEUE_TOKENS", advice="Send fewer inputs in one request."
@@ -302,6 +328,15 @@ class Batcher:
         if admission is Admission.FULL:
             self._telemetry.jobs_shed_total.inc(items)
             raise Overloaded(queued, limit, retry_after_s(queued, self.status().rate_tokens_per_s))
+
+    def _check_wait(self, items: int, left_s: float) -> None:
+        with self._changed:
+            queued, lane_rate_per_s = self._queue.interactive_tokens, self._throughput.settled_per_s
+        rate_per_s = lane_rate_per_s * sum(lane.alive for lane in self._lanes)
+        if waits_too_long(queued, rate_per_s, left_s):
+            self._telemetry.jobs_shed_total.inc(items)
+            wait_s, again_s = queued / rate_per_s, retry_after_s(queued, rate_per_s)
+            raise Overloaded.too_late(queued, wait_s=wait_s, left_s=left_s, again_s=again_s)
 
     def _close(self, refusal: str, refuse_with: type[Unavailable] = Unavailable) -> None:
         self._refusal, self._refuse_with = refusal, refuse_with
@@ -313,7 +348,7 @@ class Batcher:
         if self._loop is None or self._loop.is_closed():
             self._unresolved.clear()  # futures of a closed loop cannot end, and nobody can wait for them
             return
-        errors = [self._refuse_with(f"not answered: {self._refusal}") for _ in self._unresolved]
+        errors = [self._refuse_with(f"not answered: {self._refusal}", kind="for_good") for _ in self._unresolved]
         self._resolve(list(self._unresolved), errors, self._clock())
 
     async def _wait_resolved(self) -> None:

@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class Batch:
     items: list[WorkItem]
     output: Any = None  # what forward returned
     failure: FinanciaError | None = None  # why prepare, forward or finish failed for the batch as a whole
+    work_s: float = 0.0  # time of the lane's thread on a core, for this batch
     oom_count: int = 0  # times that it, or a part of it, ran out of the device's memory
 
     @property
@@ -142,19 +144,23 @@ class Lane:
             del batch  # a lane that waits must not keep the last batch's model in memory
 
     def _launch(self, batch: Batch) -> None:
+        began_s = time.thread_time()
         try:
             prepared = batch.engine.prepare([item.payload for item in batch.items])
             batch.output = batch.engine.forward(prepared)
         except Exception as error:  # noqa: BLE001 - the lane is a border: any engine, any error
             batch.failure = self._engine_failed(error, batch, batch.costs)
+        batch.work_s += time.thread_time() - began_s
 
     def _complete(self, batch: Batch) -> None:
+        began_s = time.thread_time()
         values = self._finish(batch)
         failure, batch.failure, batch.output = batch.failure, None, None  # the device's memory is free from here
         if failure is None:
             batch.engine.batch_limits.succeeded(max(batch.costs), len(batch.items))
         else:
             values = self._retry_in_parts(batch, failure)
+        batch.work_s += time.thread_time() - began_s
         finished_s = self._clock()
         busy_s = finished_s - max(self._last_finished_s, batch.items[0].started_s)
         self._last_finished_s = finished_s

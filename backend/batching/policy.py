@@ -19,7 +19,9 @@ LOOKAHEAD_ITEMS_MAX = 2048  # bounds the time under the lock: about 0.5 ms
 # further still. An engine's measured launch cost would be the exact number.
 PADDING_DIVISOR = 32
 IDLE_DIVISOR = 4  # a batch is not cut below a quarter of the budget to occupy idle lanes: launches would dominate
+BULK_DIVISOR = 16  # a part of bulk work takes at most this share of the queue: a full queue has room for it soon
 RATE_DECAY = 0.95  # weight of the past after each batch: the last 20 batches or so make the rate
+SETTLED_BATCHES = 8
 RETRY_UNKNOWN_S = 1.0  # before the first batch nothing is known
 RETRY_MIN_S = 0.1
 RETRY_MAX_S = 60.0  # clients do not wait longer, and by then deadlines have emptied the queue
@@ -119,21 +121,57 @@ def admit(queued: int, new: int, limit: int) -> Admission:
     return Admission.ACCEPTED if queued + new <= limit else Admission.FULL
 
 
+def waits_too_long(queued: int, rate_per_s: float, left_s: float) -> bool:
+    """Whether ``queued`` tokens, which go first, take longer than the time left. Never without a measured rate.
+
+    Work whose time is over is not refused for the queue: it ends as late.
+    """
+    return rate_per_s > 0 and left_s > 0 and queued > rate_per_s * left_s
+
+
+def admit_single(queued: int, new: int, limit: int) -> Admission:
+    """The same for one item, which may always enter an empty queue.
+
+    A page that counts more than the whole limit could otherwise never be read.
+    """
+    if new > limit:
+        return Admission.FULL if queued else Admission.ACCEPTED
+    return admit(queued, new, limit)
+
+
+def portions(costs: Sequence[int], limit: int) -> list[slice]:
+    """Consecutive parts of these items, each within ``limit`` tokens or a single item."""
+    parts: list[slice] = []
+    start = tokens = 0
+    for index, cost in enumerate(costs):
+        if index > start and tokens + cost > limit:
+            parts.append(slice(start, index))
+            start, tokens = index, 0
+        tokens += cost
+    return [*parts, slice(start, len(costs))] if costs else []
+
+
 @dataclass(frozen=True, slots=True)
 class Throughput:
     """Measured speed of one lane, exponentially averaged; exact after the first batch."""
 
     tokens: float = 0.0
     busy_s: float = 0.0
+    batches: int = 0
 
     def after(self, tokens: int, busy_s: float) -> Throughput:
         """The average with one more batch; long batches weigh more, as they should."""
-        return Throughput(self.tokens * RATE_DECAY + tokens, self.busy_s * RATE_DECAY + busy_s)
+        return Throughput(self.tokens * RATE_DECAY + tokens, self.busy_s * RATE_DECAY + busy_s, self.batches + 1)
 
     @property
     def per_s(self) -> float:
         """Unpadded tokens a second; 0 before the first batch."""
         return self.tokens / self.busy_s if self.busy_s > 0 else 0.0
+
+    @property
+    def settled_per_s(self) -> float:
+        """The same; 0 while too few batches were measured to refuse work for it: the first ones load what they need."""
+        return self.per_s if self.batches >= SETTLED_BATCHES else 0.0
 
 
 def retry_after_s(queued: int, rate_per_s: float) -> float:

@@ -36,6 +36,8 @@ class WorkItem:
     waiters: int = 1  # callers that still want the result; changed on the event loop only
     started_s: float = 0.0  # monotonic; when a lane took it
     finished_s: float = 0.0  # monotonic; when its batch ended
+    lane_s: float = 0.0  # its part of the time that its batch kept the lane, by cost
+    work_s: float = 0.0  # its part of the time that the lane's thread was on a core
 
     def join(self) -> bool:
         """Add a waiter; False when the item has already ended or was abandoned."""

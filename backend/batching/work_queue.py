@@ -30,6 +30,7 @@ class WorkQueue:
     def __init__(self, ageing_s: float) -> None:
         self.items = 0
         self.tokens = 0
+        self.interactive_tokens = 0  # of these
         self._ageing_s = ageing_s
         self._bulk_went_last = False
         self._fifos: dict[tuple[int, Priority], Fifo] = {}
@@ -43,6 +44,8 @@ class WorkQueue:
         fifo.extend(items)
         self.items += len(items)
         self.tokens += tokens
+        if items[0].priority is Priority.INTERACTIVE:
+            self.interactive_tokens += tokens
 
     def promote(self, item: WorkItem, priority: Priority) -> None:
         """Move a queued item to the end of a more urgent FIFO; an item that a lane has taken is left alone."""
@@ -52,7 +55,7 @@ class WorkQueue:
         fifo.remove(item)
         if not fifo:
             del self._fifos[id(item.engine), item.priority]
-        self.items, self.tokens = self.items - 1, self.tokens - item.cost
+        self._count_out(item)
         item.priority = priority
         self.add([item], item.cost)
 
@@ -64,18 +67,23 @@ class WorkQueue:
         if self._fifos:
             self._cut_batch(self._next_key(now_s), now_s, idle_lanes, device_index, dequeued)
         for item in (*dequeued.items, *dequeued.dropped):
-            self.items -= 1
-            self.tokens -= item.cost
+            self._count_out(item)
         return dequeued
 
     def clear(self) -> None:
         """Remove all items; the batcher ends their futures."""
         self._fifos.clear()
-        self.items = self.tokens = 0
+        self.items = self.tokens = self.interactive_tokens = 0
 
     def oldest_s(self, now_s: float) -> float:
         """Seconds the oldest item has waited; 0 without one."""
         return max((now_s - fifo[0].enqueued_s for fifo in self._fifos.values()), default=0.0)
+
+    def _count_out(self, item: WorkItem) -> None:
+        self.items -= 1
+        self.tokens -= item.cost
+        if item.priority is Priority.INTERACTIVE:
+            self.interactive_tokens -= item.cost
 
     def _drop_unwanted_heads(self, key: tuple[int, Priority], now_s: float, dequeued: Dequeued) -> None:
         fifo = self._fifos[key]

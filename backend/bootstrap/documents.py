@@ -31,6 +31,8 @@ from backend.services.documents.ocr_engines import load_ocr_engines
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
 from backend.services.loading import LoadContext
+from backend.services.quotas import Meters
+from backend.supervision import Supervisor
 from backend.telemetry import OOM_ACTIONS, READER_ENDS, READER_STATES, Telemetry, log_event
 
 # On two cores texts took 39 ms at the median beside three clients' scans, and 1,800 ms on lanes shared with them
@@ -71,14 +73,22 @@ class DocumentRuntime:
         await self.jobs.start()
 
     async def close(self, drain_s: float) -> None:
-        """Requeue or fail running jobs, finish accepted pages, then stop the reader processes."""
-        await self.jobs.close()
+        """Finish accepted pages, stop the reader processes, and close the store of jobs."""
+        await self.jobs.drain()
         await self.lanes.drain(drain_s)
         self.documents.extractor.close()
+        await self.jobs.close()
 
 
 def build_documents(
-    settings: Settings, ground: LoadContext, texts: TextServices, model_lanes: Batcher, cache: VectorCache
+    settings: Settings,
+    ground: LoadContext,
+    texts: TextServices,
+    model_lanes: Batcher,
+    cache: VectorCache,
+    *,
+    meters: Meters,
+    supervisor: Supervisor,
 ) -> DocumentRuntime:
     """Document processing and jobs, not started yet.
 
@@ -89,7 +99,8 @@ def build_documents(
     tessdata = None if settings.tessdata_prefix is None else str(settings.tessdata_prefix)
     engines = load_ocr_engines(settings.ocr_engine, tessdata, placement.device, placement.threads)
     log_event(_log, logging.INFO, "OCR chosen", why=engines.why, absent="; ".join(engines.absent) or "nothing")
-    ocr = OcrService(engines, lanes, lanes if placement.type is DeviceType.CPU else model_lanes)
+    rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes
+    ocr = OcrService(engines, lanes, rapidocr_lanes, idle_trim=texts.idle_trim)
     readers = FileReaders(settings.reader_processes or ground.facts.cores, limits)
     _register_metrics(readers, telemetry)
     extractor = DocumentExtractor(
@@ -100,13 +111,15 @@ def build_documents(
         pages_at_once=ground.facts.cores + _PREFETCH,
         version=__version__,
     )
-    documents = DocumentService(extractor, texts, telemetry)
+    documents = DocumentService(extractor, texts, telemetry, texts.idle_trim)
     jobs = JobService(
         _job_store(settings, limits),
         telemetry,
         JobPolicy(workers=settings.job_workers, limit_s=settings.limit_job_s, ttl_s=settings.job_ttl_s),
         process=documents.process,
         render_page=extractor.page_image,
+        meter_of=meters.of,
+        supervisor=supervisor,
     )
     return DocumentRuntime(documents, jobs, limits, lanes)
 

@@ -117,7 +117,7 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
     """The bundled heads, the configured one, and those trained here. Raises: ModelUnavailable."""
     configured = _head_folder(settings)
     registry = ClassifierRegistry(
-        settings.state_dir, catalog.embedding().spec.sha256, configured=() if configured is None else (configured,)
+        settings.state_dir, catalog.embedding().spec.identity, configured=() if configured is None else (configured,)
     )
     registry.start()
     return registry

@@ -19,6 +19,7 @@ from backend.bootstrap.models import AskForGpu, choose_devices, load_models, mod
 from backend.cache.memory_tier import MemoryTier
 from backend.cache.redis_client import RedisOptions
 from backend.cache.redis_tier import RedisTier
+from backend.cache.shared_usage import RedisUsage
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.config import Settings
@@ -34,6 +35,7 @@ from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.jobs.service import JobService
 from backend.services.analysis import AnalysisService
+from backend.services.callers import Quotas, read_key_ring
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
 from backend.services.documents.service import DocumentService
@@ -41,12 +43,17 @@ from backend.services.documents.understanding import TextServices
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
+from backend.services.idle_trim import IdleTrim
 from backend.services.idle_unload import IdleUnloader
 from backend.services.inference import Inference
 from backend.services.loading import LoadContext
 from backend.services.model_swap import ModelSwapper, show_model
+from backend.services.quota_sync import QuotaSync
+from backend.services.quotas import Meters
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
+from backend.services.text_work import TextLimits, TextWork
+from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
 
 TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS)
@@ -56,6 +63,27 @@ _DEVICE_COUNTERS = (
     "precision_fallbacks_total",
     "lane_restarts_total",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Metering:
+    """What callers use, and what they may."""
+
+    meters: Meters
+    quotas: Quotas  # of each caller of API_KEYS
+    sync: QuotaSync | None  # None: quotas are counted by this process alone
+
+    def report(self) -> dict[str, Any]:
+        """For GET /v1/system."""
+        return {**asdict(self.quotas), "shared_by_replicas": self.sync is not None}
+
+    def start(self) -> None:
+        if self.sync is not None:
+            self.sync.start()
+
+    async def close(self) -> None:
+        if self.sync is not None:
+            await self.sync.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +101,7 @@ class Services:
     document_runtime: DocumentRuntime
     health: HealthService
     telemetry: Telemetry
+    metering: Metering
     batcher: Batcher
     cache: VectorCache
     limits: ApiLimits
@@ -84,12 +113,20 @@ class Services:
     drain_s: float
 
     @property
+    def text_work(self) -> TextWork:
+        return self.inference.text_work
+
+    @property
     def documents(self) -> DocumentService:
         return self.document_runtime.documents
 
     @property
     def jobs(self) -> JobService:
         return self.document_runtime.jobs
+
+    @property
+    def meters(self) -> Meters:
+        return self.metering.meters
 
     @property
     def file_limits(self) -> FileLimits:
@@ -107,13 +144,16 @@ class Services:
             "classifiers": self.classification.report(),
             **self.document_runtime.report(),
             "limits": asdict(self.limits),
+            "quotas": self.metering.report(),
         }
 
     async def close(self) -> None:
-        """Finish accepted requests, then close everything."""
+        """Requeue background jobs, finish accepted requests, then close everything."""
         self.unloader.stop()
         self.classification.close()
+        await self.jobs.drain()  # before the lanes refuse: a job that is refused there would fail instead of moving on
         await asyncio.gather(self.document_runtime.close(self.drain_s), self.batcher.drain(self.drain_s))
+        await self.metering.close()
         self.monitor.stop()
         self.driver.close()
         self.inference.close()
@@ -129,33 +169,32 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
 
     Raises: SetupError (DeviceUnavailable, ModelUnavailable) with the reason; nothing is left running then.
     """
-    telemetry = Telemetry()
-    driver = Nvml()
+    telemetry, driver = Telemetry(), Nvml()
+    supervisor, loop = Supervisor(telemetry), asyncio.get_running_loop()
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
     requests = model_requests(settings)
     catalog = await asyncio.to_thread(load_models, context, requests)
-    registry = await asyncio.to_thread(read_classifiers, settings, catalog)
-    cache = _cache(settings, telemetry)
+    cache = _cache(settings, telemetry, supervisor)
     await cache.start()
-    loop = asyncio.get_running_loop()
-    batcher = _batcher(settings, context)
-    batcher.start(loop)
-    show_gauges(telemetry, batcher.status)
-    monitor = _monitor(context, catalog, driver)
-    _open_series(context, catalog, monitor)
-    monitor.start()
-    unloader = IdleUnloader(settings.model_keep_alive_s, context.placements[0].device, telemetry)
-    inference = Inference(batcher, cache, telemetry)
+    batcher = _start_batcher(settings, context, loop)
+    monitor = _start_monitor(context, catalog, driver)
+    unloader = IdleUnloader(settings.model_keep_alive_s, context.placements[0].device, telemetry, supervisor)
+    text_work = TextWork(telemetry, _text_limits(settings), idle_trim=IdleTrim(supervisor=supervisor))
+    inference = Inference(batcher, cache, telemetry, text_work)
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities = EntityService(catalog, inference, telemetry)
-    classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry)
-    classification.on_model_swap(catalog.embedding())
-    health = HealthService(catalog, batcher, cache, monitor.report)
-    telemetry.ready.set_function(health.known_ready)
+    classification = await _classification(settings, catalog, embeddings, scoring, telemetry)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
-    texts = TextServices(catalog, embeddings, entities, analysis)
-    document_runtime = build_documents(settings, context, texts, batcher, cache)
+    texts = TextServices(catalog, embeddings, entities, analysis, text_work.idle_trim)
+    metering = _metering(settings, telemetry)
+    document_runtime = build_documents(
+        settings, context, texts, batcher, cache, meters=metering.meters, supervisor=supervisor
+    )
+    metering.start()
     await document_runtime.start()
+    degraded = partial(_degraded, supervisor, document_runtime.jobs)
+    health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded)
+    telemetry.ready.set_function(health.known_ready)
     for model in catalog.models():  # only now: the start does not count as idle
         unloader.add(loop, model.residents)
     return Services(
@@ -170,6 +209,7 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
         document_runtime=document_runtime,
         health=health,
         telemetry=telemetry,
+        metering=metering,
         batcher=batcher,
         cache=cache,
         driver=driver,
@@ -184,26 +224,74 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
 
 def api_options(settings: Settings) -> ApiOptions:
     """The options of the API."""
-    return ApiOptions(api_keys=settings.api_keys, cors_origins=settings.cors_origins, version=__version__)
+    return ApiOptions(
+        api_keys=settings.api_keys,
+        admin_keys=settings.admin_keys,
+        quotas=_quotas(settings),
+        cors_origins=settings.cors_origins,
+        allowed_hosts=settings.allowed_hosts,
+        version=__version__,
+    )
 
 
-def _batcher(settings: Settings, context: LoadContext) -> Batcher:
+def _quotas(settings: Settings) -> Quotas:
+    return Quotas(
+        requests_per_minute=settings.quota_requests_per_minute,
+        tokens_per_minute=settings.quota_tokens_per_minute,
+        pages_per_minute=settings.quota_pages_per_minute,
+        jobs=settings.quota_jobs,
+    )
+
+
+def _metering(settings: Settings, telemetry: Telemetry) -> Metering:
+    """Meters of every caller; quotas a minute are shared by the replicas where there is a Redis to share them."""
+    meters, quotas = Meters(telemetry), _quotas(settings)
+    meters.open(read_key_ring(settings.api_keys, settings.admin_keys, quotas).callers)
+    rates = (quotas.requests_per_minute, quotas.tokens_per_minute, quotas.pages_per_minute)
+    if settings.redis_url is None or not any(rates):
+        return Metering(meters, quotas, None)
+    shared = RedisUsage(RedisOptions(settings.redis_url, prefix=settings.cache_prefix))
+    return Metering(meters, quotas, QuotaSync(meters, shared))
+
+
+async def _classification(
+    settings: Settings, catalog: Catalog, embeddings: EmbeddingService, scoring: ScoringService, telemetry: Telemetry
+) -> ClassificationService:
+    registry = await asyncio.to_thread(read_classifiers, settings, catalog)
+    classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry)
+    classification.on_model_swap(catalog.embedding())
+    return classification
+
+
+def _degraded(supervisor: Supervisor, jobs: JobService) -> tuple[str, ...]:
+    return (*supervisor.failing(), *jobs.degraded())
+
+
+def _start_batcher(settings: Settings, context: LoadContext, loop: asyncio.AbstractEventLoop) -> Batcher:
     placement = context.placements[0]
     limits, devices = QueueLimits(settings.limit_queue_tokens), len(context.placements)
-    return Batcher(placement.lanes, limits, context.telemetry, depth=placement.depth, devices=devices)
+    batcher = Batcher(placement.lanes, limits, context.telemetry, depth=placement.depth, devices=devices)
+    batcher.start(loop)
+    show_gauges(context.telemetry, batcher.status)
+    return batcher
 
 
 def _limits(settings: Settings) -> ApiLimits:
     return ApiLimits(
         inputs=settings.limit_inputs,
         text_chars=settings.limit_text_chars,
+        tokenize_tokens=settings.limit_tokenize_tokens,
         body_bytes=settings.limit_body_bytes,
         request_s=settings.limit_request_s,
         labels=settings.limit_labels,
     )
 
 
-def _cache(settings: Settings, telemetry: Telemetry) -> VectorCache:
+def _text_limits(settings: Settings) -> TextLimits:
+    return TextLimits(request_chars=settings.limit_request_chars, queue_chars=settings.limit_queue_chars)
+
+
+def _cache(settings: Settings, telemetry: Telemetry, supervisor: Supervisor) -> VectorCache:
     if not settings.cache_enabled:
         return NullCache()
     remote = None
@@ -214,8 +302,15 @@ def _cache(settings: Settings, telemetry: Telemetry) -> VectorCache:
             ttl_s=settings.cache_ttl_s,
             timeout_s=settings.cache_timeout_s,
         )
-        remote = RedisTier(options, telemetry)
+        remote = RedisTier(options, telemetry, supervisor)
     return TieredCache(MemoryTier(settings.cache_memory_bytes), remote, telemetry)
+
+
+def _start_monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
+    monitor = _monitor(context, catalog, driver)
+    _open_series(context, catalog, monitor)
+    monitor.start()
+    return monitor
 
 
 def _monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:

@@ -22,7 +22,7 @@ class CacheNamespace:
     a key: ("ab", "c") is not ("a", "bc"), and a text is not its token ids.
 
     Args:
-        parts: whatever changes the result. For a model: its id, revision, weights hash, runtime and dtype class.
+        parts: whatever changes the result. For a model: its fingerprint, runtime and dtype.
         framed: the parts of the namespace that this one narrows; set by `narrow`.
     """
 

@@ -7,21 +7,17 @@ import logging
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from backend.cache.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, State
+from backend.cache.redis_pool import Command, RedisPool
 from backend.errors import BadSettings
 from backend.telemetry import CACHE_STATES, Telemetry, log_event
 
 T = TypeVar("T")
-Command: TypeAlias = tuple[str | bytes | int, ...]
 _WANTED = (
     "not redis://host:port/database, rediss://host:port/database or unix:///path; "
     "special characters of a password must be percent-encoded"
@@ -52,7 +48,7 @@ class RedisClient:
     """
 
     def __init__(self, options: RedisOptions, telemetry: Telemetry, *, clock: Callable[[], float]) -> None:
-        self._pool, self.address = _open_pool(options)
+        self._pool, self.address = open_pool(options)
         self.last_error: str | None = None
         self._options = options
         self._clock = clock
@@ -110,20 +106,11 @@ class RedisClient:
         return self._outcome(task, permit)
 
     async def execute(self, commands: Sequence[Command], read: Callable[[list[object]], T]) -> T:
-        """Send a pipeline of commands on one connection and read a reply to each; a refusal is a reply, not raised.
+        """`RedisPool.execute`, whether the circuit is open or not.
 
-        After any fault that connection is closed, so that its late replies cannot answer another command. The circuit
-        is not consulted, and the only limit is the connection's own ``settle_s`` a step. Raises what went wrong.
+        Raises what went wrong; TimeoutError after ``settle_s`` without a connection, or on it without all replies.
         """
-        connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # its decorator has no types
-        try:
-            await connection.send_packed_command(connection.pack_commands(commands))
-            return read([await _reply(connection) for _ in commands])
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        finally:
-            await self._pool.release(connection)
+        return await self._pool.execute(commands, read)
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine in the background until it ends or the client closes."""
@@ -133,18 +120,15 @@ class RedisClient:
         return task
 
     async def close(self) -> None:
-        """Cancel background tasks and close every connection."""
+        """Cancel background tasks and close every connection. Waits for no reply."""
         for task in self._tasks:
             task.cancel()
+        await self._pool.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        try:
-            await self._pool.aclose()
-        except (exceptions.RedisError, OSError) as error:
-            log_event(_logger, logging.DEBUG, "closing the Redis connections failed", error=self.describe(error))
 
     def describe(self, error: BaseException) -> str:
         """An error for logs and status, without the password should a server repeat it."""
-        password = self._pool.connection_kwargs.get("password")
+        password = self._pool.password
         text = f"{type(error).__name__}: {error}"
         return text.replace(password, "***") if password else text
 
@@ -228,31 +212,16 @@ def address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _open_pool(options: RedisOptions) -> tuple[BlockingConnectionPool, str]:
-    """A pool without connections yet, and its address for logs."""
+def open_pool(options: RedisOptions) -> tuple[RedisPool, str]:
+    """A pool without connections yet, and its address for logs. Raises: BadSettings for a bad URL."""
+    limit_s = options.settle_s
     try:
         where = address(options.url)
-        pool = BlockingConnectionPool.from_url(
-            options.url,
-            max_connections=options.connections,
-            timeout=options.settle_s,
-            socket_timeout=options.settle_s,
-            socket_connect_timeout=options.settle_s,
-            retry=Retry(NoBackoff(), 0),  # the circuit decides when to try again
-            protocol=2,  # one round trip less to connect than 3, and every server supports it
-        )
+        pool = RedisPool(options.url, connections=options.connections, connect_s=limit_s, answer_s=limit_s)
     except ValueError:
         # from None: the message of the original may quote the password
         raise BadSettings([f"REDIS_URL: {_WANTED}"]) from None
     return pool, where
-
-
-async def _reply(connection: AbstractConnection) -> object:
-    try:
-        reply: object = await connection.read_response()
-    except exceptions.ResponseError as refusal:
-        return refusal
-    return reply
 
 
 def _checked(reply: object) -> object:

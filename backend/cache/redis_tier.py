@@ -15,6 +15,7 @@ from backend.cache.circuit_breaker import CircuitBreaker, Permit, State
 from backend.cache.codec import HEADER_BYTES, decode, encode
 from backend.cache.redis_client import RedisClient, RedisOptions
 from backend.cache.store import CachedVector, RedisStatus
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 
 PIPELINE_WRITES = 64  # encoding and packing so many blocks the loop for about a millisecond
@@ -29,12 +30,18 @@ class RedisTier:
     """
 
     def __init__(
-        self, options: RedisOptions, telemetry: Telemetry, *, clock: Callable[[], float] = time.monotonic
+        self,
+        options: RedisOptions,
+        telemetry: Telemetry,
+        supervisor: Supervisor | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._prefix = options.prefix
         self._ttl_ms = max(1, round(options.ttl_s * 1000))
         self._write_s = options.settle_s
         self._flush_s = options.flush_s
+        self._supervisor = supervisor or Supervisor(telemetry)
         self._client = RedisClient(options, telemetry, clock=clock)
         self._writes = CircuitBreaker(options.breaker, clock)
         self._pending = PendingWrites(options.pending_bytes)
@@ -65,15 +72,18 @@ class RedisTier:
         dropped = sum(not self._pending.add(key, value) for key, value in zip(keys, values, strict=True))
         self._count_errors("write", dropped)
         if self._writer is None or self._writer.done():
-            self._writer = self._client.spawn(self._write_pending())
+            self._writer = self._supervisor.run("write_cache", self._write_pending())
 
     async def close(self) -> None:
         """Give pending writes ``flush_s`` to end, count the rest as dropped, close every connection."""
         self._closed = True
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=self._flush_s)
+            self._writer.cancel()
         self._count_errors("write", self._pending.clear())
         await self._client.close()
+        if self._writer is not None:
+            await asyncio.gather(self._writer, return_exceptions=True)
 
     def status(self) -> RedisStatus:
         """Address, circuit and backlog; never the password."""

@@ -16,7 +16,7 @@ import orjson
 from backend.documents.formats.plain_json import document_fields
 from backend.documents.page_codec import pack_document, pack_page, unpack_document, unpack_page
 from backend.documents.pages import Document, Page
-from backend.errors import FinanciaError
+from backend.errors import FinanciaError, JobOfAnotherRelease
 from backend.jobs.records import Failure, Job, PageRecord
 from backend.services.documents.records import (
     DocumentAnswer,
@@ -28,6 +28,7 @@ from backend.services.documents.records import (
 
 _FAST = 1  # zlib's level: a page of 20 KB in under a millisecond, to a fifth
 _EXTRACTION_NUMBERS = ("ocr_pages", "open_s", "read_s", "ocr_s")
+_ANSWER_VALUES = ("device", "understand_s", "total_s")
 
 
 class _StoredError(FinanciaError):
@@ -45,9 +46,16 @@ def option_fields(options: DocumentOptions) -> dict[str, Any]:
 
 
 def options_of(values: Mapping[str, Any], password: str | None) -> DocumentOptions:
-    """The options that `option_fields` wrote. Raises: TypeError, KeyError for those of another version."""
-    as_tuples = {name: None if values[name] is None else tuple(values[name]) for name in ("languages", "labels")}
-    return DocumentOptions(**{**values, **as_tuples, "features": frozenset(values["features"]), "password": password})
+    """The options that `option_fields` wrote; those that an earlier release did not know have their defaults.
+
+    Raises: JobOfAnotherRelease for options that this release does not know: what they ask for would be left out.
+    """
+    try:
+        as_tuples = {name: tuple(values[name]) for name in ("languages", "labels") if values.get(name) is not None}
+        features = frozenset(values["features"])
+        return DocumentOptions(**{**values, **as_tuples, "features": features, "password": password})
+    except (TypeError, KeyError) as error:
+        raise JobOfAnotherRelease("the job, by its options,") from error
 
 
 def page_record(page: Page) -> PageRecord:
@@ -85,34 +93,35 @@ def pack_answer(answer: DocumentAnswer) -> bytes:
         "understood": answer.understood,
         "extraction": {name: getattr(extraction, name) for name in _EXTRACTION_NUMBERS},
         "failed": [[page.number, asdict(Failure.of(page.error))] for page in extraction.failed],
-        "device": answer.device,
-        "understand_s": answer.understand_s,
-        "total_s": answer.total_s,
+        **{name: getattr(answer, name) for name in _ANSWER_VALUES},
     }
     metadata = document_fields(answer.document)["metadata"]  # without characters that JSON cannot hold
     document = pack_document(replace(answer.document, metadata=metadata))
     return zlib.compress(orjson.dumps(head, default=_json_value) + b"\n" + document, _FAST)
 
 
-def unpack_answer(packed: bytes, options: Mapping[str, Any]) -> DocumentAnswer | None:
-    """The document that `pack_answer` packed; None for bytes or options of another version. Call it on a thread.
+def unpack_answer(packed: bytes, options: Mapping[str, Any]) -> DocumentAnswer:
+    """The document that `pack_answer` packed, without fields that this release does not know. Call it on a thread.
 
     Args:
         options: of the job, from `option_fields`.
+
+    Raises: JobOfAnotherRelease for bytes or options that it cannot read.
     """
     try:
         first, _, second = zlib.decompress(packed).partition(b"\n")
         head, document = orjson.loads(first), unpack_document(second)
-        failed = tuple(FailedPage(number, _StoredError(Failure(**failure))) for number, failure in head.pop("failed"))
+        failed = tuple(FailedPage(number, _StoredError(Failure(**failure))) for number, failure in head["failed"])
+        numbers = {name: head["extraction"][name] for name in _EXTRACTION_NUMBERS}
         return DocumentAnswer(
-            extraction=ExtractedDocument(document=document, failed=failed, **head.pop("extraction")),
+            extraction=ExtractedDocument(document=document, failed=failed, **numbers),
             text=document.text,
-            understood=_restored(Understood, head.pop("understood")),
+            understood=_restored(Understood, head["understood"]),
             options=options_of(options, None),
-            **head,
+            **{name: head[name] for name in _ANSWER_VALUES},
         )
-    except (zlib.error, ValueError, TypeError, KeyError, AttributeError):
-        return None
+    except (zlib.error, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JobOfAnotherRelease("the result of the job") from error
 
 
 def _json_value(value: Any) -> Any:
@@ -139,7 +148,7 @@ def _restored(hint: Any, value: Any) -> Any:
         return tuple(_restored(arguments[0], item) for item in value)
     if isinstance(hint, type) and is_dataclass(hint):
         hints = _field_types(hint)
-        return hint(**{name: _restored(hints[name], item) for name, item in value.items()})
+        return hint(**{name: _restored(hints[name], item) for name, item in value.items() if name in hints})
     if isinstance(hint, type) and issubclass(hint, tuple):
         return hint(*value)
     return value

@@ -10,12 +10,13 @@ from typing import Any
 
 from backend.documents.parsing.stored_file import StoredFile
 from backend.jobs.codec import pack_progress
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Progress
+from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Place, Progress
 from backend.jobs.states import same_job, too_many
-from backend.jobs.store import Swap
+from backend.jobs.store import Renewal, Swap
 
+_DELETED = 10_000  # ids of deleted jobs, the newest: longer than a job runs on after it was deleted
 _PLACE = "memory"
-_DIGITS = 12  # of an event's id: ids are compared as text
+_DIGITS = 12  # of an event's id, which is its place among the job's events, from 1
 
 
 @dataclass(slots=True)
@@ -55,6 +56,8 @@ class MemoryJobStore:
     def __init__(self, limit_jobs: int, limit_bytes: int, now: Callable[[], float]) -> None:
         self._limit_jobs, self._limit_bytes, self._now = limit_jobs, limit_bytes, now
         self._jobs: OrderedDict[str, _Entry] = OrderedDict()  # by age
+        self._places: dict[str, dict[str, float]] = {}  # by owner: the jobs that QUOTA_JOBS counts, and since when
+        self._deleted: deque[str] = deque(maxlen=_DELETED)
         self._queue: deque[str] = deque()
         self._queued = asyncio.Event()
 
@@ -103,10 +106,12 @@ class MemoryJobStore:
         entry = self._jobs.get(job_id)
         return None if entry is None else entry.pages.get(number)
 
-    async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
+    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
+        """See `JobStore.swap`. No other process takes jobs, so that a ``claim`` is never lost."""
+        del claim
         entry = self._jobs.get(old.id)
         if entry is None:
-            return "gone"
+            return "stale" if old.id in self._deleted else "gone"
         if entry.job.version != old.version:
             return "stale"
         entry.job, entry.result = new, result
@@ -134,8 +139,19 @@ class MemoryJobStore:
         entry.add_event("progress", pack_progress(progress))
         return True
 
+    async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
+        places, now_s = self._places.setdefault(owner, {}), self._now()
+        if len(places) >= limit:
+            return [Place(placed_id, now_s - taken_s) for placed_id, taken_s in places.items()]
+        places[job_id] = now_s
+        return []
+
+    async def free_place(self, owner: str, job_id: str) -> None:
+        self._places.get(owner, {}).pop(job_id, None)
+
     async def forget(self, job: Job) -> None:
         self._drop(job.id)
+        self._deleted.append(job.id)
 
     async def take(self) -> Claim:
         while not self._queue:
@@ -143,10 +159,12 @@ class MemoryJobStore:
             await self._queued.wait()
         return Claim(self._queue.popleft(), _PLACE)
 
-    async def renew(self, claim: Claim, job: Job | None) -> bool:
+    async def renew(self, claim: Claim, job: Job | None) -> Renewal:
         """Whether the job is still there and unchanged: no other process takes jobs."""
         entry = self._jobs.get(claim.job_id)
-        return entry is not None and (job is None or entry.job.version == job.version)
+        if entry is None:
+            return "gone"
+        return "kept" if job is None or entry.job.version == job.version else "taken"
 
     async def renew_waiting(self) -> None:
         """No other process takes jobs: nothing to renew."""
@@ -154,11 +172,16 @@ class MemoryJobStore:
     async def settle(self, claim: Claim) -> None:
         """`take` has already removed the job from the queue."""
 
+    async def held(self) -> list[Claim]:
+        """Every live job: no other process can run it."""
+        return [Claim(job_id, _PLACE) for job_id, entry in self._jobs.items() if not entry.job.ended]
+
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
+        told = int(after.partition("-")[0] or 0)  # ids are places, from 1; a part behind "-" is of a job in Redis
         while (entry := self._jobs.get(job_id)) is not None:
-            changed, new_events = entry.changed, [event for event in entry.events if event.id > after]
+            changed, new_events = entry.changed, entry.events[told:]
             for event in new_events:
-                after = event.id
+                told += 1
                 yield event
             if not new_events and entry.job.ended:
                 return
@@ -218,8 +241,10 @@ class MemoryJobStore:
 
     def _expire(self) -> None:
         now_s = self._now()
-        for job_id in [job_id for job_id, entry in self._jobs.items() if entry.job.expires_s <= now_s]:
-            self._drop(job_id)
+        expiries = {job_id: entry.job.expires_s for job_id, entry in self._jobs.items()}
+        for job_id, expires_s in expiries.items():
+            if expires_s is not None and expires_s <= now_s:
+                self._drop(job_id)
 
     def _drop(self, job_id: str) -> None:
         entry = self._jobs.pop(job_id, None)

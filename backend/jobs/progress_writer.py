@@ -6,19 +6,32 @@ import asyncio
 from dataclasses import replace
 
 from backend.documents.pages import Page
+from backend.errors import Unavailable
 from backend.jobs.document_codec import page_record
 from backend.jobs.records import Job, Progress
 from backend.jobs.store import JobStore, StoreRetry
 from backend.services.documents.records import DocumentEvent
+from backend.services.quotas import NO_METER, Meter
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 
 
 class ProgressWriter:
     """Progress of one attempt at a job. Events queue up here while the store is away."""
 
-    def __init__(self, job: Job, store: JobStore, retry: StoreRetry, telemetry: Telemetry) -> None:
-        self._pages = telemetry.document_job_pages_total
-        self._job, self._store, self._retry = job, store, retry
+    def __init__(
+        self,
+        job: Job,
+        store: JobStore,
+        retry: StoreRetry,
+        telemetry: Telemetry,
+        *,
+        supervisor: Supervisor,
+        meter: Meter = NO_METER,
+    ) -> None:
+        self._pages, self._meter = telemetry.document_job_pages_total, meter
+        self._charged_pages = job.progress.pages_done  # an earlier attempt read these, and its owner paid for them
+        self._job, self._store, self._retry, self._supervisor = job, store, retry, supervisor
         self._progress = Progress(stage="opening")
         self._queue: asyncio.Queue[tuple[Progress, Page | None] | None] = asyncio.Queue()
         self._writer = asyncio.create_task(self._write())
@@ -31,6 +44,8 @@ class ProgressWriter:
         )
         if event.page is not None:
             self._pages.inc()
+            if event.pages_done > self._charged_pages:
+                self._meter.charge("pages", 1)
         self._queue.put_nowait((self._progress, event.page))
 
     def with_progress(self, job: Job) -> Job:
@@ -38,7 +53,7 @@ class ProgressWriter:
         return replace(job, progress=self._progress)
 
     async def close(self) -> None:
-        """Return when everything is written."""
+        """Return when everything is written. Raises: Unavailable when the process stops and the store is away."""
         self._queue.put_nowait(None)
         await self._writer
 
@@ -47,6 +62,13 @@ class ProgressWriter:
 
     async def _write(self) -> None:
         while (queued := await self._queue.get()) is not None:
-            progress, page = queued
-            record = None if page is None else await asyncio.to_thread(page_record, page)
-            await self._retry.call(lambda: self._store.write_progress(self._job, progress, record))  # noqa: B023 - awaited at once
+            try:
+                await self._write_one(*queued)
+            except Unavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - border: an event that cannot be written costs no result
+                self._supervisor.failed("write_progress", error)
+
+    async def _write_one(self, progress: Progress, page: Page | None) -> None:
+        record = None if page is None else await asyncio.to_thread(page_record, page)
+        await self._retry.call(lambda: self._store.write_progress(self._job, progress, record))

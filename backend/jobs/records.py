@@ -38,10 +38,11 @@ class Failure:
     code: str
     status: int
     param: str | None = None
+    retryable: bool = False  # whether the same request may succeed as a new job
 
     @classmethod
     def of(cls, error: FinanciaError) -> Failure:
-        return cls(str(error) or error.title, error.code, error.status, error.param)
+        return cls(str(error) or error.title, error.code, error.status, error.param, error.retryable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,14 @@ class Job:
     """
 
     id: str
-    owner: str  # hash of the API key it came with; empty where no keys are needed
+    owner: str  # `Caller.owner` of who sent it
     file: JobFile
     options: Mapping[str, Any]  # of the request, as JSON values; never the password
     same: str  # digest of owner, content and options: equal for equal requests
     limit_s: float  # one attempt may run this long
     ttl_s: float  # the job is kept this long after its end
     created_s: float
-    expires_s: float
+    expires_s: float | None = None  # None until it has ended: no job is forgotten while it waits or runs
     needs_password: bool = False
     status: Status = "queued"
     started_s: float | None = None  # the first attempt
@@ -90,6 +91,13 @@ class JobEvent(NamedTuple):
     id: str
     kind: EventKind
     data: bytes  # JSON; empty for "end", where the job itself is sent
+
+
+class Place(NamedTuple):
+    """One of the jobs that its owner's QUOTA_JOBS counts."""
+
+    job_id: str
+    age_s: float  # since it was taken; its job is added right after
 
 
 class Claim(NamedTuple):

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import MasterDownError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+import orjson
+from redis.exceptions import RedisError, ResponseError
 
 from backend.cache.redis_client import address
+from backend.cache.redis_pool import Command, RedisPool
 from backend.errors import BadSettings, Unavailable
 from backend.telemetry import log_event
 
 _RETRY_S = (0.2, 5.0)  # the first wait after a fault, and the longest; each is twice the one before
-_TEMPORARY = (OutOfMemoryError, ReadOnlyError, MasterDownError)  # errors that pass
+_COMMANDS = 16  # at once; further ones wait
+_PASSING = frozenset(("OOM", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "LOADING", "BUSY")) | {
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+}  # codes of error replies that pass, the last when an operator mends them
+_CLUSTER = frozenset(("MOVED", "ASK", "CROSSSLOT", "TRYAGAIN", "CLUSTERDOWN"))
+_IN_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z]+) ")  # how Redis 6 quotes the error of a command in a script
+NO_CLUSTER = (
+    "is part of a Redis Cluster, which cannot keep jobs: a job's keys would lie on several nodes. Give the service a "
+    "Redis of its own (cluster-enabled no), with replicas and Sentinel or a managed failover where it must not fail"
+)
 _logger = logging.getLogger(__name__)
 
 
@@ -27,7 +39,7 @@ class RedisConnections:
 
     Args:
         url: REDIS_URL.
-        settle_s: timeout of one command.
+        settle_s: timeout of one command, and of getting a connection for it.
         block_s: how long one blocking read waits before it returns nothing.
         readers: blocking reads at once.
 
@@ -37,16 +49,30 @@ class RedisConnections:
     def __init__(self, url: str, *, settle_s: float, block_s: float, readers: int) -> None:
         try:
             self.address = address(url)
-            self._commands = _client(url, connections=16, wait_s=settle_s, answer_s=settle_s)
-            self._readers = _client(url, connections=readers, wait_s=settle_s, answer_s=block_s + settle_s)
+            self._commands = RedisPool(url, connections=_COMMANDS, connect_s=settle_s, answer_s=settle_s)
+            self._readers = RedisPool(url, connections=readers, connect_s=settle_s, answer_s=block_s + settle_s)
         except ValueError:  # from None: its message may quote the password
             raise BadSettings(["REDIS_URL: not the address of a Redis"]) from None
         self._block_ms = max(1, round(block_s * 1000))
         self._down = False
 
     async def call(self, *command: str | bytes | float) -> Any:
-        """The raw reply to one command. Raises: Unavailable; ResponseError for an error reply."""
+        """The raw reply to one command. Raises: Unavailable; ResponseError for an error reply that does not pass."""
         return await self._execute(self._commands, command)
+
+    async def run(self, script: str, keys: Sequence[str], *arguments: str | bytes | float | dict[str, Any]) -> Any:
+        """The raw reply of a Lua script; a dict is passed as JSON. Raises as `call`."""
+        words = [orjson.dumps(argument) if isinstance(argument, dict) else argument for argument in arguments]
+        return await self.call("EVAL", script, len(keys), *keys, *words)
+
+    async def refuse_cluster(self) -> None:
+        """Raises: BadSettings where REDIS_URL is a node of a Redis Cluster; Unavailable."""
+        try:
+            information: bytes = await self.call("INFO", "cluster")
+        except ResponseError:
+            return  # a service that hides it; commands will tell
+        if b"cluster_enabled:1" in information:
+            raise BadSettings([f"REDIS_URL: the Redis on {self.address} {NO_CLUSTER}"])
 
     async def read(self, command: str, *arguments: str, streams: dict[str, str]) -> list[tuple[str, dict[str, bytes]]]:
         """Entries (id, fields) of streams after these ids. Waits for one, and returns none after ``block_s``.
@@ -54,7 +80,7 @@ class RedisConnections:
         Args:
             command: XREAD or XREADGROUP, with its ``arguments``.
         """
-        words = (command, *arguments, "BLOCK", self._block_ms, "STREAMS", *streams, *streams.values())
+        words: Command = (command, *arguments, "BLOCK", self._block_ms, "STREAMS", *streams, *streams.values())
         return stream_entries(await self._execute(self._readers, words))
 
     async def pause(self, faults: int) -> None:
@@ -63,27 +89,21 @@ class RedisConnections:
         await asyncio.sleep(min(first_s * 2 ** min(faults, 10), most_s))
 
     async def close(self) -> None:
-        for client in (self._commands, self._readers):
-            try:
-                await client.aclose(close_connection_pool=True)
-            except (RedisError, OSError) as error:
-                log_event(_logger, logging.DEBUG, "closing the Redis connections failed", error=type(error).__name__)
+        """Close every connection. Waits for no reply: commands in progress raise Unavailable."""
+        await self._commands.close()
+        await self._readers.close()
 
-    async def _execute(self, client: Redis, command: tuple[Any, ...]) -> Any:
-        task = asyncio.current_task()
-        assert task is not None, "jobs are asked for in tasks"
-        cancels = task.cancelling()
+    async def _execute(self, pool: RedisPool, command: Command) -> Any:
         try:
-            reply = await client.execute_command(*command)  # type: ignore[no-untyped-call]  # as its own callers
+            reply = await pool.ask(command)
         except ResponseError as error:
-            if isinstance(error, _TEMPORARY) or str(error).startswith("MISCONF"):
+            if (code := error_code(error)) in _CLUSTER:
+                raise self._unavailable(NO_CLUSTER) from error
+            if code in _PASSING:
                 raise self._unavailable(f"takes no jobs ({error})") from error
             raise
         except (RedisError, OSError, TimeoutError) as error:
             raise self._unavailable(f"does not answer ({type(error).__name__})") from error
-        finally:
-            if task.cancelling() > cancels:  # redis-py 8.1 sometimes swallows it (seen with XAUTOCLAIM)
-                raise asyncio.CancelledError
         if self._down:
             self._down = False
             log_event(_logger, logging.INFO, "Redis answers for jobs again", redis=self.address)
@@ -100,6 +120,14 @@ class RedisConnections:
         )
 
 
+def error_code(error: ResponseError) -> str:
+    """The code that an error reply begins with, such as "OOM", also where it comes out of a script."""
+    text = str(error)
+    if quoted := _IN_SCRIPT.search(text):
+        return quoted[1]
+    return str(getattr(error, "status_code", None) or text.partition(" ")[0])
+
+
 def stream_entries(reply: Any) -> list[tuple[str, dict[str, bytes]]]:
     """The entries of a raw XREAD reply, of all its streams in one list."""
     return [stream_entry(row) for _, rows in reply or () for row in rows if row[1] is not None]
@@ -109,18 +137,3 @@ def stream_entry(row: Any) -> tuple[str, dict[str, bytes]]:
     """Id and fields of a raw stream entry."""
     entry, flat = row
     return entry.decode(), {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def _client(url: str, *, connections: int, wait_s: float, answer_s: float) -> Redis:
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=connections,
-        timeout=wait_s,
-        socket_timeout=answer_s,
-        socket_connect_timeout=wait_s,
-        retry=Retry(NoBackoff(), 0),
-        protocol=2,
-    )
-    client = Redis(connection_pool=pool)
-    client.response_callbacks.clear()  # raw replies, as the Lua scripts give them
-    return client

@@ -7,17 +7,20 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from contextlib import suppress
+from typing import TypeAlias, cast
 
 from redis.exceptions import ResponseError
 
 from backend.errors import Unavailable
 from backend.jobs.records import Claim, Job
-from backend.jobs.redis_connections import RedisConnections, stream_entry
-from backend.jobs.redis_scripts import RENEW
+from backend.jobs.redis_connections import RedisConnections, error_code, stream_entries, stream_entry
+from backend.jobs.redis_scripts import RENEW, SETTLE
+from backend.jobs.store import Renewal
 from backend.telemetry import log_event
 
 GROUP = "workers"
+_CLOSE_S = 1.0  # to give an entry back; a Redis that takes longer gives it to others after a lease
 _log = logging.getLogger(__name__)
 _StreamEntries: TypeAlias = list[tuple[str, dict[str, bytes]]]
 
@@ -31,28 +34,31 @@ class RedisQueue:
 
     def __init__(self, redis: RedisConnections, prefix: str, lease_s: float, monotonic: Callable[[], float]) -> None:
         self.shared, self.pinned = f"{prefix}:jobs:queue", f"{prefix}:jobs:kept"
+        self.streams = (self.shared, self.pinned)
         self.consumer = os.urandom(8).hex()
         self.unfinished = 0  # entries of both streams, at the last count
         self._redis, self._lease_s, self._monotonic = redis, lease_s, monotonic
         self._pinned_claims: deque[Claim] = deque()  # entries of ``pinned`` that no worker has taken yet
         self._pinned_added = asyncio.Event()
         self._read_task: asyncio.Task[_StreamEntries] | None = None  # outlives a `take` that returned another claim
+        self._taking = False  # whether a worker waits in `take`
+        self._us = {"group": GROUP, "consumer": self.consumer}
         self._reclaimed_s = monotonic() - lease_s  # when this replica last looked for expired leases
 
     async def start(self) -> None:
         """Create the consumer groups where they are absent. Raises: Unavailable."""
-        for stream in (self.shared, self.pinned):
+        for stream in self.streams:
             try:
                 await self._redis.call("XGROUP", "CREATE", stream, GROUP, "0", "MKSTREAM")
             except ResponseError as error:
-                if not str(error).startswith("BUSYGROUP"):
+                if error_code(error) != "BUSYGROUP":
                     raise
 
     async def close(self) -> None:
-        if self._read_task is not None:
-            task, self._read_task = self._read_task, None
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        with suppress(Unavailable, ResponseError, TimeoutError):  # then others take it after a lease
+            async with asyncio.timeout(_CLOSE_S):
+                await self._release_read()
+        await self._end_read()
 
     def add_pinned(self, claim: Claim) -> None:
         """Queue an entry of ``pinned`` that this replica added."""
@@ -61,38 +67,56 @@ class RedisQueue:
 
     async def take(self) -> Claim:
         """The next job; waits for one, through all faults of Redis."""
-        faults = 0
-        while True:
-            try:
-                if claim := await self._reclaim() or await self._next():
-                    return claim
-                faults = 0
-            except (Unavailable, ResponseError) as error:
-                await self._recover(error, faults)
-                faults += 1
+        faults, self._taking = 0, True
+        try:
+            while True:
+                try:
+                    if claim := await self._reclaim() or await self._next():
+                        return claim
+                    faults = 0
+                except (Unavailable, ResponseError) as error:
+                    await self._recover(error, faults)
+                    faults += 1
+        finally:
+            self._taking = False
 
-    async def renew(self, claim: Claim, job_key: str, job: Job | None) -> bool:
-        """Extend the lease of a claim; False when it is no longer ours."""
-        stream, _, entry = claim.place.partition(" ")
-        version = "" if job is None else job.version
-        reply = await self._redis.call("EVAL", RENEW, 2, job_key, stream, GROUP, self.consumer, entry, version)
-        return bool(reply)
+    async def renew(self, claim: Claim, job_key: str, job: Job | None) -> Renewal:
+        """Extend the lease of a claim, of a running ``job`` by the place that Redis has of it."""
+        version = "" if job is None else str(job.version)
+        reply = await self._redis.run(RENEW, (job_key,), {**self._us, "version": version, "claimed": place_of(claim)})
+        return cast("Renewal", reply.decode())
 
     async def renew_waiting(self) -> None:
-        """Extend the leases of pinned jobs that no worker has taken yet, and count the unfinished jobs."""
-        for claim in list(self._pinned_claims):
-            await self.renew(claim, "", None)
-        self.unfinished = sum([await self._redis.call("XLEN", stream) for stream in (self.shared, self.pinned)])
+        """Extend the leases of pinned jobs that no worker has taken yet, and count the unfinished jobs.
 
-    async def settle(self, claim: Claim) -> None:
-        stream, _, entry = claim.place.partition(" ")
-        await self._redis.call("XACK", stream, GROUP, entry)
-        await self._redis.call("XDEL", stream, entry)
+        A shared entry that came when all workers were busy again is left to other replicas.
+        """
+        for claim in list(self._pinned_claims):
+            if await self.renew(claim, "", None) != "kept":
+                with suppress(ValueError):  # a worker has taken it meanwhile
+                    self._pinned_claims.remove(claim)
+        if not self._taking:
+            await self._release_read()
+        self.unfinished = sum([await self._redis.call("XLEN", stream) for stream in self.streams])
+
+    async def settle(self, claim: Claim, job_key: str) -> None:
+        await self._redis.run(SETTLE, (job_key,), {**self._us, "claimed": place_of(claim)})
+
+    async def held(self) -> list[Claim]:
+        """The entries that Redis has given to this replica, also in replies that it never read."""
+        claims: list[Claim] = []
+        for stream in (self.shared, self.pinned):
+            try:
+                reply = await self._redis.call("XREADGROUP", "GROUP", GROUP, self.consumer, "STREAMS", stream, "0")
+            except ResponseError:  # the group is gone: Redis was emptied, and no entry is held
+                continue
+            claims += [_claim(stream, *entry) for entry in stream_entries(reply)]
+        return claims
 
     async def _recover(self, error: Exception, faults: int) -> None:
         """Recreate the groups where Redis was emptied; else wait: it may be full, loading, or read-only."""
         if isinstance(error, ResponseError):
-            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+            if error_code(error) in ("NOGROUP", "UNBLOCKED"):
                 try:
                     await self.start()
                     return
@@ -106,13 +130,13 @@ class RedisQueue:
         if self._monotonic() - self._reclaimed_s < self._lease_s / 2:
             return None
         lease_ms = max(1, round(self._lease_s * 1000))
-        for stream in (self.shared, self.pinned):
+        for stream in self.streams:
             cursor: str | bytes = "0-0"
             while True:
                 cursor, rows, *_ = await self._redis.call(
                     "XAUTOCLAIM", stream, GROUP, self.consumer, lease_ms, cursor, "COUNT", 1
                 )
-                if rows:
+                if rows and rows[0] is not None:  # Redis 6 gives nil for an entry that is no more
                     return _claim(stream, *stream_entry(rows[0]))
                 if cursor == b"0-0":
                     break
@@ -138,6 +162,29 @@ class RedisQueue:
                 for entry in task.result():
                     return _claim(self.shared, *entry)
         return self._pinned_claims.popleft() if self._pinned_claims else None
+
+    async def _release_read(self) -> None:
+        """Leave an entry that came when no worker was free any more to the next replica that looks."""
+        if self._read_task is None or not self._read_task.done():
+            return
+        task, self._read_task = self._read_task, None
+        if task.cancelled() or task.exception() is not None:
+            return
+        for entry, _ in task.result():
+            idle = ("IDLE", round(self._lease_s * 1000), "JUSTID")
+            await self._redis.call("XCLAIM", self.shared, GROUP, self.consumer, 0, entry, *idle)
+
+    async def _end_read(self) -> None:
+        if self._read_task is not None:
+            task, self._read_task = self._read_task, None
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def place_of(claim: Claim) -> tuple[str, str]:
+    """The queue of a claim and its entry there."""
+    stream, _, entry = claim.place.rpartition(" ")
+    return stream, entry
 
 
 def _claim(stream: str, entry: str, fields: dict[str, bytes]) -> Claim:

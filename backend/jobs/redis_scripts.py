@@ -1,74 +1,305 @@
 """Lua scripts for changes of a job that must be atomic. Which changes are allowed is decided in `states`.
 
-A job is a hash: ``v`` (its version), ``record`` and ``progress`` (JSON), and ``queue`` and ``entry``, its place in the
-queue until it ends. Its file and result are lists of chunks, its pages a hash, its events a stream.
+A job is a hash: ``v`` (its version, or "deleted"), ``by`` (the process that wrote it), ``record`` and ``progress``
+(JSON), ``format`` (of the record), ``live_ms`` (its time to live while it waits or runs) and ``queue`` and ``entry``,
+its place in the queue until it ends. Its file and result are lists of chunks, its pages a hash, its events a stream,
+and ``names`` a set: the keys that lead an equal request to it.
+
+Every key of a job gets its expiry in the script that creates it, so that no fault leaves one behind for ever. Scripts
+read some key names from Redis: a Redis Cluster cannot run them.
 """
 
 from __future__ import annotations
 
-# KEYS: job, file, events, the queue it goes to, both queues, same, key
-# ARGV: the jobs expected at same and at key, id, record, progress, expires_ms, limit, group, consumer or '', has key
-ADD = """
-if (redis.call('GET', KEYS[7]) or '') ~= ARGV[1] then return 'changed' end
-if ARGV[10] == '1' and (redis.call('GET', KEYS[8]) or '') ~= ARGV[2] then return 'changed' end
-local live = redis.call('XLEN', KEYS[5]) + redis.call('XLEN', KEYS[6])
-if live >= tonumber(ARGV[7]) then return 'full:' .. live end
-local entry = redis.call('XADD', KEYS[4], '*', 'job', ARGV[3])
-if ARGV[9] ~= '' then redis.call('XCLAIM', KEYS[4], ARGV[8], ARGV[9], 0, entry, 'FORCE', 'JUSTID') end
-redis.call('HSET', KEYS[1], 'v', '0', 'record', ARGV[4], 'progress', ARGV[5], 'queue', KEYS[4], 'entry', entry)
-redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[5])
-redis.call('SET', KEYS[7], ARGV[3], 'PXAT', ARGV[6])
-if ARGV[10] == '1' then redis.call('SET', KEYS[8], ARGV[3], 'PXAT', ARGV[6]) end
-for index = 1, 3 do redis.call('PEXPIREAT', KEYS[index], ARGV[6]) end
-return 'added:' .. entry
+_SHARED = """
+local args = cjson.decode(ARGV[1])
+
+-- Let keys expire, and those of the names that still lead to this job. verb: PEXPIRE or PEXPIREAT
+local function expire(verb, when, id, names, keys)
+  for _, key in ipairs(keys) do redis.call(verb, key, when) end
+  redis.call(verb, names, when)
+  for _, name in ipairs(redis.call('SMEMBERS', names)) do
+    if redis.call('GET', name) == id then redis.call(verb, name, when) end
+  end
+end
+
+-- The consumer that an entry of a queue belongs to; nil where it belongs to none
+local function owner(queue, entry)
+  local pending = redis.pcall('XPENDING', queue, args.group, entry, entry, 1)
+  if pending.err then
+    if string.find(pending.err, 'NOGROUP') then return nil end
+    redis.call('XPENDING', queue, args.group, entry, entry, 1)  -- raises it
+  end
+  return pending[1] and pending[1][2]
+end
+
+-- Create the consumer group where Redis was emptied
+local function open(queue)
+  local found = redis.pcall('XPENDING', queue, args.group)
+  if found.err and string.find(found.err, 'NOGROUP') then
+    redis.call('XGROUP', 'CREATE', queue, args.group, '0', 'MKSTREAM')
+  end
+end
+
+local function leave_queue(job)
+  local place = redis.call('HMGET', job, 'queue', 'entry')
+  if place[2] then
+    redis.call('XACK', place[1], args.group, place[2])
+    redis.call('XDEL', place[1], place[2])
+    redis.call('HDEL', job, 'queue', 'entry')
+  end
+end
+
+-- An entry that belongs to this process from the start, in a queue that nobody reads with '>'
+local function add_pinned(queue)
+  open(queue)
+  local entry = redis.call('XADD', queue, '*', 'job', args.id)
+  redis.call('XCLAIM', queue, args.group, args.consumer, 0, entry, 'FORCE', 'JUSTID')
+  return entry
+end
+
+local function write(job, record, progress)
+  redis.call('HSET', job, 'v', args.version, 'by', args.consumer, 'record', record, 'progress', progress,
+    'format', args.format, 'live_ms', args.live_ms)
+end
 """
 
-# KEYS: job, events, queue, stops, then file, pages, result, same
-# ARGV: old version, new version, 'queued' or 'running' or 'ended', record, progress, expires_ms, group, id,
-# '1' if cancelled
-SWAP = """
+# KEYS: a list; ARGV: ms. The list starts with an empty chunk, so that later ones can be added with RPUSHX, which
+# fails where the list, and its expiry with it, is gone.
+OPEN_LIST = """
+redis.call('UNLINK', KEYS[1])
+redis.call('RPUSH', KEYS[1], '')
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+"""
+
+# KEYS: job, file. Drop a file unless its job was added.
+DISCARD = """
+if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('UNLINK', KEYS[2]) end
+"""
+
+# KEYS: job, file, events, names, the queue it goes to, both queues, same, key (if any); ARGV: args, record, progress
+# args: id, equal and keyed (the jobs expected at same and key), chunks of the file, limit, group, consumer, pinned, …
+ADD = (
+    _SHARED
+    + """
+if redis.call('EXISTS', KEYS[1]) == 1 then  -- added before, and the reply was lost
+  return 'added:' .. (redis.call('HGET', KEYS[1], 'entry') or '')
+end
+if (redis.call('GET', KEYS[8]) or '') ~= args.equal then return 'changed' end
+if KEYS[9] and (redis.call('GET', KEYS[9]) or '') ~= args.keyed then return 'changed' end
+local live = redis.call('XLEN', KEYS[6]) + redis.call('XLEN', KEYS[7])
+if live >= args.limit then return 'full:' .. live end
+if redis.call('LLEN', KEYS[2]) ~= args.chunks then return 'unwritten' end
+local entry
+if args.pinned then entry = add_pinned(KEYS[5]) else entry = redis.call('XADD', KEYS[5], '*', 'job', args.id) end
+write(KEYS[1], ARGV[2], ARGV[3])
+redis.call('HSET', KEYS[1], 'queue', KEYS[5], 'entry', entry)
+redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[3])
+for index = 8, #KEYS do
+  redis.call('SET', KEYS[index], args.id)
+  redis.call('SADD', KEYS[4], KEYS[index])
+end
+expire('PEXPIRE', args.live_ms, args.id, KEYS[4], {KEYS[1], KEYS[2], KEYS[3]})
+return 'added:' .. entry
+"""
+)
+
+# KEYS: job, names, key; ARGV: args. Let a further Idempotency-Key lead to a job, for as long as the job is kept.
+# args: id, keyed (the job expected at key)
+LINK = """
+local args = cjson.decode(ARGV[1])
+local left_ms = redis.call('PTTL', KEYS[1])
+if left_ms <= 0 or (redis.call('GET', KEYS[3]) or '') ~= args.keyed then return end
+redis.call('SET', KEYS[3], args.id, 'PX', left_ms)
+redis.call('SADD', KEYS[2], KEYS[3])
+redis.call('PEXPIRE', KEYS[2], left_ms)
+"""
+
+# KEYS: job, names, events, file, pages, result, shared queue, stops; ARGV: args, record, progress
+# args: id, old and version, status ('queued', 'running', 'ended'), expires_ms, cancelled, claimed (queue and entry, or
+# empty), chunks of the result (0: none; -1: only say whether a result may be written), …
+SWAP = (
+    _SHARED
+    + """
+local state = redis.call('HMGET', KEYS[1], 'v', 'by', 'record')
+if not state[1] then return 'gone' end
+if state[1] == args.version and state[2] == args.consumer and state[3] == ARGV[2] then  -- done, and the reply was lost
+  return 'done'
+end
+if state[1] ~= args.old then return 'stale' end
+if #args.claimed == 2 then
+  local place = redis.call('HMGET', KEYS[1], 'queue', 'entry')
+  if place[1] ~= args.claimed[1] or place[2] ~= args.claimed[2] or owner(place[1], place[2]) ~= args.consumer then
+    return 'lost'
+  end
+  redis.call('XCLAIM', place[1], args.group, args.consumer, 0, place[2], 'JUSTID')
+end
+if args.chunks == -1 then return 'ready' end
+if args.chunks > 0 and redis.call('LLEN', KEYS[6]) ~= args.chunks then return 'unwritten' end
+write(KEYS[1], ARGV[2], ARGV[3])
+if args.status ~= 'running' then leave_queue(KEYS[1]) end
+if args.status == 'queued' then
+  redis.call('HSET', KEYS[1], 'queue', KEYS[7], 'entry', redis.call('XADD', KEYS[7], '*', 'job', args.id))
+end
+redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[3])
+local keys = {KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]}
+if args.status == 'ended' then
+  redis.call('XADD', KEYS[3], '*', 'kind', 'end', 'data', '')
+  expire('PEXPIREAT', args.expires_ms, args.id, KEYS[2], keys)
+else
+  expire('PEXPIRE', args.live_ms, args.id, KEYS[2], keys)
+end
+if args.cancelled then redis.call('XADD', KEYS[8], 'MAXLEN', '~', 1000, '*', 'job', args.id) end
+return 'done'
+"""
+)
+
+# KEYS: job, names, events, pages, result, same, pinned queue; ARGV: args, record, progress
+# args: id, version, status, expires_ms, chunks of the result, …
+# Write a job that Redis has lost; one that runs gets a new place in the queue, as the old one may be lost alone.
+RESTORE = (
+    _SHARED
+    + """
+local state = redis.call('HMGET', KEYS[1], 'v', 'by', 'record')
+local version = state[1]
+if args.status == 'ended' and version == args.version and state[2] == args.consumer and state[3] == ARGV[2] then
+  return 'done'  -- restored before, and the reply was lost
+end
+local ended = args.status == 'ended'
+-- A renewal of this process may just have written it again, running
+local ours = state[2] == args.consumer and (tonumber(version) or math.huge) < tonumber(args.version)
+if version and not (ended and ours) and (ended or version ~= args.version) then return 'stale' end
+if args.chunks == -1 then return 'ready' end
+if args.chunks > 0 and redis.call('LLEN', KEYS[5]) ~= args.chunks then return 'unwritten' end
+if not version or ended then
+  write(KEYS[1], ARGV[2], ARGV[3])
+  redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[3])
+  if redis.call('SET', KEYS[6], args.id, 'NX') then redis.call('SADD', KEYS[2], KEYS[6]) end
+end
+leave_queue(KEYS[1])
+if ended then
+  redis.call('XADD', KEYS[3], '*', 'kind', 'end', 'data', '')
+  expire('PEXPIREAT', args.expires_ms, args.id, KEYS[2], {KEYS[1], KEYS[3], KEYS[4], KEYS[5]})
+else
+  redis.call('HSET', KEYS[1], 'queue', KEYS[7], 'entry', add_pinned(KEYS[7]))
+  expire('PEXPIRE', args.live_ms, args.id, KEYS[2], {KEYS[1], KEYS[3]})
+end
+return 'done'
+"""
+)
+
+# KEYS: job, names, then what else belongs to it; ARGV: args. What stays says for a while that the job is not lost but
+# deleted, to a replica that is about to write its result.
+# args: id, group, deleted_ms
+FORGET = (
+    _SHARED
+    + """
+leave_queue(KEYS[1])
+for _, name in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+  if redis.call('GET', name) == args.id then redis.call('UNLINK', name) end
+end
+redis.call('UNLINK', unpack(KEYS))
+redis.call('HSET', KEYS[1], 'v', 'deleted')
+redis.call('PEXPIRE', KEYS[1], args.deleted_ms)
+"""
+)
+
+# KEYS: job, pages, events; ARGV: version, progress, live_ms, page number or '', packed page, page event
+WRITE_PROGRESS = """
 local version = redis.call('HGET', KEYS[1], 'v')
 if not version then return 'gone' end
 if version ~= ARGV[1] then return 'stale' end
-redis.call('HSET', KEYS[1], 'v', ARGV[2], 'record', ARGV[4], 'progress', ARGV[5])
-if ARGV[3] ~= 'running' then
-  local place = redis.call('HMGET', KEYS[1], 'queue', 'entry')
-  if place[2] then
-    redis.call('XACK', place[1], ARGV[7], place[2])
-    redis.call('XDEL', place[1], place[2])
-    redis.call('HDEL', KEYS[1], 'queue', 'entry')
-  end
+redis.call('HSET', KEYS[1], 'progress', ARGV[2])
+if ARGV[4] ~= '' and redis.call('HSET', KEYS[2], ARGV[4], ARGV[5]) == 1 then
+  redis.call('PEXPIRE', KEYS[2], ARGV[3])
+  redis.call('XADD', KEYS[3], '*', 'kind', 'page', 'data', ARGV[6])
 end
-if ARGV[3] == 'queued' then
-  local entry = redis.call('XADD', KEYS[3], '*', 'job', ARGV[8])
-  redis.call('HSET', KEYS[1], 'queue', KEYS[3], 'entry', entry)
-end
-redis.call('XADD', KEYS[2], '*', 'kind', 'progress', 'data', ARGV[5])
-if ARGV[3] == 'ended' then redis.call('XADD', KEYS[2], '*', 'kind', 'end', 'data', '') end
-if ARGV[9] == '1' then redis.call('XADD', KEYS[4], 'MAXLEN', '~', 1000, '*', 'job', ARGV[8]) end
-redis.call('PEXPIREAT', KEYS[1], ARGV[6])
-redis.call('PEXPIREAT', KEYS[2], ARGV[6])
-for index = 5, 8 do redis.call('PEXPIREAT', KEYS[index], ARGV[6]) end
+redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[2])
+redis.call('PEXPIRE', KEYS[3], ARGV[3])
 return 'done'
 """
 
-# KEYS: job, pages, events; ARGV: version, progress, expires_ms, page number or '', packed page, page event
-WRITE_PROGRESS = """
-if redis.call('HGET', KEYS[1], 'v') ~= ARGV[1] then return 0 end
-redis.call('HSET', KEYS[1], 'progress', ARGV[2])
-if ARGV[4] ~= '' and redis.call('HSET', KEYS[2], ARGV[4], ARGV[5]) == 1 then
-  redis.call('XADD', KEYS[3], '*', 'kind', 'page', 'data', ARGV[6])
-  redis.call('PEXPIREAT', KEYS[2], ARGV[3])
+# KEYS: job; ARGV: args. args: group, consumer, version (or ''), claimed (queue and entry)
+RENEW = (
+    _SHARED
+    + """
+local queue, entry = args.claimed[1], args.claimed[2]
+if args.version ~= '' then
+  local state = redis.call('HMGET', KEYS[1], 'v', 'queue', 'entry')
+  if not state[1] then return 'gone' end
+  if state[1] ~= args.version then return 'taken' end
+  queue, entry = state[2], state[3]
 end
-redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[2])
-return 1
+local consumer = queue and owner(queue, entry)
+if not consumer then return 'gone' end
+if consumer ~= args.consumer then return 'taken' end
+redis.call('XCLAIM', queue, args.group, args.consumer, 0, entry, 'JUSTID')
+return 'kept'
+"""
+)
+
+# KEYS: job; ARGV: args. Remove the entry of a job that is no more. args: group, claimed
+SETTLE = """
+local args = cjson.decode(ARGV[1])
+local place = redis.call('HMGET', KEYS[1], 'queue', 'entry')
+if place[1] == args.claimed[1] and place[2] == args.claimed[2] then return end
+redis.call('XACK', args.claimed[1], args.group, args.claimed[2])
+redis.call('XDEL', args.claimed[1], args.claimed[2])
 """
 
-# KEYS: job, queue; ARGV: group, consumer, entry, version or ''
-RENEW = """
-local pending = redis.call('XPENDING', KEYS[2], ARGV[1], ARGV[3], ARGV[3], 1)
-if #pending == 0 or pending[1][2] ~= ARGV[2] then return 0 end
-redis.call('XCLAIM', KEYS[2], ARGV[1], ARGV[2], 0, ARGV[3], 'JUSTID')
-if ARGV[4] ~= '' and redis.call('HGET', KEYS[1], 'v') ~= ARGV[4] then return 0 end
-return 1
+# KEYS: a queue; ARGV: args. Extend the lives of the jobs of so many entries; the last of these, or '' at the end.
+# Entries without a job are removed, and pinned ones that belong to nobody are left to whoever looks first. Jobs in a
+# format that this version cannot read are left to the versions that can; where there is none any more, they expire.
+# args: after, count, group, consumer, pinned, lease_ms, job (what precedes an id in keys), formats (first and last)
+SWEEP = (
+    _SHARED
+    + """
+open(KEYS[1])
+local rows = redis.call('XRANGE', KEYS[1], args.after, '+', 'COUNT', args.count)
+for _, row in ipairs(rows) do
+  local entry, id = row[1], row[2][2]
+  local job = args.job .. id
+  local state = redis.call('HMGET', job, 'entry', 'live_ms', 'format')
+  if state[1] ~= entry then
+    redis.call('XACK', KEYS[1], args.group, entry)
+    redis.call('XDEL', KEYS[1], entry)
+  else
+    if args.pinned and not owner(KEYS[1], entry) then
+      redis.call('XCLAIM', KEYS[1], args.group, args.consumer, 0, entry, 'IDLE', args.lease_ms, 'FORCE', 'JUSTID')
+    end
+    local format = tonumber(state[3] or args.formats[1])
+    if format >= args.formats[1] and format <= args.formats[2] then
+      local keys = {job, job .. ':file', job .. ':pages', job .. ':events'}
+      expire('PEXPIRE', state[2] or args.live_ms, id, job .. ':names', keys)
+    end
+  end
+end
+return #rows == args.count and rows[#rows][1] or ''
+"""
+)
+
+# KEYS: a queue; ARGV: args. Forget processes that have ended. args: group, idle_ms
+FORGET_CONSUMERS = """
+local args = cjson.decode(ARGV[1])
+for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], args.group)) do
+  local consumer = {}
+  for index = 1, #flat, 2 do consumer[flat[index]] = flat[index + 1] end
+  if consumer.pending == 0 and consumer.idle > args.idle_ms then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], args.group, consumer.name)
+  end
+end
+"""
+
+# KEYS: the owner's places, by the time they were taken; ARGV: id, limit, ttl_ms
+TAKE_PLACE = """
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local places = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+if #places / 2 < tonumber(ARGV[2]) then
+  redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+  return {}
+end
+for index = 2, #places, 2 do places[index] = string.format('%.0f', now_ms - places[index]) end
+return places
 """

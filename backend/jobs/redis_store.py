@@ -7,25 +7,37 @@ whose connection broke misses nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from redis.exceptions import ResponseError
+
 from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.stored_file import StoredFile
-from backend.errors import TooLarge, Unavailable
-from backend.jobs.codec import pack_job, pack_progress, unpack_job
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Progress
+from backend.errors import JobOfAnotherRelease, TooLarge, Unavailable
+from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
+from backend.jobs.event_watch import WATCHERS_MAX
+from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Place, Progress
+from backend.jobs.redis_chunks import RedisChunks, dropped
 from backend.jobs.redis_connections import RedisConnections, stream_entry
-from backend.jobs.redis_queue import GROUP, RedisQueue
-from backend.jobs.redis_scripts import ADD, SWAP, WRITE_PROGRESS
+from backend.jobs.redis_queue import GROUP, RedisQueue, place_of
+from backend.jobs.redis_scripts import ADD, DISCARD, FORGET, LINK, RESTORE, SWAP, TAKE_PLACE, WRITE_PROGRESS
+from backend.jobs.redis_sweep import QueueSweep
 from backend.jobs.states import same_job, too_many
-from backend.jobs.store import Swap
+from backend.jobs.store import Renewal, Swap
+from backend.telemetry import log_event
 
-_CHUNK_BYTES = 2**20
+_LIVE_S = 7 * 86_400.0  # and JOB_TTL_S: how long live jobs are kept after a sweep. Long, as a full Redis drops what
+# expires soonest: it takes vectors and ended jobs first
+_WRITING_S = 3600.0  # at least, else JOB_TTL_S: how long a file without a job, or a result before its end, is kept
+_DELETED_S = 3600.0  # at least, after the longest run that may write its result, and JOB_TTL_S: a deleted job is known
 _BEGINNING = "0-0"
+_PLACES_TTL_MS = 30 * 86_400_000  # after an owner's last job; what no job uses any more is forgotten
 _STORE_READERS = 4  # blocking reads for jobs and cancellations
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,7 @@ class RedisJobOptions:
     result_bytes: int = 256 * 2**20  # of one result: LIMIT_JOB_BYTES
     lease_s: float = 30.0  # after which a silent replica's jobs are taken over; it renews three times as often
     settle_s: float = 5.0  # timeout of one command
-    watchers: int = 64  # clients of this process that may wait for events at once
+    watchers: int = WATCHERS_MAX  # clients of this process that wait for events at once, a connection each
 
 
 class RedisJobStore:
@@ -59,12 +71,16 @@ class RedisJobStore:
             readers=options.watchers + _STORE_READERS,
         )
         self._queue = RedisQueue(self._redis, options.prefix, options.lease_s, monotonic)
+        self._us = {"group": GROUP, "consumer": self._queue.consumer, "format": RECORD_FORMAT}
+        self._sweep = QueueSweep(self._redis, *self._queue.streams, self._sweep_arguments(), monotonic)
+        self._chunks = RedisChunks(self._redis)
         self._cancelled = self._name("stops")
-        self._watchers = 0
         self._last_cancelled = ""  # the last cancellation we know of
 
     async def start(self) -> None:
-        """Create the queues; where Redis is away, `take` creates them when it is back."""
+        """Create the queues; where Redis is away, `take` creates them when it is back. Raises: BadSettings."""
+        with suppress(Unavailable):
+            await self._redis.refuse_cluster()
         with suppress(Unavailable):
             await self._queue.start()
             self._last_cancelled = await self._newest_cancelled()
@@ -75,33 +91,31 @@ class RedisJobStore:
 
     async def add(self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool) -> Job:
         """Write the file, then the job, atomically with the search for an equal job."""
-        written = False
-        while True:
-            equal = await self._text("GET", self._name("same", job.same))
-            keyed = await self._text("GET", self._name("key", key)) if key else ""
-            existing = same_job(await self._known(keyed), await self._known(equal), job.same)
-            if existing is None and not written:
-                await self._put(self._part(job.id, "file"), upload.content(), job.expires_s)
-                written = True
-            try:
-                if existing is None and not await self._add(job, (equal, keyed), key, pinned=pinned):
-                    continue  # an equal job was added meanwhile
-            except BaseException:
-                await self._discard(job.id)
-                raise
-            if existing is None:
-                return job
-            if written:
-                await self._discard(job.id)
-            if key is not None:
-                await self._redis.call(
-                    "SET", self._name("key", key), existing.id, "NX", "PXAT", _ms(existing.expires_s)
-                )
-            return existing
+        chunks = 0
+        try:
+            while True:
+                equal = await self._text("GET", self._name("same", job.same))
+                keyed = await self._text("GET", self._name("key", key)) if key else ""
+                existing = same_job(await self._known(keyed), await self._equal(equal), job.same)
+                if existing is not None:
+                    break
+                if not chunks:
+                    chunks = await self._chunks.put(self._part(job.id, "file"), upload.content(), _writing_s(job))
+                if await self._add(job, (equal, keyed), key, chunks, pinned=pinned):
+                    return job  # else an equal job was added meanwhile
+        except BaseException:
+            await self._discard(job)
+            raise
+        if chunks:
+            await self._discard(job)
+        if key is not None:
+            keys = (self._part(existing.id), self._part(existing.id, "names"), self._name("key", key))
+            await self._redis.run(LINK, keys, {"id": existing.id, "keyed": keyed})
+        return existing
 
     async def find(self, job_id: str) -> Job | None:
         record, progress = await self._redis.call("HMGET", self._part(job_id), "record", "progress")
-        return None if record is None or progress is None else unpack_job(record, progress)
+        return None if record is None or progress is None else unpack_job(job_id, record, progress)
 
     async def file(self, job_id: str) -> StoredFile | None:
         """The file, read into the memory of this process."""
@@ -111,15 +125,18 @@ class RedisJobStore:
         stored = StoredFile(self._limits)
         try:
             for index in range(chunks):
-                stored.write(await self._redis.call("LINDEX", key, index))
+                chunk = await self._redis.call("LINDEX", key, index)
+                if chunk is None:  # dropped by a full Redis, or deleted, meanwhile
+                    stored.close()
+                    return None
+                stored.write(chunk)
         except BaseException:
             stored.close()
             raise
         return stored
 
     async def result(self, job: Job) -> bytes | None:
-        chunks = await self._redis.call("LRANGE", self._result_of(job), 0, -1)
-        return b"".join(chunks) if chunks else None
+        return await self._chunks.get(self._result_of(job))
 
     async def pages(self, job_id: str) -> dict[int, bytes]:
         flat = await self._redis.call("HGETALL", self._part(job_id, "pages"))
@@ -129,73 +146,80 @@ class RedisJobStore:
         packed: bytes | None = await self._redis.call("HGET", self._part(job_id, "pages"), number)
         return packed
 
-    async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
-        """Replace ``old`` by ``new``, if it has not changed. Raises further: TooLarge for a result over the limit."""
-        if result is not None:
-            if len(result) > self._options.result_bytes:
-                raise TooLarge("result: bytes", len(result), self._options.result_bytes, "LIMIT_JOB_BYTES")
-            await self._put(self._result_of(new), result, new.expires_s)
-        parts = (self._part(old.id, "file"), self._part(old.id, "pages"), self._result_of(new))
-        keys = (self._part(old.id), self._part(old.id, "events"), self._queue.shared, self._cancelled, *parts)
-        reply = await self._run(
-            SWAP,
-            (*keys, self._name("same", new.same)),
-            (
-                *(old.version, new.version, "ended" if new.ended else new.status),
-                *(pack_job(new), pack_progress(new.progress), _ms(new.expires_s)),
-                *(GROUP, new.id, int(new.status == "cancelled")),
-            ),
-        )
-        return cast("Swap", reply.decode())
+    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
+        """See `JobStore.swap`. Raises further: TooLarge for a result over the limit."""
+        if result is None:
+            return cast("Swap", await self._swap(old, new, claim, chunks=0))
+        if len(result) > self._options.result_bytes:
+            raise TooLarge("result: bytes", len(result), self._options.result_bytes, "LIMIT_JOB_BYTES")
+        verdict = await self._swap(old, new, claim, chunks=-1)
+        if verdict != "ready":  # also "done", where a repeated call would write over the result that is there
+            return cast("Swap", verdict)
+        chunks = await self._chunks.put(self._result_of(new), result, _writing_s(new))
+        verdict = await self._swap(old, new, claim, chunks=chunks)
+        if verdict != "done":
+            await self._chunks.drop(self._result_of(new))
+        return cast("Swap", verdict)
 
     async def restore(self, job: Job, result: bytes | None) -> None:
         """Write an ended job that Redis has lost, as after a restart without persistence."""
-        record, progress = pack_job(job), pack_progress(job.progress)
-        if result is not None:
-            await self._put(self._result_of(job), result, job.expires_s)
-        key = self._part(job.id)
-        await self._redis.call("HSET", key, "v", job.version, "record", record, "progress", progress)
-        await self._redis.call("PEXPIREAT", key, _ms(job.expires_s))
+        if result is None:
+            await self._restore(job, 0)
+        elif await self._restore(job, -1) == "ready":
+            chunks = await self._chunks.put(self._result_of(job), result, _writing_s(job))
+            if await self._restore(job, chunks) != "done":
+                await self._chunks.drop(self._result_of(job))
 
     async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
         keys = (self._part(job.id), self._part(job.id, "pages"), self._part(job.id, "events"))
         record = ("", b"", b"") if page is None else page
-        arguments = (job.version, pack_progress(progress), _ms(job.expires_s), *record)
-        return bool(await self._run(WRITE_PROGRESS, keys, arguments))
+        arguments = (job.version, pack_progress(progress), _ms(_live_s(job)), *record)
+        verdict = await self._redis.run(WRITE_PROGRESS, keys, *arguments)
+        if verdict == b"gone" and await self._revive(job) == "kept":
+            verdict = await self._redis.run(WRITE_PROGRESS, keys, *arguments)
+        return bool(verdict == b"done")
+
+    async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
+        reply = await self._redis.call(
+            "EVAL", TAKE_PLACE, 1, self._name("places", owner), job_id, limit, _PLACES_TTL_MS
+        )
+        return [
+            Place(placed.decode(), int(age_ms) / 1000) for placed, age_ms in zip(reply[::2], reply[1::2], strict=True)
+        ]
+
+    async def free_place(self, owner: str, job_id: str) -> None:
+        await self._redis.call("ZREM", self._name("places", owner), job_id)
 
     async def forget(self, job: Job) -> None:
-        parts = (self._part(job.id, part) for part in ("file", "pages", "events"))
-        await self._redis.call("UNLINK", self._part(job.id), *parts, self._result_of(job))
+        parts = (self._part(job.id, part) for part in ("names", "file", "pages", "events"))
+        arguments = {**self._us, "id": job.id, "deleted_ms": _ms(max(job.limit_s + _DELETED_S, job.ttl_s))}
+        await self._redis.run(FORGET, (self._part(job.id), *parts, self._result_of(job)), arguments)
 
     async def take(self) -> Claim:
         return await self._queue.take()
 
-    async def renew(self, claim: Claim, job: Job | None) -> bool:
-        return await self._queue.renew(claim, self._part(claim.job_id), job)
+    async def renew(self, claim: Claim, job: Job | None) -> Renewal:
+        renewed = await self._queue.renew(claim, self._part(claim.job_id), job)
+        if renewed == "gone" and job is not None:
+            return await self._revive(job)
+        return renewed
 
     async def renew_waiting(self) -> None:
         await self._queue.renew_waiting()
+        try:
+            await self._sweep.step()
+        except (Unavailable, ResponseError) as error:  # claims must be renewed all the same
+            log_event(_log, logging.WARNING, "waiting jobs were not kept from expiring, trying again", why=error)
 
     async def settle(self, claim: Claim) -> None:
-        await self._queue.settle(claim)
+        await self._queue.settle(claim, self._part(claim.job_id))
+
+    async def held(self) -> list[Claim]:
+        return await self._queue.held()
 
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
-        """Past events after ``after``, then new ones of any replica.
-
-        Raises further: Overloaded, as each caller holds a connection.
-        """
-        limit = self._options.watchers
-        if self._watchers >= limit:
-            raise too_many("clients of this process that wait for events", self._watchers + 1, limit, "fixed")
-        self._watchers += 1
-        try:
-            async for event in self._events(self._part(job_id, "events"), job_id, after or _BEGINNING):
-                yield event
-        finally:
-            self._watchers -= 1
-
-    async def _events(self, key: str, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
-        last = after
+        """Past events after ``after``, then new ones of any replica. Each caller holds a connection."""
+        key, last = self._part(job_id, "events"), after or _BEGINNING
         while (job := await self.find(job_id)) is not None:
             if job.ended:
                 entries = [stream_entry(row) for row in await self._redis.call("XRANGE", key, f"({last}", "+")]
@@ -237,50 +261,109 @@ class RedisJobStore:
             "lease_s": self._options.lease_s,
         }
 
-    async def _add(self, job: Job, expected: tuple[str, str], key: str | None, *, pinned: bool) -> bool:
+    async def _add(self, job: Job, expected: tuple[str, str], key: str | None, chunks: int, *, pinned: bool) -> bool:
         """Write a job whose file is written; False when another job was added under its digest or its key meanwhile."""
-        queue = self._queue
+        queue, (equal, keyed) = self._queue, expected
         stream = queue.pinned if pinned else queue.shared
-        keys = (self._part(job.id), self._part(job.id, "file"), self._part(job.id, "events"), stream)
-        reply = await self._run(
-            ADD,
-            (*keys, queue.shared, queue.pinned, self._name("same", job.same), self._name("key", key or "")),
-            (
-                *(*expected, job.id, pack_job(job), pack_progress(job.progress), _ms(job.expires_s)),
-                *(self._options.limit_jobs, GROUP, queue.consumer if pinned else "", int(key is not None)),
-            ),
-        )
+        parts = (self._part(job.id, part) for part in ("file", "events", "names"))
+        names = [self._name("same", job.same)] + ([] if key is None else [self._name("key", key)])
+        arguments = {
+            **self._values_of(job),
+            "equal": equal,
+            "keyed": keyed,
+            "chunks": chunks,
+            "limit": self._options.limit_jobs,
+            "pinned": pinned,
+        }
+        keys = (self._part(job.id), *parts, stream, *queue.streams, *names)
+        packed = (arguments, pack_job(job), pack_progress(job.progress))
+        try:
+            reply = await self._redis.run(ADD, keys, *packed)
+        except Unavailable:  # Redis may have added it all the same: ask once more, on another connection
+            reply = await self._redis.run(ADD, keys, *packed)
         verdict, _, entry = reply.decode().partition(":")
+        if verdict == "unwritten":
+            raise dropped()
         if verdict == "full":
             raise too_many("jobs that wait or run", int(entry), self._options.limit_jobs, "LIMIT_JOBS")
-        if verdict == "added" and pinned:
+        if verdict == "added" and pinned and entry:
             queue.add_pinned(Claim(job.id, f"{stream} {entry}"))
         return bool(verdict == "added")
 
+    async def _swap(self, old: Job, new: Job, claim: Claim | None, *, chunks: int) -> str:
+        """A `Swap`; with ``chunks`` -1 nothing is changed, and "ready" says that a result may be written."""
+        parts = (self._part(old.id, part) for part in ("names", "events", "file", "pages"))
+        keys = (self._part(old.id), *parts, self._result_of(new), self._queue.shared, self._cancelled)
+        arguments = {
+            **self._values_of(new),
+            "old": str(old.version),
+            "cancelled": new.status == "cancelled",
+            "claimed": () if claim is None else place_of(claim),
+            "chunks": chunks,
+        }
+        reply = await self._redis.run(SWAP, keys, arguments, pack_job(new), pack_progress(new.progress))
+        if reply == b"unwritten":
+            raise dropped()
+        return str(reply.decode())
+
+    async def _restore(self, job: Job, chunks: int) -> str:
+        """Write a lost job: "done", or "stale" where the job is there or was deleted; ``chunks`` as in `_swap`."""
+        parts = (self._part(job.id, part) for part in ("names", "events", "pages"))
+        keys = (self._part(job.id), *parts, self._result_of(job), self._name("same", job.same), self._queue.pinned)
+        arguments = {**self._values_of(job), "chunks": chunks}
+        reply = await self._redis.run(RESTORE, keys, arguments, pack_job(job), pack_progress(job.progress))
+        if reply == b"unwritten":
+            raise dropped()
+        return str(reply.decode())
+
+    async def _revive(self, job: Job) -> Renewal:
+        """Write a job that runs here and that Redis has lost, without its file, which only its run still has."""
+        if await self._restore(job, 0) == "stale":
+            return "taken"
+        log_event(_log, logging.WARNING, "Redis had lost a running job, it is written again", job=job.id)
+        return "kept"
+
+    def _values_of(self, job: Job) -> dict[str, Any]:
+        """What scripts need to know of a job that they write."""
+        return {
+            **self._us,
+            "id": job.id,
+            "version": str(job.version),
+            "status": "ended" if job.ended else job.status,
+            "expires_ms": None if job.expires_s is None else _ms(job.expires_s),
+            "live_ms": _ms(_live_s(job)),
+        }
+
+    def _sweep_arguments(self) -> dict[str, Any]:
+        return {
+            **self._us,
+            "lease_ms": _ms(self._options.lease_s),
+            "live_ms": _ms(_LIVE_S),
+            "job": self._part(""),
+            "formats": (OLDEST_FORMAT, RECORD_FORMAT),
+        }
+
     async def _known(self, job_id: str) -> Job | None:
         return await self.find(job_id) if job_id else None
+
+    async def _equal(self, job_id: str) -> Job | None:
+        """An equal job, to save the work; one that this release cannot read saves none."""
+        with suppress(JobOfAnotherRelease):
+            return await self._known(job_id)
+        return None
 
     async def _newest_cancelled(self) -> str:
         rows = await self._redis.call("XREVRANGE", self._cancelled, "+", "-", "COUNT", 1)
         return stream_entry(rows[0])[0] if rows else _BEGINNING
 
-    async def _put(self, key: str, content: bytes, expires_s: float) -> None:
-        await self._redis.call("DEL", key)
-        view = memoryview(content)
-        for start in range(0, len(view), _CHUNK_BYTES):
-            await self._redis.call("RPUSH", key, bytes(view[start : start + _CHUNK_BYTES]))
-        await self._redis.call("PEXPIREAT", key, _ms(expires_s))
-
-    async def _discard(self, job_id: str) -> None:
+    async def _discard(self, job: Job) -> None:
+        """Remove the file of a job that was not added. One that was, unknown to us, keeps it."""
         with suppress(Unavailable):  # what it leaves expires
-            await self._redis.call("UNLINK", self._part(job_id, "file"))
+            await self._redis.run(DISCARD, (self._part(job.id), self._part(job.id, "file")))
 
     async def _text(self, *command: str) -> str:
         reply = await self._redis.call(*command)
         return "" if reply is None else reply.decode()
-
-    async def _run(self, script: str, keys: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
-        return await self._redis.call("EVAL", script, len(keys), *keys, *arguments)
 
     def _name(self, kind: str, digest: str = "") -> str:
         return f"{self._options.prefix}:jobs:{kind}{':' if digest else ''}{digest}"
@@ -290,6 +373,14 @@ class RedisJobStore:
 
     def _result_of(self, job: Job) -> str:
         return self._part(job.id, f"result:{job.version}")  # a version has one writer
+
+
+def _live_s(job: Job) -> float:
+    return _LIVE_S + job.ttl_s
+
+
+def _writing_s(job: Job) -> float:
+    return max(job.ttl_s, _WRITING_S)
 
 
 def _ms(seconds: float) -> int:

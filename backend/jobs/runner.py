@@ -6,12 +6,21 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from backend.batching.work_item import Priority
 from backend.documents.parsing.stored_file import StoredFile
-from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, PasswordRequired, Unavailable
+from backend.errors import (
+    DeadlineExceeded,
+    FinanciaError,
+    InferenceFailed,
+    JobOfAnotherRelease,
+    PasswordRequired,
+    TooLarge,
+    Unavailable,
+)
 from backend.jobs.document_codec import options_of, pack_answer
 from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Claim, Failure, Job
@@ -19,9 +28,12 @@ from backend.jobs.states import Change, move
 from backend.jobs.store import JobStore, StoreRetry
 from backend.services.documents.records import DocumentAnswer, DocumentOptions, EventCallback
 from backend.services.inference import Urgency
+from backend.services.quotas import Meter
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 
 StopReason = Literal["cancelled", "lost", "closing"]
+_STOPPED = "the service was stopped before it had read this file; send it again"
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +55,16 @@ class JobPolicy:
     attempts: int = 3  # before a job whose process died each time is given up
 
 
+@dataclass(frozen=True, slots=True)
+class _Requeue:
+    """The outcome of an attempt whose job goes back to the queue."""
+
+    is_attempt: bool  # an orderly stop is none; work that its process could not do is, as the file may be the cause
+
+
+_Outcome = bytes | Failure | _Requeue | None  # the packed result, why it failed, or None where it is no longer ours
+
+
 @dataclass(slots=True, eq=False)
 class _Run:
     claim: Claim
@@ -61,6 +83,7 @@ class JobRunner:
 
     Args:
         passwords: of encrypted files by job id; they are in no store.
+        meter_of: the meter of a job's owner.
         now: Unix seconds.
     """
 
@@ -72,25 +95,39 @@ class JobRunner:
         *,
         process: Process,
         passwords: dict[str, str],
+        meter_of: Callable[[str], Meter],
         now: Callable[[], float],
+        supervisor: Supervisor,
     ) -> None:
-        self._store, self._process = store, process
+        self._store, self._process, self._supervisor = store, process, supervisor
         self._telemetry, self._policy, self._passwords, self._now = telemetry, policy, passwords, now
+        self._meter_of = meter_of
         self._free_workers = asyncio.Semaphore(policy.workers)
+        self._handled: set[str] = set()  # jobs whose claim a worker has, running or not
         self._runs: dict[str, _Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._background: list[asyncio.Task[None]] = []
         self._retry = StoreRetry()
+        self._refusal = ""
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def running(self) -> int:
         return len(self._runs)
 
+    @property
+    def refusal(self) -> str:
+        """Why this process takes no more jobs; empty while it does."""
+        return self._refusal
+
     def start(self) -> None:
-        loops = [self._take_jobs(), self._watch_cancellations()]
-        if self._store.heartbeat_s is not None:
-            loops.append(self._renew_claims(self._store.heartbeat_s))
-        self._background = [asyncio.create_task(loop) for loop in loops]
+        keep, every_s = self._supervisor.keep, self._store.heartbeat_s
+        self._background = [
+            keep("take_jobs", self._take_jobs),
+            keep("watch_cancellations", self._watch_cancellations),
+        ]
+        if every_s is not None:
+            self._background.append(keep("renew_claims", lambda: self._renew_claims(every_s)))
 
     def stop(self, job_id: str) -> None:
         """Cancel the work of a job that was cancelled, if it runs here."""
@@ -98,28 +135,76 @@ class JobRunner:
             run.stop("cancelled")
 
     async def close(self) -> None:
-        """Take no more jobs; running ones go back into the queue, for another replica or the next start."""
+        """Take no more jobs; those of this process go back into the queue, or fail where no other process can run them.
+
+        May be called again: every call returns when that is done.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def give_back(self) -> None:
+        """Return every job that only this process would run, and that no worker of it runs.
+
+        Another process then takes it at once, not when the lease of this one is over; where none can, it fails.
+        """
+        try:
+            for claim in await self._store.held():
+                if claim.job_id not in self._runs:
+                    with suppress(JobOfAnotherRelease):  # its lease ends, and a replica that knows the format takes it
+                        await self._give_back(claim)
+        except Unavailable:  # leases are over soon, and other processes then take what is left
+            log_event(_log, logging.WARNING, "claims not given back, their store is away")
+        except Exception as error:  # noqa: BLE001 - border: what is to be closed after this must be closed
+            self._supervisor.failed("take_jobs", error)
+
+    async def _close(self) -> None:
+        self._refusal = self._refusal or "the service is shutting down"
         self._retry.stop()
+        for run in self._runs.values():  # before their calls to a store that is away fail, which is no fault of a job
+            run.stop("closing")
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         for run in self._runs.values():
             run.stop("closing")
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.give_back()
+
+    async def _give_back(self, claim: Claim) -> None:
+        job = await self._store.find(claim.job_id)
+        if job is None or job.ended:
+            await self._store.settle(claim)
+            return
+        if not self._can_move(job):
+            changed = move(job, "fail", self._now(), Failure.of(Unavailable(_STOPPED)))
+        else:
+            running = move(job, "start", self._now()) if job.status == "queued" else job
+            changed = running and move(running, "requeue", self._now())
+            # The attempt of a process that died still counts; a job that was queued has none more than before.
+            changed = changed and replace(changed, attempts=job.attempts)
+        if changed is not None and await self._store.swap(job, changed) == "done" and changed.ended:
+            self._count(changed)
+
+    def _can_move(self, job: Job) -> bool:
+        """Whether another process can run the job."""
+        return self._store.heartbeat_s is not None and not job.needs_password
 
     async def _take_jobs(self) -> None:
-        while True:
+        while not self._refusal:
             await self._free_workers.acquire()
-            claim = await self._store.take()
-            task = asyncio.create_task(self._handle(claim))
+            try:
+                claim = await self._store.take()
+            except BaseException:
+                self._free_workers.release()
+                raise
+            task = self._supervisor.run("run_job", self._handle(claim))
             self._tasks.add(task)
             task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._free_workers.release()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a job's worker failed", exc_info=error)
 
     async def _watch_cancellations(self) -> None:
         async for job_id in self._store.cancellations():
@@ -127,29 +212,46 @@ class JobRunner:
 
     async def _renew_claims(self, every_s: float) -> None:
         while not await self._retry.stops_within(every_s):
-            try:
-                await self._store.renew_waiting()
-                for run in list(self._runs.values()):
-                    if not await self._store.renew(run.claim, run.job):
-                        run.stop("lost")
-            except Unavailable:
-                continue  # logged by the store; claims outlive two missed renewals
+            renewals = [self._store.renew_waiting(), *map(self._renew, list(self._runs.values()))]
+            for outcome in await asyncio.gather(*renewals, return_exceptions=True):
+                # An absent store logs it itself, and claims outlive two missed renewals.
+                if isinstance(outcome, Exception) and not isinstance(outcome, Unavailable):
+                    self._supervisor.failed("renew_claims", outcome)
+
+    async def _renew(self, run: _Run) -> None:
+        """Renew a run's claim; stop the run where another process has the job. One that the store has lost runs on."""
+        if await self._store.renew(run.claim, run.job) == "taken":
+            run.stop("lost")
 
     async def _handle(self, claim: Claim) -> None:
         """Process a claim until its job has ended."""
-        if claim.job_id in self._runs:  # our own claim, renewed late and given to us again
+        if claim.job_id in self._handled:  # our own claim, renewed late and given to us again
             return
+        self._handled.add(claim.job_id)
         try:
             job = await self._retry.call(lambda: self._start_job(claim))
             if job is not None:
                 await self._run_job(claim, job)
+        except JobOfAnotherRelease as error:  # its claim, not renewed, goes to a replica that may know the format
+            log_event(_log, logging.WARNING, "job left to another release", job=claim.job_id, why=error)
         except Unavailable:  # this process ends before the store is back; another one takes the job over
             log_event(_log, logging.WARNING, "job left unfinished, its store is away", job=claim.job_id)
+        finally:
+            self._handled.discard(claim.job_id)
 
     async def _run_job(self, claim: Claim, job: Job) -> None:
         run = self._runs[job.id] = _Run(claim, job)
+        if self._closing is not None:  # it began while this process was told to stop
+            run.stop("closing")
         started_s = time.monotonic()
-        writer = ProgressWriter(job, self._store, self._retry, self._telemetry)
+        writer = ProgressWriter(
+            job,
+            self._store,
+            self._retry,
+            self._telemetry,
+            supervisor=self._supervisor,
+            meter=self._meter_of(job.owner),
+        )
         try:
             outcome = await self._outcome(run, writer)
             await writer.close()
@@ -160,20 +262,30 @@ class JobRunner:
             self._telemetry.document_job_duration_seconds.observe(time.monotonic() - started_s)
 
     async def _start_job(self, claim: Claim) -> Job | None:
-        """Move the claimed job to "running"; None where it cannot run."""
-        while True:
+        """Move the claimed job to "running"; None where it cannot run, and where `give_back` is to return it.
+
+        Raises: JobOfAnotherRelease; Unavailable.
+        """
+        while not self._refusal:
             job = await self._store.find(claim.job_id)
             if job is None or job.ended:
                 await self._store.settle(claim)
                 return None
+            options_of(job.options["document"], None)
             rejection = self._rejection(job)
             change: Change = "fail" if rejection else "start"
             changed = move(job, change, self._now(), rejection)
-            if changed is not None and await self._store.swap(job, changed) == "done":
+            if changed is None:
+                continue
+            swapped = await self._store.swap(job, changed, claim=claim)
+            if swapped == "lost":  # another replica has taken the job over
+                return None
+            if swapped == "done":
                 if rejection is None:
                     return changed
                 self._count(changed)
                 return None
+        return None
 
     def _rejection(self, job: Job) -> Failure | None:
         """Why a job must not be started; None where it may."""
@@ -185,43 +297,58 @@ class JobRunner:
                 )
             )
         if job.needs_password and job.id not in self._passwords:
-            return Failure.of(
-                PasswordRequired(
-                    "password: it was known only to the process that took the file, which has ended; send the file and "
-                    "its password again"
-                )
+            error = PasswordRequired(
+                "password: it was known only to the process that took the file, which has ended; send the file and "
+                "its password again"
             )
+            return replace(Failure.of(error), retryable=True)
         return None
 
-    async def _outcome(self, run: _Run, writer: ProgressWriter) -> bytes | Failure | None:
-        """The packed result, or why the job failed; None where it is requeued or no longer ours."""
+    async def _outcome(self, run: _Run, writer: ProgressWriter) -> _Outcome:
+        """What became of an attempt: of its work, its deadline, or whoever stopped it."""
         job = run.job
         run.work = asyncio.create_task(self._work(job, writer))
         if run.stopped:
             run.work.cancel()
         try:
-            done, _ = await asyncio.wait({run.work}, timeout=job.limit_s)
+            await asyncio.wait({run.work}, timeout=job.limit_s)
         finally:
             run.work.cancel()
             await asyncio.wait({run.work})
-        if run.stopped:
-            return self._outcome_when_stopped(run)
-        if not done or run.work.cancelled():
-            return Failure.of(_overdue(job))
+        if run.stopped in ("cancelled", "lost"):
+            return None
+        if run.work.cancelled():
+            return self._outcome_when_stopped(job) if run.stopped else Failure.of(_overdue(job))
         error = run.work.exception()
         if error is None:
             return run.work.result()
+        return self._outcome_when_stopped(job) if run.stopped else self._outcome_of_error(job, error)
+
+    def _outcome_when_stopped(self, job: Job) -> _Outcome:
+        return _Requeue(is_attempt=False) if self._can_move(job) else Failure.of(Unavailable(_STOPPED))
+
+    def _outcome_of_error(self, job: Job, error: BaseException) -> _Outcome:
         if isinstance(error, DeadlineExceeded):
             return Failure.of(_overdue(job))
+        if isinstance(error, Unavailable) and error.kind == "for_good":
+            self._leave_jobs_to_others(error)
+            if self._can_move(job):
+                return _Requeue(is_attempt=True)
         if isinstance(error, FinanciaError):
             return Failure.of(error)
         _log.error("job failed", exc_info=error, extra={"fields": {"job": job.id}})
         return Failure.of(InferenceFailed(f"the service failed on this file; its log tells why under the job {job.id}"))
 
-    def _outcome_when_stopped(self, run: _Run) -> Failure | None:
-        if run.stopped != "closing" or (self._store.heartbeat_s is not None and not run.job.needs_password):
-            return None
-        return Failure.of(Unavailable("the service was stopped while it read this file; send it again"))
+    def _leave_jobs_to_others(self, error: Unavailable) -> None:
+        """Take no more jobs: no work can be done in this process any more."""
+        if self._refusal:
+            return
+        self._refusal = str(error)
+        log_event(_log, logging.CRITICAL, "no more jobs are taken here", why=self._refusal)
+        self._background[0].cancel()
+        task = self._supervisor.run("take_jobs", self.give_back())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _work(self, job: Job, writer: ProgressWriter) -> bytes:
         stored = await self._retry.call(lambda: self._store.file(job.id))
@@ -231,33 +358,46 @@ class JobRunner:
             options = options_of(job.options["document"], self._passwords.get(job.id))
             urgency = Urgency(Priority.BULK, time.monotonic() + job.limit_s)
             answer = await self._process(stored, options, urgency, writer.on_event)
+            self._meter_of(job.owner).charge("tokens", answer.understood.tokens)
             return await asyncio.to_thread(pack_answer, answer)
         finally:
             stored.close()
 
-    async def _end(self, run: _Run, writer: ProgressWriter, outcome: bytes | Failure | None) -> None:
+    async def _end(self, run: _Run, writer: ProgressWriter, outcome: _Outcome) -> None:
         """Write the final state of a job, unless it is no longer ours."""
-        job = writer.with_progress(run.job)
-        if outcome is None:
-            changed = move(job, "requeue", self._now()) if run.stopped == "closing" else None
-        elif isinstance(outcome, Failure):
-            changed = move(job, "fail", self._now(), outcome)
-        else:
-            changed = move(job, "succeed", self._now())
+        changed = self._changed(writer.with_progress(run.job), outcome)
         if changed is None:
             return
         result = outcome if isinstance(outcome, bytes) else None
         try:
             swapped = await self._retry.call(lambda: self._store.swap(run.job, changed, result))
-        except FinanciaError as error:  # TooLarge: the result is over LIMIT_JOB_BYTES
-            if result is None:
-                raise
+        except TooLarge as error:  # the result is over LIMIT_JOB_BYTES
             await self._end(run, writer, Failure.of(error))
             return
-        if swapped == "gone" and changed.ended:
-            await self._retry.call(lambda: self._store.restore(changed, result))
-        if swapped != "stale" and changed.ended:
+        if swapped == "gone":
+            await self._restore(changed, result)
+        elif swapped == "done" and changed.ended:
             self._count(changed)
+
+    def _changed(self, job: Job, outcome: _Outcome) -> Job | None:
+        now_s = self._now()
+        if outcome is None:
+            return None
+        if isinstance(outcome, Failure):
+            return move(job, "fail", now_s, outcome)
+        if isinstance(outcome, bytes):
+            return move(job, "succeed", now_s)
+        requeued = move(job, "requeue", now_s)
+        return replace(requeued, attempts=job.attempts) if requeued and outcome.is_attempt else requeued
+
+    async def _restore(self, job: Job, result: bytes | None) -> None:
+        """Write a job that the store has lost: as it ended, or as failed, since its file was lost with it."""
+        if not job.ended:
+            failed = move(replace(job, status="running"), "fail", self._now(), Failure.of(Unavailable(_STOPPED)))
+            assert failed is not None, "a running job can fail"
+            job = failed
+        await self._retry.call(lambda: self._store.restore(job, result))
+        self._count(job)
 
     def _count(self, job: Job) -> None:
         self._telemetry.document_jobs_total.labels(job.status).inc()

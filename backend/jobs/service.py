@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import Any, Protocol
 
 from backend.documents.page_codec import unpack_page
 from backend.documents.pages import Document
 from backend.documents.parsing.file_types import sniff
 from backend.documents.parsing.stored_file import StoredFile
-from backend.errors import NotFound
+from backend.errors import NotFound, QuotaExceeded, Unavailable
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
-from backend.jobs.records import Job, JobEvent, JobFile
+from backend.jobs.event_watch import EventWatch, Watchers
+from backend.jobs.records import Job, JobFile
 from backend.jobs.runner import JobPolicy, JobRunner, Process
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
+from backend.services.callers import owner_digest
 from backend.services.documents.records import DocumentAnswer, DocumentOptions
+from backend.services.quotas import NO_METER, Meter
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 
 _MOST_PASSWORDS = 10_000  # of the newest jobs; each is a few bytes
+_ARRIVAL_S = 60.0  # after which a place whose job is not there was left behind: writing a file takes less
+_RETRY_JOBS_S = 30.0  # a guess, as of a full queue: how long a job takes is not known before it ran
 
 
 class RenderPage(Protocol):
@@ -41,11 +47,12 @@ class JobRequest:
     stored: StoredFile  # stays the caller's
     name: str
     options: DocumentOptions
-    owner: str = ""  # the API key it came with; empty where no keys are needed
+    owner: str = ""  # `Caller.owner` of who sent it
     encoding_format: str = "float"  # of vectors: "float" or "base64"
     format: str = "json"  # of its result where a request names none; one of FORMATS
     limit_s: float | None = None  # less than LIMIT_JOB_S
     key: str | None = None  # its Idempotency-Key
+    owner_jobs: int | None = None  # QUOTA_JOBS: how many of its owner's may be queued or running
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class JobService:
     Args:
         process: extracts a file's pages and analyses their text.
         render_page: draws a page as a PNG.
+        meter_of: the meter of a job's owner, which is charged for pages and tokens as they are read.
     """
 
     def __init__(
@@ -77,12 +85,25 @@ class JobService:
         *,
         process: Process,
         render_page: RenderPage,
+        meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
+        supervisor: Supervisor | None = None,
         now: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
     ) -> None:
         self._store, self._telemetry, self._policy = store, telemetry, policy
         self._render_page, self._now = render_page, now
         self._passwords: dict[str, str] = {}
-        self._runner = JobRunner(store, telemetry, policy, process=process, passwords=self._passwords, now=now)
+        self._watchers = Watchers()
+        self._meter_of = meter_of
+        self._runner = JobRunner(
+            store,
+            telemetry,
+            policy,
+            process=process,
+            passwords=self._passwords,
+            meter_of=meter_of,
+            now=now,
+            supervisor=supervisor or Supervisor(telemetry),
+        )
         telemetry.document_jobs_live.labels("running").set_function(lambda: self._runner.running)
         telemetry.document_jobs_live.labels("queued").set_function(store.waiting)
 
@@ -90,32 +111,57 @@ class JobService:
         await self._store.start()
         self._runner.start()
 
-    async def close(self) -> None:
-        """Requeue running jobs where other replicas can take them, and close the store."""
+    async def drain(self) -> None:
+        """Requeue the jobs of this process where another one can take them, and fail the others with a retryable error.
+
+        Jobs are still found, and still accepted where another process can run them. May be called again.
+        """
         await self._runner.close()
+
+    async def close(self) -> None:
+        """`drain`, and close the store."""
+        await self.drain()
         await self._store.close()
+
+    def degraded(self) -> tuple[str, ...]:
+        """Why this process takes no more jobs; empty while it does."""
+        refusal = self._runner.refusal
+        return (f"background jobs are left to other processes: {refusal}",) if refusal else ()
 
     async def submit(self, request: JobRequest) -> tuple[Job, bool]:
         """The job of a request, and whether it existed already.
 
-        Raises: WrongMediaType for an unknown type of file; Overloaded; InvalidField for a foreign Idempotency-Key.
+        Raises: WrongMediaType for an unknown type of file; Overloaded; QuotaExceeded; InvalidField for a foreign
+            Idempotency-Key; Unavailable for a job that no other process could run once this one stops.
         """
         job, password = self._new_job(request), request.options.password
+        runs_here_only = password is not None or self._store.heartbeat_s is None
+        if runs_here_only and self._runner.refusal:
+            raise self._refused(password)
+        if request.owner_jobs is not None:
+            await self._take_place(job, request.owner_jobs)
         if password is not None:
             self._keep_password(job.id, password)
-        key = None if request.key is None else _digest(job.owner, request.key)
+        key = None if request.key is None else owner_digest(job.owner, request.key)
         try:
             stored_job = await self._store.add(job, request.stored, key, pinned=password is not None)
         except BaseException:
             self._passwords.pop(job.id, None)
+            if request.owner_jobs is not None:
+                await self._free_place(job)
             raise
-        if stored_job.id != job.id and password is not None:
-            self._keep_password(stored_job.id, self._passwords.pop(job.id))
+        if runs_here_only and self._runner.refusal:  # it came while this process began to stop
+            await self._runner.give_back()
+        if stored_job.id != job.id:
+            if request.owner_jobs is not None:
+                await self._free_place(job)
+            if password is not None:
+                self._keep_password(stored_job.id, self._passwords.pop(job.id))
         return stored_job, stored_job.id != job.id
 
     async def find(self, job_id: str, owner: str) -> Job:
         job = await self._store.find(job_id)
-        if job is None or job.owner != _digest(owner):
+        if job is None or job.owner != owner:
             raise NotFound(
                 f"id: there is no job '{job_id[:64]}'; jobs are forgotten {self._policy.ttl_s:g} s after their end "
                 f"(JOB_TTL_S){self._store_hint()}",
@@ -148,6 +194,7 @@ class JobService:
             changed = move(job, "cancel", self._now())
             if changed is None:
                 await self._store.forget(job)
+                await self._free_place(job)
                 self._passwords.pop(job.id, None)
                 return None
             if await self._store.swap(job, changed) == "done":
@@ -155,9 +202,15 @@ class JobService:
                 self._telemetry.document_jobs_total.labels("cancelled").inc()
                 return changed
 
-    def events(self, job: Job, after: str) -> AsyncGenerator[JobEvent, None]:
-        """What happened to the job after this event id, then what happens, up to its end."""
-        return self._store.events(job.id, after)
+    def events(self, job: Job, after: str) -> EventWatch:
+        """What happened to the job after this event id, then what happens, up to its end; to be closed by the caller.
+
+        Args:
+            after: an id of these events, or one beyond them, after which nothing is told; "" for all.
+
+        Raises: Overloaded at once, where too many clients wait for events.
+        """
+        return self._watchers.watch(self._store.events(job.id, after))
 
     async def page_image(self, job: Job, number: int, dpi: float) -> bytes:
         """A page as a PNG, rotated upright as OCR found it; one that was not extracted (yet) as a viewer shows it."""
@@ -189,7 +242,7 @@ class JobService:
 
     def _new_job(self, request: JobRequest) -> Job:
         stored, now_s = request.stored, self._now()
-        owner = _digest(request.owner)
+        owner = request.owner
         kind = sniff(stored.head)
         return Job(
             id=secrets.token_hex(16),
@@ -200,12 +253,41 @@ class JobService:
                 "encoding_format": request.encoding_format,
                 "format": request.format,
             },
-            same=_digest(owner, stored.sha256, request.options.key(), request.encoding_format, request.format),
+            same=owner_digest(owner, stored.sha256, request.options.key(), request.encoding_format, request.format),
             limit_s=min(request.limit_s or self._policy.limit_s, self._policy.limit_s),
             ttl_s=self._policy.ttl_s,
             created_s=now_s,
-            expires_s=now_s + self._policy.ttl_s,
             needs_password=request.options.password is not None,
+        )
+
+    async def _take_place(self, job: Job, limit: int) -> None:
+        """Count a new job among its owner's live ones. Raises: QuotaExceeded where there are ``limit`` already.
+
+        Places of jobs that have ended are freed only here, once there is none left: whatever ends a job, on whatever
+        replica, needs not know of places. A request for one of the live jobs needs no place.
+        """
+        places = await self._store.take_place(job.owner, job.id, limit)
+        live = 0
+        for place in places:
+            other = await self._store.find(place.job_id)
+            if other is not None and not other.ended and other.same == job.same:
+                return
+            if (other is None and place.age_s < _ARRIVAL_S) or (other is not None and not other.ended):
+                live += 1
+            else:
+                await self._store.free_place(job.owner, place.job_id)
+        if places and (live >= limit or await self._store.take_place(job.owner, job.id, limit)):
+            raise self._meter_of(job.owner).refuse(QuotaExceeded.of_jobs(live, limit, _RETRY_JOBS_S))
+
+    async def _free_place(self, job: Job) -> None:
+        with suppress(Unavailable):  # then `_take_place` frees it when it is needed
+            await self._store.free_place(job.owner, job.id)
+
+    def _refused(self, password: str | None) -> Unavailable:
+        why = "a password stays in its process" if password else "without REDIS_URL jobs stay in their process"
+        return Unavailable(
+            f"jobs: {self._runner.refusal}, and no other process could run this one ({why}). Send it to another "
+            "replica, or again when this one has been replaced"
         )
 
     def _keep_password(self, job_id: str, password: str) -> None:
@@ -217,12 +299,3 @@ class JobService:
         if self._store.heartbeat_s is not None:
             return ""
         return ", and without REDIS_URL only the process that took them knows them, until it ends"
-
-
-def _digest(*texts: str) -> str:
-    """A hash of strings that is the same in every process. Blake2b: an API key cannot be read back from it."""
-    hashed = blake2b(digest_size=16)
-    for text in texts:
-        encoded = text.encode("utf-8", "surrogatepass")
-        hashed.update(len(encoded).to_bytes(8, "little") + encoded)
-    return hashed.hexdigest()

@@ -36,13 +36,12 @@ def move(job: Job, change: Change, now_s: float, failure: Failure | None = None)
     if status is None:
         return None
     ended = status in ENDED
-    running_s = job.limit_s if status == "running" else 0.0
     return replace(
         job,
         status=status,
         started_s=now_s if job.started_s is None and status == "running" else job.started_s,
         ended_s=now_s if ended else None,
-        expires_s=now_s + running_s + job.ttl_s,
+        expires_s=now_s + job.ttl_s if ended else None,
         attempts=job.attempts + {"start": 1, "requeue": -1}.get(change, 0),  # an orderly stop is no attempt
         version=job.version + 1,
         failure=failure,

@@ -8,9 +8,10 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import Unavailable
-from backend.jobs.records import Claim, Job, JobEvent, PageRecord, Progress
+from backend.jobs.records import Claim, Job, JobEvent, PageRecord, Place, Progress
 
-Swap = Literal["done", "stale", "gone"]
+Swap = Literal["done", "stale", "gone", "lost"]
+Renewal = Literal["kept", "taken", "gone"]
 Result = TypeVar("Result")
 _RETRY_S = (0.5, 10.0)  # the first wait for a store that is away, and the longest; each is twice the one before
 
@@ -41,7 +42,7 @@ class JobStore(Protocol):
         """
 
     async def find(self, job_id: str) -> Job | None:
-        """The job; None where there is none (any more)."""
+        """The job; None where there is none (any more). Raises further: JobOfAnotherRelease."""
 
     async def file(self, job_id: str) -> StoredFile | None:
         """The job's file, to be closed by the caller."""
@@ -55,15 +56,19 @@ class JobStore(Protocol):
     async def page(self, job_id: str, number: int) -> bytes | None:
         """One page, packed; None where it was not extracted (yet)."""
 
-    async def swap(self, old: Job, new: Job, result: bytes | None = None) -> Swap:
-        """Replace ``old`` by ``new`` (of `states.move`): "stale" when it has changed meanwhile, "gone" when lost.
+    async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
+        """Replace ``old`` by ``new`` (of `states.move`).
+
+        "stale": it has changed meanwhile or was deleted. "gone": the store has lost it. "lost": ``claim``, where given,
+        is no longer ours, and another process may run the job. A call that is repeated because its answer was lost is
+        "done" again.
 
         Sends events to watchers. A job that is queued again goes to the end of the queue, one that ended leaves the
         queue, and the id of one that was cancelled goes to `cancellations`.
         """
 
     async def restore(self, job: Job, result: bytes | None) -> None:
-        """Keep an ended job that the store has lost."""
+        """Keep an ended job that the store has lost. One that was deleted stays so."""
 
     async def write_progress(self, job: Job, progress: Progress, page: PageRecord | None) -> bool:
         """Write how far a running job is, and a page; False when the job has changed since ``job``.
@@ -80,8 +85,11 @@ class JobStore(Protocol):
         One call at a time.
         """
 
-    async def renew(self, claim: Claim, job: Job | None) -> bool:
-        """Keep a claim; False when it is no longer ours or ``job``, where given, has changed."""
+    async def renew(self, claim: Claim, job: Job | None) -> Renewal:
+        """Keep a claim, and put a running ``job`` back that the store has lost.
+
+        "taken": it is no longer ours, or ``job`` has changed. "gone": the store has lost it.
+        """
 
     async def renew_waiting(self) -> None:
         """Keep the claims on jobs that only this process can run and no worker has taken yet."""
@@ -89,8 +97,23 @@ class JobStore(Protocol):
     async def settle(self, claim: Claim) -> None:
         """Give up a claim whose job is no more."""
 
+    async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
+        """Count a job among its owner's, and return none; or the ``limit`` or more that are counted already."""
+
+    async def free_place(self, owner: str, job_id: str) -> None:
+        """Count it no longer, if it was."""
+
+    async def held(self) -> list[Claim]:
+        """Claims that keep jobs from other processes, of running jobs too: given to this one, or queued for it alone.
+
+        Also those that `take` was given and did not return because it was cancelled.
+        """
+
     def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
-        """What happened after this event's id (empty: from the beginning), then what happens, up to the job's end."""
+        """What happened after this event's id (empty: from the beginning), then what happens, up to the job's end.
+
+        An id beyond the last event's is waited for: nothing is told, and it ends with the job.
+        """
 
     def cancellations(self) -> AsyncIterator[str]:
         """Ids of jobs that are cancelled from now on, in whatever process."""

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save
 from backend.errors import ModelUnavailable
 from backend.models.calibration import sigmoid, softmax
 from backend.models.features import Gate, gram_scores
+from backend.models.fingerprint import EncoderIdentity
 from backend.models.model_files import BUNDLED
 
 CONFIG = "head.json"
@@ -61,6 +62,12 @@ class ClassifierHead:
     threshold: float = 0.0  # least score at which a label is given
     info: Mapping[str, Any] = field(default_factory=dict)  # from training: temperature, penalty, accuracy, examples
     wide: WideWeights | None = None
+    encoder_fingerprint: str = ""  # of all that decides those vectors; "" in heads older than fingerprints
+
+    @property
+    def trained_on(self) -> EncoderIdentity:
+        """The encoder whose vectors it reads."""
+        return EncoderIdentity(self.encoder_sha256, self.encoder_fingerprint)
 
     @property
     def reads_text(self) -> bool:
@@ -130,6 +137,7 @@ def read_head(folder: Path) -> ClassifierHead:
             threshold=float(config.get("threshold", 0.0)),
             info=dict(config.get("info", {})),
             wide=_wide_weights(tensors),
+            encoder_fingerprint=str(config.get("encoder_fingerprint", "")),
         )
         _check(head, version=config.get("version"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
@@ -155,6 +163,7 @@ def write_head(folder: Path, head: ClassifierHead, *, encoder: str | None = None
         "threshold": head.threshold,
         "encoder": encoder or head.encoder,
         "encoder_sha256": head.encoder_sha256,
+        "encoder_fingerprint": head.encoder_fingerprint,
         "info": dict(head.info),
     }
     (folder / CONFIG).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -44,7 +44,11 @@ def resolve(source: str, task: str = "") -> ModelSpec:
         has_adapter = (adapter / ADAPTER_CONFIG).is_file()
         return _adapted(adapter, f"{BUNDLED_ID}-{task}", BUNDLED) if has_adapter else _bundled()
     folder = _expanded(source)
-    if folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except OSError as error:  # a name too long for a path; no hub id is that long either
+        raise ModelUnavailable(f"model folder {source[:80]}… cannot be opened: {error.strerror}") from error
+    if is_folder:
         return _folder(folder.resolve())
     if source.startswith((".", "/", "~")):
         raise ModelUnavailable(f"model folder {source} does not exist")
@@ -74,6 +78,30 @@ def sha256_of(file: Path) -> str:
         raise ModelUnavailable(f"{file} cannot be read ({error}); only safetensors weights are loaded") from error
 
 
+def check_unchanged(spec: ModelSpec) -> None:
+    """Refuse a model whose files were replaced since it was read: its results are cached as those of the old files.
+
+    Hashes the weights, as the first reading did: 0.05 s for 90 MB.
+
+    Raises: ModelUnavailable, also when the files are gone.
+    """
+    digest = sha256_of(spec.folder / WEIGHTS)
+    if spec.adapter is not None:
+        digest = _adapted_digest(digest, sha256_of(spec.adapter / ADAPTER_WEIGHTS))
+    now = read_spec(
+        spec.folder, name=spec.name, source=spec.source, revision=spec.revision, sha256=digest, adapter=spec.adapter
+    )
+    if now.fingerprint != spec.fingerprint:
+        raise ModelUnavailable(
+            f"the files of {spec.name} in {spec.adapter or spec.folder} have changed since it was loaded; restart the "
+            "service, or load them with POST /admin/models"
+        )
+
+
+def _adapted_digest(base: str, adapter: str) -> str:
+    return hashlib.sha256(f"{base} {adapter}".encode()).hexdigest()
+
+
 def _expanded(source: str) -> Path:
     try:
         return Path(source).expanduser()
@@ -101,7 +129,7 @@ def _adapted(folder: Path, name: str, source: str) -> ModelSpec:
     if config.get("base_sha256") not in (None, base.sha256):
         raise ModelUnavailable(f"{folder} was trained on a {base.name} with other weights ({config['base_sha256']})")
     adapter_digest = sha256_of(folder / ADAPTER_WEIGHTS)
-    digest = hashlib.sha256(f"{base.sha256} {adapter_digest}".encode()).hexdigest()
+    digest = _adapted_digest(base.sha256, adapter_digest)
     return read_spec(base.folder, name=name, source=source, revision=adapter_digest[:12], sha256=digest, adapter=folder)
 
 

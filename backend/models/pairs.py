@@ -56,6 +56,7 @@ class PairTokenizer:
         *,
         places: Sequence[int] = (),
         param: str = "input",
+        known: dict[str, _Ids] | None = None,
     ) -> list[Tokens]:
         """Token ids of each pair, in order, at most the model's length of them.
 
@@ -64,12 +65,15 @@ class PairTokenizer:
                 ("longest", as sentence-transformers does: a query is not cut while it is the shorter).
             places: index of each pair in its request, for error messages; unset: as here.
             param: the request's field, for error messages.
+            known: ids of first texts from earlier calls for the same request; those of this call are added.
 
         Raises: TooLarge when a pair does not fit and ``cut`` is "none", or the other text alone fills the model.
         """
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        known = {} if known is None else known
+        texts = [text for text in dict.fromkeys(text for pair in pairs for text in pair) if text not in known]
         encodings = self._tokenizer.encodings(texts, add_special_tokens=False)
-        ids = {text: np.array(encoding.ids, np.int64) for text, encoding in zip(texts, encodings, strict=True)}
+        ids = known | {text: np.array(encoding.ids, np.int64) for text, encoding in zip(texts, encodings, strict=True)}
+        known.update((first, ids[first]) for first, _ in pairs)
         available = self._tokenizer.max_tokens - self._template.specials
         encoded = []
         for pair, place in zip(pairs, places or range(len(pairs)), strict=True):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from backend.errors import ModelUnavailable
+from backend.models.fingerprint import EncoderIdentity, effective_config, fingerprint_of, tokenizer_digest
 
 TYPES_FIELD = "financia_token_types"  # of config.json
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
@@ -50,7 +51,7 @@ class EncoderShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model as served. ``sha256`` identifies its weights."""
+    """One model as served. ``sha256`` identifies its weights, ``fingerprint`` all that decides its output."""
 
     name: str  # in requests and answers
     source: str  # "bundled", a folder, or a hub id
@@ -67,11 +68,39 @@ class ModelSpec:
     token_types: TokenTypes = TokenTypes.NONE
     adapter: Path | None = None  # folder of the LoRA adapter that is merged into the weights as they are read
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # config.json, the adapter's over the base's
+    tokenizer_sha256: str = ""  # of what tokenizer.json says about tokens
+    adapter_scaling: Mapping[str, Any] = field(default_factory=dict)  # how much of the adapter is merged
+    fingerprint: str = field(init=False)  # computed from the fields, so that no change of one is missed
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fingerprint", _fingerprint(self))
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        """What a head that reads its vectors must have been trained on."""
+        return EncoderIdentity(self.sha256, self.fingerprint)
 
     @property
     def width(self) -> int:
         """Width of a vector."""
         return self.shape.width
+
+
+def _fingerprint(spec: ModelSpec) -> str:
+    return fingerprint_of(
+        {
+            "weights": spec.sha256,
+            "adapter": dict(spec.adapter_scaling),
+            "tokenizer": spec.tokenizer_sha256,
+            "shape": asdict(spec.shape),  # the base's, where an adapter's config.json differs
+            "config": effective_config(spec.config),
+            "max tokens": spec.max_tokens,
+            "pooling": spec.pooling,
+            "normalize": spec.normalize,
+            "token types": spec.token_types,
+            "prompt": spec.prompts.get(spec.default_prompt or "", ""),  # others are named by the request
+        }
+    )
 
 
 def read_spec(
@@ -106,7 +135,15 @@ def read_spec(
         token_types=_token_types(config),
         adapter=adapter,
         config=config,
+        tokenizer_sha256=tokenizer_digest(folder / "tokenizer.json"),
+        adapter_scaling=_adapter_scaling(adapter),
     )
+
+
+def _adapter_scaling(adapter: Path | None) -> dict[str, Any]:
+    """The fields of peft's ``adapter_config.json`` that decide what its weights are multiplied by."""
+    config = read_json(adapter / "adapter_config.json", {}) if adapter else {}
+    return {name: config[name] for name in ("r", "lora_alpha", "use_rslora") if config.get(name)}
 
 
 def _stored_dtype(config: Mapping[str, Any]) -> str | None:

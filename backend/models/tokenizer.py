@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +16,14 @@ from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.encoder import payload_of
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import word_spellings
+from backend.models.text_slices import slicer_of
 from backend.models.windows import Window, Windows, coverage, cut
 from backend.models.words import word_of_pieces, word_places
 
 Truncate = Literal["end", "start", "none"]
 InputName = Callable[[int], str]  # what error messages call the input at an index of its request
 numbered_input: InputName = "input[{}]".format
+_PREFIX_CHARS_PER_TOKEN = 16  # of a text that is cut at the model's length, read first; most have five a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,53 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenPiece:
-    """One token and its offsets in the text, in Unicode code points; special tokens have none (``None``)."""
+    """One token and its offsets in the text, in Unicode code points.
+
+    Special tokens and those of a prompt have none (``None``). A token that begins in the prompt and ends in the text
+    has the offsets, and the ``text``, of its part in the text: ``text`` is the caller's between its offsets.
+    """
 
     id: int
     text: str
     special: bool
     start: int | None
     stop: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenArrays:
+    """Tokens of a text or of a slice of it, without special tokens: 12 bytes each, where a TokenPiece takes 200.
+
+    Shapes: ids (tokens) int32; places (tokens, 2) int32, first and past-last code point in the text.
+    """
+
+    ids: NDArray[np.int32]
+    places: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A text with its tokens and the special ones around them."""
+
+    text: str
+    tokens: TokenArrays
+    before: Sequence[TokenPiece] = ()
+    after: Sequence[TokenPiece] = ()
+    prompt: str = ""  # before the text: its tokens are among ``tokens``, whose places count from its beginning
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.tokens.ids) + len(self.after)
+
+    def pieces(self, count: int) -> Iterator[list[TokenPiece]]:
+        """All tokens in their order, so many at a time: a million of them would take 200 MB at once."""
+        yield list(self.before)
+        for start in range(0, len(self.tokens.ids), count):
+            yield self._pieces(start, start + count)
+        yield list(self.after)
+
+    def _pieces(self, start: int, stop: int) -> list[TokenPiece]:
+        rows = zip(self.tokens.ids[start:stop].tolist(), self.tokens.places[start:stop].tolist(), strict=True)
+        return [_piece(number, self.prompt, self.text, first, last) for number, (first, last) in rows]
 
 
 class TextTokenizer:
@@ -63,6 +106,7 @@ class TextTokenizer:
             ) from error
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        self._slicer = slicer_of(self._tokenizer)
         self.max_tokens = max_tokens
         self.vocabulary_size = vocabulary_size
         self._has_spelling = token_types is TokenTypes.SPELLING
@@ -85,9 +129,13 @@ class TextTokenizer:
             places: index of each text in its request, for error messages; unset: as here.
             named: what error messages call it.
 
+        Of a text that is cut at its end, only as much is read as the model takes, where its kind of tokenizer allows.
+
         Raises: TooLarge when ``truncate`` is "none" and a text does not fit.
         """
         inputs = [_encodable(prompt + text) for text in texts]
+        if truncate == "end":
+            inputs = [self._beginning(text) for text in inputs]
         encodings = self._tokenizer.encode_batch_fast(inputs)
         return self._fit_all([encoding.ids for encoding in encodings], truncate, places, named)
 
@@ -107,12 +155,45 @@ class TextTokenizer:
                 invalid = next(token for token in text if not 0 <= token < self.vocabulary_size)
                 raise TokenIdsOutOfRange(invalid, self.vocabulary_size)
 
-    def pieces(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> list[list[TokenPiece]]:
-        """Every token of each text with its offsets; nothing is truncated."""
+    def pieces(
+        self, texts: Sequence[str], *, prompt: str = "", add_special_tokens: bool = True
+    ) -> list[list[TokenPiece]]:
+        """Every token of each text behind the prompt, with its offsets in the text; nothing is truncated."""
         encodings = self._tokenizer.encode_batch(
-            [_encodable(text) for text in texts], add_special_tokens=add_special_tokens
+            [_encodable(prompt + text) for text in texts], add_special_tokens=add_special_tokens
         )
-        return [_pieces(encoding, text) for encoding, text in zip(encodings, texts, strict=True)]
+        return [_pieces(encoding, prompt, text) for encoding, text in zip(encodings, texts, strict=True)]
+
+    def slices(self, text: str) -> Iterator[tuple[int, int]]:
+        """First and past-last code point of the slices to ``read`` one after the other; of some tokenizers all of it.
+
+        A slice takes a thread tens of milliseconds, so between two of them work can be given up.
+        """
+        return self._slicer.slices(text)
+
+    def read(self, text: str, start: int, stop: int) -> TokenArrays:
+        """The tokens of one slice, with their places in the whole text."""
+        encoded = _encodable(text[start:stop])
+        [encoding] = self._tokenizer.encode_batch([encoded], add_special_tokens=False)
+        count = len(encoding)
+        places = np.fromiter(chain.from_iterable(encoding.offsets), np.int32, 2 * count).reshape(-1, 2)
+        return TokenArrays(np.array(encoding.ids, np.int32), places + np.int32(start))
+
+    def read_each(self, texts: Sequence[str]) -> list[TokenArrays]:
+        """The tokens of short texts, each read as a whole."""
+        return [self.read(text, 0, len(text)) for text in texts]
+
+    def read_all(self, text: str) -> TokenArrays:
+        """The tokens of a text of any length; nothing is truncated."""
+        return joined([self.read(text, *part) for part in self.slices(text)])
+
+    def special_pieces(self) -> tuple[list[TokenPiece], list[TokenPiece]]:
+        """The special tokens that the model puts before and after a text."""
+        before, after = (
+            [TokenPiece(number, str(self._tokenizer.id_to_token(number)), True, None, None) for number in side]
+            for side in (self._before, self._after)
+        )
+        return before, after
 
     def windows(self, text: str, overlap: int) -> Windows:
         """A text of any length in windows that fit the model, with offsets and words; nothing is truncated.
@@ -122,12 +203,14 @@ class TextTokenizer:
 
         Raises: TooLarge when only the special tokens fit the model.
         """
-        [encoding] = self._tokenizer.encode_batch([_encodable(text)], add_special_tokens=False)
+        return self.cut(text, self.read_all(text), overlap)
+
+    def cut(self, text: str, tokens: TokenArrays, overlap: int) -> Windows:
+        """``windows`` of a text whose tokens have been read."""
         body_max = self._body_max
-        if encoding.ids and body_max < 1:
+        if len(tokens.ids) and body_max < 1:
             raise TooLarge("input tokens", self.max_tokens - body_max + 1, self.max_tokens, "the model's length")
-        ids = np.array(encoding.ids, np.int64)
-        places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        ids, places = tokens.ids.astype(np.int64), tokens.places.astype(np.int64)
         words = word_places(text)
         numbers = word_of_pieces(places, words, len(text))
         types = (
@@ -158,6 +241,19 @@ class TextTokenizer:
         ]
         encoded: list[Encoding] = self._tokenizer.encode_batch_fast(inputs, add_special_tokens=add_special_tokens)
         return encoded
+
+    def _beginning(self, text: str) -> str:
+        """As much of a text as holds more tokens than fit the model; all of it where that cannot be told.
+
+        Tokens of the beginning equal those of the whole, because it ends where the text may be cut.
+        """
+        stop, size = 0, _PREFIX_CHARS_PER_TOKEN * self.max_tokens
+        while len(text) > 2 * size and (stop := self._slicer.cut_after(text, size)) < len(text):
+            [encoding] = self._tokenizer.encode_batch_fast([text[:stop]])
+            if len(encoding) > self.max_tokens:
+                return text[:stop]
+            size = 2 * stop
+        return text
 
     @property
     def _body_max(self) -> int:
@@ -217,6 +313,13 @@ def tokenizer_of(spec: ModelSpec) -> TextTokenizer:
     )
 
 
+def joined(parts: Sequence[TokenArrays]) -> TokenArrays:
+    """The tokens of a text's slices as those of the text."""
+    if not parts:
+        return TokenArrays(np.empty(0, np.int32), np.empty((0, 2), np.int32))
+    return TokenArrays(np.concatenate([part.ids for part in parts]), np.concatenate([part.places for part in parts]))
+
+
 def _encodable(text: str) -> str:
     """Lone surrogates (JSON can carry them, UTF-8 cannot) become U+FFFD; every length and offset stays."""
     try:
@@ -226,11 +329,18 @@ def _encodable(text: str) -> str:
     return text
 
 
-def _pieces(encoding: Encoding, text: str) -> list[TokenPiece]:
+def _pieces(encoding: Encoding, prompt: str, text: str) -> list[TokenPiece]:
     rows = zip(encoding.ids, encoding.tokens, encoding.special_tokens_mask, encoding.offsets, strict=True)
     return [
-        TokenPiece(number, token, True, None, None)
-        if special
-        else TokenPiece(number, text[start:stop], False, start, stop)
+        TokenPiece(number, token, True, None, None) if special else _piece(number, prompt, text, start, stop)
         for number, token, special, (start, stop) in rows
     ]
+
+
+def _piece(number: int, prompt: str, text: str, start: int, stop: int) -> TokenPiece:
+    """A token at these offsets of the prompt with the text behind it."""
+    prompt_chars = len(prompt)
+    if prompt_chars and stop <= prompt_chars:
+        return TokenPiece(number, prompt[start:stop], False, None, None)
+    start, stop = max(start - prompt_chars, 0), stop - prompt_chars
+    return TokenPiece(number, text[start:stop], False, start, stop)

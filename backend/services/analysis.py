@@ -19,8 +19,9 @@ from backend.documents.language import Language, detect
 from backend.documents.sentences import sentence_spans
 from backend.engines.analysis import TASK, SpanSums
 from backend.models.encoder import Vectors
-from backend.models.windows import Window
+from backend.models.windows import Window, Windows
 from backend.models.words import Offsets
+from backend.services.abandoned import Check
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classification import ClassificationService, ClassifiedText
 from backend.services.embeddings import TextVectors
@@ -123,7 +124,7 @@ class AnalysisService:
         wanted, urgency = frozenset(features or FEATURES), Urgency(priority, deadline_s)
         entities = asyncio.create_task(self._find_entities(text, wanted, urgency))
         try:
-            structure = await asyncio.to_thread(_structure_of, text, self._catalog.embedding(), wanted)
+            structure = await self._structure(text, wanted)
             sums, vectors = await self._encode(structure, urgency)
             classes = None
             if "classes" in wanted and (features or labels or self._classification.can_classify(classifier)):
@@ -148,6 +149,15 @@ class AnalysisService:
             tokens=tokens,
             timing=vectors.timing,
         )
+
+    async def _structure(self, text: str, wanted: frozenset[str]) -> _TextStructure:
+        """Some milliseconds a page, on threads. The first call reads the language model."""
+        model, text_work = self._catalog.embedding(), self._inference.text_work
+        with_language = "key_phrases" in wanted or "language" in wanted
+        language = await asyncio.to_thread(detect, text) if with_language else None
+        tokenized = await text_work.windows(model.tokenizer, text, 0) if _FROM_VECTORS & wanted else None
+        found = partial(_structure_of, text, model, wanted=wanted, language=language, tokenized=tokenized)
+        return await text_work.run_long(found)
 
     async def _find_entities(self, text: str, wanted: frozenset[str], urgency: Urgency) -> EntityResult | None:
         if "entities" not in wanted:
@@ -183,14 +193,22 @@ class AnalysisService:
         return classified.rows[0]
 
 
-def _structure_of(text: str, model: LoadedModel, wanted: frozenset[str]) -> _TextStructure:
-    """Some milliseconds a page; on a thread. The first call reads the language model."""
+def _structure_of(
+    text: str,
+    model: LoadedModel,
+    check: Check,
+    *,
+    wanted: frozenset[str],
+    language: Language | None,
+    tokenized: Windows | None,
+) -> _TextStructure:
     with_phrases, with_sentences = "key_phrases" in wanted, "key_sentences" in wanted
-    language = detect(text) if with_phrases or "language" in wanted else None
-    tokenized = model.tokenizer.windows(text, 0) if _FROM_VECTORS & wanted else None
     sentences = sentence_spans(text) if with_phrases or with_sentences else _NO_SPANS
+    check()
     code = language.code if language else None
-    phrases = phrase_candidates(text, tokenized.words, sentences, code) if tokenized and with_phrases else ()
+    phrases: Sequence[Candidate] = ()
+    if tokenized and with_phrases:
+        phrases = phrase_candidates(text, tokenized.words, sentences, code, check=check)
     windows = (tokenized.windows or (_window_without_tokens(text, model),)) if tokenized else ()
     return _TextStructure(text, model, language, windows, sentences if with_sentences else _NO_SPANS, phrases)
 

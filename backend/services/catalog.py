@@ -61,8 +61,7 @@ class LoadedModel:
 
     def namespace(self, *parameters: str) -> CacheNamespace:
         """Cache keys for this model's output, in this runtime and dtype, under these task parameters."""
-        spec = self.spec
-        return CacheNamespace(spec.name, spec.revision, spec.sha256, self.runtime, self.dtype).narrow(*parameters)
+        return CacheNamespace(self.spec.fingerprint, self.runtime, self.dtype).narrow(*parameters)
 
     def report(self) -> dict[str, object]:
         """Every choice made for this model, with its reasons."""
@@ -73,6 +72,7 @@ class LoadedModel:
             "source": self.spec.source,
             "revision": self.spec.revision,
             "sha256": self.spec.sha256,
+            "fingerprint": self.spec.fingerprint,
             "width": self.spec.width,
             "max_tokens": self.spec.max_tokens,
             "pooling": self.spec.pooling.value,

@@ -18,6 +18,7 @@ from backend.errors import InvalidField, UnknownModel
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
+from backend.services.callers import ANYBODY, Caller
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classifier_training import ClassifierTrainer
 from backend.services.classifiers import Classifier, ClassifierRegistry
@@ -64,6 +65,11 @@ class ClassificationResult:
         """Tokens of the whole request."""
         return sum(row.tokens for row in self.rows)
 
+    @property
+    def prediction_count(self) -> int:
+        """Predictions of all texts together."""
+        return sum(len(row.predictions) for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class ClassifierInfo:
@@ -77,6 +83,7 @@ class ClassifierInfo:
     threshold: float
     accuracy: float | None  # cross-validated, where known
     created_s: float | None
+    tokens: int = 0  # of its examples; 0 where it was not trained here
 
 
 class ClassificationService:
@@ -140,7 +147,9 @@ class ClassificationService:
     ) -> ClassificationResult | None:
         """The classes of texts that are embedded already; None where another model would have to run."""
         classifier = self._find(model)
-        if not isinstance(classifier, Classifier) or classifier.head.encoder_sha256 != vectors.model.spec.sha256:
+        if not isinstance(classifier, Classifier) or not vectors.model.spec.identity.accepts(
+            classifier.head.trained_on
+        ):
             return None
         return _predictions(head_scores(classifier, texts, vectors), None, None)
 
@@ -173,21 +182,27 @@ class ClassificationService:
         return self._counted(await offload_math(partial(_predictions, scores, None, None), scores.scores.size))
 
     async def train_classifier(
-        self, name: str, examples: Mapping[str, Sequence[str]], *, deadline_s: float = math.inf
+        self,
+        name: str,
+        examples: Mapping[str, Sequence[str]],
+        *,
+        caller: Caller = ANYBODY,
+        deadline_s: float = math.inf,
     ) -> ClassifierInfo:
         """Train a classifier on texts of each label and save it; one of the same name is replaced.
 
         Texts of the label ``(none)`` are examples of what belongs to no class.
 
-        Raises: InvalidField, TooLarge for the examples; Unavailable when the disk refuses; as ``classify``.
+        Raises: InvalidField, TooLarge for the examples; Forbidden where another caller has one of this name;
+            Unavailable when the disk refuses; as ``classify``.
         """
-        return _info(await self._trainer.train(name, examples, deadline_s=deadline_s))
+        return _info(await self._trainer.train(name, examples, caller=caller, deadline_s=deadline_s))
 
     def on_model_swap(self, model: LoadedModel) -> None:
         """After a swap of the embedding model, retrain in the background what was trained for the old one."""
         if model.task != EMBEDDINGS:
             return
-        self._registry.use_encoder(model.spec.sha256)
+        self._registry.use_encoder(model.spec.identity)
         self.close()
         self._retraining = asyncio.get_running_loop().create_task(self._trainer.retrain_stale())
 
@@ -200,9 +215,12 @@ class ClassificationService:
         """Which classifiers are usable, and the faults of the others."""
         return {"names": self._registry.names(), "faults": self._registry.faults}
 
-    async def delete_classifier(self, name: str) -> None:
-        """Delete a trained classifier. Raises: NotFound; InvalidField for one that was not trained here."""
-        await self._trainer.delete(name)
+    async def delete_classifier(self, name: str, caller: Caller = ANYBODY) -> None:
+        """Delete a trained classifier.
+
+        Raises: NotFound; InvalidField for one that was not trained here; Forbidden for another caller's.
+        """
+        await self._trainer.delete(name, caller)
 
     def classifiers(self) -> list[ClassifierInfo]:
         """Every classifier that a request's ``model`` may name."""
@@ -291,7 +309,8 @@ def _predictions(scores: LabelScores, top_k: int | None, min_score: float | None
 def _info(classifier: Classifier) -> ClassifierInfo:
     head, info = classifier.head, classifier.head.info
     figures = (info.get("examples"), head.threshold, info.get("accuracy_on_folds"), info.get("created_s"))
-    return ClassifierInfo(classifier.name, classifier.source, head.labels, head.multiple, *figures)
+    tokens = int(info.get("tokens", 0))
+    return ClassifierInfo(classifier.name, classifier.source, head.labels, head.multiple, *figures, tokens)
 
 
 def _model_info(model: LoadedModel) -> ClassifierInfo:

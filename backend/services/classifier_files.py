@@ -1,4 +1,4 @@
-"""Files of a trained classifier: its head and its training examples, replaced atomically."""
+"""Files of a trained classifier: its head, its training examples and its owner, replaced atomically."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from backend.errors import ModelUnavailable
 from backend.models.classifier_head import ClassifierHead, write_head
 
 EXAMPLES = "examples.jsonl"
+_OWNER = "owner"
 _OLD = ".old"
 _HIDDEN = "."  # prefix of folders being written or replaced; no classifier's name begins with it
 
@@ -26,8 +27,13 @@ class Example:
     labels: tuple[str, ...]
 
 
-def write_folder(root: Path, name: str, head: ClassifierHead, examples: Sequence[Example]) -> None:
+def write_folder(
+    root: Path, name: str, head: ClassifierHead, examples: Sequence[Example], owner: str | None = None
+) -> None:
     """Write or replace ``root/name``; after a crash it is the old one or the new one.
+
+    Args:
+        owner: `Caller.owner` of who may change it; None: nobody known.
 
     Raises: OSError; the old one is then unchanged.
     """
@@ -36,6 +42,8 @@ def write_folder(root: Path, name: str, head: ClassifierHead, examples: Sequence
     try:
         write_head(written, head)
         _write_examples(written / EXAMPLES, examples)
+        if owner is not None:
+            (written / _OWNER).write_text(owner, encoding="ascii")
         for file in written.iterdir():
             flush(file)
         _swap(written, root / name)
@@ -77,6 +85,14 @@ def read_examples(folder: Path) -> list[Example]:
         return list(_parse_examples(folder / EXAMPLES))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelUnavailable(f"{folder.name} has no readable {EXAMPLES}: {error!r}") from error
+
+
+def read_owner(folder: Path) -> str | None:
+    """Who may change the classifier; None where that is not known."""
+    try:
+        return (folder / _OWNER).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 def _swap(written: Path, target: Path) -> None:

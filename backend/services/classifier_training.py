@@ -5,45 +5,65 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
 from backend.batching.work_item import Priority
-from backend.errors import FinanciaError
+from backend.errors import FinanciaError, Overloaded, Unavailable
 from backend.models.classifier_head import NONE, ClassifierHead
 from backend.models.encoder import Vectors
 from backend.models.logistic import fit_head
 from backend.models.spec import ModelSpec
+from backend.services.abandoned import Check, run_to_end
+from backend.services.callers import ANYBODY, Caller
 from backend.services.classifier_files import Example
 from backend.services.classifiers import Classifier, ClassifierRegistry
 from backend.services.embeddings import EmbeddingService
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
+IN_LINE_MAX = 8  # each holds its vectors: 15 MB for 10,000 examples
+_FIT_S = 5.0  # about what learning takes, until one has been timed
 
 
 class ClassifierTrainer:
     """Trains and saves classifiers, and retrains them for another embedding model.
 
-    Belongs to the loop's thread; one classifier is fitted at a time.
+    Belongs to the loop's thread; one classifier is fitted at a time, and few requests wait for that. A caller that
+    leaves, or is late, ends its fit at the solver's next step; a head is saved whole or not at all.
     """
 
     def __init__(self, registry: ClassifierRegistry, embeddings: EmbeddingService) -> None:
         self._registry, self._embeddings = registry, embeddings
         self._fit_lock = asyncio.Lock()
         self._write_lock = asyncio.Lock()
+        self._in_line = 0  # requests that are being trained or wait for it
+        self._last_fit_s = _FIT_S
 
-    async def train(self, name: str, texts: Mapping[str, Sequence[str]], *, deadline_s: float = math.inf) -> Classifier:
+    async def train(
+        self,
+        name: str,
+        texts: Mapping[str, Sequence[str]],
+        *,
+        caller: Caller = ANYBODY,
+        deadline_s: float = math.inf,
+    ) -> Classifier:
         """Train on the texts of each label, and save. Raises: as ClassificationService.train_classifier."""
+        self._registry.check_owner(name, caller)
         examples = [Example(text, (label,)) for label, label_texts in texts.items() for text in label_texts]
         while True:
-            head = await self._fit(name, examples, Priority.INTERACTIVE, deadline_s)
+            with self._place_in_line():
+                head = await self._fit(name, examples, Priority.INTERACTIVE, deadline_s)
             async with self._write_lock:
-                classifier = await asyncio.to_thread(self._registry.save, name, head, examples)
-            if head.encoder_sha256 == self._registry.encoder_sha256:
+                classifier = await self._save(name, head, examples, caller)
+            if head.trained_on == self._registry.encoder:
                 return classifier  # else the embedding model was swapped meanwhile, and this head would never answer
 
     async def retrain_stale(self) -> None:
@@ -55,10 +75,10 @@ class ClassifierTrainer:
                 names.append(name)
                 await asyncio.sleep(wait_s)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, caller: Caller = ANYBODY) -> None:
         """Delete a trained classifier. Raises: as ClassifierRegistry.delete."""
         async with self._write_lock:
-            await asyncio.to_thread(self._registry.delete, name)
+            await asyncio.to_thread(self._registry.delete, name, caller)
 
     async def _retrain(self, name: str) -> float | None:
         """Retrain one; seconds to wait before another attempt, None where none is needed."""
@@ -67,12 +87,38 @@ class ClassifierTrainer:
             head = await self._fit(name, examples, Priority.BULK, math.inf)
             async with self._write_lock:
                 if name in self._registry.stale():  # not trained on newer examples meanwhile, nor deleted
-                    await asyncio.to_thread(self._registry.save, name, head, examples)
+                    await self._save(name, head, examples)
         except FinanciaError as error:
             log_event(_log, logging.WARNING, "a classifier could not be learnt again", name=name, reason=error)
-            return error.retry_after_s if error.retryable else None
+            can_wait = isinstance(error, Unavailable) and name in self._registry.names()  # an old head still serves
+            return error.retry_after_s if error.retryable and not can_wait else None
         log_event(_log, logging.INFO, "classifier learnt again", name=name)
         return None
+
+    async def _save(
+        self, name: str, head: ClassifierHead, examples: Sequence[Example], caller: Caller = ANYBODY
+    ) -> Classifier:
+        return await run_to_end(lambda _: self._registry.save(name, head, examples, caller))
+
+    @contextmanager
+    def _place_in_line(self) -> Iterator[None]:
+        """Raises: Overloaded when as many requests as may wait do so."""
+        if self._in_line >= IN_LINE_MAX:
+            wait_s = self._in_line * self._last_fit_s
+            raise Overloaded(
+                self._in_line,
+                IN_LINE_MAX,
+                wait_s,
+                f"{self._in_line} classifiers are being learnt, one at a time, or wait for it, as many as may; "
+                f"try again in {wait_s:.0f} s",
+            )
+        self._in_line += 1
+        started_s = time.monotonic()
+        try:
+            yield
+            self._last_fit_s = (time.monotonic() - started_s) / self._in_line
+        finally:
+            self._in_line -= 1
 
     async def _fit(
         self, name: str, examples: Sequence[Example], priority: Priority, deadline_s: float
@@ -83,11 +129,19 @@ class ClassifierTrainer:
         vectors = await self._embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
         spec = vectors.model.spec
         async with self._fit_lock:
-            return await asyncio.to_thread(_fit_head, vectors.vectors, examples, labels, spec, multiple=multiple)
+            fit = partial(_fit_head, vectors.vectors, examples, labels, spec, multiple=multiple)
+            head = await run_to_end(lambda check: fit(check=check))
+        return replace(head, info={**head.info, "tokens": sum(vectors.tokens)})
 
 
 def _fit_head(
-    vectors: Vectors, examples: Sequence[Example], labels: Sequence[str], spec: ModelSpec, *, multiple: bool
+    vectors: Vectors,
+    examples: Sequence[Example],
+    labels: Sequence[str],
+    spec: ModelSpec,
+    *,
+    multiple: bool,
+    check: Check,
 ) -> ClassifierHead:
     """Seconds for thousands of examples, milliseconds for a few."""
     background = len(labels) if any(NONE in example.labels for example in examples) else None
@@ -97,7 +151,7 @@ def _fit_head(
         targets = np.array([[label in example.labels for label in labels] for example in examples], np.int64)
     else:
         targets = np.array([indices[example.labels[0]] for example in examples], np.int64)
-    fitted = fit_head(vectors, targets, labels=rows, background=background)
+    fitted = fit_head(vectors, targets, labels=rows, background=background, check=check)
     return ClassifierHead(
         labels=tuple(labels),
         multiple=multiple,
@@ -105,6 +159,7 @@ def _fit_head(
         bias=fitted.bias.astype(np.float32),
         encoder=spec.source,
         encoder_sha256=spec.sha256,
+        encoder_fingerprint=spec.fingerprint,
         threshold=fitted.threshold,
         info={
             "examples": len(examples),

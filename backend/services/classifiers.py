@@ -14,12 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from backend.errors import InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
+from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, read_head
+from backend.models.fingerprint import EncoderIdentity
+from backend.services.callers import ANYBODY, Caller
 from backend.services.classifier_files import (
     Example,
     folders,
     read_examples,
+    read_owner,
     recover,
     remove_folder,
     write_folder,
@@ -33,7 +36,8 @@ LABELS_MAX = 1000
 EXAMPLES_MAX = 10_000
 LABEL_CHARACTERS_MAX = 200
 CLASSIFIERS_MAX = 100  # trained here
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
+_NAME = re.compile(NAME_PATTERN)
 _RETRAIN_S = 5.0  # about what retraining takes
 
 Source = Literal["bundled", "configured", "learnt"]
@@ -54,6 +58,7 @@ class _Entry:
 
     source: Source
     head: ClassifierHead | None
+    owner: str | None = None  # of one trained here: the caller that trained it, where that is known
 
 
 @dataclass(slots=True)
@@ -61,7 +66,7 @@ class ClassifierRegistry:
     """Classifiers by name. A trained classifier cannot take the name of a bundled or configured one."""
 
     state_dir: Path
-    encoder_sha256: str  # of the embedding model that serves
+    encoder: EncoderIdentity  # the embedding model that serves
     bundled: Path = BUNDLED_HEADS
     configured: Sequence[Path] = ()  # folders of heads that settings name
     faults: list[str] = field(default_factory=list)  # what was skipped and why, for GET /v1/system
@@ -105,9 +110,15 @@ class ClassifierRegistry:
         raise UnknownModel(name, self.names())
 
     def stale(self) -> list[str]:
-        """Trained ones whose head is of another embedding model, or lost: to be retrained from ``examples``."""
+        """Trained ones to be retrained from ``examples``: their head is of another embedding model, or lost.
+
+        A head of these weights that is older than fingerprints is among them: it is used meanwhile, but nothing tells
+        whether its encoder's tokenizer, pooling and length were those of today.
+        """
         return [
-            name for name, entry in self._entries.items() if entry.source == "learnt" and not self._is_usable(entry)
+            name
+            for name, entry in self._entries.items()
+            if entry.source == "learnt" and (entry.head is None or entry.head.trained_on != self.encoder)
         ]
 
     def examples(self, name: str) -> list[Example]:
@@ -123,25 +134,45 @@ class ClassifierRegistry:
         self._check_name(name)
         return check_examples(examples, multiple=multiple)
 
-    def save(self, name: str, head: ClassifierHead, examples: Sequence[Example]) -> Classifier:
+    def check_owner(self, name: str, caller: Caller) -> None:
+        """Raises: Forbidden where there is a trained one of this name and ``caller`` may not change it."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.source == "learnt" and not caller.may_change(entry.owner):
+            raise Forbidden(
+                f"name: the classifier '{name}' was taught with another key; you may use it, but to teach your own "
+                "choose another name. A key of ADMIN_KEYS may replace and delete it",
+                param="name",
+            )
+
+    def save(
+        self, name: str, head: ClassifierHead, examples: Sequence[Example], caller: Caller = ANYBODY
+    ) -> Classifier:
         """Save a trained classifier and use it from now on; one of the same name is replaced.
 
-        Raises: InvalidField for an impossible name; Unavailable when the disk refuses.
+        One that is replaced keeps its owner; a new one belongs to ``caller``.
+
+        Raises: InvalidField for an impossible name; Forbidden for another caller's; Unavailable when the disk refuses.
         """
         head = replace(head, name=name)
         with self._write_lock:
             self._check_name(name)
+            self.check_owner(name, caller)
+            owner = self._entries[name].owner if name in self._entries else _owner_of(caller)
             try:
-                write_folder(self._dir, name, head, examples)
+                write_folder(self._dir, name, head, examples, owner)
             except OSError as error:
                 raise _not_saved(error) from error
-            self._entries[name] = _Entry("learnt", head)
+            self._entries[name] = _Entry("learnt", head, owner)
         return Classifier(name, head, "learnt")
 
-    def delete(self, name: str) -> None:
-        """Delete a trained one. Raises: NotFound; InvalidField for one not trained here; Unavailable."""
+    def delete(self, name: str, caller: Caller = ANYBODY) -> None:
+        """Delete a trained one.
+
+        Raises: NotFound; InvalidField for one not trained here; Forbidden for another caller's; Unavailable.
+        """
         with self._write_lock:
             self._check_trained(name)
+            self.check_owner(name, caller)
             try:
                 remove_folder(self._dir, name)
             except FileNotFoundError:
@@ -150,33 +181,34 @@ class ClassifierRegistry:
                 raise _not_saved(error) from error
             del self._entries[name]
 
-    def use_encoder(self, sha256: str) -> None:
+    def use_encoder(self, encoder: EncoderIdentity) -> None:
         """Follow a swap of the embedding model: ``stale`` then lists the trained heads of others."""
-        self.encoder_sha256 = sha256
+        self.encoder = encoder
 
     @property
     def _dir(self) -> Path:
         return self.state_dir / CLASSIFIERS_DIR
 
     def _is_usable(self, entry: _Entry) -> bool:
-        return entry.head is not None and entry.head.encoder_sha256 == self.encoder_sha256
+        return entry.head is not None and self.encoder.accepts(entry.head.trained_on)
 
-    def _add(self, name: str, source: Source, head: ClassifierHead | None) -> None:
-        self._entries[name] = _Entry(source, head)
+    def _add(self, name: str, source: Source, head: ClassifierHead | None, owner: str | None = None) -> None:
+        self._entries[name] = _Entry(source, head, owner)
 
     def _add_configured(self, folder: Path) -> None:
         head = read_head(folder)
-        if head.encoder_sha256 != self.encoder_sha256:
-            raise ModelUnavailable(
-                f"the classifier {folder.name} was trained on vectors of {head.encoder_sha256[:12]}, but the "
-                f"embedding model is {self.encoder_sha256[:12]}; set EMBEDDING_MODEL to its encoder ({head.encoder})"
-            )
-        self._add(head.name or folder.name, "configured", head)
+        name = head.name or folder.name
+        if not self.encoder.accepts(head.trained_on):
+            raise _other_encoder(folder.name, head, self.encoder)
+        if not head.encoder_fingerprint:
+            reason = "it names no fingerprint of its encoder; train it again to have the tokenizer and pooling checked"
+            log_event(_log, logging.WARNING, "a classifier is accepted by the weights alone", name=name, reason=reason)
+        self._add(name, "configured", head)
 
     def _add_trained(self, folder: Path) -> None:
         try:
             self._check_name(folder.name)
-            self._add(folder.name, "learnt", self._trained_head(folder))
+            self._add(folder.name, "learnt", self._trained_head(folder), read_owner(folder))
         except (InvalidField, ModelUnavailable) as error:
             self._fault(folder.name, str(error))
 
@@ -261,6 +293,25 @@ def _check_example(place: int, example: Example, *, multiple: bool) -> None:
                 + (f", and no label at all instead of '{NONE}'" if multiple else ""),
                 param="examples",
             )
+
+
+def _other_encoder(name: str, head: ClassifierHead, serving: EncoderIdentity) -> ModelUnavailable:
+    if head.encoder_sha256 != serving.sha256:
+        return ModelUnavailable(
+            f"the classifier {name} was trained on vectors of {head.encoder_sha256[:12]}, but the "
+            f"embedding model is {serving.sha256[:12]}; set EMBEDDING_MODEL to its encoder ({head.encoder})"
+        )
+    return ModelUnavailable(
+        f"the classifier {name} was trained on vectors of {head.encoder_fingerprint[:12]}, but the embedding model is "
+        f"{serving.fingerprint[:12]}: the weights are the same, its tokenizer, pooling, normalisation, length, default "
+        f"prompt or config.json is not; restore those files, set EMBEDDING_MODEL to its encoder ({head.encoder}), or "
+        "train the classifier again"
+    )
+
+
+def _owner_of(caller: Caller) -> str | None:
+    """Who owns what ``caller`` trains; without keys in the settings nobody does."""
+    return None if caller.role == "open" else caller.owner
 
 
 def _not_saved(error: OSError) -> Unavailable:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.batching.work_item import Priority
 from backend.cache.keys import CacheNamespace
@@ -17,10 +19,12 @@ from backend.engines.embeddings import TASK, finished
 from backend.engines.engine import Engine
 from backend.errors import InvalidField
 from backend.models.encoder import Vectors
-from backend.models.tokenizer import InputName, TokenPiece, Tokens, Truncate, numbered_input
+from backend.models.tokenizer import InputName, TokenArrays, TokenizedText, Tokens, Truncate, numbered_input
 from backend.models.vectors import normalized
+from backend.models.windows import Windows
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.inference import Inference, InferenceResult, Timing, Urgency, Usage
+from backend.services.text_work import TokenBudget, slices_of
 from backend.telemetry import Telemetry
 
 _PIPELINES_KEPT = 512  # distinct options seen lately
@@ -28,7 +32,7 @@ _LONG_CHARS_PER_TOKEN = 2  # a longer text is cut into windows first; a shorter 
 _WINDOWS_AT_ONCE = 64  # a text of 1 MB has a thousand
 Input = str | Sequence[int]
 Inputs = Sequence[str] | Sequence[Sequence[int]]  # one kind a request
-_WindowIds = tuple[list[int], int]  # the ids of a window, and how many of its tokens no other window covers
+_WindowIds = tuple[NDArray[np.int32], int]  # the ids of a window, and how many of its tokens no other window covers
 _TextVector = tuple[Vectors, int]  # a text's vector and its tokens
 
 
@@ -215,17 +219,19 @@ class EmbeddingService:
         tokens = tuple(vectors[text][1] for text in texts)
         return TextVectors(np.array([vectors[text][0] for text in texts]), tokens, timing.then(long_timing), model)
 
-    async def _windows_of(self, model: LoadedModel, texts: Sequence[str]) -> dict[str, list[_WindowIds]]:
-        def cut() -> dict[str, list[_WindowIds]]:
-            return {
-                text: [
-                    (window.ids.tolist(), window.own_stop - window.own_start)
-                    for window in model.tokenizer.windows(text, 0).windows
-                ]
-                for text in texts
-            }
+    async def windows(self, text: str) -> tuple[LoadedModel, Windows]:
+        """The embedding model, and the windows without overlap in which it reads a text."""
+        model = self._catalog.embedding()
+        return model, await self._inference.text_work.windows(model.tokenizer, text, 0)
 
-        return await self._inference.offload(cut, sum(map(len, texts)))
+    async def _windows_of(self, model: LoadedModel, texts: Sequence[str]) -> dict[str, list[_WindowIds]]:
+        windows: dict[str, list[_WindowIds]] = {}
+        for text in texts:
+            cut = await self._inference.text_work.windows(model.tokenizer, text, 0)
+            windows[text] = [
+                (window.ids.astype(np.int32), window.own_stop - window.own_start) for window in cut.windows
+            ]
+        return windows
 
     async def _embed_short(
         self, model: LoadedModel, texts: Sequence[str], urgency: Urgency
@@ -245,7 +251,8 @@ class EmbeddingService:
         windows = [(place, *window) for place, text_windows in enumerate(texts.values()) for window in text_windows]
         for first in range(0, len(windows), _WINDOWS_AT_ONCE):
             places, ids, weights = zip(*windows[first : first + _WINDOWS_AT_ONCE], strict=True)
-            embedded = await self.embed_with_model(model, ids, EmbedOptions(normalize=False), urgency)
+            lists = [window.tolist() for window in ids]
+            embedded = await self.embed_with_model(model, lists, EmbedOptions(normalize=False), urgency)
             np.add.at(sums, np.array(places), np.array(weights)[:, None] * embedded.vectors)
             timing = timing.then(embedded.timing)
         totals = np.array([sum(weight for _, weight in text_windows) for text_windows in texts.values()]).reshape(-1, 1)
@@ -255,13 +262,38 @@ class EmbeddingService:
         return dict(zip(texts, zip(vectors, tokens, strict=True), strict=True)), timing
 
     async def tokenize(
-        self, inputs: Sequence[str], *, add_special_tokens: bool = True, prompt_name: str | None = None
-    ) -> list[list[TokenPiece]]:
-        """Every token of each text with its offsets; nothing is truncated."""
+        self,
+        inputs: Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        prompt_name: str | None = None,
+        max_tokens: int = sys.maxsize,
+        deadline_s: float = math.inf,  # noqa: ARG002 - nothing here waits for a lane: the caller's cancelling is enough
+    ) -> list[TokenizedText]:
+        """Every token of each text with its offsets in it, those of the prompt without; nothing is truncated.
+
+        Args:
+            max_tokens: of all texts together, special tokens aside.
+
+        Raises: InvalidField for the prompt; TooLarge as soon as so many tokens have been read.
+        """
         pipeline = self._pipeline(self._catalog.embedding(), EmbedOptions(prompt_name=prompt_name))
+        tokenizer = pipeline.model.tokenizer
+        before, after = tokenizer.special_pieces() if add_special_tokens else ([], [])
+        budget = TokenBudget(
+            max_tokens, "tokens of the answer", "LIMIT_TOKENIZE_TOKENS", "Send fewer or shorter texts."
+        )
         texts = [pipeline.prompt + text for text in inputs]
-        split = partial(pipeline.model.tokenizer.pieces, texts, add_special_tokens=add_special_tokens)
-        return await self._inference.offload(split, sum(map(len, texts)))
+        tokens: list[TokenArrays] = []
+        for start, stop in slices_of(list(map(len, texts))):
+            if stop - start == 1:
+                tokens.append(await self._inference.text_work.read(tokenizer, texts[start], budget))
+                continue
+            read_each = partial(tokenizer.read_each, texts[start:stop])
+            tokens += await self._inference.text_work.run(read_each, sum(map(len, texts[start:stop])))
+            budget.add(sum(len(text.ids) for text in tokens[start:]))
+        rows = zip(inputs, tokens, strict=True)
+        return [TokenizedText(text, read, before, after, prompt=pipeline.prompt) for text, read in rows]
 
     async def similarity(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Protocol
@@ -22,11 +22,15 @@ from backend.models.encoder import Vectors
 from backend.models.token_head import Tag, read_tags, types_of
 from backend.models.tokenizer import TextTokenizer
 from backend.models.windows import Windows
+from backend.services.abandoned import Check
 from backend.services.inference import Inference, Timing, Urgency, Usage, WindowPipeline
+from backend.services.text_work import slices_of
 from backend.telemetry import Telemetry
 
 SOURCES = (MODEL, PATTERN)
 _PATTERN_WORK = 16  # times the tokenizer's cost of a character: 4 us
+_TextCandidates = tuple[str, Sequence[Entity]]  # a text, and what the model found in it
+_Merged = tuple[tuple[Entity, ...], tuple[Lost, ...]]  # the entities of a text, and those that lost to them
 _OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, in windows long enough for that
 
 
@@ -130,16 +134,13 @@ class EntityService:
         loaded = self._model(model, sources)
         wanted = _wanted(types, loaded)
         distinct = list(dict.fromkeys(texts))
-        characters = sum(map(len, distinct))
         candidates: list[list[Entity]] = [[] for _ in distinct]
         coverages, timing = [(1.0, 0)] * len(distinct), Timing()
         if loaded is not None:
             candidates, coverages, timing = await self._run_model(loaded, distinct, Urgency(priority, deadline_s))
         with_patterns = sources is None or PATTERN in sources
-        merge_all = partial(
-            _merge_all, distinct, candidates, with_patterns=with_patterns, wanted=wanted, min_score=min_score
-        )
-        merged = await self._inference.offload(merge_all, characters * (_PATTERN_WORK if with_patterns else 1))
+        merge_all = partial(_merge_all, with_patterns=with_patterns, wanted=wanted, min_score=min_score)
+        merged = await self._merged(merge_all, list(zip(distinct, candidates, strict=True)), with_patterns)
         rows = {
             text: TextEntities(entities, coverage, tokens, lost)
             for text, (entities, lost), (coverage, tokens) in zip(distinct, merged, coverages, strict=True)
@@ -163,17 +164,32 @@ class EntityService:
         self, loaded: EntityModel, texts: Sequence[str], urgency: Urgency
     ) -> tuple[list[list[Entity]], list[tuple[float, int]], Timing]:
         """The model's entities of each text, and its coverage and tokens."""
-        characters = sum(map(len, texts))
-        cut = await self._inference.offload(partial(_cut, loaded.tokenizer, texts), characters)
+        text_work, budget, sizes = self._inference.text_work, self._inference.token_budget(), list(map(len, texts))
+        overlap = min(_OVERLAP, loaded.tokenizer.max_tokens // 4)
+        cut = [await text_work.windows(loaded.tokenizer, text, overlap, budget) for text in texts]
         pipeline = WindowPipeline(loaded.engine, loaded.namespace(TASK))
         result = await self._inference.run(pipeline, [window for text in cut for window in text.windows], urgency)
         rows = iter(result.rows)
         probabilities = [
             [next(rows).vector.reshape(-1, len(loaded.labels)) for _ in windows.windows] for windows in cut
         ]
-        decode_all = partial(_decode, texts, cut, probabilities, _tags(loaded.labels))
-        entities = await self._inference.offload(decode_all, characters)
+        decode_all = partial(_decode, tags=_tags(loaded.labels))
+        entities = await text_work.run_slices(decode_all, list(zip(texts, cut, probabilities, strict=True)), sizes)
         return entities, [(windows.coverage, windows.tokens) for windows in cut], result.timing
+
+    async def _merged(
+        self,
+        merge_all: Callable[[Sequence[_TextCandidates], Check], Sequence[_Merged]],
+        texts: Sequence[_TextCandidates],
+        with_patterns: bool,
+    ) -> list[_Merged]:
+        factor = _PATTERN_WORK if with_patterns else 1
+        sizes = [len(text) * factor for text, _ in texts]
+        merged: list[_Merged] = []
+        for start, stop in slices_of(sizes):
+            work = partial(merge_all, texts[start:stop])
+            merged += await self._inference.text_work.run_long(work, sum(sizes[start:stop]))
+        return merged
 
 
 @lru_cache(maxsize=16)
@@ -193,36 +209,23 @@ def _wanted(types: Collection[str] | None, loaded: EntityModel | None) -> frozen
 
 
 def _merge_all(
-    texts: Sequence[str],
-    candidates: Sequence[Sequence[Entity]],
-    *,
-    with_patterns: bool,
-    wanted: Collection[str],
-    min_score: float,
-) -> list[tuple[tuple[Entity, ...], tuple[Lost, ...]]]:
+    texts: Sequence[_TextCandidates], check: Check, *, with_patterns: bool, wanted: Collection[str], min_score: float
+) -> list[_Merged]:
     """Each text's entities, and the overlapping candidates that lost to them.
 
     A candidate whose score is too low competes with no other; one of an unwanted type does, so that asking for fewer
     types never shows an entity that asking for all would not.
     """
     results = []
-    for text, by_model in zip(texts, candidates, strict=True):
-        entities = [*by_model, *(find_patterns(text) if with_patterns else ())]
+    for text, by_model in texts:
+        entities = [*by_model, *(find_patterns(text, check=check) if with_patterns else ())]
         merged = merge([entity for entity in entities if entity.score >= min_score], wanted)
         results.append((tuple(merged.kept), tuple(merged.lost)))
     return results
 
 
-def _cut(tokenizer: TextTokenizer, texts: Sequence[str]) -> list[Windows]:
-    overlap = min(_OVERLAP, tokenizer.max_tokens // 4)
-    return [tokenizer.windows(text, overlap) for text in texts]
-
-
-def _decode(
-    texts: Sequence[str], cut: Sequence[Windows], probabilities: Sequence[Sequence[Vectors]], tags: Sequence[Tag]
-) -> list[list[Entity]]:
-    rows = zip(texts, cut, probabilities, strict=True)
-    return [_entities(text, windows, scores, tags) for text, windows, scores in rows]
+def _decode(texts: Sequence[tuple[str, Windows, Sequence[Vectors]]], tags: Sequence[Tag]) -> list[list[Entity]]:
+    return [_entities(text, windows, scores, tags) for text, windows, scores in texts]
 
 
 def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: Sequence[Tag]) -> list[Entity]:

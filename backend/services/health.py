@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,10 +40,11 @@ class HealthService:
         cache: VectorCache,
         gpu_report: Callable[[], dict[str, Any]],
         *,
+        degraded: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
-        self._gpu_report = gpu_report
+        self._gpu_report, self._degraded = gpu_report, degraded
         self._probe: asyncio.Task[str] | None = None
         self._probe_fault = ""  # of the last probe, and when it ended
         self._probe_ended_s = -math.inf
@@ -72,7 +73,10 @@ class HealthService:
         return not _faults(status) and (proved or not self._probe_fault)
 
     def report(self) -> dict[str, object]:
-        """Models, device, lanes and cache, for people and dashboards."""
+        """Models, device, lanes and cache, for people and dashboards.
+
+        ``degraded`` has a sentence about each part that fails without making the service unready.
+        """
         model = self._catalog.embedding()
         return {
             "models": [
@@ -88,6 +92,7 @@ class HealthService:
             "device": {"device": model.device, "lanes": model.placement.lanes, "reason": model.placement.why[0]},
             "lanes": asdict(self._batcher.status()),
             "cache": asdict(self._cache.status()),
+            "degraded": list(self._degraded()),
         }
 
     def gpu(self) -> dict[str, Any]:

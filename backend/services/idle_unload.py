@@ -8,6 +8,7 @@ from functools import partial
 
 from backend.device.memory.release import release
 from backend.models.encoder_source import UnloadableEncoder
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 
 
@@ -19,9 +20,11 @@ class IdleUnloader:
         device: whose memory is released after an unload.
     """
 
-    def __init__(self, keep_alive_s: float | None, device: str, telemetry: Telemetry) -> None:
+    def __init__(
+        self, keep_alive_s: float | None, device: str, telemetry: Telemetry, supervisor: Supervisor | None = None
+    ) -> None:
         self._keep_alive_s, self._device = keep_alive_s, device
-        self._telemetry = telemetry
+        self._telemetry, self._supervisor = telemetry, supervisor or Supervisor(telemetry)
         self._watched: set[UnloadableEncoder] = set()
         self._timers: dict[UnloadableEncoder, asyncio.TimerHandle] = {}
         self._unloading: set[asyncio.Task[None]] = set()
@@ -71,9 +74,16 @@ class IdleUnloader:
         if self._keep_alive_s is not None and resident.idle_s < self._keep_alive_s:
             self._reset_timer(loop, resident)  # it was used meanwhile
             return
-        task = loop.create_task(asyncio.to_thread(_unload, resident.unload, self._device))
+        task = self._supervisor.run("unload_idle", self._unload(loop, resident))
         self._unloading.add(task)
         task.add_done_callback(self._unloading.discard)
+
+    async def _unload(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder) -> None:
+        try:
+            await asyncio.to_thread(_unload, resident.unload, self._device)
+        except Exception:
+            self._set_timer(loop, resident, idle_s=0.0)  # a model that could not leave memory is tried again
+            raise
 
 
 def _unload(unload: Callable[[], bool], device: str) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from backend.batching.batcher import Batcher
+from backend.batching.policy import portions
 from backend.batching.work_item import Priority, WorkItem
 from backend.cache.keys import CacheNamespace
 from backend.cache.store import CachedVector, VectorCache
@@ -20,10 +20,10 @@ from backend.errors import DeadlineExceeded
 from backend.models.encoder import Ids, Vectors
 from backend.models.tokenizer import Tokens
 from backend.models.windows import Window
+from backend.services.bulk_retry import retry_bulk
+from backend.services.text_work import TextWork, TokenBudget
 from backend.telemetry import Telemetry
 
-# Below this the tokenizer is faster than a hop to another thread and back (30 us a sentence, about 90 us the hop).
-_INLINE_CHARS = 4_000
 _CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
 _INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
 _Result = TypeVar("_Result")
@@ -201,17 +201,19 @@ class _Request:
 class Inference:
     """Inputs of any task in, values out. Belongs to the loop's thread."""
 
-    def __init__(self, batcher: Batcher, cache: VectorCache, telemetry: Telemetry) -> None:
+    def __init__(
+        self, batcher: Batcher, cache: VectorCache, telemetry: Telemetry, text_work: TextWork | None = None
+    ) -> None:
         self._batcher, self._cache = batcher, cache
         self._in_flight = InFlight(telemetry)
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenize")
+        self.text_work = text_work or TextWork(telemetry)
 
     async def run(
         self, pipeline: Pipeline, inputs: Sequence[Any], urgency: Urgency, *, first: int = 0
     ) -> InferenceResult:
         """One value an input; equal inputs, in this request and in others in flight, are computed once.
 
-        All inputs are admitted, or none.
+        All inputs are admitted, or none; of bulk work, part by part, and what is refused for now is tried again.
 
         Args:
             first: the position of the first input in the whole request, for messages.
@@ -240,15 +242,15 @@ class Inference:
             timing = timing.then(chunk.timing)
         return InferenceResult(rows, timing, keys, frozenset(computed))
 
-    async def offload(self, work: Callable[[], _Result], characters: int) -> _Result:
-        """Process so many characters: inline where it is short, on a thread where it would block the loop."""
-        if characters <= _INLINE_CHARS:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    def token_budget(self) -> TokenBudget:
+        """Refuses a request's tokens while they are read, once they are more than the queue would ever admit."""
+        return TokenBudget(
+            self._batcher.limit_tokens, "tokens of the request", "LIMIT_QUEUE_TOKENS", "Send fewer or shorter texts."
+        )
 
     def close(self) -> None:
-        """End the tokenizer's threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the threads that work on texts."""
+        self.text_work.close()
 
     async def _complete(self, request: _Request, started: float) -> InferenceResult:
         if request.pipeline.uses_cache:
@@ -264,25 +266,42 @@ class Inference:
 
     async def _compute(self, request: _Request, keys: list[bytes], timing: Timing) -> Timing:
         started = time.perf_counter()
-        tokens = await self._tokenize(request, keys)
-        tokenize_s = time.perf_counter() - started
+        tokens = await retry_bulk(request.urgency, partial(self._tokenize, request, keys))
+        timing = timing._replace(tokenize_s=time.perf_counter() - started)
+        for part in self._parts(request.urgency, tokens):
+            infer = partial(self._infer, request, keys[part], tokens[part])
+            timing = timing.then(await retry_bulk(request.urgency, infer))
+        return timing
+
+    def _parts(self, urgency: Urgency, tokens: list[Tokens]) -> list[slice]:
+        """A request is admitted whole or not at all; bulk work part by part, however long it is."""
+        if urgency.priority is not Priority.BULK:
+            return [slice(0, len(tokens))]
+        return portions([len(text.ids) for text in tokens], self._batcher.bulk_tokens)
+
+    async def _infer(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> Timing:
         pending = self._submit(request, keys, tokens)
         try:
             results = [await result.wait() for result in pending]
         except DeadlineExceeded:
             if all(result.item.deadline_s >= request.urgency.deadline_s for result in pending):
                 raise
-            return await self._compute(request, keys, timing)  # it was the deadline of a caller whose item we shared
+            return await self._infer(request, keys, tokens)  # it was the deadline of a caller whose item we shared
         finally:
             self._in_flight.leave(pending)
         self._store(request, keys, tokens, request.pipeline.postprocess(results))
         queue_s, inference_s = (max(stage) for stage in zip(*(result.stages() for result in pending), strict=True))
-        return Timing(timing.cache_s, tokenize_s, queue_s, inference_s)
+        return Timing(queue_s=queue_s, inference_s=inference_s)
 
     async def _tokenize(self, request: _Request, keys: list[bytes]) -> list[Tokens]:
         pipeline, inputs = request.pipeline, [request.inputs[key] for key in keys]
-        tokenize = partial(pipeline.tokenize, inputs, request.places(keys))
-        return await self.offload(tokenize, sum(map(pipeline.characters, inputs)))
+
+        def tokenize(part: Sequence[tuple[Any, int]]) -> list[Tokens]:
+            texts, places = zip(*part, strict=True)
+            return pipeline.tokenize(texts, places)
+
+        items = list(zip(inputs, request.places(keys), strict=True))
+        return await self.text_work.run_slices(tokenize, items, [pipeline.characters(text) for text in inputs])
 
     def _submit(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> list[PendingResult]:
         priority, deadline_s = request.urgency

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +27,7 @@ from backend.models.autotune import Choice, EncoderRequest, Selector
 from backend.models.batch_limits import AdaptiveBatchLimits, measure_batch_limits
 from backend.models.encoder import Encoder
 from backend.models.encoder_source import UnloadableEncoder
-from backend.models.model_files import resolve
+from backend.models.model_files import check_unchanged, resolve
 from backend.models.pairs import PairTokenizer
 from backend.models.runtimes import Candidate, load_encoder, warm_up
 from backend.models.sequence_head import SequenceHead, read_sequence_head
@@ -131,7 +131,13 @@ def _resident(
     load = partial(load_encoder, spec, Candidate(choice.runtime, choice.dtype), placement)
     loaded = encoder or load()
     warm_up(loaded, spec.max_tokens)
-    return UnloadableEncoder(loaded, load, name=spec.name)
+    return UnloadableEncoder(loaded, partial(_load_again, spec, load), name=spec.name)
+
+
+def _load_again(spec: ModelSpec, load: Callable[[], Encoder]) -> Encoder:
+    """From the same files as the first time. Raises: ModelUnavailable where they are others now."""
+    check_unchanged(spec)
+    return load()
 
 
 def _replica(
@@ -140,5 +146,6 @@ def _replica(
     batch_limits = measure_batch_limits(
         resident.get(), spec, choice, placement, kept=context.tuned, platform=context.facts.platform
     )
-    exact = Float32Encoder(partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement))
+    in_float32 = partial(load_encoder, spec, Candidate(choice.runtime, "fp32"), placement)
+    exact = Float32Encoder(partial(_load_again, spec, in_float32))
     return _DeviceReplica(resident, batch_limits, None if choice.dtype == "fp32" else exact)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend.cache.keys import CacheNamespace
 from backend.engines.engine import Engine
@@ -39,6 +40,7 @@ class _ScoringPipeline:
     namespace: CacheNamespace
     uses_cache: bool = True
     digests: dict[str, str] = field(default_factory=dict)  # by first text, which occurs in many pairs
+    first_ids: dict[str, NDArray[np.int64]] = field(default_factory=dict)  # the same; slices come one after the other
 
     @property
     def engine(self) -> Engine:
@@ -65,7 +67,8 @@ class _ScoringPipeline:
         if paired:
             at, pairs = zip(*paired, strict=True)
             tokenizer = PairTokenizer(self.model.tokenizer, self.model.spec.token_types)  # 60 us
-            tokens |= zip(at, tokenizer.encode(pairs, self.cut, places=at, param=self.param), strict=True)
+            encoded = tokenizer.encode(pairs, self.cut, places=at, param=self.param, known=self.first_ids)
+            tokens |= zip(at, encoded, strict=True)
         return [tokens[place] for place in places]
 
     def postprocess(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:

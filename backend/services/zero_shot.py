@@ -106,7 +106,7 @@ class ZeroShotClassifier:
 
     async def _common_labels(self, model: LoadedModel, urgency: Urgency) -> LabelVectors:
         """The labels that others are compared with, embedded once a model."""
-        key = (model.spec.sha256, model.runtime, model.dtype)
+        key = (model.spec.fingerprint, model.runtime, model.dtype)
         if self._common is None or self._common[0] != key:
             self._common = key, await self._embed_labels(model, COMMON_LABELS, urgency)
         return self._common[1]

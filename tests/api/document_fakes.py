@@ -92,10 +92,16 @@ class FakeDocuments(FakeService):
     """Answers ``answer_of`` whatever the file."""
 
     extractor: FakeReader = field(default_factory=FakeReader)
+    error_after_pages: Exception | None = None
 
     async def process(
         self, upload: StoredFile, options: DocumentOptions, urgency: Urgency | None = None, on_event: Any = ignore_event
     ) -> DocumentAnswer:
         await self.enter(upload.content(), options, urgency)
-        on_event(DocumentEvent("done", 2, 2))
-        return answer_of(options)
+        answer = answer_of(options)
+        for done, page in enumerate(answer.document.pages, 1):
+            on_event(DocumentEvent("reading", done, 3, page))
+        if self.error_after_pages is not None:
+            raise self.error_after_pages
+        on_event(DocumentEvent("done", 3, 3))
+        return answer

@@ -15,13 +15,16 @@ from backend.cache.store import CachedVector
 from backend.documents.parsing.limits import FileLimits
 from backend.errors import UnknownModel
 from backend.models.spec import Pooling
-from backend.models.tokenizer import TokenPiece
+from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.services.embeddings import EmbeddingResult, EmbedOptions
 from backend.services.health import Readiness
 from backend.services.inference import Timing
+from backend.services.quotas import Meters
+from backend.services.text_work import TextWork
 from backend.telemetry import Telemetry
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
 from tests.api.text_fakes import FakeAnalysis, FakeClassification, FakeEntities, FakeReranking, FakeService
+from tests.fakes import ManualClock
 
 WIDTH = 16
 NAMES = ("fake-model", "bundled", "alias/with-slash")
@@ -61,13 +64,12 @@ class FakeEmbeddings(FakeService):
         embedded = await self.embed([source, *sentences], options, **call)
         return (embedded.vectors[1:] @ embedded.vectors[0]).tolist(), embedded
 
-    async def tokenize(
-        self, inputs: Sequence[str], *, add_special_tokens: bool, prompt_name: str | None
-    ) -> list[list[TokenPiece]]:
-        del prompt_name
-        piece = TokenPiece(id=1, text="a", special=False, start=0, stop=1)
+    async def tokenize(self, inputs: Sequence[str], *, add_special_tokens: bool, **options: Any) -> list[TokenizedText]:
+        """One token a text, its first character."""
+        del options
+        token = TokenArrays(np.array([1], np.int32), np.array([[0, 1]], np.int32))
         mark = TokenPiece(id=0, text="[CLS]", special=True, start=None, stop=None)
-        return [[mark, piece] if add_special_tokens else [piece] for _ in inputs]
+        return [TokenizedText("a", token, [mark] if add_special_tokens else []) for _ in inputs]
 
 
 @dataclass
@@ -80,7 +82,12 @@ class FakeHealth:
         return Readiness(ready=not self.reasons, reasons=self.reasons)
 
     def report(self) -> dict[str, Any]:
-        return {"models": ["fake-model"], "device": "cpu", "cache": {"memory": "up"}}
+        model = {"name": "fake-model", "task": "embeddings", "runtime": "onnx", "dtype": "int8", "is_loaded": True}
+        lanes = {"lanes": 1, "lanes_alive": 1, "busy": 0, "queued_jobs": 0, "queued_tokens": 0, "oldest_s": 0.0}
+        times = {"running_s": 0.0, "last_batch_age_s": None, "rate_tokens_per_s": 0.0, "device_fault": ""}
+        cache = {"enabled": True, "memory_entries": 0, "memory_bytes": 0, "memory_limit_bytes": 1, "redis": None}
+        device = {"device": "cpu", "lanes": 1, "reason": "no GPU was found"}
+        return {"models": [model], "device": device, "lanes": {**lanes, **times}, "cache": cache, "degraded": []}
 
     def gpu(self) -> dict[str, Any]:
         return {
@@ -138,11 +145,17 @@ class FakeServices:
     classification: FakeClassification = field(default_factory=FakeClassification)
     reranking: FakeReranking = field(default_factory=FakeReranking)
     analysis: FakeAnalysis = field(default_factory=FakeAnalysis)
+    text_work: TextWork = field(default_factory=lambda: TextWork(Telemetry()))
     documents: FakeDocuments = field(default_factory=FakeDocuments)
     file_limits: FileLimits = FILE_LIMITS
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
+    meters: Meters = field(init=False)
+    clock: ManualClock = field(default_factory=ManualClock)  # of the meters
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))
+
+    def __post_init__(self) -> None:
+        self.meters = Meters(self.telemetry, clock=self.clock)
 
     def system(self) -> dict[str, Any]:
         return {"device": {"device": "cpu", "why": ["automatic: no GPU"]}}

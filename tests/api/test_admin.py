@@ -1,4 +1,4 @@
-"""POST /admin/models always needs a key, and says why a model cannot be loaded."""
+"""POST /admin/models needs a key of ADMIN_KEYS, always, and says why a model cannot be loaded."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import pytest
 
 from backend.api.dependencies import ApiOptions
 from backend.errors import InvalidField
+from tests.api.checks import problem
 from tests.api.conftest import connect
 
-KEYS = ApiOptions(api_keys=("secret",))
+KEYS = ApiOptions(api_keys=("other-secret",), admin_keys=("secret",))
 WITH_KEY = {"Authorization": "Bearer secret"}
 
 
@@ -23,11 +24,22 @@ async def test_a_model_is_loaded(services):
 
 
 async def test_a_service_without_keys_refuses(services, client):
-    """A service without API_KEYS lets no one replace its model."""
+    """A service without ADMIN_KEYS lets no one replace its model."""
     answer = await client.post("/admin/models", json={"source": "/models/new"}, headers=WITH_KEY)
 
-    assert (401, "unauthorized") == (answer.status_code, answer.json()["code"])
-    assert "API_KEYS" in answer.json()["detail"]
+    problem(answer, 403, "forbidden", "ADMIN_KEYS")
+    assert not services.loader.sources
+
+
+@pytest.mark.parametrize("admin_keys", [(), ("ops=admin-secret",)], ids=["no-admins", "another-is-admin"])
+async def test_a_key_that_is_no_admins(services, admin_keys):
+    """A key of API_KEYS may not replace what all others use, not even before its body is read."""
+    options = ApiOptions(api_keys=("team=secret",), admin_keys=admin_keys)
+    async with connect(services, options) as client:
+        answer = await client.post("/admin/models", content=b"no json", headers=WITH_KEY)
+
+    problem(answer, 403, "forbidden", "ADMIN_KEYS")
+    assert "secret" not in answer.text
     assert not services.loader.sources
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.responses.texts import ClassifierAnswer, ClassifierList, ForgottenClassifier
+from backend.errors import Forbidden
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
@@ -141,3 +142,18 @@ async def test_cors_preflight(services: FakeServices) -> None:
         for method in ("PUT", "DELETE"):
             headers = {"Origin": "https://page", "Access-Control-Request-Method": method}
             assert 200 == (await client.options(f"{URL}/a", headers=headers)).status_code
+
+
+async def test_who_asks_is_told(services: FakeServices) -> None:
+    """The service decides by the caller who may replace and delete; its refusal is a 403."""
+    options = ApiOptions(api_keys=("team=one",), admin_keys=("ops=two",))
+    async with connect(services, options) as client:
+        for key in ("one", "two"):
+            headers = {"Authorization": f"Bearer {key}"}
+            await client.put(f"{URL}/mine", json={"examples": EXAMPLES}, headers=headers)
+            await client.delete(f"{URL}/mine", headers=headers)
+        services.classification.error = Forbidden("name: taught with another key", param="name")
+        refused = await client.put(f"{URL}/mine", json={"examples": EXAMPLES}, headers=headers)
+
+    assert ["team", "team", "ops", "ops", "ops"] == [caller.name for caller in services.classification.callers]
+    problem(refused, 403, "forbidden", "another key")

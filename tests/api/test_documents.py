@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 from collections.abc import AsyncIterator
 
 import httpx
@@ -11,8 +12,11 @@ import numpy as np
 import pytest
 from lxml import etree
 
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import Overloaded, PasswordRequired, TooLarge, UnreadableFile, WrongMediaType
 from backend.services.documents.records import FEATURES, PAGE_FEATURES
+from tests.api.conftest import connect
 from tests.api.document_fakes import document
 from tests.api.fakes import FakeServices
 
@@ -150,6 +154,11 @@ async def test_errors_of_the_service(
     assert "application/problem+json" == answer.headers["content-type"]
 
 
+EMPTY_PARTS = [(f"empty{index}", (None, "")) for index in range(70)]
+FORM_B = {"content-type": "multipart/form-data; boundary=b"}
+WHOLE_FORM = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nwhole\r\n--b--\r\n'
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "words"),
     [
@@ -181,6 +190,16 @@ async def test_errors_of_the_service(
         pytest.param(
             {"files": {"file": ("a", b"x"), "labels": (None, "y" * 1_000_001)}}, 413, "fields", id="long-fields"
         ),
+        pytest.param({"files": [("file", ("a", b"x")), *EMPTY_PARTS]}, 413, "parts of the form: 65", id="parts"),
+        pytest.param({"files": {"file": ("n" * 5000, b"x")}}, 400, "header size", id="long-name"),
+        pytest.param(
+            {"files": [("file", ("a", b"x")), *[("f" * 4000, (None, "")) for _ in range(10)]]},
+            413, "bytes of the parts' headers", id="long-headers",
+        ),
+        pytest.param(
+            {"content": b"--b", "headers": {"content-type": f"multipart/form-data; boundary={'b' * 300}"}},
+            400, "Boundary length 300", id="long-boundary",
+        ),
     ],
 )  # fmt: skip
 async def test_bad_uploads(
@@ -192,6 +211,40 @@ async def test_bad_uploads(
     assert status == answer.status_code, answer.text
     assert words in answer.json()["detail"]
     assert not services.documents.calls
+
+
+async def test_a_large_upload_is_freed_on_a_thread(services: FakeServices, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred megabytes took the event loop 55 ms."""
+    freed, freed_by = threading.Event(), []
+    close = StoredFile.close
+
+    def recording_close(file: StoredFile) -> None:
+        freed_by.append(threading.current_thread())
+        close(file)
+        freed.set()
+
+    monkeypatch.setattr(StoredFile, "close", recording_close)
+    services.file_limits = FileLimits()
+    async with connect(services) as client:
+        assert 200 == (await client.post("/v1/documents", content=b"x" * 2**21)).status_code
+    assert await asyncio.to_thread(freed.wait, 30.0)
+
+    assert threading.main_thread() not in freed_by
+
+
+@pytest.mark.parametrize(("tail_pieces", "status"), [(1, 200), (30, 413)])
+async def test_what_follows_a_form(client: httpx.AsyncClient, tail_pieces: int, status: int) -> None:
+    """A form may have an end that means nothing, and not one without end."""
+
+    async def body() -> AsyncIterator[bytes]:
+        yield WHOLE_FORM
+        for _ in range(tail_pieces):
+            yield b"x" * 60_000
+
+    answer = await client.post("/v1/documents", content=body(), headers=FORM_B)
+
+    assert status == answer.status_code
+    assert status == 200 or "bytes of the form" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -262,3 +315,14 @@ async def test_a_request_that_takes_too_long(client: httpx.AsyncClient, services
 
     assert 504 == answer.status_code
     assert 1 == services.documents.cancelled
+
+
+async def test_one_deadline_for_reading_and_writing(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """The searchable PDF is written in what reading has left of LIMIT_REQUEST_S, not in as much again."""
+    answer = await client.post("/v1/documents", files=FILE, headers={"Accept": "application/pdf"})
+
+    assert 200 == answer.status_code
+    [(_, _, urgency)] = services.documents.calls
+    [(_, _, options)] = services.documents.extractor.calls
+    assert urgency is not None
+    assert urgency.deadline_s == options["until"]

@@ -155,3 +155,12 @@ async def test_server_timing(client: httpx.AsyncClient) -> None:
     assert TIMING.queue_s * 1e3 == stages["queue"]
     assert TIMING.inference_s * 1e3 == stages["inference"]
     assert stages["total"] > 0
+
+
+async def test_whole_numbers_as_json_has_them(client: httpx.AsyncClient) -> None:
+    """JSON Schema counts 8.0 among the integers, so it is one for fields and for token ids."""
+    floats = await client.post("/v1/embeddings", json={"input": [[1.0, 2]], "dimensions": 8.0})
+    integers = await client.post("/v1/embeddings", json={"input": [[1, 2]], "dimensions": 8})
+
+    assert 200 == floats.status_code
+    assert integers.json()["data"] == floats.json()["data"]

@@ -1,4 +1,4 @@
-"""The head of a response is sent with its body, or soon after without one."""
+"""Heads of responses go out with their bodies. tests/api/test_connections.py tests the limits over sockets."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ class RecordingTransport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 @pytest.fixture
 async def pair() -> tuple[JoinedWrites, RecordingTransport]:
     """The joined transport and the transport below it."""
     below = RecordingTransport()
-    return JoinedWrites(cast("asyncio.Transport", below), asyncio.get_running_loop()), below
+    joined = JoinedWrites(cast("asyncio.Transport", below), asyncio.get_running_loop(), 60.0, lambda: None)
+    return joined, below
 
 
 async def test_head_and_body_are_one_write(pair: tuple[JoinedWrites, RecordingTransport]) -> None:

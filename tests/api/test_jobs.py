@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +14,17 @@ import orjson
 import pytest
 import uvicorn
 
+from backend.api import job_answers
 from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
-from backend.api.http_protocol import OneWriteProtocol
+from backend.api.http_protocol import GuardedProtocol
+from backend.api.responses import document_formats
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.errors import Unavailable, UnreadableFile
+from backend.jobs.event_watch import Watchers
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.runner import JobPolicy
+from backend.services.callers import ANYBODY
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices
@@ -102,8 +107,9 @@ async def test_a_job_from_end_to_end(api):
     assert ("job", "queued", None) == (job["object"], job["status"], job["result"])
     assert {"stage": "queued", "pages_done": 0, "pages_total": None, "failed_pages": 0} == job["progress"]
     assert {"name": "factura.pdf", "bytes": len(PDF)} == {name: job["file"][name] for name in ("name", "bytes")}
-    assert (NOW_S, NOW_S + TTL_S) == (job["created_at"], job["expires_at"])
+    assert (NOW_S, None) == (job["created_at"], job["expires_at"])
     done = await api.ended(job["id"])
+    assert done["ended_at"] + TTL_S == done["expires_at"]
     assert ("succeeded", None, 1) == (done["status"], done["error"], done["attempts"])
     assert ["page1", "page2"] == [page["text"] for page in done["result"]["pages"]]
     assert "page1\n\x0cpage2" == done["result"]["text"]
@@ -184,8 +190,51 @@ async def test_events(api):
     assert received[3:] == events_of(after.text)
     nothing = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": received[-1][0]})
     assert (204, b"") == (nothing.status_code, nothing.content)
-    odd = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": "x' OR 1"})
-    assert received == events_of(odd.text)
+    empty = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": ""})
+    assert received == events_of(empty.text)
+    beyond = await api.client.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": f"{2**63 - 1}-0"})
+    assert 204 == beyond.status_code
+
+
+@pytest.mark.parametrize(
+    "event_id",
+    ["x' OR 1", "-1", "1-", "1-2-3", "$", "+", "1.5", "99999999999999999999", f"{2**63}", f"1-{2**64}", "1" * 5000],
+)
+async def test_what_is_no_event_id_is_refused(api, event_id):
+    """Redis would refuse it after the answer had begun; the header is named, and what it got."""
+    job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
+
+    answer = await api.client.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": event_id})
+
+    refused = problem(answer, 422, None, "Last-Event-ID", event_id[:40])
+    assert "Last-Event-ID" == refused["error"]["param"]
+    assert len(refused["detail"]) < 300
+
+
+async def test_too_many_watchers_get_429(slow):
+    """Before the answer begins, with a Retry-After; a place that is given up is free again."""
+    slow.replica.service._watchers = Watchers(1)
+    job_id = (await slow.client.post("/v1/jobs", files=FILE)).json()["id"]
+    job = await slow.replica.service.find(job_id, ANYBODY.owner)
+    watch = slow.replica.service.events(job, "")
+
+    refused = await slow.client.get(f"/v1/jobs/{job_id}/events")
+    problem(refused, 429, "overloaded", "2 clients", "limit of 1")
+    assert "retry-after" in refused.headers
+    await watch.aclose()
+    slow.replica.process.gate.set()
+
+    assert 200 == (await slow.client.get(f"/v1/jobs/{job_id}/events")).status_code
+    assert 0 == slow.replica.service._watchers.count
+
+
+@pytest.mark.parametrize("pages", ["one", "0", "3-1", "\u0661"])
+async def test_pages_that_no_file_can_have_are_no_job(api, pages):
+    """Refused at once; it was accepted, and failed."""
+    answer = await api.client.post("/v1/jobs", files=FILE, data={"pages": pages})
+
+    problem(answer, 422, "invalid_field", "pages: ")
+    assert [] == api.replica.process.calls
 
 
 async def first_page(api: JobsApi, job_id: str) -> None:
@@ -228,6 +277,7 @@ async def test_a_failure_has_the_error_of_a_request():
         "code": "unreadable_file",
         "param": "file",
         "status": 422,
+        "retryable": False,
     } == job["error"]
     problem(result, 404, "not_found", "failed")
 
@@ -271,7 +321,7 @@ async def test_page_images(api):
 
     assert ("image/png", b"12 1 90 72 None") == (answer.headers["content-type"], answer.content)
     assert b"12 2 90 110 None" == (await api.client.get(f"/v1/jobs/{job_id}/pages/2")).content
-    for path in ("0", "x", "-1", "1?dpi=9", "1?dpi=x", "1?dpi=nan", "1?dpi=301"):
+    for path in ("0", "x", "-1", "1?dpi=9", "1?dpi=x", "1?dpi=nan", "1?dpi=301", "1?dpi=1_0", "1?dpi=%D9%A1%D9%A1"):
         problem(await api.client.get(f"/v1/jobs/{job_id}/pages/{path}"), 422, "invalid_field")
 
 
@@ -312,6 +362,7 @@ async def test_a_client_that_disconnects_from_events(slow):
     await asyncio.wait_for(running, TIMEOUT_S)
 
     assert before - {running} >= asyncio.all_tasks() - {running}
+    assert 0 == slow.replica.service._watchers.count
     assert "running" == (await slow.client.get(f"/v1/jobs/{job_id}")).json()["status"]
 
 
@@ -342,6 +393,23 @@ async def test_heartbeats_of_a_silent_stream():
     parts = await sent(EventStream(never(), OpenStreams(), heartbeat_s=0.01), asyncio.Event(), 4)
 
     assert [b"", b"retry: 2000\n\n", b": still here\n\n", b": still here\n\n"] == parts[:4]
+
+
+async def test_a_client_that_never_takes_the_beginning_gives_up_its_place():
+    """Whatever becomes of the connection, ``on_end`` is called."""
+    ended = asyncio.Event()
+
+    async def refuse(_message: Any) -> None:
+        raise OSError("gone")
+
+    async def on_end() -> None:
+        ended.set()
+
+    stream = EventStream(never(), OpenStreams(), on_end=on_end)
+    with pytest.raises(OSError, match="gone"):
+        await stream({}, asyncio.Event().wait, refuse)  # type: ignore[arg-type]
+
+    assert ended.is_set()
 
 
 async def test_streams_end_with_the_process():
@@ -377,7 +445,7 @@ class ObservableServer(uvicorn.Server):
 
 async def test_events_over_a_real_connection(slow):
     config = uvicorn.Config(
-        slow.app, port=0, http=OneWriteProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=5
+        slow.app, port=0, http=GuardedProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=5
     )
     server = ObservableServer(config)
     serving = asyncio.create_task(server._serve())
@@ -399,6 +467,26 @@ async def test_events_over_a_real_connection(slow):
 
     assert (2, "end") == (names.count("page"), names[-1])
     assert names == [name for _, name, _ in events_of(whole.decode())]
+
+
+async def test_a_long_job_is_written_on_a_thread(api, monkeypatch):
+    """Its whole JSON: two hundred pages took the event loop 1.8 s."""
+    threads = []
+    write = job_answers.document_bytes
+
+    def recording_write(*arguments: Any) -> bytes:
+        threads.append(threading.current_thread())
+        return write(*arguments)
+
+    monkeypatch.setattr(document_formats, "_INLINE_WORDS", -1)
+    monkeypatch.setattr(job_answers, "document_bytes", recording_write)
+    job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
+    done = await api.ended(job_id)
+    alone = (await api.client.get(f"/v1/jobs/{job_id}/result")).json()
+
+    assert done["result"] == alone
+    assert 2 == len(threads)
+    assert threading.main_thread() not in threads
 
 
 async def test_openapi(api):

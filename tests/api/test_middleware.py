@@ -7,9 +7,10 @@ import asyncio
 import httpx
 import pytest
 
+from backend.api.api_keys import OPEN_PATHS
 from backend.api.app import ROUTES, create_app
 from backend.api.dependencies import ApiOptions, RequestContext
-from backend.api.middleware import OPEN_PATHS, STATUSES, server_timing, stages
+from backend.api.middleware import STATUSES, server_timing, stages
 from backend.services.inference import Timing
 from tests.api.checks import problem
 from tests.api.conftest import connect

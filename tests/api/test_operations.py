@@ -52,7 +52,7 @@ async def test_ready(client: httpx.AsyncClient) -> None:
 
     assert [200] * 3 == [answer.status_code for answer in answers]
     assert ["ready", "alive", "ready"] == [answer.json()["status"] for answer in answers]
-    assert ["fake-model"] == answers[0].json()["models"]
+    assert ["fake-model"] == [model["name"] for model in answers[0].json()["models"]]
 
 
 async def test_not_ready(client: httpx.AsyncClient, services: FakeServices) -> None:

@@ -21,7 +21,11 @@ WITH_ARGUMENTS: dict[type[FinanciaError], FinanciaError] = {
     errors.TooLarge: errors.TooLarge("pages", 300, 200, "LIMIT_PAGES"),
     errors.UnknownModel: errors.UnknownModel("gpt", ["bundled"]),
     errors.Overloaded: errors.Overloaded(5000, 4000, 2.3),
+    errors.QuotaExceeded: errors.QuotaExceeded.of_rate("tokens", 1204, 1000, 12.3),
     errors.DeadlineExceeded: errors.DeadlineExceeded(60.0),
+    errors.HeadersTooLarge: errors.HeadersTooLarge("header fields", 201, 200),
+    errors.HeadersTooLate: errors.HeadersTooLate(10.0),
+    errors.TooManyConnections: errors.TooManyConnections(2000),
     errors.WrongPassword: errors.WrongPassword(),
     errors.NotAcceptable: errors.NotAcceptable("image/png", ["application/json", "text/plain"]),
 }

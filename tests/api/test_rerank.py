@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -89,6 +90,35 @@ async def test_documents_as_objects(client: httpx.AsyncClient, services: FakeSer
 
     assert ["ab", "a"] == services.reranking.calls[0][0][1]
     assert [documents[0], {"text": "a"}] == [result["document"] for result in body["results"]]
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["18446744073709551616", "-9223372036854775809", "9" * 4000, "18446744073709551615", "-0.5", "1e308", "true"],
+)
+async def test_numbers_come_back_as_they_were_sent(client: httpx.AsyncClient, number: str) -> None:
+    """Also integers beyond 64 bits, which snowflake ids and hashes are."""
+    content = f'{{"query": "q", "documents": [{{"text": "NaN", "id": {number}, "more": [{{"id": {number}}}]}}]}}'
+
+    response = await client.post(URL, content=content, headers={"Content-Type": "application/json"})
+
+    assert 200 == response.status_code
+    [result] = response.json()["results"]
+    expected = json.loads(number)
+    assert {"text": "NaN", "id": expected, "more": [{"id": expected}]} == result["document"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400"])
+async def test_what_json_cannot_say_is_refused(client: httpx.AsyncClient, services: FakeServices, number: str) -> None:
+    """Before anything is computed, where it would be sent back; it came back as null before."""
+    content = f'{{"query": "q", "documents": ["a", {{"text": "b", "more": [0, {{"id": {number}}}]}}]}}'
+    headers = {"Content-Type": "application/json"}
+
+    refused = problem(await client.post(URL, content=content, headers=headers), 422, None, "documents")
+
+    assert "documents[1].more[1].id" in refused["detail"]
+    assert [] == services.reranking.calls
+    assert 200 == (await client.post("/v2/rerank", content=content, headers=headers)).status_code
 
 
 async def test_rank_fields(client: httpx.AsyncClient, services: FakeServices) -> None:

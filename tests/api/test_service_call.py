@@ -175,3 +175,44 @@ async def test_errors_of_the_work_pass_through() -> None:
 
 async def _forever() -> None:
     await asyncio.Event().wait()
+
+
+async def test_the_body_counts_against_the_deadline(services: FakeServices) -> None:
+    """A request has one deadline from its headers on: a slow body leaves less time for the work."""
+    call = Call(services, "/v1/embeddings", [BODY])
+    receive, reading, sent = call._receive, asyncio.Event(), asyncio.Event()
+
+    async def slow_receive() -> dict[str, Any]:
+        reading.set()
+        await sent.wait()
+        return await receive()
+
+    call._receive = slow_receive  # type: ignore[method-assign]
+    running = asyncio.create_task(call.run())
+    await reading.wait()
+    before_the_body_s = time.monotonic()
+    sent.set()
+    await running
+
+    assert services.embeddings.calls[0][2]["deadline_s"] <= before_the_body_s + 60.0
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        pytest.param("/v1/embeddings", {"content-type": "application/json"}, id="json"),
+        pytest.param("/v1/documents", {"content-type": "application/pdf"}, id="a-file"),
+    ],
+)
+async def test_the_header_ends_a_slow_body(services: FakeServices, path: str, headers: dict[str, str]) -> None:
+    """The client's own limit covers sending, too; the answer says what was late."""
+    call = Call(services, path, [b"{"], headers={**headers, "x-request-timeout-s": "0.05"}, stalls=True)
+
+    problem(await call.run(), 504, "deadline_exceeded", "the body was not whole after 0.05 s", "X-Request-Timeout-S")
+
+
+async def test_an_invalid_timeout_is_told_before_the_body_is_read(services: FakeServices) -> None:
+    call = Call(services, "/v1/documents", [b"%PDF"], headers={"x-request-timeout-s": "soon"}, stalls=True)
+
+    problem(await call.run(), 422, "invalid_field", "X-Request-Timeout-S")
+    assert 0 == call.received

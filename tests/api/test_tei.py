@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from backend.api.dependencies import ApiLimits
+from backend.api.responses.embeddings import tei_headers
+from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.services.embeddings import EmbedOptions
+from backend.services.text_work import TextLimits, TextWork
+from backend.telemetry import Telemetry
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices, fake_services, vector
 
@@ -81,7 +85,17 @@ async def test_truncated_inputs_are_listed_in_a_header(client: httpx.AsyncClient
 
     response = await client.post("/embed", json={"inputs": ["a", "b"]})
 
-    assert "1" == response.headers["x-truncated"]
+    assert ("1", "1") == (response.headers["x-truncated"], response.headers["x-truncated-count"])
+    described = (await client.get("/openapi.json")).json()["paths"]["/embed"]["post"]["responses"]["200"]["headers"]
+    assert {"X-Compute-Tokens", "X-Truncated", "X-Truncated-Count"} <= set(described)
+
+
+def test_many_truncated_inputs_fit_into_headers() -> None:
+    """Proxies refuse answers whose headers are over 4 KB: every other of 2,048 inputs took 5 KB, all of them 9 KB."""
+    headers = tei_headers(10**9, range(0, 2048, 2))
+
+    assert "1024" == headers["X-Truncated-Count"]
+    assert sum(len(f"{name}: {value}\r\n") for name, value in headers.items()) < 1024
 
 
 @pytest.mark.parametrize(
@@ -129,6 +143,23 @@ async def test_similarity(client: httpx.AsyncClient, services: FakeServices) -> 
 async def test_similarity_faults(client: httpx.AsyncClient, inputs: Any, status: int, named: str) -> None:
     """The error names the field."""
     problem(await client.post("/similarity", json={"inputs": inputs}), status, None, named)
+
+
+async def test_as_many_sentences_as_inputs(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """LIMIT_INPUTS counts the sentences; the one that they are compared with is none of them."""
+    sentences = ["b"] * services.limits.inputs
+    most = await client.post("/similarity", json={"inputs": {"source_sentence": "a", "sentences": sentences}})
+    more = await client.post("/similarity", json={"inputs": {"source_sentence": "a", "sentences": [*sentences, "b"]}})
+
+    assert len(sentences) == len(most.json())
+    problem(more, 413, "too_large", f"inputs.sentences: {len(sentences) + 1} is over the limit of {len(sentences)}")
+
+
+async def test_a_refused_timeout_leaves_no_work(client: httpx.AsyncClient) -> None:
+    """The call is not made, so nothing of it is left that nobody waits for (found by schemathesis)."""
+    response = await client.post("/tokenize", json={"inputs": "a"}, headers={"X-Request-Timeout-S": "0"})
+
+    problem(response, 422, "invalid_field", "X-Request-Timeout-S")
 
 
 async def test_tokenize(client: httpx.AsyncClient) -> None:
@@ -294,3 +325,57 @@ async def test_rank_faults(
     problem(await client.post("/rerank", json={**QUERY, **fields}), status, None, *named)
 
     assert [] == services.reranking.calls
+
+
+async def test_many_tokens_are_streamed(services: FakeServices, client: httpx.AsyncClient, monkeypatch) -> None:
+    """Written piece by piece they are the same JSON; texts without tokens are empty lists."""
+    count = 10_001
+    places = np.stack([np.arange(count), np.arange(count) + 1], axis=1).astype(np.int32)
+    mark = TokenPiece(id=0, text="[CLS]", special=True, start=None, stop=None)
+    none = TokenArrays(np.empty(0, np.int32), np.empty((0, 2), np.int32))
+    texts = [
+        TokenizedText("", none),
+        TokenizedText('é"' * count, TokenArrays(np.arange(count, dtype=np.int32), places), [mark], [mark]),
+        TokenizedText("", none, [mark]),
+    ]
+
+    async def tokenize(*_: Any, **options: Any) -> list[TokenizedText]:
+        assert services.limits.tokenize_tokens == options["max_tokens"]
+        return texts
+
+    monkeypatch.setattr(services.embeddings, "tokenize", tokenize)
+    response = await client.post("/tokenize", json={"inputs": ["", "a", ""]})
+    first, second, third = response.json()
+
+    assert "content-length" not in response.headers
+    assert ([], 1) == (first, len(third))
+    assert ["[CLS]", "é", '"', "é"] == [token["text"] for token in second[:4]]
+    assert {"id": 10_000, "text": "é", "special": False, "start": 10_000, "stop": 10_001} == second[-2]
+    assert count + 2 == len(second)
+
+
+async def test_a_full_budget_of_characters_is_429(services: FakeServices, client: httpx.AsyncClient) -> None:
+    """Before anything is tokenised, on every route that reads texts; short texts are answered still."""
+    services.limits, services.text_work = ApiLimits(), TextWork(Telemetry(), TextLimits(queue_chars=10_000))
+    text = "a" * 9_000
+    with services.text_work.admit(9_000):
+        for path, body in LONG.items():
+            refused = problem(await client.post(path, json=body(text)), 429, "overloaded")
+            assert "LIMIT_QUEUE_CHARS" in refused["detail"], path
+        short = await client.post("/embed", json={"inputs": "a"})
+
+    assert 200 == short.status_code
+
+
+LONG: dict[str, Any] = {
+    "/embed": lambda text: {"inputs": text},
+    "/similarity": lambda text: {"inputs": {"source_sentence": text, "sentences": ["a"]}},
+    "/predict": lambda text: {"inputs": text},
+    "/rerank": lambda text: {"query": "a", "texts": [text]},
+    "/tokenize": lambda text: {"inputs": text},
+    "/v1/embeddings": lambda text: {"input": [text, "b"]},
+    "/v1/entities": lambda text: {"input": text},
+    "/v1/analyze": lambda text: {"input": text},
+    "/v1/classify": lambda text: {"input": text},
+    "/v1/rerank": lambda text: {"query": text, "documents": ["a"]},
+}

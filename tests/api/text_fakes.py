@@ -15,6 +15,7 @@ from backend.documents.key_phrases import KeyPhrase
 from backend.documents.language import Language
 from backend.errors import InvalidField, NotFound, UnknownModel
 from backend.services.analysis import Analysis, KeySentence
+from backend.services.callers import Caller
 from backend.services.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
 from backend.services.entities import EntityResult, TextEntities
 from backend.services.inference import Timing
@@ -71,6 +72,7 @@ class FakeClassification(FakeService):
 
     def __init__(self) -> None:
         super().__init__()
+        self.callers: list[Caller] = []  # of each training and deletion
         self.infos = {
             "document-type": _info("document-type", "bundled", ("invoice", "receipt", "contract"), None),
             "bundled": _info("bundled", "learnt", ("a", "b"), 7),  # the name that tests/api/test_app.py asks for
@@ -94,6 +96,7 @@ class FakeClassification(FakeService):
     async def train_classifier(
         self, name: str, examples: Mapping[str, Sequence[str]], **options: Any
     ) -> ClassifierInfo:
+        self.callers.append(options.pop("caller"))
         await self.enter((name, dict(examples)), options)
         if name != name.lower():
             raise InvalidField(f"name: must be lower case, got '{name}'", param="name")
@@ -103,7 +106,8 @@ class FakeClassification(FakeService):
     def classifiers(self) -> list[ClassifierInfo]:
         return list(self.infos.values())
 
-    async def delete_classifier(self, name: str) -> None:
+    async def delete_classifier(self, name: str, caller: Caller) -> None:
+        self.callers.append(caller)
         if name not in self.infos:
             raise NotFound(f"name: there is no classifier '{name}'", param="name")
         if self.infos[name].kind == "bundled":
@@ -128,6 +132,7 @@ def _info(name: str, kind: Any, labels: tuple[str, ...], examples: int | None) -
         threshold=ABSTAINS_BELOW,
         accuracy=None if learnt else 0.95,
         created_s=1767225600.5 if learnt else None,
+        tokens=(examples or 0) * 10 if learnt else 0,
     )
 
 

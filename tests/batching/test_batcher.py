@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
+from backend.batching.policy import SETTLED_BATCHES, QueueLimits
 from backend.batching.work_item import Priority
 from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
 from backend.telemetry import Telemetry
@@ -177,6 +177,54 @@ async def test_overload_is_refused_with_the_time_to_come_back(make_batcher, cloc
     assert value("queue_tokens") == 80
     blocker.gate.set()
     assert await results(accepted) == ["a", "b"]
+
+
+async def measured(batcher, clock):
+    """Run batches until ten tokens a second are the settled rate."""
+    for _ in range(SETTLED_BATCHES):
+        await results(batcher.submit(TimedEngine(clock=clock, batch_s=0.5), ["a"], [5]))
+
+
+async def test_what_cannot_be_done_before_its_deadline_is_refused_at_once(make_batcher, clock, value):
+    """Fifty tokens ahead take five seconds: who has four is told so, with the time to come back."""
+    batcher = make_batcher()
+    await measured(batcher, clock)
+    blocker = await blocked(batcher)
+    ahead = batcher.submit(EchoEngine(), ["a"], [50])
+    with pytest.raises(Overloaded, match=r"50 tokens.*about 5 s.* has 4 s left.*LIMIT_REQUEST_S") as refusal:
+        batcher.submit(EchoEngine(), ["late"], [1], deadline_s=clock() + 4.0)
+    in_time = batcher.submit(EchoEngine(), ["b"], [1], deadline_s=clock() + 6.0)
+
+    assert refusal.value.retry_after_s == pytest.approx(5.0)
+    assert value("jobs_shed_total") == 1
+    blocker.gate.set()
+    assert await results([*ahead, *in_time]) == ["a", "b"]
+
+
+async def test_who_waits_and_who_is_first_is_not_refused_for_the_wait(make_batcher, clock):
+    """Bulk work waits, and lets others go first; nothing is refused on a queue that is empty."""
+    batcher = make_batcher()
+    await measured(batcher, clock)
+    blocker = await blocked(batcher)
+    soon_s = clock() + 1.0
+    bulk = batcher.submit(EchoEngine(), ["bulk"], [500], priority=Priority.BULK, deadline_s=soon_s)
+    long = batcher.submit(EchoEngine(), ["long"], [100], deadline_s=soon_s)
+    more = batcher.submit(EchoEngine(), ["more"], [100], priority=Priority.BULK, deadline_s=soon_s)
+    blocker.gate.set()
+
+    assert await results([*long, *bulk, *more]) == ["long", "bulk", "more"]
+
+
+async def test_the_first_batches_refuse_nobody(make_batcher, clock):
+    """They load what they need: their rate would be wrong."""
+    batcher = make_batcher()
+    await results(batcher.submit(TimedEngine(clock=clock, batch_s=60.0), ["cold"], [1]))
+    blocker = await blocked(batcher)
+    items = batcher.submit(EchoEngine(), ["a"], [500], deadline_s=clock() + 1.0)
+    items += batcher.submit(EchoEngine(), ["b"], [500], deadline_s=clock() + 1.0)
+    blocker.gate.set()
+
+    assert await results(items) == ["a", "b"]
 
 
 async def test_a_request_over_the_whole_limit_is_too_large(make_batcher):

@@ -14,9 +14,11 @@ from backend.batching.policy import (
     QueueHead,
     Throughput,
     admit,
+    admit_single,
     lane_budget,
     next_batch,
     next_queue,
+    portions,
     retry_after_s,
 )
 from backend.batching.work_item import Priority
@@ -115,18 +117,34 @@ def test_lane_budget(queued, idle_lanes, expected):
 
 
 @pytest.mark.parametrize(
-    ("queued", "new", "expected"),
+    ("queued", "new", "items", "expected"),
     [
-        pytest.param(0, 100, Admission.ACCEPTED, id="just-the-limit"),
-        pytest.param(60, 40, Admission.ACCEPTED, id="the-last-tokens"),
-        pytest.param(61, 40, Admission.FULL, id="full-for-now"),
-        pytest.param(0, 101, Admission.NEVER, id="over-the-limit-alone"),
-        pytest.param(99, 101, Admission.NEVER, id="over-the-limit-alone-even-when-full"),
+        pytest.param(0, 100, 2, Admission.ACCEPTED, id="just-the-limit"),
+        pytest.param(60, 40, 2, Admission.ACCEPTED, id="the-last-tokens"),
+        pytest.param(61, 40, 2, Admission.FULL, id="full-for-now"),
+        pytest.param(0, 101, 2, Admission.NEVER, id="over-the-limit-alone"),
+        pytest.param(99, 101, 2, Admission.NEVER, id="over-the-limit-alone-even-when-full"),
+        pytest.param(0, 101, 1, Admission.ACCEPTED, id="one-item-over-the-limit-alone"),
+        pytest.param(1, 101, 1, Admission.FULL, id="one-item-over-the-limit-waits-for-an-empty-queue"),
     ],
 )
-def test_admit(queued, new, expected):
+def test_admit(queued, new, items, expected):
     """A request is taken whole or not at all; at a limit of 100 tokens."""
-    assert expected == admit(queued, new, 100)
+    assert expected == (admit_single if items == 1 else admit)(queued, new, 100)
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([40, 60], [[40, 60]], id="just-the-limit"),
+        pytest.param([40, 61, 30], [[40], [61, 30]], id="cut-where-it-is-full"),
+        pytest.param([5, 500, 5], [[5], [500], [5]], id="one-over-the-limit-goes-alone"),
+    ],
+)
+def test_portions(costs, expected):
+    """In order, each within the limit of 100 tokens or a single item."""
+    assert expected == [costs[part] for part in portions(costs, 100)]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from backend.errors import (
     UnknownModel,
 )
 from backend.models import encoder_benchmark
+from backend.services.callers import Quotas, read_key_ring
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
 from tests.tiny_taggers import TinyTaggers, taggers
 
@@ -105,6 +107,7 @@ async def test_the_system_report_has_reasons(start):
         "cache",
         "classifiers",
         "limits",
+        "quotas",
         "ocr",
         "jobs",
     } == set(result)
@@ -158,14 +161,40 @@ async def test_settings_reach_their_parts(start, tiny: TinyModels):
     assert not services.cache.status().enabled
     assert (3.0, 9) == (services.limits.request_s, services.limits.text_chars)
     with pytest.raises(Exception, match="LIMIT_QUEUE_TOKENS"):
-        await services.embeddings.embed(["la factura " * 60])
+        await services.embeddings.embed(["la factura " * 60, "el recibo " * 60])
 
 
 def test_the_api_gets_its_options():
-    """Keys and origins are as they were set."""
-    result = api_options(load_settings(api_keys="one, two", cors_origins="https://a.example"))
+    """Keys, quotas and origins are as they were set."""
+    result = api_options(
+        load_settings(
+            api_keys="one, two",
+            admin_keys="ops=three",
+            cors_origins="https://a.example",
+            quota_requests_per_minute=1,
+            quota_tokens_per_minute=2,
+            quota_pages_per_minute=3,
+            quota_jobs=4,
+        )
+    )
 
-    assert (("one", "two"), ("https://a.example",)) == (result.api_keys, result.cors_origins)
+    assert (("one", "two"), ("ops=three",)) == (result.api_keys, result.admin_keys)
+    assert ("https://a.example",) == result.cors_origins
+    assert Quotas(1, 2, 3, 4) == result.quotas
+
+
+@pytest.mark.slow
+async def test_callers_are_metered(start, redis_server):
+    """Jobs that a restart left are charged before the first request; replicas share what was used through Redis."""
+    settings = {"api_keys": "team=one", "quota_requests_per_minute": 600, "redis_url": redis_server.url, **QUICK}
+    services = await start(**settings)
+    owner = read_key_ring(("team=one",)).callers[0].owner
+    for _ in range(600):
+        services.meters.of(owner).admit()
+    await services.close()
+
+    assert redis_server.client.hget(f"financia:usage:{owner}", "requests")
+    assert {"requests_per_minute": 600, "shared_by_replicas": True}.items() <= services.system()["quotas"].items()
 
 
 @pytest.mark.slow
@@ -401,3 +430,33 @@ async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
     """The start fails: a model without labels cannot serve entities."""
     with pytest.raises(ModelUnavailable, match=r"classifier"):
         await start(ner_model=str(tiny.folder("bert")), **QUICK)
+
+
+async def test_jobs_are_handed_over_before_the_lanes_refuse():
+    """A job that submits to lanes that refuse would fail instead of going back into the queue."""
+    steps: list[str] = []
+
+    class Part:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def _step(self, *_arguments: Any) -> None:
+            steps.append(f"{self.name} begins")
+            await asyncio.sleep(0)
+            steps.append(f"{self.name} done")
+
+        drain = close = _step
+
+        def stop(self) -> None: ...
+
+    closed = Part("other")
+    silent = SimpleNamespace(stop=lambda: None, close=lambda: None)
+    runtime = SimpleNamespace(close=Part("documents").close)
+    parts = SimpleNamespace(
+        unloader=silent, classification=silent, jobs=Part("jobs"), document_runtime=runtime, batcher=Part("lanes"),
+        drain_s=1.0, metering=closed, monitor=silent, driver=silent, inference=silent, cache=closed,
+    )  # fmt: skip
+    await Services.close(parts)  # type: ignore[arg-type]
+
+    assert ["jobs begins", "jobs done"] == steps[:2]
+    assert {"lanes begins", "documents begins"} == set(steps[2:4])

@@ -18,6 +18,13 @@ def _close_connections() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _close_connections_of_ended_loops() -> Iterator[None]:
+    """The same for those that only their event loop held, which ends after the test: else a later test is blamed."""
+    yield
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def live_server(state_dir: Path) -> Iterator[LiveServer]:
     """The service as ``make serve`` starts it, with a fixed runtime and precision."""

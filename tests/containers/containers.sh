@@ -56,6 +56,7 @@ image() {
     podman image exists "$name" && return
     podman pull -q "$name" >/dev/null 2>&1 && return
     echo "==> making a stand-in for $name"
+    touch "$state/stand-ins"
     root=$(mktemp -d)
     debootstrap --variant=minbase --include="$packages" bookworm "$root" >"$state/debootstrap.log" 2>&1
     [ ! -e "$root/usr/bin/python3" ] || ln -sf python3 "$root/usr/bin/python"
@@ -71,13 +72,24 @@ setup() {
     image docker.io/prom/prometheus:v2.53.0 prometheus --change 'ENTRYPOINT ["prometheus"]' --change 'EXPOSE 9090'
 }
 
+# A stand-in has another digest than the image it stands for. Where there are any, files that are pinned by digest
+# (tools/pin_images.py) are used from a copy without digests.
+enter_files() {
+    [ -e "$state/stand-ins" ] && grep -qs '@sha256:' Dockerfile.* docker-compose*.yml || return 0
+    rm -rf "$state/tree"
+    mkdir "$state/tree"
+    git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -c | tar -x -C "$state/tree"
+    cd "$state/tree"
+    sed -i -E 's/@sha256:[0-9a-f]{64}//' Dockerfile.* docker-compose*.yml
+}
+
 case ${1:-} in
     setup)
         if docker version >/dev/null 2>&1 && docker compose version >/dev/null 2>&1; then exit 0; fi # Docker it is
         setup
         ;;
-    build) shift; podman build --network host "${mounts[@]}" "${variables[@]}" "$@" ;;
-    compose) shift; "$state/venv/bin/podman-compose" --podman-build-args="--network host ${mounts[*]} ${variables[*]}" "$@" ;;
+    build) shift; enter_files; podman build --network host "${mounts[@]}" "${variables[@]}" "$@" ;;
+    compose) shift; enter_files; "$state/venv/bin/podman-compose" --podman-build-args="--network host ${mounts[*]} ${variables[*]}" "$@" ;;
     podman) shift; podman "$@" ;;
     *) sed -n '2,14p' "$0"; exit 2 ;;
 esac

@@ -6,6 +6,7 @@ import difflib
 import http.server
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -310,6 +311,26 @@ def _name(wish: str) -> str:
     return lock_image.canonical(re.split(r"[\[<>=!~ ;]", wish)[0])
 
 
+@BOTH
+def test_torch_is_checked_where_its_build_has_a_list(kind: str, tmp_path: Path):
+    """The Dockerfile's line, run in a shell: the build's list with checksums, else the version alone, said aloud."""
+    [line] = [line for line in instructions(kind) if "/build/torch.txt" in line and line.startswith("RUN ")]
+    (tmp_path / "python3").write_text('#!/bin/sh\nprintf "%s|" "$@"\n', encoding="utf-8")
+    (tmp_path / "python3").chmod(0o755)
+    (tmp_path / "torch-cu129.txt").touch()
+    script = line.partition("/root/.cache/pip")[2].replace("/build/", f"{tmp_path}/")
+
+    def said(url: str) -> str:
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX_URL": url}
+        return subprocess.run(["sh", "-euc", script], env=env, capture_output=True, text=True, check=True).stdout
+
+    for url in ("https://mirror.example/whl/cu129", "https://mirror.example/whl/cu129/"):
+        assert f"--index-url|{url}|--require-hashes|--no-deps|--requirement|{tmp_path}/torch-cu129.txt|" in said(url)
+    other = said("https://mirror.example/whl/cu126")
+    assert "no checksums of torch's cu126 build" in other
+    assert f"--index-url|https://mirror.example/whl/cu126|--requirement|{tmp_path}/torch.txt|" in other
+
+
 def test_lists_are_written_as_pip_reads_them():
     """Sorted, each checksum on its line; what was written is read back. Packages that torch pins are not taken."""
     versions = {"a-b": "1.0", "torch": "2.13.0", "c": "2"}
@@ -328,6 +349,30 @@ def test_lists_are_written_as_pip_reads_them():
         "c==2 \\",
         f"    --hash=sha256:{'0' * 64}",
     ]
+
+
+def test_stand_ins_serve_files_that_are_pinned_by_digest(tmp_path: Path):
+    """A stand-in has another digest: podman gets a copy of the files without digests then, and the files else."""
+    tree, state, commands = tmp_path / "tree", tmp_path / "state", tmp_path / "commands"
+    for folder in (tree / "tests" / "containers", state, commands):
+        folder.mkdir(parents=True)
+    digest = f"@sha256:{'0' * 64}"
+    (tree / "Dockerfile.backend").write_text(f"FROM python:3.11-slim-bookworm{digest} AS packages\n", encoding="utf-8")
+    (tree / "docker-compose.yml").write_text(f"  image: redis:7{digest}\n", encoding="utf-8")
+    shutil.copy(ROOT / "tests/containers/containers.sh", tree / "tests" / "containers")
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+    (commands / "podman").write_text("#!/bin/sh\ncat Dockerfile.backend docker-compose.yml\n", encoding="utf-8")
+    (commands / "podman").chmod(0o755)
+    env = {**os.environ, "CONTAINERS_STATE": str(state), "PATH": f"{commands}:{os.environ['PATH']}"}
+
+    def seen() -> str:
+        words = ["tests/containers/containers.sh", "build", "."]
+        return subprocess.run(words, cwd=tree, env=env, capture_output=True, text=True, check=True).stdout
+
+    assert 2 == seen().count(digest)
+    (state / "stand-ins").touch()
+    assert "FROM python:3.11-slim-bookworm AS packages\n  image: redis:7\n" == seen()
+    assert digest in (tree / "Dockerfile.backend").read_text(encoding="utf-8")
 
 
 class _Health(http.server.BaseHTTPRequestHandler):

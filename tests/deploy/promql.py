@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 from prometheus_client.utils import floatToGoString
 
 from backend.api.app import create_app
+from backend.api.dependencies import ApiLimits
 from backend.api.middleware import OTHER, STATUSES
 from backend.bootstrap.services import TASKS
 from backend.device.watch.gpu_metrics import THROTTLE_REASONS, table
@@ -107,7 +108,8 @@ def _of_the_process() -> list[str]:
 
 
 def _routes() -> frozenset[str]:
-    services = cast("Services", SimpleNamespace(telemetry=Telemetry()))  # all that the routes need of them
+    parts = SimpleNamespace(telemetry=Telemetry(), limits=ApiLimits())  # all that the routes need of them
+    services = cast("Services", parts)
     return frozenset(route.path for route in create_app(services).routes if hasattr(route, "path")) | {OTHER}
 
 

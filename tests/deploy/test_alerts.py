@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from backend.api.middleware import OPEN_PATHS
+from backend.api.api_keys import OPEN_PATHS
 from backend.config import Settings
 from tests.deploy.promql import DEPLOY, Selector, faults, parse, promtool, shown_labels
 

@@ -35,6 +35,7 @@ def test_it_covers_what_an_operator_asks():
         "Latency",
         "Queue and batches",
         "Errors",
+        "Callers",
         "Documents",
         "Jobs",
         "Cache",

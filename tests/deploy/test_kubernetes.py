@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from backend import __version__
-from backend.api.middleware import OPEN_PATHS
+from backend.api.api_keys import OPEN_PATHS
 from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
 from backend.main import GRACE_S
@@ -26,7 +26,7 @@ from tests.deploy.promql import DEPLOY
 FOLDER = DEPLOY / "kubernetes"
 GUIDE = DEPLOY.parent / "docs" / "operations.md"
 OLDEST, NEWEST = "1.27", "1.37"  # autoscaling/v2 and the probes' fields are older; the newest that the validator knows
-CHOICES = ("base", "gpu", "monitoring")
+CHOICES = ("base", "gpu", "hub", "monitoring")
 
 Manifest = dict[str, Any]
 
@@ -146,7 +146,7 @@ def faults_of() -> Callable[[Manifest, str], str]:
 
 @pytest.mark.slow
 @BUILT
-@pytest.mark.parametrize("choice", ["base", "gpu"])
+@pytest.mark.parametrize("choice", ["base", "gpu", "hub"])
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 def test_manifests_are_valid(
     build: Callable[[Path], list[Manifest]], choice: str, version: str, faults_of: Callable[[Manifest, str], str]
@@ -154,10 +154,11 @@ def test_manifests_are_valid(
     """By the schemas of the oldest and the newest Kubernetes meant."""
     manifests = build(FOLDER / choice)
 
-    assert len(manifests) >= 5
+    assert len(manifests) >= (1 if choice == "hub" else 5)
     assert [""] * len(manifests) == [faults_of(manifest, version) for manifest in manifests]
 
 
+@pytest.mark.slow
 def test_the_validator_has_eyes(faults_of: Callable[[Manifest, str], str]):
     """A misspelt field and a wrong type are seen, deep inside."""
     deployment = the(ours(FOLDER / "base"), "Deployment")
@@ -190,6 +191,8 @@ def test_the_base_is_complete():
         "ConfigMap",
         "Deployment",
         "HorizontalPodAutoscaler",
+        "NetworkPolicy",
+        "NetworkPolicy",
         "PersistentVolumeClaim",
         "PodDisruptionBudget",
         "Service",
@@ -335,6 +338,67 @@ def test_upkeep_of_a_node_is_never_blocked():
     assert the(manifests, "Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     assert "replicas" not in the(manifests, "Deployment")["spec"]  # the autoscaler's, not apply's
     assert the(manifests, "HorizontalPodAutoscaler")["spec"]["minReplicas"] > 1
+
+
+def policies(*choices: str) -> dict[str, Manifest]:
+    """The network policies of some folders, by name."""
+    found = [one for choice in choices for one in ours(FOLDER / choice) if one["kind"] == "NetworkPolicy"]
+    return {one["metadata"]["name"]: one["spec"] for one in found}
+
+
+def test_what_is_not_named_is_cut_off():
+    """Both ways, for the pods of the service and for the Redis beside them; no rule is open to everybody."""
+    pods = the(ours(FOLDER / "base"), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    redis = {**pods, "app.kubernetes.io/component": "redis"}
+    found = policies("base", "hub")
+
+    assert {"financia": pods, "financia-redis": redis, "financia-hub": pods} == {
+        name: spec["podSelector"]["matchLabels"] for name, spec in found.items()
+    }
+    assert [["Ingress", "Egress"]] * 2 == [found[name]["policyTypes"] for name in ("financia", "financia-redis")]
+    assert "egress" not in found["financia-redis"]
+    for spec in found.values():
+        for rule, peers in (("ingress", "from"), ("egress", "to")):
+            assert all(one[peers] and one["ports"] for one in spec.get(rule, ()))
+            assert not any(
+                "namespaceSelector" in p and not p["namespaceSelector"]
+                for one in spec.get(rule, ())
+                for p in one[peers]
+            )
+
+
+def test_the_service_reaches_redis_names_and_nothing_else():
+    """And each is let in at the other end; the hub only where its folder is applied."""
+    found = policies("base", "hub")
+    service, redis = found["financia"], found["financia-redis"]
+    ways = {(port["protocol"], port["port"]) for rule in service["egress"] for port in rule["ports"]}
+    [to_redis] = [rule for rule in service["egress"] if rule["ports"][0]["port"] == 6379]
+    [into_redis] = redis["ingress"]
+    [to_hub] = found["financia-hub"]["egress"]
+
+    assert {("UDP", 53), ("TCP", 53), ("TCP", 6379)} == ways
+    assert [redis["podSelector"]] == [peer["podSelector"] for peer in to_redis["to"]]
+    assert [service["podSelector"]] == [peer["podSelector"] for peer in into_redis["from"]]
+    assert to_redis["ports"] == into_redis["ports"]
+    assert [{"protocol": "TCP", "port": 443}] == to_hub["ports"]
+    assert all(peer["ipBlock"]["except"] for peer in to_hub["to"])  # never the cluster's own networks
+
+
+def test_the_policy_of_the_guide(faults_of: Callable[[Manifest, str], str]):
+    """For a Redis elsewhere: valid, and for the pods of the service."""
+    [text] = re.findall(r"```yaml\n(apiVersion: networking.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    policy = yaml.safe_load(text)
+
+    assert ["", ""] == [faults_of(policy, version) for version in (OLDEST, NEWEST)]
+    assert policies("base")["financia"]["podSelector"] == policy["spec"]["podSelector"]
+
+
+def test_callers_reach_the_port_of_the_service_alone():
+    """By the name that the container gives it."""
+    [rule] = policies("base")["financia"]["ingress"]
+
+    assert [{"protocol": "TCP", "port": "http"}] == rule["ports"]
+    assert "http" in {port["name"] for port in container(ours(FOLDER / "base"))["ports"]}
 
 
 def test_the_monitor_scrapes_what_prometheus_scrapes():

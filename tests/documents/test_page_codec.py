@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from backend.documents.page_codec import pack_document, pack_page, unpack_document, unpack_page
@@ -35,3 +36,18 @@ def test_a_document_comes_back() -> None:
     document = Document("pdf", (page_of(), page_of(2), empty), 9, "ab" * 32, {"title": "Ñ"})
 
     assert document == unpack_document(pack_document(document))
+
+
+def test_a_document_is_parsed_page_by_page() -> None:
+    """Each page is a line: a parser holds Python's lock to its end, and the event loop waits for it."""
+    document = Document("pdf", (page_of(), page_of(2)), 2, "ab" * 32, {"title": "line\nbreak"})
+
+    assert [b"{", b"{", b"{"] == [line[:1] for line in pack_document(document).split(b"\n")]
+
+
+def test_a_document_of_an_earlier_version_comes_back() -> None:
+    """Jobs in Redis outlive the replica that wrote them: its documents were one object."""
+    document = Document("pdf", (page_of(), page_of(2)), 9, "ab" * 32, {"title": "Ñ"})
+    first, *pages = map(orjson.loads, pack_document(document).split(b"\n"))
+
+    assert document == unpack_document(orjson.dumps(first | {"pages": pages}))

@@ -62,6 +62,7 @@ def test_empty_documents_have_no_places():
     assert [] == locate(document_of(page_of([])), 0, 10)
 
 
+@pytest.mark.slow
 @given(documents(), st.data())
 def test_places_are_those_of_the_words_touched(document, data):
     """Every word that the span touches is in a box of its line, and boxes contain no other words."""

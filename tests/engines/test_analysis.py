@@ -95,6 +95,7 @@ def test_a_text_without_windows_gives_zeros():
     assert not sums.span_vectors().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 def test_token_vectors_pooled_are_the_texts_vector(runtime):
     """The analysis and the embedding of a text use the same token vectors, in a batch as alone."""

@@ -23,6 +23,7 @@ from backend.services.documents.records import (
     Understood,
 )
 from backend.services.inference import Urgency
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.jobs.samples import NOW_S, TTL_S, upload
 
@@ -84,6 +85,10 @@ async def render_page(stored: StoredFile, number: int, *, rotation: int, dpi: fl
     return f"{stored.size_bytes} {number} {rotation} {dpi:g} {password}".encode()
 
 
+async def _no_pause(_seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
 @dataclass
 class JobReplica:
     """One replica: the service, its store and its scripted processing."""
@@ -95,8 +100,15 @@ class JobReplica:
     now: Callable[[], float] = lambda: NOW_S
 
     def __post_init__(self) -> None:
+        self.supervisor = Supervisor(self.telemetry, sleep=_no_pause)
         self.service = JobService(
-            self.store, self.telemetry, self.policy, process=self.process, render_page=render_page, now=self.now
+            self.store,
+            self.telemetry,
+            self.policy,
+            process=self.process,
+            render_page=render_page,
+            supervisor=self.supervisor,
+            now=self.now,
         )
 
     async def submit(self, content: bytes = b"%PDF-1.7 one", **fields: Any) -> Job:

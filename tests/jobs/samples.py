@@ -27,7 +27,6 @@ def job(job_id: str = "one", **changes: Any) -> Job:
         limit_s=60.0,
         ttl_s=TTL_S,
         created_s=NOW_S,
-        expires_s=NOW_S + TTL_S,
     )
     return replace(record, **changes)
 

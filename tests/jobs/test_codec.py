@@ -7,7 +7,8 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from backend.jobs.codec import RECORD_FORMAT, pack_job, pack_progress, unpack_job
+from backend.errors import JobOfAnotherRelease
+from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
 from backend.jobs.records import Failure, Progress
 from tests.jobs.samples import job, moved
 
@@ -15,19 +16,46 @@ from tests.jobs.samples import job, moved
 def test_there_and_back():
     failed = replace(moved(job(), "start", "fail"), failure=Failure("no", "bad_input", 400, "file"))
     for record in (job(), failed, job(progress=Progress("reading", 3, None, 1))):
-        assert record == unpack_job(pack_job(record), pack_progress(record.progress))
+        assert record == unpack_job("one", pack_job(record), pack_progress(record.progress))
 
 
 @pytest.mark.parametrize("packed", [b"", b"[]", b"{}", b'{"failure":null,"id":"x"}', b"\xff"])
-def test_foreign_bytes_are_no_job(packed):
-    """Bytes that are no record are not guessed at."""
-    assert unpack_job(packed, b"{}") is None
+def test_foreign_bytes_are_not_guessed_at(packed):
+    with pytest.raises(JobOfAnotherRelease, match="job 'one'"):
+        unpack_job("one", packed, b"{}")
 
 
-@pytest.mark.parametrize("older", [{}, {"format": RECORD_FORMAT - 1}])
-def test_another_format_is_no_job(older):
-    """A job whose result is packed in another way is not found; the first format had no number."""
-    fields = orjson.loads(pack_job(job()))
-    del fields["format"]
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"format": OLDEST_FORMAT - 1}, id="older"),
+        pytest.param({"format": RECORD_FORMAT + 1}, id="newer"),
+        pytest.param({"format": None}, id="before-formats-had-numbers"),
+        pytest.param({"status": "paused"}, id="a-status-of-a-later-release"),
+    ],
+)
+def test_another_format_is_unreadable(changes):
+    """Which is not the same as absent: another replica may read it."""
+    fields = orjson.loads(pack_job(job())) | changes
 
-    assert unpack_job(orjson.dumps(fields | older), pack_progress(job().progress)) is None
+    with pytest.raises(JobOfAnotherRelease):
+        unpack_job("one", orjson.dumps(fields), pack_progress(job().progress))
+
+
+def test_fields_of_a_later_release_are_left_out():
+    """As long as the format is the same."""
+    record = replace(moved(job(), "start", "fail"), failure=Failure("no", "bad_input", 400, "file"))
+    fields = orjson.loads(pack_job(record)) | {"priority": 3}
+    fields["file"]["language"] = fields["failure"]["page"] = "new"
+    progress = orjson.loads(pack_progress(record.progress)) | {"eta_s": 9}
+
+    assert record == unpack_job("one", orjson.dumps(fields), orjson.dumps(progress))
+
+
+def test_a_waiting_job_of_an_earlier_release_does_not_expire():
+    """They wrote an expiry from the start; that of an ended job counts."""
+    fields = orjson.loads(pack_job(job())) | {"expires_s": 5.0}
+    ended = moved(job(), "cancel")
+
+    assert job() == unpack_job("one", orjson.dumps(fields), pack_progress(job().progress))
+    assert ended.expires_s == unpack_job("one", pack_job(ended), pack_progress(ended.progress)).expires_s

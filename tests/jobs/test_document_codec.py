@@ -11,6 +11,7 @@ import pytest
 
 from backend.api.responses.documents import document_bytes
 from backend.documents.key_phrases import KeyPhrase
+from backend.errors import JobOfAnotherRelease
 from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
 from backend.services.classification import ClassifiedText, Prediction
 from backend.services.documents.records import DocumentAnswer, DocumentOptions
@@ -57,15 +58,31 @@ def test_metadata_that_json_cannot_hold():
         pytest.param(zlib.compress(b"{}\n{}"), id="without-fields"),
     ],
 )
-def test_bytes_of_another_version_are_no_result(packed):
-    """They are not guessed at."""
-    assert unpack_answer(packed, option_fields(DocumentOptions())) is None
+def test_bytes_of_another_release(packed):
+    """They are not guessed at, and not taken for an absent result."""
+    with pytest.raises(JobOfAnotherRelease, match="result of the job"):
+        unpack_answer(packed, option_fields(DocumentOptions()))
 
 
-def test_options_of_another_version_give_no_result():
-    packed = pack_answer(full_answer())
+def test_unknown_options():
+    """A job is not processed without what a later release was asked for; options that were not known are at default."""
+    packed, fields = pack_answer(full_answer()), option_fields(DocumentOptions())
 
-    assert unpack_answer(packed, option_fields(DocumentOptions()) | {"retired": 1}) is None
+    with pytest.raises(JobOfAnotherRelease):
+        unpack_answer(packed, fields | {"later": 1})
+    del fields["top_phrases"], fields["labels"]
+    assert DocumentOptions() == options_of(fields, None)
+
+
+def test_values_of_a_later_release_are_left_out():
+    """A result may say more than this release knows, as long as its format is the same."""
+    answer = full_answer()
+    first, _, second = zlib.decompress(pack_answer(answer)).partition(b"\n")
+    head = orjson.loads(first) | {"cost": 3}
+    head["understood"]["mood"] = head["extraction"]["pens"] = head["understood"]["classes"]["odds"] = 1
+    stored = unpack_answer(zlib.compress(orjson.dumps(head) + b"\n" + second), option_fields(answer.options))
+
+    assert document_bytes(answer) == document_bytes(stored)
 
 
 def test_options_without_their_password():

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from backend.batching.work_item import Priority
-from backend.errors import NotFound, UnreadableFile, WrongMediaType
+from backend.errors import DeviceLost, NotFound, Overloaded, Unavailable, UnreadableFile, WrongMediaType
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.records import Progress
 from backend.jobs.runner import JobPolicy
@@ -161,6 +161,7 @@ async def test_the_time_limit_is_capped(open_replica):
     [
         pytest.param(UnreadableFile("file: it is broken"), "unreadable_file", 422, id="ours"),
         pytest.param(ValueError("secret"), "inference_failed", 500, id="foreign"),
+        pytest.param(Overloaded(1, 1, 1.0), "overloaded", 429, id="retryable"),
     ],
 )
 async def test_a_failure(open_replica, error, code, status, caplog):
@@ -169,6 +170,7 @@ async def test_a_failure(open_replica, error, code, status, caplog):
     job = await replica.ended(await replica.submit())
 
     assert ("failed", code, status) == (job.status, job.failure.code, job.failure.status)
+    assert (code == "overloaded") == job.failure.retryable
     assert "secret" not in job.failure.message
     assert (code == "inference_failed") == ("secret" in caplog.text)
     following = await replica.submit()
@@ -198,7 +200,6 @@ async def test_jobs_of_other_owners_are_not_found(open_replica):
     job = await replica.submit(owner="mine")
 
     assert job.id == (await replica.service.find(job.id, "mine")).id
-    assert "mine" not in repr(job)
     for job_id, owner in ((job.id, "yours"), (job.id, ""), ("none", "mine")):
         with pytest.raises(NotFound) as received:
             await replica.service.find(job_id, owner)
@@ -288,3 +289,94 @@ async def test_workers_run_in_parallel(open_replica):
 
     assert ["running", "running", "queued"] == [(await replica.service.find(job.id, "")).status for job in jobs]
     assert (2, 1) == (replica.service.report()["running"], replica.count('document_jobs_live{state="queued"}'))
+
+
+async def test_stopping_ends_every_job_that_lives_here_alone(open_replica):
+    """Also those that wait: failed, to be sent again, and found until the store is closed; new ones are refused."""
+    replica = await open_replica(FakeProcess(stops_at=1))
+    jobs = [await replica.submit(b"%%PDF-1.7 %d" % number) for number in range(3)]
+    await replica.process.started.get()
+    await replica.service.drain()
+    ended = [await replica.ended(job) for job in jobs]
+
+    assert [("failed", "unavailable", True)] * 3 == [
+        (job.status, job.failure.code, job.failure.retryable) for job in ended
+    ]
+    assert 3 == replica.count('document_jobs_total{status="failed"}')
+    with pytest.raises(Unavailable, match=r"shutting down.*REDIS_URL.*another replica"):
+        await replica.submit(b"%PDF-1.7 late")
+
+
+async def test_a_lost_device_ends_the_jobs_of_this_process(open_replica):
+    """No later job is begun on it; the report says why."""
+    process = FakeProcess(stops_at=1, error=DeviceLost("the card fell off the bus"))
+    replica = await open_replica(process)
+    jobs = [await replica.submit(b"%%PDF-1.7 %d" % number) for number in range(2)]
+    await process.started.get()
+    process.gate.set()
+    ended = [await replica.ended(job) for job in jobs]
+
+    assert [("device_lost", True), ("unavailable", True)] == [
+        (job.failure.code, job.failure.retryable) for job in ended
+    ]
+    assert 1 == len(process.calls)
+    assert "fell off the bus" in replica.service.degraded()[0]
+    with pytest.raises(Unavailable, match="fell off the bus"):
+        await replica.submit(b"%PDF-1.7 late")
+
+
+class FaultyStore(MemoryJobStore):
+    """Raises what nobody expects, at the first call of one method."""
+
+    def __init__(self, method: str, clock: ManualClock) -> None:
+        super().__init__(100, 10_000_000, clock)
+        works, faults = getattr(self, method), [KeyError("broken on purpose")]
+
+        async def fail_once(*arguments: object) -> object:
+            if faults:
+                raise faults.pop()
+            return await works(*arguments)
+
+        setattr(self, method, fail_once)
+
+
+@pytest.mark.parametrize(
+    ("method", "task"), [pytest.param("take", "take_jobs"), pytest.param("write_progress", "write_progress")]
+)
+async def test_a_fault_that_nobody_expects_costs_no_job(clock, method, task):
+    """The task that met it goes on; the fault is counted."""
+    policy = JobPolicy(workers=1, limit_s=60.0, ttl_s=TTL_S)
+    replica = JobReplica(FaultyStore(method, clock), FakeProcess(), policy, now=clock)
+    await replica.service.start()
+    try:
+        jobs = [await replica.ended(await replica.submit(b"%%PDF-1.7 %d" % number)) for number in range(2)]
+    finally:
+        await replica.service.close()
+
+    assert {"succeeded"} == {job.status for job in jobs}
+    assert 1 == replica.count(f'background_failures_total{{task="{task}"}}')
+
+
+async def test_cancellations_are_watched_again_after_a_fault(clock):
+    """As when Redis sends an entry without its field."""
+
+    class DeafOnce(MemoryJobStore):
+        times = 0
+        heard = asyncio.Event()
+
+        async def cancellations(self) -> AsyncIterator[str]:
+            self.times += 1
+            if self.times == 1:
+                raise KeyError("job")
+            self.heard.set()
+            async for job_id in super().cancellations():
+                yield job_id
+
+    store = DeafOnce(100, 10_000_000, clock)
+    replica = JobReplica(store, FakeProcess(), now=clock)
+    await replica.service.start()
+    async with asyncio.timeout(10):
+        await store.heard.wait()
+    await replica.service.close()
+
+    assert 1 == replica.count('background_failures_total{task="watch_cancellations"}')

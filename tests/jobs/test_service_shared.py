@@ -10,7 +10,7 @@ from contextlib import aclosing
 import orjson
 import pytest
 
-from backend.errors import Unavailable
+from backend.errors import DeviceLost, JobOfAnotherRelease, Unavailable
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.services.documents.records import DocumentOptions
@@ -156,6 +156,32 @@ async def test_a_restart(open_replica, workers):
     assert 1 == stopping.process.cancelled
 
 
+async def test_a_restart_while_the_store_is_away(open_replica):
+    """That the file could not be read is no fault of the job: another replica reads it."""
+    stopping = await open_replica(workers=2, lease_s=1000.0)
+    asked, takes_jobs = asyncio.Event(), stopping.service._runner._background[0]
+
+    async def away(_job_id):
+        asked.set()
+        raise Unavailable("Redis does not answer")
+
+    async def end_slowly():
+        try:
+            await takes_jobs
+        finally:
+            for _ in range(100):
+                await asyncio.sleep(0)
+
+    stopping.store.file = away
+    stopping.service._runner._background[0] = asyncio.create_task(end_slowly())
+    job = await stopping.submit()
+    await asyncio.wait_for(asked.wait(), TIMEOUT_S)
+    await stopping.service.close()
+    ended = await (await open_replica(lease_s=1000.0)).ended(job)
+
+    assert ("succeeded", 1) == (ended.status, ended.attempts)
+
+
 async def test_cancel_by_another_replica(open_replica):
     """The work ends before the next renewal, and all replicas have the pages so far."""
     here, there = await open_replica(FakeProcess(stops_at=2), lease_s=1000.0), await idle(open_replica)
@@ -188,6 +214,32 @@ async def test_a_password_stays_in_its_process(open_replica, redis_server):
     assert {"succeeded"} == {(await other.ended(each)).status for each in (busy, job)} | {following.status}
     assert [b"%PDF-1.7 three"] == [content for content, _, _ in other.process.calls]
     assert b"s3cret" not in dump(redis_server)
+
+
+async def test_a_claim_that_comes_to_the_same_process_twice(open_replica):
+    """Its start took longer than a lease, as Redis was slow: the job still runs once."""
+    replica = await open_replica(FakeProcess(stops_at=1), workers=2, lease_s=0.1)
+    find, handle = replica.store.find, replica.service._runner._handle
+    gate, claims = asyncio.Event(), asyncio.Queue()
+
+    async def slow_find(job_id):
+        await gate.wait()
+        return await find(job_id)
+
+    async def seen(claim):
+        claims.put_nowait(claim)
+        await handle(claim)
+
+    replica.store.find, replica.service._runner._handle = slow_find, seen
+    job = await replica.submit()
+    first, second = [await asyncio.wait_for(claims.get(), TIMEOUT_S) for _ in range(2)]
+    gate.set()
+    await asyncio.wait_for(replica.process.started.get(), TIMEOUT_S)
+    replica.process.gate.set()
+    ended = await replica.ended(job)
+
+    assert first == second
+    assert (1, 1) == (ended.attempts, len(replica.process.calls))
 
 
 async def test_a_lost_password(open_replica):
@@ -231,6 +283,73 @@ async def test_redis_comes_back_empty(open_replica, redis_server):
     assert ["page1", "page2"] == [page.text for page in (await replica.service.document(ended)).pages]
 
 
+async def test_redis_comes_back_empty_while_all_workers_are_busy(open_replica, redis_server):
+    """The job is seen again with the next renewal, and ends; so does one that waits for it."""
+    here, there = await open_replica(FakeProcess(stops_at=2)), await idle(open_replica)
+    job = await here.submit()
+    await here.process.started.get()
+    redis_server.client.flushall()
+    renewed = asyncio.create_task(here.store.renew(here.service._runner._runs[job.id].claim, job_of(here, job)))
+    assert "kept" == await asyncio.wait_for(renewed, TIMEOUT_S)
+    assert "running" == (await there.service.find(job.id, "")).status
+    following = asyncio.create_task(there.ended(job))
+    here.process.gate.set()
+
+    assert "succeeded" == (await following).status
+    assert "succeeded" == (await there.ended(await there.submit(b"%PDF-1.7 two"))).status
+    assert {1, 2} >= set(await there.store.pages(job.id))
+
+
+def job_of(replica, job):
+    return replica.service._runner._runs[job.id].job
+
+
+async def test_a_job_of_another_release_waits_for_it(open_replica, redis_server):
+    """A replica that cannot read it goes on with other jobs; it runs where it can be read."""
+    older = await open_replica(FakeProcess(stops_at=1))
+    busy = await older.submit(b"%PDF-1.7 busy")
+    await older.process.started.get()
+    job, client = await older.submit(), redis_server.client
+    record = client.hget(f"financia:job:{job.id}", "record")
+    client.hset(f"financia:job:{job.id}", "record", record.replace(b'"format":2', b'"format":9'))
+    older.process.gate.set()
+    await older.ended(busy)
+    with pytest.raises(JobOfAnotherRelease):
+        await older.service.find(job.id, "")
+    assert "succeeded" == (await older.ended(await older.submit(b"%PDF-1.7 three"))).status
+    assert 1 == client.xlen("financia:jobs:queue")
+    client.hset(f"financia:job:{job.id}", "record", record)  # as a replica of the other release reads it
+    ended = await older.ended(job)
+
+    assert ("succeeded", 1) == (ended.status, ended.attempts)
+
+
+async def test_options_of_a_later_release(open_replica, redis_server):
+    """No replica reads a file without what was asked for."""
+    older = await open_replica(FakeProcess(stops_at=1))
+    await older.submit(b"%PDF-1.7 busy")
+    await older.process.started.get()
+    job, client = await older.submit(), redis_server.client
+    record = client.hget(f"financia:job:{job.id}", "record")
+    client.hset(f"financia:job:{job.id}", "record", record.replace(b'"top_phrases"', b'"later":1,"top_phrases"'))
+    older.process.gate.set()
+    await older.ended(await older.submit(b"%PDF-1.7 three"))
+
+    assert ("queued", 0) == ((found := await older.service.find(job.id, "")).status, found.attempts)
+    assert 2 == len(older.process.calls)
+
+
+async def test_a_result_of_a_later_release(open_replica, redis_server):
+    """It is there, and another replica can read it: not 404."""
+    replica = await open_replica()
+    ended = await replica.ended(await replica.submit())
+    key = f"financia:job:{ended.id}:result:{ended.version}"
+    redis_server.client.lset(key, -1, b"packed otherwise")
+
+    with pytest.raises(JobOfAnotherRelease, match="ask again"):
+        await replica.service.result(ended)
+
+
 @pytest.mark.slow
 async def test_redis_does_not_answer_for_a_while(open_replica, redis_proxy):
     replica = await open_replica(FakeProcess(stops_at=2), url=redis_proxy.url, settle_s=0.2, lease_s=1000.0)
@@ -254,7 +373,7 @@ async def test_all_keys_expire(open_replica, redis_server):
     client = redis_server.client
     keys = [key for key in client.keys("*") if b":job:" in key or b":same:" in key or b":key:" in key]
 
-    assert 7 == len(keys)  # job, file, pages, result, events, same, key
+    assert 8 == len(keys)  # job, file, pages, result, events, names, same, key
     assert all(client.pttl(key) > 0 for key in keys)
     assert 0 == client.xlen("financia:jobs:queue")
     assert 0 == client.xpending("financia:jobs:queue", "workers")["pending"]
@@ -268,7 +387,159 @@ def dump(server) -> bytes:
             b"hash": client.hgetall,
             b"stream": client.xrange,
             b"string": client.get,
+            b"set": client.smembers,
             b"list": lambda name: client.lrange(name, 0, -1),
         }[kind]
         received += key + repr(read(key)).encode()
     return received
+
+
+async def test_redis_restarts_empty_while_a_job_runs(open_replica, redis_server):
+    """Renewals find neither claim nor job: the work goes on, and its end restores the job."""
+    replica = await open_replica(FakeProcess(stops_at=2))
+    job = await replica.submit()
+    await replica.process.started.get()
+    renewals: asyncio.Queue[None] = asyncio.Queue()
+    renew = replica.store.renew
+
+    async def counted(claim, running):
+        try:
+            return await renew(claim, running)
+        finally:
+            renewals.put_nowait(None)
+
+    replica.store.renew = counted
+    redis_server.client.flushall()
+    async with asyncio.timeout(TIMEOUT_S):
+        for _ in range(3):
+            await renewals.get()
+        replica.process.gate.set()
+        await asyncio.gather(*replica.service._runner._tasks)
+    ended = await replica.service.find(job.id, "")
+
+    assert ("succeeded", 0) == (ended.status, replica.process.cancelled)
+    assert ["page1", "page2"] == [page.text for page in (await replica.service.document(ended)).pages]
+
+
+async def test_stopping_after_redis_lost_the_job(open_replica, redis_server):
+    """Its file was in Redis alone: the client learns that it must send it again."""
+    replica = await open_replica(FakeProcess(stops_at=2), lease_s=1000.0)
+    job = await replica.submit()
+    await replica.process.started.get()
+    redis_server.client.flushall()
+    await replica.service.drain()
+    ended = await (await open_replica(lease_s=1000.0)).ended(job)
+
+    assert ("failed", "unavailable", True) == (ended.status, ended.failure.code, ended.failure.retryable)
+
+
+async def test_stopping_while_a_job_is_being_started(open_replica):
+    """It goes back into the queue at once, and counts no attempt."""
+    stopping = await open_replica(lease_s=1000.0)
+    starting, go_on, swap = asyncio.Event(), asyncio.Event(), stopping.store.swap
+
+    async def slow_swap(old, new, result=None, **claim):
+        if new.status == "running":
+            starting.set()
+            await go_on.wait()
+        return await swap(old, new, result, **claim)
+
+    stopping.store.swap = slow_swap
+    job = await stopping.submit()
+    async with asyncio.timeout(TIMEOUT_S):
+        await starting.wait()
+    closing = asyncio.create_task(stopping.service.drain())
+    await asyncio.sleep(0)
+    go_on.set()
+    await closing
+    ended = await (await open_replica(lease_s=1000.0)).ended(job)
+
+    assert ("succeeded", 1) == (ended.status, ended.attempts)
+    assert [] == stopping.process.calls
+
+
+async def test_a_claim_that_was_never_read_goes_back(open_replica, redis_server):
+    """Redis gave it to a read that the stop cancelled: without this it would wait for the lease."""
+    stopping = await open_replica(FakeProcess(stops_at=1), lease_s=1000.0)
+    await stopping.submit(b"%PDF-1.7 busy")
+    await stopping.process.started.get()  # its one worker is busy: nothing is read from the queue
+    job = await stopping.submit()
+    queue = stopping.store._queue
+    taken = redis_server.client.xreadgroup("workers", queue.consumer, {queue.shared: ">"})
+    await stopping.service.drain()
+    ended = await (await open_replica(lease_s=1000.0)).ended(job)
+
+    assert 1 == len(taken)
+    assert ("succeeded", 1) == (ended.status, ended.attempts)
+
+
+async def test_a_replica_that_stops_still_accepts_what_others_can_run(open_replica):
+    """A job lands in the queue; one with a password is refused, as that stays in the process."""
+    stopping = await open_replica(lease_s=1000.0)
+    await stopping.service.drain()
+    job = await stopping.submit()
+    with pytest.raises(Unavailable, match="password"):
+        await stopping.submit(options=DocumentOptions(password="s3cret"))
+    ended = await (await open_replica(lease_s=1000.0)).ended(job)
+
+    assert ("succeeded", 1) == (ended.status, ended.attempts)
+    assert [] == stopping.process.calls
+
+
+async def test_stopping_ends_waiting_jobs_with_a_password(open_replica):
+    """Nobody else can run them, so they fail at once and can be sent again, not after a lease."""
+    stopping = await open_replica(FakeProcess(stops_at=1), lease_s=1000.0)
+    await stopping.submit(b"%PDF-1.7 busy")
+    await stopping.process.started.get()
+    job = await stopping.submit(options=DocumentOptions(password="s3cret"))
+    await stopping.service.drain()
+    ended = await stopping.service.find(job.id, "")
+
+    assert ("failed", "unavailable", True) == (ended.status, ended.failure.code, ended.failure.retryable)
+
+
+async def test_a_lost_device_passes_its_jobs_on(open_replica):
+    """The attempt counts, as the file may be the cause; the replica takes no other job."""
+    lost = await open_replica(FakeProcess(stops_at=1, error=DeviceLost("the card fell off the bus")), lease_s=1000.0)
+    jobs = [await lost.submit(b"%%PDF-1.7 %d" % number) for number in range(2)]
+    await lost.process.started.get()
+    lost.process.gate.set()
+    other = await open_replica(lease_s=1000.0)
+    ended = [await other.ended(job) for job in jobs]
+
+    assert [("succeeded", 2), ("succeeded", 1)] == [(job.status, job.attempts) for job in ended]
+    assert 1 == len(lost.process.calls)
+    assert "fell off the bus" in lost.service.degraded()[0]
+
+
+async def test_claims_are_renewed_after_a_fault_that_nobody_expects(open_replica):
+    """The renewing task goes on: else every job of this replica would be taken over while it runs."""
+    replica = await open_replica(FakeProcess(stops_at=1))
+    renewed, renew, faults = asyncio.Queue[None](), replica.store.renew, [KeyError("broken on purpose")]
+
+    async def fail_once(claim, job):
+        if faults:
+            raise faults.pop()
+        renewed.put_nowait(None)
+        return await renew(claim, job)
+
+    replica.store.renew = fail_once
+    await replica.submit()
+    await asyncio.wait_for(renewed.get(), TIMEOUT_S)
+
+    assert 1 == replica.count('background_failures_total{task="renew_claims"}')
+
+
+async def test_giving_back_a_dead_replicas_job_keeps_its_attempt(open_replica, redis_server):
+    """Else a file that kills every process would be tried for ever while replicas are replaced."""
+    dead = await open_replica(FakeProcess(stops_at=1), lease_s=1000.0)
+    job = await dead.submit()
+    await dead.process.started.get()
+    dead.kill()
+    stopping = await idle(open_replica)
+    queue = stopping.store._queue
+    redis_server.client.xautoclaim(queue.shared, "workers", queue.consumer, 0)  # taken over, and never begun
+    await stopping.service.drain()
+    ended = await (await open_replica(lease_s=1000.0)).ended(job)
+
+    assert ("succeeded", 2) == (ended.status, ended.attempts)

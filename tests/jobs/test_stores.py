@@ -90,7 +90,7 @@ async def test_swap_needs_the_current_version(store):
     assert "gone" == await store.swap(job("nobody"), moved(job("nobody"), "start"))
     assert cancelled == await store.find("one")
     assert not await store.write_progress(running, Progress("reading", 1), PAGE)
-    assert not await store.renew(claim, running)
+    assert "taken" == await store.renew(claim, running)
 
 
 async def test_progress_pages_and_result(store):
@@ -127,6 +127,21 @@ async def test_events_continue_after_an_id(store):
     assert ["page", "progress", "progress", "end"] == [event.kind for event in rest]
     assert [] == await events_of(store, "one", rest[-1].id)
     assert [] == await events_of(store, "nobody")
+
+
+@pytest.mark.parametrize("beyond", ["9223372036854775807", "9223372036854775807-9223372036854775807"])
+async def test_an_event_id_beyond_the_end_waits_for_it(store, beyond):
+    """Nothing is told after it while the job lives; when it has ended, so have the events."""
+    _, running = await started(store, job("one"))
+    waiting = asyncio.create_task(events_of(store, "one", beyond))
+    for _ in range(3):
+        await store.find("one")  # the store has answered others meanwhile
+    assert not waiting.done()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await store.swap(running, moved(running, "succeed"), b"result")
+
+    assert [] == await events_of(store, "one", beyond)
 
 
 async def test_a_slow_reader_misses_nothing(store):
@@ -202,6 +217,20 @@ async def test_forget(store):
     assert job("again", same="same-one") == await added(store, job("again", same="same-one"))
 
 
+async def test_a_deleted_job_is_not_lost(store):
+    """A replica that comes late with its result does not bring it back."""
+    _, running = await started(store, job())
+    cancelled, done = moved(running, "cancel"), moved(running, "succeed")
+    await store.swap(running, cancelled)
+    await store.forget(cancelled)
+
+    assert "stale" == await store.swap(running, done, b"{}")
+    assert not await store.write_progress(running, Progress("reading", 1), PAGE)
+    await store.restore(done, b"{}")
+    assert await store.find("one") is None
+    assert ({}, None) == (await store.pages("one"), await store.result(done))
+
+
 async def test_settle_a_claim_without_a_job(store):
     await added(store, job())
     claim = await store.take()
@@ -210,6 +239,18 @@ async def test_settle_a_claim_without_a_job(store):
     await added(store, job("two"))
 
     assert "two" == (await store.take()).job_id
+
+
+async def test_held_claims(store):
+    """Those that keep jobs from other processes: of running jobs, and of what was given out and never started."""
+    claim, running = await started(store, job())
+    await added(store, job("two"))
+    given = await store.take()
+
+    assert {claim.job_id, given.job_id} == {held.job_id for held in await store.held()}
+    await store.swap(running, moved(running, "succeed"))
+    await store.swap(job("two"), moved(job("two"), "cancel"))
+    assert [] == await store.held()
 
 
 def test_report(store):

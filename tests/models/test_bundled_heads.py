@@ -11,7 +11,7 @@ import pytest
 
 from backend.models.classifier_head import NO_ANSWER, ClassifierHead, read_head
 from backend.models.encoder import Vectors
-from backend.models.model_files import BUNDLED_SHA256
+from backend.models.model_files import BUNDLED_SHA256, resolve
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 from backend.services.classifiers import BUNDLED_HEADS, ClassifierRegistry
@@ -46,6 +46,7 @@ def test_files_are_sound_and_small(name):
     head = read_head(folder)
 
     assert (name, BUNDLED_SHA256) == (head.name, head.encoder_sha256)
+    assert resolve("bundled").fingerprint == head.encoder_fingerprint, "evaluate the heads, then write it to head.json"
     assert (0 < head.threshold < 0.9) == head.has_background
     assert {"head.json", "head.safetensors", "README.md"} == {file.name for file in folder.iterdir()}
     assert sum(file.stat().st_size for file in folder.iterdir()) < BYTES_MAX
@@ -56,7 +57,7 @@ def test_files_are_sound_and_small(name):
 
 
 def test_the_registry_finds_them_all(tmp_path):
-    registry = ClassifierRegistry(tmp_path, BUNDLED_SHA256)
+    registry = ClassifierRegistry(tmp_path, resolve("bundled").identity)
     registry.start()
 
     assert set(NAMES) <= set(registry.names())

@@ -58,6 +58,7 @@ def test_every_text_lies_in_its_own_row_of_slots(lengths, row_multiple, length_m
         assert not real[len(text) :].any()
 
 
+@pytest.mark.slow
 @given(LENGTHS, MULTIPLES, MULTIPLES)
 def test_positions_start_again_with_each_text(lengths, row_multiple, length_multiple):
     """A text's positions are 0, 1, 2, … whoever stands before it."""

@@ -226,3 +226,9 @@ def test_a_hub_model_without_safetensors(hub, monkeypatch, tmp_path):
 
     with pytest.raises(ModelUnavailable, match="only safetensors weights are loaded"):
         model_files.resolve("some/model")
+
+
+def test_a_name_too_long_for_a_path():
+    """An error of ours; it was one of the operating system (found by schemathesis on POST /admin/models)."""
+    with pytest.raises(ModelUnavailable, match="cannot be opened: File name too long"):
+        model_files.resolve("0" * 1000)

@@ -32,6 +32,7 @@ print("alive")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", [[1], [16], [17, 3], [5] * 7])
 def test_sizes_are_rounded(lengths):
     """Few shapes serve every batch: rows are rounded to 4 and at least 8, lengths in attention to 16."""
@@ -43,6 +44,7 @@ def test_sizes_are_rounded(lengths):
     assert sum(lengths) == batch.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
 def test_lanes_do_not_disturb_each_other(dtype):
     """Four threads at once, each with texts of its own, get what each gets alone."""

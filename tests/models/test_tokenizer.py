@@ -203,6 +203,34 @@ def test_places_are_code_points_of_the_callers_text(tiny: TinyModels, family):
         assert text[piece.start : piece.stop] == piece.text
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("prompt", ["query: ", "total👍 ", "qu"])
+def test_offsets_are_of_the_text_behind_a_prompt(tiny: TinyModels, family, prompt):
+    """The prompt's tokens have none; one that straddles the two has those of its part in the text."""
+    text = "ery: 👍 zürich total é"
+    tokenizer = tokenizer_of(tiny.folder(family))
+    [pieces] = tokenizer.pieces([text], prompt=prompt)
+    [plain] = tokenizer.pieces([prompt + text])
+
+    assert [piece.id for piece in plain] == [piece.id for piece in pieces]
+    assert [piece.special for piece in plain] == [piece.special for piece in pieces]
+    for piece, whole in zip(pieces, plain, strict=True):
+        if piece.special:
+            assert (None, None) == (piece.start, piece.stop)
+        elif whole.stop <= len(prompt):
+            assert (None, None, whole.text) == (piece.start, piece.stop, piece.text)
+        else:
+            assert (max(0, whole.start - len(prompt)), whole.stop - len(prompt)) == (piece.start, piece.stop)
+            assert text[piece.start : piece.stop] == piece.text
+
+
+def test_a_token_of_prompt_and_text(tiny: TinyModels):
+    """ "qu" and "ery" make one word: its offsets are those of "ery"."""
+    [pieces] = tokenizer_of(tiny.folder("bert")).pieces(["ery total"], prompt="qu", add_special_tokens=False)
+
+    assert [("ery", 0, 3), ("total", 4, 9)] == [(piece.text, piece.start, piece.stop) for piece in pieces]
+
+
 def test_pieces_of_the_bundled_model(tokenizer):
     """Word pieces stand where they are in the text, in its own spelling; specials stand nowhere."""
     [pieces] = tokenizer.pieces(["Facturas de 😀"])

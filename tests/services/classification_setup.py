@@ -46,8 +46,8 @@ def write_bundled_head(root: Path, name: str, head: ClassifierHead) -> Path:
 def build_classification(stack: ServiceStack, root: Path) -> ClassificationSetup:
     """Build the service as the composition root does; building it again on the same ``root`` is a restart."""
     (root / "bundled").mkdir(exist_ok=True)
-    sha256 = stack.catalog.embedding().spec.sha256
-    registry = ClassifierRegistry(root / "state", sha256, bundled=root / "bundled")
+    encoder = stack.catalog.embedding().spec.identity
+    registry = ClassifierRegistry(root / "state", encoder, bundled=root / "bundled")
     registry.start()
     scoring = ScoringService(stack.inference)
     return ClassificationSetup(

@@ -162,6 +162,7 @@ async def test_a_hundred_kilobytes(make_bench: Make, tiny: TinyModels, monkeypat
 # Phrases and sentences
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [PAGE, LONG], ids=["page", "long"])
 async def test_key_sentences_and_phrases_have_right_offsets(make_bench: Make, text):
     """Offsets are code points of the caller's text; sentences in text order, each once; phrases best first."""
@@ -184,7 +185,7 @@ async def test_key_sentences_and_phrases_have_right_offsets(make_bench: Make, te
 async def test_a_sentence_vector_is_the_mean_of_its_tokens(make_bench: Make):
     """A sentence's vector in its text is nearest to that of the sentence alone."""
     bench = make_bench()
-    structure = analysis._structure_of(PAGE, bench.stack.catalog.embedding(), frozenset({"key_sentences"}))
+    structure = await bench.service._structure(PAGE, frozenset({"key_sentences"}))
     sums, _ = await bench.service._encode(structure, analysis.Urgency())
     texts = [PAGE[start:stop] for start, stop in structure.sentences]
 

@@ -69,3 +69,21 @@ def test_a_report_is_ready_for_json():
     )
     assert found["choice"]["why"] == ["chosen by the test"]
     assert found["sha256"].startswith(found["revision"])
+
+
+def test_keys_are_of_one_fingerprint_and_one_arithmetic():
+    """int8 and float32, two runtimes, two fingerprints and two tasks share no key; a name is no part of one."""
+    model = loaded_model(VectorEngine())
+    others = [
+        replace(model, choice=replace(model.choice, dtype="int8")),
+        replace(model, choice=replace(model.choice, runtime="onnx")),
+        replace(model, spec=replace(model.spec, max_tokens=9)),
+    ]
+
+    keys = {each.namespace("embed").key("text", "a") for each in (model, *others)} | {
+        model.namespace("score").key("text", "a")
+    }
+
+    assert 5 == len(keys)
+    renamed = replace(model, spec=replace(model.spec, name="other", revision="other", source="other"))
+    assert model.namespace("embed").key("text", "a") == renamed.namespace("embed").key("text", "a")

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from backend.batching.work_item import Priority
-from backend.errors import InvalidField, NotFound, Overloaded, Unavailable, UnknownModel
+from backend.errors import Forbidden, InvalidField, NotFound, Overloaded, Unavailable, UnknownModel
+from backend.models import logistic
 from backend.models.classifier_head import NONE
+from backend.models.spec import Pooling
+from backend.services import classifier_training, classifiers
+from backend.services.callers import read_key_ring
 from backend.services.classifier_files import Example
+from tests.fakes import TEST_TIMEOUT_S
 from tests.services.classification_setup import (
     ClassificationSetup,
     build_classification,
@@ -19,7 +27,7 @@ from tests.services.classification_setup import (
 )
 from tests.services.loaded_models import embedding_model
 from tests.services.service_stack import GatedVectorEngine, ServiceStack, VectorEngine, loaded_model
-from tests.tiny_models import spec_of
+from tests.tiny_models import rewrite, spec_of
 
 EXAMPLES = {"bill": ["la factura", "factura de marzo", "the invoice"], "letter": ["estimada señora", "dear sir"]}
 TEXTS = [text for texts in EXAMPLES.values() for text in texts]
@@ -167,6 +175,54 @@ async def test_a_start_with_another_model_retrains(setup: ClassificationSetup, b
     assert EXPECTED == await predictions_of(restarted)
 
 
+async def test_the_same_weights_with_another_pooling_retrain(setup: ClassificationSetup, build, tmp_path):
+    """What decides the vectors decides whether a head may read them."""
+    await setup.service.train_classifier("mail", EXAMPLES)
+
+    stack: ServiceStack = build(VectorEngine(budget=4096), spec={"pooling": Pooling.CLS})
+    restarted = build_classification(stack, tmp_path)
+    assert ([], ["mail"]) == (restarted.registry.names(), restarted.registry.stale())
+    restarted.service.on_model_swap(stack.catalog.embedding())
+    await retrained(restarted)
+
+    assert stack.catalog.embedding().spec.fingerprint == restarted.registry.find("mail").head.encoder_fingerprint
+
+
+async def test_a_head_older_than_fingerprints_serves_while_it_is_learnt_again(setup, build, tmp_path):
+    """An upgrade with the same model refuses nothing."""
+    await setup.service.train_classifier("mail", EXAMPLES)
+    rewrite(next(tmp_path.glob("state/*/mail/head.json")), encoder_fingerprint=...)
+    engine = GatedVectorEngine(budget=4096)
+    upgraded = build_classification(build(engine, lanes=2), tmp_path)
+    upgraded.service.on_model_swap(upgraded.stack.catalog.embedding())
+    await asyncio.to_thread(engine.entered.wait, 10.0)
+    assert ["mail"] == upgraded.registry.names() == upgraded.registry.stale()
+    engine.gate.set()
+
+    assert EXPECTED == await predictions_of(upgraded)
+    await retrained(upgraded)
+
+    assert (["mail"], []) == (upgraded.registry.names(), upgraded.registry.stale())
+
+
+async def test_a_head_that_serves_is_not_learnt_again_for_ever(setup, tmp_path, monkeypatch, caplog):
+    """Where the disk refuses the new one, the old one stays until the next start."""
+    await setup.service.train_classifier("mail", EXAMPLES)
+    rewrite(next(tmp_path.glob("state/*/mail/head.json")), encoder_fingerprint=...)
+    upgraded = build_classification(setup.stack, tmp_path)
+
+    def refusing(*_arguments):
+        raise PermissionError(30, "Read-only file system")
+
+    monkeypatch.setattr(classifiers, "write_folder", refusing)
+    with caplog.at_level(logging.WARNING):
+        upgraded.service.on_model_swap(setup.stack.catalog.embedding())
+        await retrained(upgraded)
+
+    assert 1 == caplog.text.count("a classifier could not be learnt again")
+    assert EXPECTED == await predictions_of(upgraded)
+
+
 async def test_retraining_is_bulk_work(setup: ClassificationSetup, monkeypatch):
     """Retraining submits bulk items; training on request interactive ones."""
     priorities = list[Priority]()
@@ -191,7 +247,8 @@ async def test_newer_examples_win_over_retraining(setup: ClassificationSetup):
     swap(setup, engine)
     await asyncio.to_thread(engine.entered.wait, 10.0)
     newer = [Example("la", ("yes",)), Example("de", ("no",))]
-    setup.registry.save("mail", random_head(OTHER, ("yes", "no")), newer)
+    head = replace(random_head(OTHER, ("yes", "no")), encoder_fingerprint=setup.registry.encoder.fingerprint)
+    setup.registry.save("mail", head, newer)
     engine.gate.set()
 
     await retrained(setup)
@@ -291,3 +348,94 @@ async def test_closing_cancels_retraining(setup: ClassificationSetup):
 
     with pytest.raises(asyncio.CancelledError):
         await task  # type: ignore[misc]
+
+
+async def test_another_callers_classifier(setup: ClassificationSetup):
+    """Nothing is computed for a name that belongs to another; and what one learns is told in tokens."""
+    team, other = read_key_ring(("team=one", "other=two")).callers
+    info = await setup.service.train_classifier("mail", EXAMPLES, caller=team)
+    computed = len(setup.stack.computed)
+    with pytest.raises(Forbidden):
+        await setup.service.train_classifier("mail", EXAMPLES, caller=other)
+    with pytest.raises(Forbidden):
+        await setup.service.delete_classifier("mail", other)
+    assert info.tokens > 0
+    assert computed == len(setup.stack.computed)
+    assert "mail" in [one.name for one in setup.service.classifiers()]
+
+
+async def test_a_caller_that_leaves_ends_the_fit_and_nothing_is_kept(setup: ClassificationSetup, monkeypatch):
+    """Cancelled inside the solver, training ends at its next step, before the next one in line may begin."""
+    in_solver, caller_left, steps = threading.Event(), threading.Event(), []
+    loss = logistic._Problem._loss
+
+    def slow_loss(self: logistic._Problem, *arguments: Any) -> Any:
+        steps.append(1)
+        in_solver.set()
+        assert caller_left.wait(TEST_TIMEOUT_S)
+        return loss(self, *arguments)
+
+    monkeypatch.setattr(logistic._Problem, "_loss", slow_loss)
+    training = asyncio.create_task(setup.service.train_classifier("mail", EXAMPLES))
+    assert await asyncio.to_thread(in_solver.wait, TEST_TIMEOUT_S)
+    training.cancel()
+    await asyncio.sleep(0)
+    caller_left.set()
+    with pytest.raises(asyncio.CancelledError):
+        await training
+
+    assert 1 == len(steps)
+    assert not setup.service._trainer._fit_lock.locked()
+    assert [] == setup.service.classifiers()
+
+
+async def test_few_requests_wait_to_be_trained(setup: ClassificationSetup, monkeypatch):
+    """One is fitted at a time; one more than may wait is told to come again, and those that waited are trained."""
+    go_on, fitting = threading.Event(), []
+    fit = classifier_training.fit_head
+
+    def gated_fit(*arguments: Any, **options: Any) -> Any:
+        fitting.append(1)
+        assert go_on.wait(TEST_TIMEOUT_S)
+        assert 1 == len(fitting)
+        fitting.pop()
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(classifier_training, "fit_head", gated_fit)
+    names = [f"mail-{number}" for number in range(classifier_training.IN_LINE_MAX)]
+    waiting = [asyncio.create_task(setup.service.train_classifier(name, EXAMPLES)) for name in names]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded, match="8 classifiers are being learnt") as refused:
+        await setup.service.train_classifier("one-more", EXAMPLES)
+    go_on.set()
+    await asyncio.gather(*waiting)
+
+    assert refused.value.retry_after_s > 0
+    assert names == sorted(info.name for info in setup.service.classifiers())
+
+
+async def test_a_caller_that_leaves_while_it_is_written_keeps_the_lock_to_the_end(setup, monkeypatch):
+    """The folder is complete when the next writer's turn comes."""
+    writing, go_on, written = threading.Event(), threading.Event(), []
+    save = setup.service._registry.save
+
+    def slow_save(*arguments: Any) -> Any:
+        writing.set()
+        assert go_on.wait(TEST_TIMEOUT_S)
+        written.append(1)
+        return save(*arguments)
+
+    monkeypatch.setattr(type(setup.service._registry), "save", lambda _, *arguments: slow_save(*arguments))
+    training = asyncio.create_task(setup.service.train_classifier("mail", EXAMPLES))
+    assert await asyncio.to_thread(writing.wait, TEST_TIMEOUT_S)
+    training.cancel()
+    await asyncio.sleep(0)
+
+    assert setup.service._trainer._write_lock.locked()
+
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await training
+
+    assert [1] == written
+    assert ["mail"] == [info.name for info in setup.service.classifiers()]

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.errors import InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
+from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import NONE, ClassifierHead, write_head
+from backend.models.fingerprint import EncoderIdentity
 from backend.services import classifier_files
+from backend.services.callers import read_key_ring
 from backend.services.classifier_files import Example, read_examples, write_folder
 from backend.services.classifiers import CLASSIFIERS_DIR, ClassifierRegistry, check_examples
+from tests.tiny_models import rewrite
 
 SHA = "a" * 64
 OTHER = "b" * 64
@@ -37,7 +40,7 @@ def bundled(tmp_path) -> Path:
 
 
 def started(tmp_path: Path, bundled: Path, sha256: str = SHA, **more) -> ClassifierRegistry:
-    registry = ClassifierRegistry(tmp_path / "state", sha256, bundled, **more)
+    registry = ClassifierRegistry(tmp_path / "state", EncoderIdentity(sha256, ""), bundled, **more)
     registry.start()
     return registry
 
@@ -123,11 +126,45 @@ def test_a_model_swapped_while_serving(tmp_path, bundled):
     registry = started(tmp_path, bundled)
     registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
 
-    registry.use_encoder(OTHER)
+    registry.use_encoder(EncoderIdentity(OTHER, ""))
 
     assert ([], ["tickets"]) == (registry.names(), registry.stale())
-    registry.use_encoder(SHA)
+    registry.use_encoder(EncoderIdentity(SHA, ""))
     assert (["document-type", "tickets"], []) == (registry.names(), registry.stale())
+
+
+def test_the_same_weights_with_other_settings(tmp_path, bundled, caplog):
+    """Heads of another fingerprint are unusable though the weights are the same; a configured one stops the start."""
+    registry = started(tmp_path, bundled)
+    registry.use_encoder(EncoderIdentity(SHA, "c" * 64))
+    head = replace(random_head("bill", "letter"), encoder_fingerprint="c" * 64)
+    registry.save("tickets", head, EXAMPLES)
+    assert ("c" * 64, []) == (registry.find("tickets").head.encoder_fingerprint, registry.stale())
+
+    registry.use_encoder(EncoderIdentity(SHA, "d" * 64))
+
+    assert (["document-type"], ["tickets"]) == (registry.names(), registry.stale())
+    with pytest.raises(Unavailable, match="learnt again"):
+        registry.find("tickets")
+    registry.configured = [tmp_path / "state" / CLASSIFIERS_DIR / "tickets"]
+    with pytest.raises(ModelUnavailable, match=r"c{12}, but .* is d{12}: the weights are the same, its tokenizer"):
+        registry.start()
+
+
+def test_heads_older_than_fingerprints(tmp_path, bundled, caplog):
+    """Of these weights, they serve on: learnt ones until they are learnt again, a configured one with a warning."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    write_head(folder, replace(random_head("bill", "letter"), name="mail"))
+    rewrite(folder / "head.json", encoder_fingerprint=...)
+
+    registry = ClassifierRegistry(tmp_path / "state", EncoderIdentity(SHA, "c" * 64), bundled, configured=[folder])
+    registry.start()
+
+    assert ["document-type", "mail", "tickets"] == registry.names()
+    assert ["tickets"] == registry.stale()
+    assert 1 == caplog.text.count("a classifier is accepted by the weights alone")
 
 
 def test_a_broken_head_is_stale(tmp_path, bundled):
@@ -263,7 +300,7 @@ def test_invalid_names(tmp_path, bundled, name):
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))
 def test_valid_names(name):
-    ClassifierRegistry(Path("nowhere"), SHA)._check_name(name)
+    ClassifierRegistry(Path("nowhere"), EncoderIdentity(SHA, ""))._check_name(name)
 
 
 def test_the_number_is_limited(tmp_path, bundled, monkeypatch):
@@ -323,3 +360,69 @@ def test_the_examples_file_is_readable_by_training(tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "tickets" / "examples.jsonl").read_text().splitlines()]
 
     assert [{"text": example.text, "labels": list(example.labels)} for example in EXAMPLES] == rows
+
+
+TEAM, OTHER_TEAM, ADMIN = read_key_ring(("team=one", "other=two"), ("ops=three",)).callers
+
+
+def test_a_classifier_belongs_to_who_taught_it(tmp_path, bundled):
+    """Others may use it; to replace or delete it takes its owner, or an admin. A restart changes nothing."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES, TEAM)
+    registry = started(tmp_path, bundled)
+
+    assert "tickets" == registry.find("tickets").name
+    with pytest.raises(Forbidden, match="choose another name"):
+        registry.save("tickets", random_head("red", "blue"), EXAMPLES, OTHER_TEAM)
+    with pytest.raises(Forbidden):
+        registry.delete("tickets", OTHER_TEAM)
+    assert ("bill", "letter") == started(tmp_path, bundled).find("tickets").head.labels
+    registry.save("tickets", random_head("red", "blue"), EXAMPLES, TEAM)
+    registry.delete("tickets", TEAM)
+    assert "tickets" not in registry.names()
+
+
+def test_an_admin_changes_any_classifier(tmp_path, bundled):
+    """What an admin replaces still belongs to who taught it first."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES, TEAM)
+    registry.save("tickets", random_head("red", "blue"), EXAMPLES, ADMIN)
+    registry.save("tickets", random_head("up", "down"), EXAMPLES, TEAM)
+    registry.delete("tickets", ADMIN)
+
+    assert "tickets" not in registry.names()
+
+
+def test_classifiers_of_nobody(tmp_path, bundled):
+    """Those of earlier versions, and those taught while there were no keys: anybody uses, an admin changes them."""
+    registry = started(tmp_path, bundled)
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
+    registry = started(tmp_path, bundled)
+
+    with pytest.raises(Forbidden):
+        registry.delete("tickets", TEAM)
+    registry.save("tickets", random_head("red", "blue"), EXAMPLES, ADMIN)
+    registry.delete("tickets")  # without keys in the settings: as ever
+
+
+def test_an_owner_outlives_a_broken_head(tmp_path, bundled):
+    """A head that is learnt again from its examples, at a start or for another model, keeps its owner."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES, TEAM)
+    (tmp_path / "state" / CLASSIFIERS_DIR / "tickets" / "head.json").write_text("{")
+    registry = started(tmp_path, bundled)
+    assert ["tickets"] == registry.stale()
+    registry.save("tickets", random_head("bill", "letter"), EXAMPLES)
+
+    with pytest.raises(Forbidden):
+        started(tmp_path, bundled).delete("tickets", OTHER_TEAM)
+    started(tmp_path, bundled).delete("tickets", TEAM)
+
+
+def test_an_owner_that_cannot_be_read(tmp_path, bundled):
+    """Then nobody owns it; the start goes on."""
+    started(tmp_path, bundled).save("tickets", random_head("bill", "letter"), EXAMPLES, TEAM)
+    (tmp_path / "state" / CLASSIFIERS_DIR / "tickets" / "owner").write_bytes(b"\xff\xfe")
+    registry = started(tmp_path, bundled)
+
+    assert "tickets" in registry.names()
+    with pytest.raises(Forbidden):
+        registry.delete("tickets", TEAM)

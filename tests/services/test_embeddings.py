@@ -6,6 +6,7 @@ import asyncio
 import math
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +26,10 @@ from backend.errors import (
 )
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
+from backend.models.tokenizer import TokenPiece
 from backend.models.vectors import normalized
 from backend.services.embeddings import EmbedOptions
+from tests.services.loaded_models import embedding_model
 from tests.services.service_stack import (
     PROMPTS,
     FailingVectorEngine,
@@ -35,7 +38,7 @@ from tests.services.service_stack import (
     loaded_model,
     vector_of,
 )
-from tests.tiny_models import encoder_of, reference_of, tokenizer_of
+from tests.tiny_models import encoder_of, reference_of, rewrite, spec_of, tokenizer_of
 
 TEXTS = ["la factura", "the total", "", "importe 12,50 €"]
 
@@ -99,6 +102,23 @@ async def test_ids_and_texts_are_the_same_work(build):
 
 
 # Cache
+
+
+async def test_a_folder_whose_pooling_changed_gets_new_vectors(build, tiny, copy_of):
+    """The weights are the same and the cache is shared: the old vectors are not served."""
+    folder = copy_of(tiny.folder("bert", "mean"))
+    before = build(embedding_model(folder))
+    by_mean = (await before.service.embed(["la factura"])).vectors
+    rewrite(folder / "1_Pooling" / "config.json", pooling_mode="cls")
+    spec_of.cache_clear()
+
+    after = build(embedding_model(folder), cache=before.cache)
+    by_cls = await after.service.embed(["la factura"])
+
+    assert 0 == by_cls.cache_hits
+    alone = build(embedding_model(folder))
+    np.testing.assert_array_equal(by_cls.vectors, (await alone.service.embed(["la factura"])).vectors)
+    assert not np.allclose(by_mean, by_cls.vectors)
 
 
 async def test_a_hit_is_the_miss_bit_for_bit(build):
@@ -594,13 +614,31 @@ async def test_tokenize_is_the_tokenizers_own(build):
     """With and without special tokens and a prompt."""
     stack = build(VectorEngine(), spec={"prompts": PROMPTS})
 
-    [pieces] = await stack.service.tokenize(["la factura"])
-    [bare] = await stack.service.tokenize(["la factura"], add_special_tokens=False)
-    [prompted] = await stack.service.tokenize(["la factura"], prompt_name="query")
+    async def tokens_of(**options: Any) -> list[TokenPiece]:
+        [text] = await stack.service.tokenize(["la factura"], **options)
+        return [piece for pieces in text.pieces(2) for piece in pieces]
+
+    pieces = await tokens_of()
+    bare = await tokens_of(add_special_tokens=False)
+    prompted = await tokens_of(prompt_name="query")
 
     assert list(ids_of("la factura")) == [piece.id for piece in pieces]
     assert pieces[1:-1] == bare
     assert list(ids_of("query: la factura")) == [piece.id for piece in prompted]
+    assert [(None, None)] * 3 == [(piece.start, piece.stop) for piece in prompted[:3]]
+    assert [(piece.text, piece.start, piece.stop) for piece in bare] == [
+        (piece.text, piece.start, piece.stop) for piece in prompted[3:-1]
+    ]
+
+
+async def test_a_default_prompt_does_not_shift_offsets(build):
+    """The caller did not even name it."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS, "default_prompt": "query"})
+
+    [found] = await stack.service.tokenize(["la factura"], add_special_tokens=False)
+    pieces = [piece for part in found.pieces(2) for piece in part]
+
+    assert ("la", 0, 2) == (pieces[2].text, pieces[2].start, pieces[2].stop)
 
 
 async def test_many_different_options_do_not_pile_up(build):
@@ -730,3 +768,22 @@ async def test_untruncated_texts_keep_priority_and_deadline(build, clock):
     await stack.service.embed_untruncated([LONG, "la"], priority=Priority.BULK, deadline_s=clock() + 9)
 
     assert [(Priority.BULK, clock() + 9)] * 2 == submitted
+
+
+async def test_tokenize_stops_at_its_limit(build):
+    """Of one long text and of many short ones, before the rest is read."""
+    stack = build(VectorEngine())
+    for texts in (["a " * 200_000], ["la factura de marzo"] * 2_048):
+        with pytest.raises(TooLarge, match=r"tokens of the answer: \d+ is over the limit of 5000 \(LIMIT_TOKENIZE_"):
+            await stack.service.tokenize(texts, max_tokens=5_000)
+
+
+async def test_tokenize_reads_long_texts_and_short_ones_alike(build):
+    """Read in slices, in company or alone: the tokens of each text are the tokenizer's own."""
+    stack = build(VectorEngine())
+    texts = ["la factura", "", "de [MASK] marzo. " * 10_000, "dos", *["tres cuatro"] * 900]
+
+    found = await stack.service.tokenize(texts)
+
+    tokenizer = tokenizer_of("bundled")
+    assert tokenizer.pieces(texts) == [[piece for part in text.pieces(500) for piece in part] for text in found]

@@ -31,7 +31,7 @@ from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import TokenTypes
 from backend.models.spelling import word_spellings
 from backend.models.token_head import read_token_head
-from backend.models.tokenizer import TextTokenizer
+from backend.models.tokenizer import TextTokenizer, TokenArrays
 from backend.models.words import word_places
 from backend.services.entities import EntityService, NoEntityModel, TextEntities
 from backend.services.inference import Inference
@@ -203,6 +203,7 @@ async def test_a_blank_text_has_no_entities(taggers: TinyTaggers, build: Build, 
 # Long texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_windows_change_nothing_for_a_model_without_context(taggers: TinyTaggers, build: Build, family):
     """A model that labels each token by itself gives the same entities with and without windows."""
@@ -512,9 +513,9 @@ async def test_patterns_are_searched_off_the_loop(build: Build, monkeypatch, cha
     """Long texts are searched on a thread, short ones inline."""
     threads = list[bool]()
 
-    def spied(text: str) -> list[Any]:
+    def spied(text: str, **options: Any) -> list[Any]:
         threads.append(threading.current_thread() is threading.main_thread())
-        return find_patterns(text)
+        return find_patterns(text, **options)
 
     monkeypatch.setattr("backend.services.entities.find_patterns", spied)
     await build(None).find(["1.284,50 € " * (characters // 11)], sources=None)
@@ -588,3 +589,23 @@ async def test_the_spelling_changes_input_and_cache_key(build: Build):
     payloads = [payload for batch in engine.batches for payload in batch]
     assert {(2, True)} == {(payload.ndim, len(payload) == 2) for payload in payloads}
     np.testing.assert_array_equal(payloads[0][0], payloads[1][0])
+
+
+async def test_more_tokens_than_the_queue_admits_are_refused_while_they_are_read(
+    taggers: TinyTaggers, build: Build, monkeypatch
+):
+    """Not after all of them have been read; the limit and its setting are named."""
+    read: list[int] = []
+
+    def counted(tokenizer: TextTokenizer, text: str, start: int, stop: int) -> TokenArrays:
+        read.append(stop - start)
+        return read_slice(tokenizer, text, start, stop)
+
+    read_slice = TextTokenizer.read
+    monkeypatch.setattr(TextTokenizer, "read", counted)
+    stack, text = build(tagger(taggers.folder("bert")), queue_tokens=5_000), "la factura de marzo, " * 20_000
+    with pytest.raises(TooLarge, match=r"tokens of the request: \d+ is over the limit of 5000 \(LIMIT_QUEUE_TOKENS"):
+        await stack.find([text])
+
+    assert 1 == len(read)
+    assert sum(read) < len(text) / 5

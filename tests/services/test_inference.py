@@ -13,7 +13,7 @@ import pytest
 
 from backend.batching.work_item import Priority, WorkItem
 from backend.cache.keys import CacheNamespace
-from backend.errors import DeadlineExceeded, InferenceFailed, TooLarge, Unavailable
+from backend.errors import DeadlineExceeded, InferenceFailed, Overloaded, TooLarge, Unavailable
 from backend.models.tokenizer import Tokens
 from backend.services.inference import InferenceResult, InFlight, Timing, Urgency, offload_math
 from backend.telemetry import Telemetry
@@ -362,3 +362,73 @@ async def test_a_wait_survives_the_others_leaving(in_flight):
     assert await waits[1] == "vector"
     in_flight.leave([two])
     assert {} == in_flight._items
+
+
+class DyingEngine(VectorEngine):
+    """Ends the lane of a batch that holds ``poison``, so many times."""
+
+    def __init__(self, poison: int, times: int) -> None:
+        super().__init__()
+        self.poison, self.times, self.deaths = poison, times, 0
+
+    def forward(self, prepared: Any) -> Any:
+        if self.deaths < self.times and any(self.poison in ids for ids in prepared):
+            self.deaths += 1
+            raise SystemExit("a library ended the thread")
+        return super().forward(prepared)
+
+
+BULK = Urgency(Priority.BULK)
+
+
+async def test_bulk_work_over_the_queues_limit_goes_in_parts(build):
+    """A document's chunks may be more than LIMIT_QUEUE_TOKENS for ever; the values are those of any request."""
+    stack = build(VectorEngine(), queue_tokens=20)
+    words = [f"word{number}" for number in range(12)]
+
+    result = await stack.inference.run(Letters(stack.engine), words, BULK)
+
+    np.testing.assert_array_equal(expected(words), vectors(result))
+    assert 0 == stack.in_flight
+
+
+async def test_bulk_work_waits_while_the_queue_is_full(build):
+    """A request is refused at once; an accepted job has no caller who could come back."""
+    stack = build(GatedVectorEngine(budget=4), queue_tokens=20)
+    pipeline = Letters(stack.engine)
+    running = asyncio.create_task(stack.inference.run(pipeline, ["aaaa"], NOW))
+    await stack.entered()
+    queued = asyncio.create_task(stack.inference.run(pipeline, ["bbbbbbbbbb", "cccccccccc"], NOW))
+    await turns()
+    bulk = asyncio.create_task(stack.inference.run(pipeline, ["dddd"], BULK))
+    with pytest.raises(Overloaded):
+        await stack.inference.run(pipeline, ["eeee"], NOW)
+    stack.engine.gate.set()
+
+    np.testing.assert_array_equal(expected(["dddd"]), vectors(await bulk))
+    await asyncio.gather(running, queued)
+    assert 0 == stack.in_flight
+
+
+async def test_bulk_work_survives_a_lane(build):
+    """The lane that replaces it computes the same; a request gets 503, and its caller asks again."""
+    stack = build(DyingEngine(ord("x"), times=2), lanes=2)
+    pipeline = Letters(stack.engine)
+
+    with pytest.raises(Unavailable, match="try again"):
+        await stack.inference.run(pipeline, ["x-request"], NOW)
+    result = await stack.inference.run(pipeline, ["one", "x-job"], BULK)
+
+    np.testing.assert_array_equal(expected(["one", "x-job"]), vectors(result))
+    assert 2 == stack.engine.deaths
+
+
+async def test_an_input_that_ends_lanes_is_given_up(build):
+    """Before it has ended all of them: others are still answered."""
+    stack = build(DyingEngine(ord("x"), times=100), lanes=2)
+    pipeline = Letters(stack.engine)
+
+    with pytest.raises(InferenceFailed, match="died 2 times"):
+        await stack.inference.run(pipeline, ["x"], BULK)
+
+    np.testing.assert_array_equal(expected(["one"]), vectors(await stack.inference.run(pipeline, ["one"], NOW)))

@@ -13,13 +13,13 @@ from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.scoring import CLASSIFIER, RERANKER
-from backend.errors import ModelUnavailable
+from backend.errors import ModelUnavailable, Unavailable
 from backend.models.autotune import Choice, EncoderRequest, Selector
 from backend.services import loading
 from backend.services.catalog import LoadedModel
 from backend.services.loading import LoadContext, ModelRequest, load_model
 from backend.telemetry import Telemetry
-from tests.tiny_models import TinyModels, encoder_of, placement
+from tests.tiny_models import TinyModels, encoder_of, placement, rewrite
 from tests.tiny_scorers import TinyScorers
 
 
@@ -58,6 +58,24 @@ def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
     for engine in (model.engine, model.token_engine):
         assert [1.0] == engine.fallback.recompute(np.array([1, 2]), lambda *_: np.ones(1, np.float32)).tolist()
     assert ["fp32"] == loaded
+
+
+def test_files_that_changed_while_a_model_was_idle_are_not_loaded(tmp_path, tiny, copy_of, monkeypatch):
+    """Its vectors would be cached as those of the old files. The same files again are the same model."""
+    folder = copy_of(tiny.folder("bert"))
+    choice = Choice("onnx", "fp32", 512, 1000.0, ("chosen by the test",))
+    monkeypatch.setattr(Selector, "select", lambda *_: (encoder_of(tiny.folder("bert"), "onnx", "fp32"), choice))
+    model = load(tmp_path, folder)
+    [resident] = model.residents
+    config = (folder / "config.json").read_bytes()
+
+    assert resident.unload()
+    rewrite(folder / "config.json", layer_norm_eps=0.5)
+    with pytest.raises(Unavailable, match=r"could not be loaded again: the files of model .* have changed since"):
+        resident.get()
+    (folder / "config.json").write_bytes(config)
+
+    assert resident.get() is not None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 
 from backend.engines.scoring import CLASSIFIER
 from backend.errors import TooLarge
+from backend.models.tokenizer import TextTokenizer
 from backend.services.inference import Urgency
 from backend.services.scoring import ScoringService
 from tests.services.loaded_models import scoring_model
@@ -161,3 +162,22 @@ async def test_equal_inputs_are_scored_once(scorers: TinyScorers, stack):
 
     assert 2 == model.engine.inputs
     np.testing.assert_array_equal(logits.values[:2], logits.values[2:])
+
+
+async def test_a_long_first_text_is_tokenised_once(scorers: TinyScorers, stack, monkeypatch):
+    """Although its pairs are tokenised in several slices."""
+    read: list[str] = []
+    encodings = TextTokenizer.encodings
+
+    def counted(tokenizer: TextTokenizer, texts, **options):
+        read.extend(text for text in texts if isinstance(text, str))
+        return encodings(tokenizer, texts, **options)
+
+    model = scoring_model(scorers.folder("bert"), CLASSIFIER)
+    monkeypatch.setattr(TextTokenizer, "encodings", counted)
+    premise = "la factura " * 4_000
+    pairs = [(premise, f"label {number}") for number in range(5)]
+    await ScoringService(stack.inference).logits(model, pairs, NOW, cut="first")
+
+    assert 1 == read.count(premise)
+    assert 5 == len([text for text in read if text.startswith("label ")])

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
 from backend.api.requests.embeddings import TruncatingRequest
-from backend.api.requests.fields import Labels, Sentence, TextItems, WireRequest
+from backend.api.requests.fields import LABEL, LIMIT_KEYWORD, TEXT, Count, Labels, TextItems, WireRequest, many
 from backend.api.requests.validation import (
     require_labels,
     require_no_empty_items,
@@ -19,9 +19,17 @@ from backend.api.requests.validation import (
     wrong_type,
 )
 from backend.errors import BadInput, InvalidField
+from backend.services.classifiers import LABEL_CHARACTERS_MAX
 
 Pair = tuple[str, str]
 _PLACEHOLDER = "{}"
+# {} once, and no other braces
+_TEMPLATE = {"anyOf": [{"type": "string", "pattern": r"^[^{}]*\{\}[^{}]*$"}, {"type": "null"}]}
+# One label alone always wins: it makes sense only where each is judged by itself.
+_TWO_LABELS: dict[str, Any] = {
+    "properties": {"labels": {"anyOf": [{"type": "array", "minItems": 2}, {"type": "null"}]}}
+}
+_EACH_BY_ITSELF: dict[str, Any] = {"properties": {"multi_label": {"const": True}}, "required": ["multi_label"]}
 _PREDICT_KINDS = 'a text, a pair of texts [a, b], or a batch of lists of one or two texts each: [["a"], ["b", "c"]]'
 
 
@@ -41,6 +49,8 @@ def _check_template(value: Any, info: ValidationInfo) -> str | None:
 class ClassifyRequest(WireRequest):
     """Jina's request: classes given with it (zero-shot), or a classifier by its name."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_EACH_BY_ITSELF, _TWO_LABELS]})
+
     input: TextItems = Field(description="What to classify: one text or a list, each as it is or as {text}.")
     labels: Labels = Field(
         None, description="Classes to choose from, in words (zero-shot), at most LIMIT_LABELS; unset: the classifier's."
@@ -52,16 +62,16 @@ class ClassifyRequest(WireRequest):
     multi_label: bool | None = Field(
         None, description="Whether each label is judged by itself; unset: as the classifier was made, else false."
     )
-    top_k: int | None = Field(None, ge=1, description="How many predictions to answer with, best first; unset: all.")
+    top_k: Count | None = Field(None, description="How many predictions to answer with, best first; unset: all.")
     min_score: float | None = Field(
         None,
         ge=0.0,
         le=1.0,
         description="Least score of `prediction`, which is null below; unset: the classifier's own.",
     )
-    hypothesis_template: Annotated[
-        Any, PlainValidator(_check_template), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "null"}]})
-    ] = Field(None, description="How a label becomes a sentence, with {} in its place.")
+    hypothesis_template: Annotated[Any, PlainValidator(_check_template), WithJsonSchema(_TEMPLATE)] = Field(
+        None, description="How a label becomes a sentence, with {} in its place."
+    )
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> ClassifyRequest:
@@ -118,7 +128,7 @@ def _row(texts: list[Any], place: str) -> str | Pair:
     return (texts[0], texts[1]) if len(texts) == 2 else texts[0]
 
 
-_TEXT_LIST = {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string", "minLength": 1}}
+_TEXT_LIST = {"type": "array", "minItems": 1, "maxItems": 2, "items": TEXT}
 
 
 class PredictRequest(TruncatingRequest):
@@ -130,9 +140,9 @@ class PredictRequest(TruncatingRequest):
         WithJsonSchema(
             {
                 "oneOf": [
-                    {"type": "string", "minLength": 1, "title": "a text"},
+                    {**TEXT, "title": "a text"},
                     {**_TEXT_LIST, "title": "a text, or a pair of texts"},
-                    {"type": "array", "minItems": 1, "items": _TEXT_LIST, "title": "a batch of texts and pairs"},
+                    {**many(_TEXT_LIST), "title": "a batch of texts and pairs"},
                 ]
             }
         ),
@@ -140,20 +150,42 @@ class PredictRequest(TruncatingRequest):
     raw_scores: bool | None = Field(False, description="Logits instead of probabilities.")
 
 
+# Texts and labels that are not blank.
+_ExampleText = Annotated[str, Field(min_length=1), WithJsonSchema({**TEXT, "pattern": r"\S"})]
+_ExampleLabel = Annotated[str, Field(min_length=1), WithJsonSchema({**LABEL, "maxLength": LABEL_CHARACTERS_MAX})]
+_GATHERED = {
+    "type": "object",
+    "minProperties": 1,
+    LIMIT_KEYWORD: "LIMIT_LABELS",
+    "propertyNames": {**LABEL, "maxLength": LABEL_CHARACTERS_MAX},
+    "additionalProperties": many({**TEXT, "pattern": r"\S"}),
+}
+
+
+def _only(field: str, other: str) -> dict[str, Any]:
+    """One of two fields, and the other absent or null."""
+    return {"required": [field], "properties": {field: {"not": {"type": "null"}}, other: {"type": "null"}}}
+
+
 class Example(WireRequest):
     """One text and its class."""
 
-    text: Sentence
-    label: Sentence
+    text: _ExampleText
+    label: _ExampleLabel
 
 
 class LearnRequest(WireRequest):
     """`PUT /v1/classifiers/{name}`: texts with their classes, one after the other or gathered by class."""
 
-    examples: Annotated[list[Example], Field(min_length=1, fail_fast=True)] | None = Field(
-        None, description="Texts, each with its label."
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_only("examples", "labels"), _only("labels", "examples")]})
+
+    examples: (
+        Annotated[list[Example], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})]
+        | None
+    ) = Field(None, description="Texts, each with its label.")
+    labels: Annotated[dict[str, list[str]], WithJsonSchema(_GATHERED)] | None = Field(
+        None, description="The same, gathered: a list of texts for each label."
     )
-    labels: dict[str, list[str]] | None = Field(None, description="The same, gathered: a list of texts for each label.")
 
     def by_label(self) -> Mapping[str, list[str]]:
         """The texts of each class, in the order in which they came.

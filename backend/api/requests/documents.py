@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from backend.api.requests.validation import require_labels, require_two_labels
+from backend.documents.formats import FORMAT_NAMES
+from backend.documents.parsing.page_ranges import check_page_ranges
 from backend.documents.parsing.text_source import RequestedSource
 from backend.engines.ocr.engine_choice import OcrEngineName
 from backend.services.documents.records import FEATURES, PAGE_FEATURES, DocumentOptions
@@ -37,25 +40,60 @@ def _none_if_empty(value: Any) -> Any:
     return None if value == "" else value
 
 
+# In a form every value is a text: OpenAPI says which texts.
+_RANGE = r" *([1-9]\d{0,8}(-([1-9]\d{0,8})?)?|-[1-9]\d{0,8}) *"
+_LANGUAGE = "[A-Za-z][A-Za-z_/-]*"  # es, spa, chi_sim, script/Latin
+_PAGES = f"^({_RANGE}(,{_RANGE})*)?$"
+_TWO_LABELS = r"^\s*$|[^\s,][\s\S]*[,\n][\s\S]*[^\s,]"
+
+
+def _listed(word: str) -> str:
+    """The pattern of words between commas or plus signs; none at all counts as absent."""
+    return f"^ *(({word})( *[,+] *({word}))* *)?$"
+
+
+def _text(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern})
+
+
+def _one_of(names: Iterable[str]) -> WithJsonSchema:
+    return WithJsonSchema({"enum": ["", *names]})
+
+
 class ReadRequest(BaseModel):
     """`POST /v1/ocr`: how to read a file."""
 
     model_config = ConfigDict(extra="ignore")
 
-    pages: str = Field("", max_length=1000, description="Pages to read, such as 1-3,7 or 5-; empty: all.")
-    language: Annotated[list[str] | None, BeforeValidator(_split_words)] = Field(
-        None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES."
+    pages: str = Field(
+        "",
+        max_length=1000,
+        json_schema_extra={"pattern": _PAGES},
+        description="Pages to read, such as 1-3,7 or 5-; empty: all.",
     )
-    source: Annotated[RequestedSource | None, BeforeValidator(_none_if_empty)] = Field(
-        None, description="auto decides page by page; text_layer never recognises, ocr always does."
+    language: Annotated[
+        list[Annotated[str, Field(pattern=f"^{_LANGUAGE}$")]] | None,
+        BeforeValidator(_split_words),
+        _text(_listed(_LANGUAGE)),
+    ] = Field(None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES.")
+    source: Annotated[RequestedSource | None, BeforeValidator(_none_if_empty), _one_of(get_args(RequestedSource))] = (
+        Field(None, description="auto decides page by page; text_layer never recognises, ocr always does.")
     )
-    engine: Annotated[OcrEngineName | None, BeforeValidator(_none_if_empty)] = Field(
+    engine: Annotated[OcrEngineName | None, BeforeValidator(_none_if_empty), _one_of(get_args(OcrEngineName))] = Field(
         None, description="What recognises; auto chooses page by page, and the answer says which and why."
     )
-    password: str | None = Field(None, max_length=1000, description="Of an encrypted PDF.")
-    format: Annotated[str | None, BeforeValidator(_none_if_empty)] = Field(
+    password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
+        None, max_length=1000, description="Of an encrypted PDF."
+    )
+    format: Annotated[str | None, BeforeValidator(_none_if_empty), _one_of(FORMAT_NAMES)] = Field(
         None, description="json, text, markdown, hocr, alto or pdf (searchable); unset: what Accept asks for, or json."
     )
+
+    @field_validator("pages")
+    @classmethod
+    def _is_list_of_ranges(cls, pages: str) -> str:
+        check_page_ranges(pages)  # here and not only when the file is open: a job would be accepted and fail
+        return pages
 
     def options(self) -> DocumentOptions:
         """The options of the document service."""
@@ -72,13 +110,13 @@ class ReadRequest(BaseModel):
 class DocumentRequest(ReadRequest):
     """`POST /v1/documents`: how to read a file, and what to answer of it."""
 
-    features: Annotated[list[DocumentFeature] | None, BeforeValidator(_split_words)] = Field(
-        None, description="What to answer with, with commas between; unset: everything that can be told."
-    )
-    labels: Annotated[list[str] | None, BeforeValidator(_split_labels)] = Field(
+    features: Annotated[
+        list[DocumentFeature] | None, BeforeValidator(_split_words), _text(_listed("|".join(FEATURES)))
+    ] = Field(None, description="What to answer with, with commas between; unset: everything that can be told.")
+    labels: Annotated[list[str] | None, BeforeValidator(_split_labels), _text(_TWO_LABELS)] = Field(
         None, description="Classes to choose from, in words (zero-shot), with commas between or one a line."
     )
-    classifier: Annotated[str | None, BeforeValidator(_none_if_empty)] = Field(
+    classifier: Annotated[str | None, BeforeValidator(_none_if_empty), WithJsonSchema({"type": "string"})] = Field(
         None, description="A name that GET /v1/classifiers lists; unset: the default one."
     )
     top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
@@ -113,9 +151,11 @@ class DocumentRequest(ReadRequest):
 class JobForm(DocumentRequest):
     """`POST /v1/jobs`: as `POST /v1/documents`, and how long it may take."""
 
-    deadline_s: Annotated[float | None, BeforeValidator(_none_if_empty)] = Field(
-        None, gt=0, allow_inf_nan=False, description="Seconds it may run, once started; at most LIMIT_JOB_S."
-    )
+    deadline_s: Annotated[
+        float | None,
+        BeforeValidator(_none_if_empty),
+        WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": ""}]}),
+    ] = Field(None, gt=0, allow_inf_nan=False, description="Seconds it may run, once started; at most LIMIT_JOB_S.")
 
 
 REQUESTS: tuple[type[BaseModel], ...] = (ReadRequest, DocumentRequest)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from backend.api.requests.fields import Inputs, Sentence, TextInputs, WireRequest
+from backend.api.requests.fields import LIMIT_KEYWORD, Count, Inputs, Sentence, TextInputs, WireRequest
 from backend.models.tokenizer import Truncate
 from backend.services.embeddings import EmbedOptions
 
@@ -21,7 +21,7 @@ class EmbeddingsRequest(WireRequest):
     encoding_format: Literal["float", "base64"] | None = Field(
         "float", description="base64: little-endian float32, a third of the bytes."
     )
-    dimensions: int | None = Field(None, ge=1, description="Leading dimensions to keep, at most the model's width.")
+    dimensions: Count | None = Field(None, description="Leading dimensions to keep, at most the model's width.")
     user: Any = Field(None, description="Accepted and ignored.")
     truncate: Truncate | None = Field("end", description=TRUNCATE)
     prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
@@ -61,7 +61,7 @@ class EmbedRequest(_PromptedRequest):
 
     inputs: Inputs = Field(description="What to embed. Token ids must be this model's own.")
     normalize: bool | None = Field(True, description="Scale vectors to length 1.")
-    dimensions: int | None = Field(None, ge=1, description="Leading dimensions to keep, at most the model's width.")
+    dimensions: Count | None = Field(None, description="Leading dimensions to keep, at most the model's width.")
 
     def options(self) -> EmbedOptions:
         """The options of the embedding service."""
@@ -77,7 +77,9 @@ class SimilarityInput(WireRequest):
     """One sentence and those it is compared with."""
 
     source_sentence: Sentence
-    sentences: Annotated[list[Sentence], Field(min_length=1, fail_fast=True)]
+    sentences: Annotated[
+        list[Sentence], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})
+    ]
 
 
 class SimilarityParameters(_PromptedRequest):

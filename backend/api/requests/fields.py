@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 
 from backend.api.requests.validation import (
     LABEL_CHARS,
@@ -20,9 +20,33 @@ from backend.api.requests.validation import (
 from backend.errors import InvalidField
 
 _LARGEST_ID = 2**63 - 1
-_TEXT = {"type": "string", "minLength": 1}
-_TOKEN_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
-_TEXT_OBJECT = {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]}
+# Schemas name the setting that limits them; openapi.py puts its value beside it, as maxItems or maxLength.
+LIMIT_KEYWORD = "x-limit"
+ANY_TEXT = {"type": "string", LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"}
+TEXT = {**ANY_TEXT, "minLength": 1}
+_TOKEN_IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": _LARGEST_ID}}
+_TEXT_OBJECT = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
+LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
+
+
+def many(items: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a list of inputs."""
+    return {"type": "array", "minItems": 1, LIMIT_KEYWORD: "LIMIT_INPUTS", "items": items}
+
+
+def _labels(*, at_least: int) -> dict[str, Any]:
+    """The schema of labels to choose from; null: a trained classifier's."""
+    labels = {"type": "array", "minItems": at_least, "uniqueItems": True, "items": LABEL}
+    return {"anyOf": [{**labels, LIMIT_KEYWORD: "LIMIT_LABELS"}, {"type": "null"}]}
+
+
+def _whole(value: Any) -> Any:
+    """2.0 as 2: JSON has one kind of numbers, and JSON Schema counts it among the integers."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+UpTo100 = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
 
 
 class WireRequest(BaseModel):
@@ -39,7 +63,7 @@ def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:
     elif type(value) is not list:
         raise wrong_type(name, value, "a text, a list of texts, a list of token ids or a list of such lists")
     kinds = set(map(type, value))
-    if kinds == {int}:
+    if kinds == {int} or (kinds and kinds <= {int, float}):
         value, kinds = [value], {list}
     if kinds == {str}:
         require_no_empty_items(value, name)
@@ -52,6 +76,8 @@ def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:
 
 def _check_ids(inputs: list[Any], name: str) -> TokenIds:
     for index, ids in enumerate(inputs):
+        if float in set(map(type, ids)):
+            ids[:] = map(_whole, ids)
         if not set(map(type, ids)) <= {int}:
             other = next(item for item in ids if type(item) is not int)
             raise wrong_type(f"{name}[{index}]", other, "a list of whole numbers (token ids) only")
@@ -131,10 +157,10 @@ Inputs = Annotated[
     WithJsonSchema(
         {
             "oneOf": [
-                {**_TEXT, "title": "a text"},
-                {"type": "array", "minItems": 1, "items": _TEXT, "title": "texts"},
-                {**_TOKEN_IDS, "minItems": 1, "title": "token ids"},
-                {"type": "array", "minItems": 1, "items": {**_TOKEN_IDS, "minItems": 1}, "title": "lists of token ids"},
+                {**TEXT, "title": "a text"},
+                {**many(TEXT), "title": "texts"},
+                {**_TOKEN_IDS, "title": "token ids"},
+                {**many(_TOKEN_IDS), "title": "lists of token ids"},
             ]
         }
     ),
@@ -142,26 +168,14 @@ Inputs = Annotated[
 TextInputs = Annotated[
     Any,
     PlainValidator(_check_texts),
-    WithJsonSchema({"oneOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"type": "string"}}]}),
+    WithJsonSchema({"oneOf": [ANY_TEXT, many(ANY_TEXT)]}),
 ]
 TextItems = Annotated[
     Any,
     PlainValidator(_check_items),
-    WithJsonSchema(
-        {"oneOf": [_TEXT, _TEXT_OBJECT, {"type": "array", "minItems": 1, "items": {"oneOf": [_TEXT, _TEXT_OBJECT]}}]}
-    ),
+    WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT, many({"oneOf": [TEXT, _TEXT_OBJECT]})]}),
 ]
-TextItem = Annotated[Any, PlainValidator(_check_item), WithJsonSchema({"oneOf": [_TEXT, _TEXT_OBJECT]})]
-Labels = Annotated[
-    Any,
-    PlainValidator(_check_labels),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "minItems": 1, "uniqueItems": True, "items": {**_TEXT, "maxLength": LABEL_CHARS}},
-                {"type": "null"},
-            ]
-        }
-    ),
-]
-Sentence = Annotated[str, Field(min_length=1)]
+TextItem = Annotated[Any, PlainValidator(_check_item), WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT]})]
+Labels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=1))]
+TwoLabels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=2))]
+Sentence = Annotated[str, Field(min_length=1, json_schema_extra={LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"})]

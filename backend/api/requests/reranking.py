@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 
 from backend.api.requests.embeddings import TRUNCATE, TruncatingRequest
-from backend.api.requests.fields import Sentence, WireRequest
+from backend.api.requests.fields import TEXT, Count, Sentence, WireRequest, many
 from backend.api.requests.validation import require_no_empty_items, require_not_empty, require_texts, wrong_type
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
 
 Document = str | dict[str, Any]
+# Objects have the field text, unless rank_fields names others.
+_OTHER_FIELDS: dict[str, Any] = {"properties": {"rank_fields": {"type": "array"}}, "required": ["rank_fields"]}
+_TEXT_FIELD: dict[str, Any] = {
+    "properties": {
+        "documents": {"items": {"anyOf": [{"type": "string"}, {"properties": {"text": TEXT}, "required": ["text"]}]}}
+    }
+}
 
 
 def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
@@ -39,20 +46,16 @@ def _check_filled_texts(value: Any, info: ValidationInfo) -> list[str]:
 class RerankRequest(WireRequest):
     """The request of Cohere's and Jina's clients."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_OTHER_FIELDS, _TEXT_FIELD]})
+
     query: Sentence = Field(description="What the documents are to say something about.")
     documents: Annotated[
         Any,
         PlainValidator(_check_documents),
-        WithJsonSchema(
-            {
-                "type": "array",
-                "minItems": 1,
-                "items": {"oneOf": [{"type": "string", "minLength": 1}, {"type": "object"}]},
-            }
-        ),
+        WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]})),
     ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
     model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
-    top_n: int | None = Field(None, ge=1, description="How many results to answer with, best first; unset: all.")
+    top_n: Count | None = Field(None, description="How many results to answer with, best first; unset: all.")
     return_documents: bool | None = Field(
         None, description="Whether results carry their documents; unset: true as Jina's, on /v2 false as Cohere's."
     )
@@ -92,7 +95,7 @@ class RankTextsRequest(TruncatingRequest):
     texts: Annotated[
         Any,
         PlainValidator(_check_filled_texts),
-        WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}),
+        WithJsonSchema(many(TEXT)),
     ] = Field(description="What is ranked, at most LIMIT_INPUTS.")
     raw_scores: bool | None = Field(False, description="The model's own scores instead of 0 to 1.")
     return_text: bool | None = Field(False, description="Whether results carry their texts.")

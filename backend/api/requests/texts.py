@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, Field, model_validator
 
-from backend.api.requests.fields import Labels, TextInputs, TextItem, WireRequest
+from backend.api.requests.fields import TextInputs, TextItem, TwoLabels, UpTo100, WireRequest
 from backend.api.requests.validation import require_two_labels
 
 Source = Literal["model", "pattern"]
@@ -38,10 +38,13 @@ class AnalyzeRequest(WireRequest):
     features: Annotated[list[Feature], Field(min_length=1)] | None = Field(
         None, description="What to answer with; unset: all that can be told. Less is faster."
     )
-    labels: Labels = Field(None, description="Classes to choose from, in words (zero-shot); unset: the classifier's.")
+    labels: TwoLabels = Field(
+        None,
+        description="Classes to choose from, in words (zero-shot), two or more; unset: the classifier's.",
+    )
     classifier: str | None = Field(None, description="A name that GET /v1/classifiers lists; unset: the default one.")
-    top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
-    top_sentences: int = Field(3, ge=1, le=100, description="Most key sentences to answer with.")
+    top_phrases: UpTo100 = Field(10, description="Most key phrases to answer with.")
+    top_sentences: UpTo100 = Field(3, description="Most key sentences to answer with.")
     encoding_format: Literal["float", "base64"] | None = Field(
         "float", description="How the vector is written; base64: little-endian float32, a third of the bytes."
     )

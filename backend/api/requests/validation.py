@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -11,7 +13,16 @@ from backend.errors import BadInput, InvalidField, TooLarge
 Texts = list[str]
 TokenIds = list[list[int]]
 LABEL_CHARS = 500  # of a label: a name, or a description short enough for every model that reads labels
+_NUMBER = re.compile(r"[0-9.eE+-]{1,40}")
 TYPE_NAMES = {bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list", dict: "an object"}
+
+
+def number_of(text: str) -> float:
+    """A number as JSON and HTTP write it; NaN for anything else, also for what Python reads: 1_0, inf, " 1"."""
+    try:
+        return float(text) if _NUMBER.fullmatch(text) else math.nan
+    except ValueError:
+        return math.nan
 
 
 def wrong_type(place: str, value: Any, expected: str) -> InvalidField:
@@ -43,18 +54,26 @@ def require_texts(value: Collection[Any], name: str) -> None:
         raise wrong_type(f"{name}[{index}]", other, "a text")
 
 
-def check_limits(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> None:
-    """Raise TooLarge (413) for more inputs than LIMIT_INPUTS or a text longer than LIMIT_TEXT_CHARS."""
+def check_limits(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> int:
+    """The characters of all inputs, or their token ids.
+
+    Raises: TooLarge (413) for more inputs than LIMIT_INPUTS or a text longer than LIMIT_TEXT_CHARS.
+    """
     check_count(inputs, limits, param)
-    check_chars(inputs, limits, param)
+    return check_chars(inputs, limits, param)
 
 
-def check_chars(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> None:
-    """Raise TooLarge (413) for a text longer than LIMIT_TEXT_CHARS; the service limits token ids."""
-    if max(map(len, inputs)) > limits.text_chars and type(inputs[0]) is str:
+def check_chars(inputs: Texts | TokenIds, limits: ApiLimits, param: str) -> int:
+    """The characters of all inputs. Raises: TooLarge (413) for a text longer than LIMIT_TEXT_CHARS.
+
+    Token ids are counted alike; the service limits them.
+    """
+    lengths = list(map(len, inputs))
+    if max(lengths) > limits.text_chars and type(inputs[0]) is str:
         index = next(index for index, text in enumerate(inputs) if len(text) > limits.text_chars)
         place = f"{param}[{index}]" if len(inputs) > 1 else param
         raise TooLarge(f"{place} characters", len(inputs[index]), limits.text_chars, "LIMIT_TEXT_CHARS", param=param)
+    return sum(lengths)
 
 
 def check_count(inputs: Sequence[Any], limits: ApiLimits, param: str) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Literal, NotRequired
 
 import orjson
 from pydantic import Field
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes
+from backend.api.responses.index_headers import index_headers
+from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes, json_response
+from backend.api.service_call import run_until_disconnect
+from backend.errors import CallerGone
+from backend.models.tokenizer import TokenizedText
 from backend.services.embeddings import EmbeddingResult
 
 TruncatedInputs = Annotated[
@@ -51,7 +58,10 @@ class TokenAnswer(TypedDict):
     id: int
     text: str
     special: bool
-    start: Annotated[int | None, Field(description="First code point in the caller's text; null for special tokens.")]
+    start: Annotated[
+        int | None,
+        Field(description="First code point in the caller's text; null for special tokens and those of a prompt."),
+    ]
     stop: int | None
 
 
@@ -88,10 +98,10 @@ async def tei_embeddings(embedded: EmbeddingResult) -> JsonBytes:
 
 def tei_headers(tokens: int, truncated: Sequence[int]) -> dict[str, str]:
     """Headers for what a bare list cannot carry: the tokens read, and the indices of truncated inputs."""
-    headers = {"X-Compute-Tokens": str(tokens)}
-    if truncated:
-        headers["X-Truncated"] = ",".join(map(str, truncated))
-    return headers
+    return {"X-Compute-Tokens": str(tokens), **index_headers("X-Truncated", truncated)}
+
+
+TEI_HEADERS = ("X-Compute-Tokens", "X-Truncated", "X-Truncated-Count")
 
 
 def truncated_indices(flags: Sequence[bool]) -> list[int]:
@@ -108,6 +118,56 @@ async def _encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[byt
         await asyncio.sleep(0)
         vectors += [embedded.written(index, encoding, encode) for index in range(start, min(start + step, count))]
     return vectors
+
+
+_PIECE_TOKENS = 4_000  # about 10 ms of a thread, and 300 KB
+
+
+def token_answer(texts: Sequence[TokenizedText], limit_s: float) -> Response:
+    """The tokens of each text, as text-embeddings-inference answers ``/tokenize``; many of them as they are sent.
+
+    Args:
+        limit_s: for sending them.
+    """
+    if sum(map(len, texts)) <= _PIECE_TOKENS:
+        return json_response([list(chain.from_iterable(text.pieces(_PIECE_TOKENS))) for text in texts])
+    return _StreamedTokens(texts, limit_s)
+
+
+class _StreamedTokens(Response):
+    """Writes tokens piece by piece on a thread while the client reads: a million of them never exist at once."""
+
+    media_type = "application/json"
+
+    def __init__(self, texts: Sequence[TokenizedText], limit_s: float) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._pieces, self._limit_s = _token_pieces(texts), limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Send the pieces until the last or until the client has gone."""
+        try:
+            await run_until_disconnect(self._send(send), receive, self._limit_s)
+        except CallerGone:
+            return  # nobody is left to tell
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _token_pieces(texts: Sequence[TokenizedText]) -> Iterator[bytes]:
+    """The tokens' JSON: lists of tokens in a list."""
+    for index, text in enumerate(texts):
+        opening = b",[" if index else b"[["
+        for pieces in text.pieces(_PIECE_TOKENS):
+            if pieces:
+                yield opening + orjson.dumps(pieces)[1:-1]
+                opening = b","
+        yield b"]" if opening == b"," else opening + b"]"
+    yield b"]"
 
 
 SCHEMAS: tuple[type, ...] = (EmbeddingsAnswer, TokenAnswer)

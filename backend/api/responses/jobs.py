@@ -34,6 +34,7 @@ class JobErrorAnswer(TypedDict):
     code: str
     param: str | None
     status: int
+    retryable: Annotated[bool, Field(description="Whether the same request may succeed as a new job.")]
 
 
 class JobAnswer(TypedDict):
@@ -45,7 +46,9 @@ class JobAnswer(TypedDict):
     created_at: float
     started_at: float | None
     ended_at: float | None
-    expires_at: Annotated[float, Field(description="When it is forgotten with its file and its result.")]
+    expires_at: Annotated[
+        float | None, Field(description="When it is forgotten with its file and its result; null until it has ended.")
+    ]
     attempts: Annotated[
         int, Field(description="How often it was begun; a replica that ends takes none of its jobs with it.")
     ]

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import binascii
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from backend.errors import InvalidField
 
 Vectors = NDArray[np.float32]
 
+CHARS_PER_ITEM = 100  # of an answer: a text of so many characters counts as one of the objects of ``written_json``
+_INLINE_ITEMS = 2_000  # objects of an answer that are written on the event loop: about two milliseconds
+_PIECE_ITEMS = 1_000  # written without a pause, during which no other thread runs
 _JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+# orjson writes no integer beyond 64 bits, and null for what is not finite.
+_CALLERS_JSON: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
+_NOT_FINITE = (b"NaN", b"Infinity")  # as the adapter writes them; texts may hold the words too
 
 
 class JsonBytes(Response):
@@ -32,7 +44,104 @@ class JsonBytes(Response):
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> JsonBytes:
     """Plain values as JSON; values that JSON does not know are written as text."""
-    return JsonBytes(orjson.dumps(content, default=str, option=_JSON_OPTIONS), status, headers)
+    return JsonBytes(_dumps(content), status, headers)
+
+
+class JsonPieces(Response):
+    """JSON in pieces that are never put together: an answer of megabytes would then exist twice."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: list[bytes], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(headers={**(headers or {}), "Content-Length": str(sum(map(len, pieces)))})
+        self.pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Send one piece after the other, no faster than the client reads."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def written_json(make: Callable[[], Any], items: int, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer of ``make`` as JSON; a large one is made and written on a thread, piece by piece.
+
+    Args:
+        items: objects that the answer holds, about.
+    """
+    if items <= _INLINE_ITEMS:
+        return json_response(make(), headers=headers)
+    return JsonPieces(await asyncio.to_thread(lambda: list(json_pieces(make()))), headers)
+
+
+def json_pieces(content: Any) -> Iterator[bytes]:
+    """``content`` as JSON in pieces: a list in it that is longer than ``_PIECE_ITEMS`` is written part by part."""
+    if isinstance(content, dict) and _has_long_list(content):
+        for index, (name, value) in enumerate(content.items()):
+            yield (b"," if index else b"{") + _dumps(str(name)) + b":"
+            yield from json_pieces(value)
+        yield b"}"
+    elif isinstance(content, list) and _has_long_list(content):
+        yield b"["
+        for start in range(0, len(content), _PIECE_ITEMS):
+            part = content[start : start + _PIECE_ITEMS]
+            if start:
+                yield b","
+            if _has_long_list(part):
+                for index, value in enumerate(part):
+                    yield from json_pieces(value) if not index else _after_comma(value)
+            else:
+                yield _dumps(part)[1:-1]
+        yield b"]"
+    else:
+        yield _dumps(content)
+
+
+def _after_comma(value: Any) -> Iterator[bytes]:
+    yield b","
+    yield from json_pieces(value)
+
+
+def _has_long_list(content: Any) -> bool:
+    if isinstance(content, list):
+        return len(content) > _PIECE_ITEMS or any(map(_has_long_list, content))
+    return isinstance(content, dict) and any(map(_has_long_list, content.values()))
+
+
+def _dumps(content: Any) -> bytes:
+    return orjson.dumps(content, default=str, option=_JSON_OPTIONS)
+
+
+def echoed_json(value: Any, place: str) -> Any:
+    """A value from a caller's JSON as a fragment for ``json_response``, with integers of any size.
+
+    Args:
+        place: of the value in the request, such as "documents[3]", for messages.
+
+    Raises: InvalidField for a number that JSON cannot say: NaN, infinite, or so large that it was read as infinite.
+    """
+    written = _CALLERS_JSON.dump_json(value)
+    if any(word in written for word in _NOT_FINITE):
+        _require_finite(value, place)
+    return orjson.Fragment(written)
+
+
+def _require_finite(value: Any, place: str) -> None:
+    """Recurses at most as deep as the parser of requests does, 200 levels."""
+    if isinstance(value, float) and not math.isfinite(value):
+        param = place.partition("[")[0]
+        raise InvalidField(
+            f"{place[:100]}: must be a number that JSON can write, got {value} "
+            "(NaN and Infinity are no JSON, and numbers end at 1.8e308); leave it out, or send it as a text",
+            param=param,
+        )
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _require_finite(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _require_finite(item, f"{place}[{index}]")
 
 
 def float_array(vector: Vectors) -> bytes:

@@ -8,6 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from backend.api.dependencies import ApiLimits
+from backend.api.problems import ProblemDetails
 from backend.services.catalog import LoadedModel
 
 
@@ -70,6 +71,77 @@ class Ready(TypedDict):
     reasons: list[str]
 
 
+class NotReady(ProblemDetails):
+    """A problem that says why requests are not answered."""
+
+    reasons: list[str]
+
+
+class HealthModel(TypedDict):
+    """A loaded model."""
+
+    name: str
+    task: str
+    runtime: str
+    dtype: str
+    is_loaded: Annotated[bool, Field(description="false while it is idle and its memory is given back.")]
+
+
+class HealthDevice(TypedDict):
+    """What computes."""
+
+    device: str
+    lanes: int
+    reason: str
+
+
+class HealthLanes(TypedDict):
+    """The queue and those who work on it."""
+
+    lanes: int
+    lanes_alive: int
+    busy: int
+    queued_jobs: int
+    queued_tokens: int
+    oldest_s: Annotated[float, Field(description="Age of the oldest queued item.")]
+    running_s: Annotated[float, Field(description="Age of the oldest batch on a lane.")]
+    last_batch_age_s: Annotated[float | None, Field(description="null before the first batch.")]
+    rate_tokens_per_s: float
+    device_fault: Annotated[str, Field(description="Why a device is lost for good; empty otherwise.")]
+
+
+class HealthRedis(TypedDict):
+    """The tier of the cache that replicas share."""
+
+    address: str
+    state: Literal["closed", "open", "half_open"]
+    retry_in_s: float
+    pending_bytes: int
+    last_error: str | None
+
+
+class HealthCache(TypedDict):
+    """The cache of vectors."""
+
+    enabled: bool
+    memory_entries: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    redis: Annotated[HealthRedis | None, Field(description="null without REDIS_URL.")]
+
+
+class Health(TypedDict):
+    """`GET /health`, with 200 and, while unavailable, with 503."""
+
+    status: Literal["ready", "unavailable"]
+    reasons: list[str]
+    degraded: list[str]  # what fails beside the requests, as a background task that does not stay up
+    models: list[HealthModel]
+    device: HealthDevice
+    lanes: HealthLanes
+    cache: HealthCache
+
+
 def tei_info(model: LoadedModel, limits: ApiLimits, version: str) -> Info:
     """The embedding model and the limits of requests."""
     return {
@@ -110,4 +182,4 @@ def model_card(model: LoadedModel) -> ModelCard:
     }
 
 
-SCHEMAS: tuple[type, ...] = (Info, ModelCard, ModelList, Live, Ready)
+SCHEMAS: tuple[type, ...] = (Info, ModelCard, ModelList, Live, Ready, NotReady, Health)

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from backend.api.requests.texts import FEATURES, Source
 from backend.api.responses.embeddings import TruncatedInputs, Usage, usage
-from backend.api.responses.json_bytes import encoded_vector
+from backend.api.responses.json_bytes import echoed_json, encoded_vector
 from backend.documents.entities import Entity
 from backend.documents.entity_merge import Lost
 from backend.documents.key_phrases import KeyPhrase
@@ -265,12 +265,12 @@ class _Truncated(TypedDict):
 
 
 def rerank_answer(
-    request_id: str, reranked: RerankResult, documents: Sequence[str | dict[str, Any]] | None, meta: dict[str, Any]
+    request_id: str, reranked: RerankResult, documents: Sequence[Any] | None, meta: dict[str, Any]
 ) -> RerankAnswer:
     """The ranked documents, best first.
 
     Args:
-        documents: those of the request where results carry them, else None.
+        documents: those of the request, of ``echoed_documents``, where results carry them, else None.
         meta: of ``cohere_meta``.
     """
     truncated: _Truncated = {"truncated": list(reranked.truncated)} if reranked.truncated else {}
@@ -285,11 +285,21 @@ def rerank_answer(
     }
 
 
-def _ranked_answer(ranked: RankedDocument, documents: Sequence[str | dict[str, Any]] | None) -> RankedAnswer:
+def echoed_documents(documents: Sequence[str | dict[str, Any]]) -> list[Any]:
+    """What results say of each document: an object as it was sent, a text as {text}.
+
+    Raises: InvalidField for an object with a number that JSON cannot say.
+    """
+    return [
+        {"text": document} if isinstance(document, str) else echoed_json(document, f"documents[{index}]")
+        for index, document in enumerate(documents)
+    ]
+
+
+def _ranked_answer(ranked: RankedDocument, documents: Sequence[Any] | None) -> RankedAnswer:
     answer: RankedAnswer = {"index": ranked.index, "relevance_score": ranked.score}
     if documents is not None:
-        document = documents[ranked.index]
-        answer["document"] = {"text": document} if isinstance(document, str) else document
+        answer["document"] = documents[ranked.index]
     return answer
 
 

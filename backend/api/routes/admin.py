@@ -1,10 +1,11 @@
-"""``POST /admin/models``: replaces a served model. Needs a key, also where no other route does."""
+"""``POST /admin/models``: replaces a served model. Needs a key of ADMIN_KEYS, also where no other route needs any."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from backend.api.api_keys import require_admin
 from backend.api.dependencies import services_of
 from backend.api.requests.embeddings import LoadModelRequest
 from backend.api.requests.json_body import read_json
@@ -12,17 +13,16 @@ from backend.api.responses.json_bytes import json_response
 from backend.api.responses.operations import ModelCard, model_card
 from backend.api.routes.models import CARD_EXAMPLE
 from backend.api.routing import post
-from backend.errors import Unauthorized
 
 
 async def load_model(request: Request) -> Response:
     """Load a model, prove that it computes, and serve it from then on; the old one answers until then.
 
     `source` is a folder on the server, such as `python -m backend.training` writes, a hub id with `@revision`, or
-    `bundled`. Answers with the new model. Nothing is kept for the next start: that reads EMBEDDING_MODEL and NER_MODEL.
+    `bundled`. Only keys of ADMIN_KEYS may. Answers with the new model. Nothing is kept for the next start: that reads
+    EMBEDDING_MODEL and NER_MODEL.
     """
-    if not request.app.state.keys_needed:
-        raise Unauthorized("this call changes what is served: start the service with API_KEYS and send one of them")
+    require_admin(request)
     services = services_of(request)
     body = await read_json(request, LoadModelRequest, services.limits)
     return json_response(model_card(await services.loader.load(body.source, body.task)))
@@ -37,6 +37,7 @@ ROUTES = (
         examples={"a trained model": {"task": "embeddings", "source": "/models/invoices-2026-11"}},
         schema=ModelCard,
         example=CARD_EXAMPLE,
-        errors=(401, 413, 415, 422),
+        errors=(400, 401, 403, 413, 415, 422, 504),
+        parameters=(),
     ),
 )

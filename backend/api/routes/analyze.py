@@ -11,7 +11,7 @@ from backend.api.dependencies import services_of
 from backend.api.requests.json_body import read_json
 from backend.api.requests.texts import FEATURES, AnalyzeRequest
 from backend.api.requests.validation import check_labels, check_limits
-from backend.api.responses.json_bytes import json_response
+from backend.api.responses.json_bytes import written_json
 from backend.api.responses.texts import AnalyzeAnswer, analyze_answer
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.entities import ENTITY_EXAMPLES
@@ -27,7 +27,7 @@ async def analyze(request: Request) -> Response:
     """
     services = services_of(request)
     body = await read_json(request, AnalyzeRequest, services.limits)
-    check_limits([body.input], services.limits, "input")
+    characters = check_limits([body.input], services.limits, "input")
     check_labels(body.labels, services.limits)
     analysis = await call_service_timed(
         request,
@@ -40,9 +40,10 @@ async def analyze(request: Request) -> Response:
             labels=body.labels,
             classifier=body.classifier,
         ),
+        characters=characters,
     )
-    answer = analyze_answer(analysis, body.features or FEATURES, body.encoding_format or "float")
-    return json_response(answer)
+    answer = partial(analyze_answer, analysis, body.features or FEATURES, body.encoding_format or "float")
+    return await written_json(answer, len(analysis.entities) + sum(phrase.count for phrase in analysis.key_phrases))
 
 
 _TEXT = "Factura de Aceros del Norte, S.A., a Juan Pérez: 1.284,50 €."

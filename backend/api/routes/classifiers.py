@@ -7,16 +7,17 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Services, services_of
+from backend.api.dependencies import Services, context_of, services_of
 from backend.api.requests.classification import LearnRequest
 from backend.api.requests.json_body import read_json
 from backend.api.requests.validation import check_labels, check_limits
 from backend.api.responses.json_bytes import json_response
 from backend.api.responses.texts import ClassifierAnswer, ClassifierList, ForgottenClassifier, classifier_answer
-from backend.api.routing import delete, get, name_parameter, put
+from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
 from backend.errors import NotFound
 from backend.services.classification import ClassifierInfo
+from backend.services.classifiers import NAME_PATTERN
 
 
 async def list_classifiers(request: Request) -> Response:
@@ -34,25 +35,25 @@ async def learn_classifier(request: Request) -> Response:
     """Learn classes from examples, under a name that `POST /v1/classify` then takes as `model`.
 
     A few texts a class are enough to begin with; the same name again replaces what was learnt before. Texts labelled
-    `(none)` are examples of what belongs to no class, so that it may abstain. It is kept across restarts.
+    `(none)` are examples of what belongs to no class, so that it may abstain. It is kept across restarts. Every key may
+    use it; the key that taught it, and those of ADMIN_KEYS, may replace and forget it.
     """
-    services = services_of(request)
+    services, context = services_of(request), context_of(request)
     body = await read_json(request, LearnRequest, services.limits)
     examples = body.by_label()
     check_labels(examples.keys(), services.limits)
-    check_limits([text for texts in examples.values() for text in texts], services.limits, "examples")
+    characters = check_limits([text for texts in examples.values() for text in texts], services.limits, "examples")
     name = request.path_params["name"]
-    return json_response(
-        classifier_answer(
-            await call_service(request, partial(services.classification.train_classifier, name, examples))
-        )
-    )
+    train = partial(services.classification.train_classifier, name, examples, caller=context.caller)
+    info = await call_service(request, train, characters=characters)
+    context.meter.charge("tokens", info.tokens)
+    return json_response(classifier_answer(info))
 
 
 async def forget_classifier(request: Request) -> Response:
-    """Forget a learnt classifier and its examples."""
+    """Forget a learnt classifier and its examples: one of this key's own, or any with a key of ADMIN_KEYS."""
     name = request.path_params["name"]
-    await services_of(request).classification.delete_classifier(name)
+    await services_of(request).classification.delete_classifier(name, context_of(request).caller)
     return json_response(ForgottenClassifier(object="classifier", name=name, deleted=True))
 
 
@@ -116,7 +117,8 @@ ROUTES = (
         },
         schema=ClassifierAnswer,
         example=_CARD_EXAMPLE,
-        parameters=(name_parameter(_NAME),),
+        errors=(400, 403, 404, 413, 415, 422, 429, 504, 507),
+        parameters=(name_parameter(_NAME, pattern=f"^{NAME_PATTERN}$"), REQUEST_TIMEOUT),
     ),
     delete(
         "/v1/classifiers/{name}",
@@ -124,7 +126,7 @@ ROUTES = (
         tag="texts",
         schema=ForgottenClassifier,
         example={"object": "classifier", "name": _NAME, "deleted": True},
-        errors=(404, 422),
+        errors=(403, 404, 422),
         parameters=(name_parameter(_NAME),),
     ),
 )

@@ -11,7 +11,7 @@ from backend.api.dependencies import services_of
 from backend.api.requests.classification import ClassifyRequest
 from backend.api.requests.json_body import read_json
 from backend.api.requests.validation import check_labels, check_limits
-from backend.api.responses.json_bytes import json_response
+from backend.api.responses.json_bytes import written_json
 from backend.api.responses.texts import ClassifyAnswer, classify_answer
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
@@ -26,7 +26,7 @@ async def classify(request: Request) -> Response:
     """
     services = services_of(request)
     body = await read_json(request, ClassifyRequest, services.limits)
-    check_limits(body.input, services.limits, "input")
+    characters = check_limits(body.input, services.limits, "input")
     check_labels(body.labels, services.limits)
     classified = await call_service_timed(
         request,
@@ -40,8 +40,9 @@ async def classify(request: Request) -> Response:
             min_score=body.min_score,
             hypothesis_template=body.hypothesis_template,
         ),
+        characters=characters,
     )
-    return json_response(classify_answer(classified))
+    return await written_json(partial(classify_answer, classified), classified.prediction_count)
 
 
 CLASSES_EXAMPLE = {

@@ -16,13 +16,14 @@ from backend.api.requests.upload import Upload, receive_upload
 from backend.api.requests.validation import check_labels
 from backend.api.responses.document_formats import accept_header, formatted_document, run_off_loop
 from backend.api.responses.documents import document_bytes
+from backend.api.responses.index_headers import index_headers
 from backend.api.responses.json_bytes import JsonBytes
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.entities import ENTITY_EXAMPLES
-from backend.api.routing import upload_route
+from backend.api.routing import described, upload_route
 from backend.api.service_call import call_service
 from backend.documents.formats import FORMATS, Format, negotiate
-from backend.services.documents.records import DocumentAnswer, DocumentOptions
+from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions
 from backend.services.inference import Urgency
 
 
@@ -58,14 +59,19 @@ async def create_document(request: Request) -> Response:
 
 
 async def _process(request: Request, upload: Upload, options: DocumentOptions) -> DocumentAnswer:
-    process = services_of(request).documents.process
+    process, context = services_of(request).documents.process, context_of(request)
+
+    def charge_page(event: DocumentEvent) -> None:
+        if event.page is not None:
+            context.meter.charge("pages", 1)
 
     async def call(*, deadline_s: float) -> DocumentAnswer:
-        return await process(upload.stored, options, Urgency(deadline_s=deadline_s))
+        return await process(upload.stored, options, Urgency(deadline_s=deadline_s), charge_page)
 
     answer = await call_service(request, call)
+    context.meter.charge("tokens", answer.understood.tokens)
     read = answer.extraction
-    context_of(request).stages = (("open", read.open_s), ("read", read.read_s), ("understand", answer.understand_s))
+    context.stages = (("open", read.open_s), ("read", read.read_s), ("understand", answer.understand_s))
     return answer
 
 
@@ -80,8 +86,7 @@ async def _respond(
         reader, password = services_of(request).documents.extractor, answer.options.password
         return await reader.searchable_pdf(upload.stored, answer.document, password=password, until=deadline_s)
 
-    failed = ",".join(str(page.number) for page in answer.failed)
-    headers = {"X-Failed-Pages": failed} if failed else {}
+    headers = index_headers("X-Failed-Pages", [page.number for page in answer.failed])
     return await formatted_document(request, answer.document, document_format, headers, searchable_pdf)
 
 
@@ -137,13 +142,28 @@ DOCUMENT_EXAMPLE = {
 def answers_of(example: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What OpenAPI says of an answer in any format; ``example`` is the JSON one."""
     json_content = {"schema": {"$ref": "#/components/schemas/DocumentAnswer"}, "example": example}
-    others = {other.media_type: {"schema": {"type": "string"}} for other in FORMATS if other.name != "json"}
+    others = {
+        other.media_type: {"schema": {"type": "string", "format": "binary"}}
+        for other in FORMATS
+        if other.name != "json"
+    }
     return {"application/json": json_content, **others}
 
 
+_HEADERS = ("X-Failed-Pages", "X-Failed-Pages-Count", "Content-Disposition")  # of other formats than JSON
 ROUTES = (
     upload_route(
-        "/v1/documents", create_document, tag="documents", request=DocumentRequest, answers=answers_of(DOCUMENT_EXAMPLE)
+        "/v1/documents",
+        create_document,
+        tag="documents",
+        request=DocumentRequest,
+        answers={200: described(answers_of(DOCUMENT_EXAMPLE), _HEADERS)},
     ),
-    upload_route("/v1/ocr", read_pages, tag="documents", request=ReadRequest, answers=answers_of(_READ_EXAMPLE)),
+    upload_route(
+        "/v1/ocr",
+        read_pages,
+        tag="documents",
+        request=ReadRequest,
+        answers={200: described(answers_of(_READ_EXAMPLE), _HEADERS)},
+    ),
 )

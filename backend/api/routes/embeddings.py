@@ -38,8 +38,9 @@ async def embed(
     Raises: TooLarge, CallerGone, DeadlineExceeded, and whatever the service raises.
     """
     services = services_of(request)
-    check_limits(inputs, services.limits, param)
-    return await call_service_timed(request, partial(services.embeddings.embed, inputs, options, model=model))
+    characters = check_limits(inputs, services.limits, param)
+    call = partial(services.embeddings.embed, inputs, options, model=model)
+    return await call_service_timed(request, call, characters=characters)
 
 
 ROUTES = (

@@ -11,7 +11,7 @@ from backend.api.dependencies import services_of
 from backend.api.requests.json_body import read_json
 from backend.api.requests.texts import EntitiesRequest
 from backend.api.requests.validation import check_limits
-from backend.api.responses.json_bytes import json_response
+from backend.api.responses.json_bytes import written_json
 from backend.api.responses.texts import EntitiesAnswer, entities_answer
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
@@ -27,7 +27,7 @@ async def find_entities(request: Request) -> Response:
     """
     services = services_of(request)
     body = await read_json(request, EntitiesRequest, services.limits)
-    check_limits(body.input, services.limits, "input")
+    characters = check_limits(body.input, services.limits, "input")
     result = await call_service_timed(
         request,
         partial(
@@ -38,8 +38,10 @@ async def find_entities(request: Request) -> Response:
             sources=body.sources,
             model=body.model,
         ),
+        characters=characters,
     )
-    return json_response(entities_answer(result, explain=bool(body.explain)))
+    answer = partial(entities_answer, result, explain=bool(body.explain))
+    return await written_json(answer, sum(len(row.entities) + len(row.lost) for row in result.rows))
 
 
 ENTITY_EXAMPLES = (

@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.problems import Problem, problem_response
+from backend.api.problems import MEDIA_TYPE, Problem, problem_response
 from backend.api.responses.json_bytes import json_response
-from backend.api.responses.operations import Live, Ready
-from backend.api.routing import get
+from backend.api.responses.operations import Health, Live, Ready
+from backend.api.routing import JSON, described, get
 from backend.errors import Unavailable
 
 _DRAINING = "draining: the process was told to stop"
@@ -38,7 +38,10 @@ async def ready(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """The state of models, device, lanes and cache; 503 while not ready."""
+    """The state of models, device, lanes and cache; 503 while not ready.
+
+    `degraded` names what fails beside the requests, as a background task that does not stay up.
+    """
     reasons = await _reasons(request)
     report = services_of(request).health.report()
     status = {"status": "unavailable" if reasons else "ready", "reasons": reasons}
@@ -52,9 +55,52 @@ async def _reasons(request: Request) -> list[str]:
     return draining if readiness.ready else [*draining, *readiness.reasons]
 
 
-_REPORT = {"status": "ready", "reasons": [], "models": ["all-MiniLM-L6-v2"], "device": "cpu", "cache": {"memory": "up"}}
+_REPORT = {
+    "status": "ready",
+    "reasons": [],
+    "degraded": [],
+    "models": [
+        {"name": "all-MiniLM-L6-v2", "task": "embeddings", "runtime": "onnx", "dtype": "int8", "is_loaded": True}
+    ],
+    "device": {"device": "cpu", "lanes": 2, "reason": "CPU: no GPU was found"},
+    "lanes": {
+        "lanes": 2,
+        "lanes_alive": 2,
+        "busy": 1,
+        "queued_jobs": 0,
+        "queued_tokens": 0,
+        "oldest_s": 0.0,
+        "running_s": 0.012,
+        "last_batch_age_s": 0.8,
+        "rate_tokens_per_s": 41_000.0,
+        "device_fault": "",
+    },
+    "cache": {
+        "enabled": True,
+        "memory_entries": 332,
+        "memory_bytes": 688_003,
+        "memory_limit_bytes": 134_217_728,
+        "redis": None,
+    },
+}
+_UNAVAILABLE = {**_REPORT, "status": "unavailable", "reasons": [_DRAINING]}
+_HEALTH_REF = {"$ref": "#/components/schemas/Health"}
+_NOT_READY_REF = {"$ref": "#/components/schemas/NotReady"}
+_PROBLEM_REF = {"$ref": "#/components/schemas/ProblemDetails"}
 ROUTES = (
-    get("/health", health, tag="operations", example=_REPORT, errors=(503,)),
+    get(
+        "/health",
+        health,
+        tag="operations",
+        schema=Health,
+        example=_REPORT,
+        more={
+            503: described(
+                {JSON: {"schema": _HEALTH_REF, "example": _UNAVAILABLE}, MEDIA_TYPE: {"schema": _PROBLEM_REF}},
+                description="The same while requests are not answered; a problem where the process is stopping.",
+            )
+        },
+    ),
     get("/health/live", live, tag="operations", schema=Live, example={"status": "alive"}),
     get(
         "/health/ready",
@@ -62,6 +108,14 @@ ROUTES = (
         tag="operations",
         schema=Ready,
         example={"status": "ready", "reasons": []},
-        errors=(503,),
+        more={
+            503: described(
+                {
+                    MEDIA_TYPE: {"schema": {"anyOf": [_NOT_READY_REF, _PROBLEM_REF]}},
+                },
+                ("Retry-After", "X-Should-Retry"),
+                "Requests are not answered; `reasons` tells why.",
+            )
+        },
     ),
 )

@@ -7,14 +7,14 @@ from starlette.responses import Response
 
 from backend.api.dependencies import services_of
 from backend.api.job_answers import job_of, result_bytes
+from backend.api.requests.validation import number_of
 from backend.api.responses.document_formats import accept_header, formatted_document
-from backend.api.responses.documents import DocumentAnswer
 from backend.api.responses.json_bytes import JsonBytes
-from backend.api.routes.documents import DOCUMENT_EXAMPLE
+from backend.api.routes.documents import DOCUMENT_EXAMPLE, answers_of
 from backend.api.routes.jobs import ID_PARAMETER
-from backend.api.routing import get
+from backend.api.routing import REQUEST_TIMEOUT, described, get
 from backend.api.service_call import call_service
-from backend.documents.formats import Format, negotiate
+from backend.documents.formats import FORMAT_NAMES, Format, negotiate
 from backend.errors import InvalidField, NotFound
 from backend.jobs.records import Job
 
@@ -87,10 +87,7 @@ def _dpi(text: str | None) -> float:
     least, usual, most = _DPI
     if text is None:
         return usual
-    try:
-        dpi = float(text)
-    except ValueError:
-        dpi = 0.0
+    dpi = number_of(text)
     if not least <= dpi <= most:
         raise InvalidField(f"dpi: must be a number from {least:g} to {most:g}, got '{text[:40]}'", param="dpi")
     return dpi
@@ -99,19 +96,29 @@ def _dpi(text: str | None) -> float:
 _FORMAT = {
     "name": "format",
     "in": "query",
-    "schema": {"type": "string"},
+    "schema": {"enum": ["", *FORMAT_NAMES]},
     "description": "json, text, markdown, hocr, alto or pdf; unset: what Accept asks for.",
 }
-_NUMBER = {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1}, "example": 1}
-_DPI_PARAMETER = {"name": "dpi", "in": "query", "schema": {"type": "number", "default": _DPI[1]}}
+_NUMBER = {
+    "name": "number",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
+    "example": 1,
+}
+_DPI_PARAMETER = {
+    "name": "dpi",
+    "in": "query",
+    "schema": {"type": "number", "minimum": _DPI[0], "maximum": _DPI[2], "default": _DPI[1]},
+}
 ROUTES = (
     get(
         "/v1/jobs/{id}/result",
         retrieve_result,
         tag="documents",
-        schema=DocumentAnswer,
         example=DOCUMENT_EXAMPLE,
-        errors=(404, 406, 422, 503),
+        more={200: described(answers_of(DOCUMENT_EXAMPLE), ("X-Partial", "Content-Disposition"))},
+        errors=(404, 406, 413, 422, 504),
         parameters=(ID_PARAMETER, _FORMAT),
     ),
     get(
@@ -120,7 +127,7 @@ ROUTES = (
         tag="documents",
         example="(the bytes of a PNG)",
         media_type="image/png",
-        errors=(404, 413, 422, 503, 504),
-        parameters=(ID_PARAMETER, _NUMBER, _DPI_PARAMETER),
+        errors=(404, 413, 422, 429, 504),
+        parameters=(ID_PARAMETER, _NUMBER, _DPI_PARAMETER, REQUEST_TIMEOUT),
     ),
 )

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from backend.api.dependencies import context_of, services_of
 from backend.api.responses.json_bytes import json_response
-from backend.api.routing import get
+from backend.api.routing import JSON, described, get
 from backend.device.watch.gpu_metrics import gpu_samples
 from backend.telemetry import render_samples
 
@@ -83,5 +83,18 @@ ROUTES = (
         media_type=_TEXT,
         example='financia_requests_total{route="/v1/embeddings",status="200"} 42.0\n',
     ),
-    get("/metrics/gpu", gpu_metrics, tag="operations", example=_GPU_EXAMPLE),
+    get(
+        "/metrics/gpu",
+        gpu_metrics,
+        tag="operations",
+        example=_GPU_EXAMPLE,
+        more={
+            200: described(
+                {
+                    JSON: {"schema": {"type": "object"}, "example": _GPU_EXAMPLE},
+                    _TEXT: {"schema": {"type": "string"}},
+                }
+            )
+        },
+    ),
 )

@@ -11,8 +11,8 @@ from backend.api.dependencies import context_of, services_of
 from backend.api.requests.json_body import read_json
 from backend.api.requests.reranking import RerankRequest
 from backend.api.requests.validation import check_count, check_limits
-from backend.api.responses.json_bytes import json_response
-from backend.api.responses.texts import RerankAnswer, cohere_meta, rerank_answer
+from backend.api.responses.json_bytes import CHARS_PER_ITEM, written_json
+from backend.api.responses.texts import RerankAnswer, cohere_meta, echoed_documents, rerank_answer
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
 
@@ -36,9 +36,11 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
     services = services_of(request)
     body = await read_json(request, RerankRequest, services.limits)
     check_count(body.documents, services.limits, "documents")
-    check_limits([body.query], services.limits, "query")
+    characters = check_limits([body.query], services.limits, "query")
     texts = body.texts()
-    check_limits(texts, services.limits, "documents")
+    characters += check_limits(texts, services.limits, "documents")
+    with_documents = documents_by_default if body.return_documents is None else body.return_documents
+    documents = echoed_documents(body.documents) if with_documents else None
     reranked = await call_service_timed(
         request,
         partial(
@@ -49,11 +51,11 @@ async def _rerank(request: Request, *, version: str, documents_by_default: bool)
             model=body.model,
             truncate=body.truncate or "end",
         ),
+        characters=characters,
     )
-    with_documents = documents_by_default if body.return_documents is None else body.return_documents
     meta = cohere_meta(version, len(texts), reranked.tokens)
-    documents = body.documents if with_documents else None
-    return json_response(rerank_answer(context_of(request).request_id, reranked, documents, meta))
+    answer = partial(rerank_answer, context_of(request).request_id, reranked, documents, meta)
+    return await written_json(answer, characters // CHARS_PER_ITEM if with_documents else len(reranked.results))
 
 
 _QUERY = "¿Cuándo vence la factura?"

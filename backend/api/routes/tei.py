@@ -14,13 +14,19 @@ from backend.api.requests.embeddings import EmbedRequest, SimilarityRequest, Tok
 from backend.api.requests.json_body import read_json
 from backend.api.requests.reranking import RankTextsRequest
 from backend.api.requests.validation import check_chars, check_count, check_limits
-from backend.api.responses.embeddings import tei_embeddings, tei_headers, truncated_indices
-from backend.api.responses.json_bytes import json_response
+from backend.api.responses.embeddings import (
+    TEI_HEADERS,
+    tei_embeddings,
+    tei_headers,
+    token_answer,
+    truncated_indices,
+)
+from backend.api.responses.json_bytes import json_response, written_json
 from backend.api.responses.operations import Info, tei_info
 from backend.api.responses.texts import tei_predictions, tei_ranks
 from backend.api.routes.embeddings import embed
 from backend.api.routing import get, post
-from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
+from backend.api.service_call import call_service, call_service_timed, time_limit_s
 from backend.services.embeddings import EmbedOptions
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
@@ -34,7 +40,8 @@ _TOKENS: dict[str, Any] = {
 async def create_vectors(request: Request) -> Response:
     """Vectors as a bare list, one for each input.
 
-    `X-Compute-Tokens` counts the tokens; `X-Truncated` lists the inputs that were cut, where any was.
+    `X-Compute-Tokens` counts the tokens; `X-Truncated` lists the inputs that were cut, where any was, as
+    ranges (`0-4,7`), and `X-Truncated-Count` counts them.
     """
     body = await read_json(request, EmbedRequest, services_of(request).limits)
     return await tei_embeddings(await embed(request, body.inputs, body.options(), param="inputs"))
@@ -45,12 +52,15 @@ async def compare(request: Request) -> Response:
     services = services_of(request)
     body = await read_json(request, SimilarityRequest, services.limits)
     source, sentences = body.inputs.source_sentence, body.inputs.sentences
-    check_limits([source, *sentences], services.limits, "inputs.sentences")
+    check_count(sentences, services.limits, "inputs.sentences")
+    characters = check_chars([source, *sentences], services.limits, "inputs.sentences")
     options = body.parameters.options() if body.parameters else EmbedOptions(normalize=True)
     call = partial(services.embeddings.similarity, source, sentences, options)
-    scores, embedded = await call_service(request, call)
-    context_of(request).timing = embedded.timing
-    return json_response(scores, headers=tei_headers(sum(embedded.tokens), truncated_indices(embedded.truncated)))
+    scores, embedded = await call_service(request, call, characters=characters)
+    context, tokens = context_of(request), sum(embedded.tokens)
+    context.timing = embedded.timing
+    context.meter.charge("tokens", tokens)
+    return json_response(scores, headers=tei_headers(tokens, truncated_indices(embedded.truncated)))
 
 
 async def predict(request: Request) -> Response:
@@ -63,24 +73,29 @@ async def predict(request: Request) -> Response:
     services = services_of(request)
     body = await read_json(request, PredictRequest, services.limits)
     check_count(body.inputs.rows, services.limits, "inputs")
-    check_chars(body.inputs.texts, services.limits, "inputs")
+    characters = check_chars(body.inputs.texts, services.limits, "inputs")
     call = partial(
         services.classification.predict, body.inputs.rows, raw_scores=bool(body.raw_scores), truncate=body.truncation()
     )
-    classified = await call_service_timed(request, call)
-    rows = [tei_predictions(row.predictions) for row in classified.rows]
+    classified = await call_service_timed(request, call, characters=characters)
+
+    def answer() -> list[Any]:
+        rows = [tei_predictions(row.predictions) for row in classified.rows]
+        return rows if body.inputs.batch else rows[0]
+
     truncated = truncated_indices([row.truncated for row in classified.rows])
-    return json_response(rows if body.inputs.batch else rows[0], headers=tei_headers(classified.tokens, truncated))
+    headers = tei_headers(classified.tokens, truncated)
+    return await written_json(answer, classified.prediction_count, headers=headers)
 
 
 async def rank(request: Request) -> Response:
     """Texts in the order of what they say about the query, the best first; `score` is 0 to 1 unless `raw_scores`."""
     services = services_of(request)
     body = await read_json(request, RankTextsRequest, services.limits)
-    check_limits([body.query], services.limits, "query")
-    check_limits(body.texts, services.limits, "texts")
+    characters = check_limits([body.query], services.limits, "query")
+    characters += check_limits(body.texts, services.limits, "texts")
     call = partial(services.reranking.rerank, body.query, body.texts, truncate=body.truncation())
-    reranked = await call_service_timed(request, call)
+    reranked = await call_service_timed(request, call, characters=characters)
     scores = [(ranked.index, ranked.raw_score if body.raw_scores else ranked.score) for ranked in reranked.results]
     ranks = tei_ranks(scores, body.texts if body.return_text else None)
     return json_response(ranks, headers=tei_headers(reranked.tokens, reranked.truncated))
@@ -90,11 +105,17 @@ async def tokenize(request: Request) -> Response:
     """The model's tokens of each text; `start` and `stop` count Unicode code points of the caller's own text."""
     services = services_of(request)
     body = await read_json(request, TokenizeRequest, services.limits)
-    check_limits(body.inputs, services.limits, "inputs")
-    work = services.embeddings.tokenize(
-        body.inputs, add_special_tokens=body.add_special_tokens, prompt_name=body.prompt_name
+    characters = check_limits(body.inputs, services.limits, "inputs")
+    call = partial(
+        services.embeddings.tokenize,
+        body.inputs,
+        add_special_tokens=body.add_special_tokens,
+        prompt_name=body.prompt_name,
+        max_tokens=services.limits.tokenize_tokens,
     )
-    return json_response(await run_until_disconnect(work, request.receive, time_limit_s(request, services.limits)))
+    return token_answer(
+        await call_service(request, call, characters=characters), time_limit_s(request, services.limits)
+    )
 
 
 async def info(request: Request) -> Response:
@@ -121,6 +142,7 @@ ROUTES = (
         examples=_EMBED_EXAMPLES,
         schema=_VECTORS,
         example=[[0.0123, -0.0456, 0.0789]],
+        headers=TEI_HEADERS,
     ),
     post(
         "/similarity",
@@ -130,6 +152,7 @@ ROUTES = (
         examples={"one against two": _SIMILARITY_EXAMPLE},
         schema=_SCORES,
         example=[0.731, 0.052],
+        headers=TEI_HEADERS,
     ),
     post(
         "/predict",
@@ -142,6 +165,7 @@ ROUTES = (
         },
         schema={"oneOf": [_PREDICTIONS, {"type": "array", "items": _PREDICTIONS}]},
         example=[{"score": 0.9734, "label": "invoice"}, {"score": 0.0181, "label": "receipt"}],
+        headers=TEI_HEADERS,
     ),
     post(
         "/rerank",
@@ -151,6 +175,7 @@ ROUTES = (
         examples={"two texts": {"query": "What is Deep Learning?", "texts": ["Una receta.", "Deep Learning is …"]}},
         schema=_RANKS,
         example=[{"index": 1, "score": 0.9871}, {"index": 0, "score": 0.0112}],
+        headers=TEI_HEADERS,
     ),
     post(
         "/tokenize",

@@ -46,6 +46,8 @@ FORMATS: tuple[Format, ...] = (
     Format("pdf", "application/pdf", "pdf", None),
 )
 
+FORMAT_NAMES = list(dict.fromkeys(name for form in FORMATS for name in (form.name, form.extension)))  # of a request
+
 
 def negotiate(accept: str | None, requested: str | None = None) -> Format:
     """The format of an answer: the one ``format`` names, else the best that ``Accept`` allows (RFC 9110, 12.5.1).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +27,12 @@ from backend.documents.parsing.stored_file import StoredFile
 from backend.documents.parsing.worker_messages import WorkerRequest
 from backend.documents.parsing.worker_pool import PoolCounts, WorkerPool
 from backend.documents.parsing.worker_process import WorkerGone, WorkerLate, WorkerNotStarted, WorkerProcess
-from backend.errors import CallerGone, InvalidField
+from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
+_GRACE_S = 2.0  # most pages take a tenth of it; a hostile file holds its worker no longer than this
 _PAGES_PER_LIMIT = 10  # of a searchable PDF are written in LIMIT_PAGE_S; a dense one takes about a second
 _IMAGE_STATS = LayerStats(objects=1, drawings=1, image_ratio=1.0)
 
@@ -38,13 +40,22 @@ _IMAGE_STATS = LayerStats(objects=1, drawings=1, image_ratio=1.0)
 class OpenFile:
     """A file whose pages can be read until it is closed. Made by `FileReaders.open`; safe on any thread."""
 
-    def __init__(self, number: int, stored: StoredFile, kind: FileType, password: str | None, pool: WorkerPool) -> None:
+    def __init__(
+        self,
+        number: int,
+        stored: StoredFile,
+        kind: FileType,
+        password: str | None,
+        *,
+        pool: WorkerPool,
+        grace_s: float,
+    ) -> None:
         self.number = number  # identifies the file to workers
         self.kind = kind
         self.password = password
         self.is_cancelled = False
         self._info: FileInfo | None = None
-        self._stored, self._pool = stored, pool
+        self._stored, self._pool, self._grace_s = stored, pool, grace_s
 
     @property
     def info(self) -> FileInfo:
@@ -68,9 +79,9 @@ class OpenFile:
             os.close(fd)
 
     def cancel(self) -> None:
-        """End running calls on the file at once with CallerGone, and refuse later ones."""
+        """Refuse further calls on the file with CallerGone; a running one ends so too, killed after the grace."""
         self.is_cancelled = True
-        self._pool.kill(self.number)
+        self._pool.kill_after(self._grace_s, self.number)
 
     def close(self) -> None:
         """Free the file's memory, here and in the workers. Running calls may end as usual."""
@@ -91,8 +102,11 @@ class FileReaders:
         UnreadableFile: the file or the page is broken, or its worker died of it (twice, unless the worker was new).
         TooLarge: over LIMIT_PAGE_S, LIMIT_PAGE_PIXELS or LIMIT_READER_BYTES; the message says which.
         CallerGone: the file was cancelled or closed meanwhile.
-        DeadlineExceeded: ``until`` passed while waiting for a worker or in the call, which then is killed.
-        Unavailable: stopping, or no process can be started.
+        DeadlineExceeded: ``until`` passed while waiting for a worker, or by ``grace_s`` in the call.
+        Unavailable: stopping, no process can be started, or it got too little of a core for the page.
+
+    A worker whose caller has left, or is late, gets ``grace_s`` to end its call, then it is killed. Starting another
+    takes half a second of a core, and callers with tiny deadlines would have every worker started again and again.
 
     Args:
         count: maximum number of workers, which start on demand. A page keeps one busy: as many as cores are useful.
@@ -104,10 +118,11 @@ class FileReaders:
         limits: FileLimits,
         *,
         start_worker: Callable[[], WorkerProcess] | None = None,
+        grace_s: float = _GRACE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
-        self._clock = clock
+        self._clock, self._grace_s = clock, grace_s
         self._pool = WorkerPool(count, start_worker or (lambda: WorkerProcess(limits)), clock=clock)
         self._numbers = itertools.count(1)
 
@@ -151,7 +166,7 @@ class FileReaders:
         try:
             kind = sniff(stored.head)
             stored.seal()
-            file = OpenFile(next(self._numbers), stored, kind, password, self._pool)
+            file = OpenFile(next(self._numbers), stored, kind, password, pool=self._pool, grace_s=self._grace_s)
             parse = partial(worker_messages.file_info, kind=kind, sha256=stored.sha256)
             file.info = self._call(file, WorkerRequest({}, until), parse)
         except BaseException:
@@ -237,6 +252,9 @@ class FileReaders:
         while True:
             self._check_wanted(file)
             worker = self._pool.acquire(file.number, request.until)
+            if file.is_cancelled or self._is_late(request):  # while it waited: no call that has to be killed is begun
+                self._pool.release(worker)
+                raise _no_longer_wanted(file)
             was_new = worker.served <= {file.number}
             try:
                 frame = self._exchange(worker, file, request)
@@ -253,17 +271,19 @@ class FileReaders:
                 self._pool.discard(worker, late=True)
                 raise
             self._pool.release(worker)
+            if file.is_cancelled:
+                raise _no_longer_wanted(file)
             if answer is None:
                 worker_messages.raise_error(frame.header, request.where)
             return cast("Answer", answer)
 
     def _exchange(self, worker: WorkerProcess, file: OpenFile, request: WorkerRequest) -> Frame:
         worker.served.add(file.number)
-        limit_s = self._limit_s(request)
+        limit_s, most_wait_s = self._limits_s(request)
         if file.number not in worker.files:
             opening = {"call": "open", "file": file.number, "kind": file.kind, "password": file.password}
             with file.descriptor() as fd:
-                frame = worker.call(opening, limit_s=limit_s, fds=(fd,))
+                frame = worker.call(opening, limit_s=limit_s, most_wait_s=most_wait_s, fds=(fd,))
             if "error" in frame.header:
                 return frame
             worker.files[file.number] = None
@@ -273,16 +293,34 @@ class FileReaders:
         worker.calls += 1
         fields = {**request.fields, "file": file.number}
         with request.descriptors() as fds:
-            return worker.call(fields, limit_s=limit_s, fds=fds, most_payload_bytes=request.most_payload_bytes)
+            return worker.call(
+                fields,
+                limit_s=limit_s,
+                most_wait_s=most_wait_s,
+                fds=fds,
+                most_payload_bytes=request.most_payload_bytes,
+            )
 
-    def _limit_s(self, request: WorkerRequest) -> float:
+    def _limits_s(self, request: WorkerRequest) -> tuple[float, float]:
+        """Seconds of work, and how long the caller waits."""
         limit_s = float(request.fields.get("limit_s", self.limits.page_s))
-        return limit_s if request.until is None else min(limit_s, max(request.until - self._clock(), 0.001))
+        if request.until is None:
+            return limit_s, math.inf
+        return limit_s, max(request.until - self._clock(), 0.0) + self._grace_s
+
+    def _is_late(self, request: WorkerRequest) -> bool:
+        return request.until is not None and self._clock() >= request.until
 
     def _check_wanted(self, file: OpenFile) -> None:
         self._pool.check_open()
         if file.is_cancelled:
-            raise CallerGone("reading the file was cancelled")
+            raise _no_longer_wanted(file)
+
+
+def _no_longer_wanted(file: OpenFile) -> CallerGone | DeadlineExceeded:
+    if file.is_cancelled:
+        return CallerGone("reading the file was cancelled")
+    return DeadlineExceeded(0.0, "the caller's time was over before its file was read")
 
 
 def _parsed(frame: Frame, parse: Callable[[Frame], Answer]) -> Answer:

@@ -6,11 +6,12 @@ import io
 import math
 import mmap
 import re
+import struct
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from PIL import ImageFile as PillowImageFile
 
 from backend.documents.parsing.file_types import FileType
@@ -19,9 +20,14 @@ from backend.documents.parsing.records import MOST_SIZES, PageSize
 from backend.errors import TooLarge, UnreadableFile
 
 _FORMATS = {
-    FileType.PNG: ["PNG"], FileType.JPEG: ["JPEG", "MPO"], FileType.TIFF: ["TIFF"], FileType.WEBP: ["WEBP"],
+    FileType.PNG: ["PNG"], FileType.JPEG: ["JPEG"], FileType.TIFF: ["TIFF"], FileType.WEBP: ["WEBP"],
     FileType.BMP: ["BMP", "DIB"], FileType.GIF: ["GIF"], FileType.HEIC: ["HEIF"],
 }  # fmt: skip
+# What Pillow raises on broken files. Not MemoryError, which has an answer of its own.
+_BROKEN = (
+    ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError, SyntaxError, TypeError, ValueError,
+    struct.error,
+)  # fmt: skip
 _ORIENTATION, _NEW_SUBFILE_TYPE = 0x0112, 0x00FE  # TIFF 6.0 tags
 _REDUCED = 1  # bit of NewSubfileType: a thumbnail of another page
 _DPI_RANGE = (20.0, 5000.0)  # outside, the stated resolution is a default or an error
@@ -98,7 +104,7 @@ class ImageFile:
             return Image.open(_view(self._data, self._kind), formats=_FORMATS[self._kind])
         except Image.DecompressionBombError as error:  # of a frame that is larger than the header says, too
             raise _too_many_pixels(error, self._limits) from error
-        except (UnidentifiedImageError, OSError) as error:
+        except _BROKEN as error:
             raise UnreadableFile(
                 f"file: it begins like {self._kind.upper()} but is broken: {_reason(error)}"
             ) from error
@@ -108,14 +114,14 @@ class ImageFile:
         for tolerant in (False, True):
             PillowImageFile.LOAD_TRUNCATED_IMAGES = tolerant
             image = self._opened()
-            if self._frames[number - 1]:
-                image.seek(self._frames[number - 1])
-            check_pixels(*image.size, self._limits, number)
             try:
+                if self._frames[number - 1]:
+                    image.seek(self._frames[number - 1])
+                check_pixels(*image.size, self._limits, number)
                 image.load()
             except Image.DecompressionBombError as error:
                 raise _too_many_pixels(error, self._limits) from error
-            except (OSError, SyntaxError, ValueError, EOFError) as error:
+            except _BROKEN as error:
                 if tolerant:
                     raise UnreadableFile(
                         f"page {number}: the image cannot be decoded: {_reason(error)}", page=number
@@ -165,7 +171,7 @@ def _frames(image: Image.Image) -> list[int]:
     for index in range(MOST_SIZES):
         try:
             image.seek(index)
-        except (EOFError, OSError, ValueError, SyntaxError):
+        except _BROKEN:
             break  # the end, or a broken directory, after which nothing can be found
         kind = image.tag_v2.get(_NEW_SUBFILE_TYPE, 0)  # type: ignore[attr-defined]  # TIFF only
         if not (isinstance(kind, int) and kind & _REDUCED):
@@ -175,11 +181,19 @@ def _frames(image: Image.Image) -> list[int]:
 
 def _metadata(image: Image.Image) -> dict[str, str]:
     metadata = {"mode": image.mode}
-    if (frames := int(getattr(image, "n_frames", 1) or 1)) > 1:
+    if (frames := _frame_count(image)) > 1:
         metadata["frames"] = str(frames)  # only the first frame of an animation is read
     if dpi := _dpi(image):
         metadata["dpi"] = f"{dpi[0]:g}" if dpi[0] == dpi[1] else f"{dpi[0]:g} x {dpi[1]:g}"
     return metadata
+
+
+def _frame_count(image: Image.Image) -> int:
+    """The frames of an animation; 1 where a later one is too broken to count them: the first is the page."""
+    try:
+        return int(getattr(image, "n_frames", 1) or 1)
+    except _BROKEN:
+        return 1
 
 
 def _upright_size(image: Image.Image) -> PageSize:

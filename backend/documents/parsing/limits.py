@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from backend.errors import TooLarge
 
 MEBIBYTE = 2**20
+WALL_RATIO = 3.0  # seconds on the clock for each second of work that is allowed; a longer wait is a hang
 SMALLER_IMAGE_ADVICE = "Send it smaller; 200 to 300 dpi are enough to read print."
 
 
@@ -17,7 +18,7 @@ class FileLimits:
     file_bytes: int = 100 * MEBIBYTE  # LIMIT_FILE_BYTES; of one upload
     pages: int = 200  # LIMIT_PAGES; read in one request, not pages of the file
     page_pixels: int = 100_000_000  # LIMIT_PAGE_PIXELS; of an image, from its header: A3 at 600 dpi is 70 million
-    page_s: float = 20.0  # LIMIT_PAGE_S; for one page, or to open the file; then the worker is killed
+    page_s: float = 20.0  # LIMIT_PAGE_S; of work, for one page or to open the file; then the worker is killed
     render_pixels: int = 40_000_000  # LIMIT_RENDER_PIXELS; of a rendered page (A0 at 160 dpi); else it gets fewer dpi
     worker_bytes: int = 1024 * MEBIBYTE  # LIMIT_READER_BYTES; memory that a worker may use for a file
 

@@ -8,6 +8,7 @@ from backend.documents.parsing.limits import FileLimits
 from backend.errors import InvalidField, TooLarge
 
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})", re.ASCII)
+_MOST_PAGES = 10**9  # more than nine digits can say
 _EXAMPLE = 'write numbers and ranges such as "1-3,7" or "5-"'
 
 
@@ -31,6 +32,12 @@ def select_pages(ranges: str, page_count: int, limits: FileLimits) -> tuple[int,
         numbers.update(range(first, min(last, first + limits.pages) + 1))
         _check_count(len(numbers), limits)
     return tuple(sorted(numbers))
+
+
+def check_page_ranges(ranges: str) -> None:
+    """What can be said of a list of ranges before the file is open. Raises: InvalidField, as `select_pages`."""
+    for item in ranges.split(",") if ranges.strip() else []:
+        _bounds(item.strip(), _MOST_PAGES)
 
 
 def _bounds(item: str, page_count: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import mmap
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,12 @@ _NAMES = {
     "Creator": "creator", "Producer": "producer", "CreationDate": "created", "ModDate": "modified",
 }  # fmt: skip
 _MOST_VALUE_CHARS = 1000
-_DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?(?:(Z)|([+-]\d\d)'?(\d\d)?)?")
+# ISO 32000-1, 7.9.4, whose apostrophes and minutes many programs leave out; "Z00'00'" is Adobe's.
+_DATE = re.compile(
+    r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
+    r"(?:(?P<utc>Z)(?:00'?00'?)?|(?P<zone>[+-]\d\d)(?:[':]?(?P<zone_minute>\d\d))?'?)?",
+    re.ASCII,
+)
 
 
 class PdfFile:
@@ -128,16 +134,32 @@ class PdfFile:
 
 
 def iso_date(text: str) -> str:
-    """A PDF's date ("D:20250910085407+02'00'") as ISO 8601; unchanged where it is no date."""
-    match = _DATE.match(text)
+    """A PDF's date ("D:20250910085407+02'00'") as ISO 8601; unchanged where it is ISO 8601 already, or no date."""
+    match = _DATE.fullmatch(text)
     if not match:
+        return _iso_without_prefix(text)
+    part = match.groupdict()
+    year, month, day, hour, minute = (part[name] for name in ("year", "month", "day", "hour", "minute"))
+    written = "-".join(filter(None, (year, month, day)))
+    if hour is not None and minute is not None:
+        offset = "Z" if part["utc"] else (f"{part['zone']}:{part['zone_minute'] or '00'}" if part["zone"] else "")
+        written += f"T{hour}:{minute}:{part['second'] or '00'}{offset}"
+    try:  # the calendar's opinion of it, with January the first for what it leaves out
+        datetime.fromisoformat(written if day else f"{year}-{month or '01'}-01")
+    except ValueError:
         return text
-    year, month, day, hour, minute, second, utc, zone, zone_minute = match.groups()
-    date = "-".join(filter(None, (year, month, day)))
-    if hour is None or minute is None or day is None:
-        return date
-    offset = "Z" if utc else (f"{zone}:{zone_minute or '00'}" if zone else "")
-    return f"{date}T{hour}:{minute}:{second or '00'}{offset}"
+    return written
+
+
+def _iso_without_prefix(text: str) -> str:
+    """ISO 8601 behind the prefix of a PDF's date, as some programs write it; any other text unchanged."""
+    if not text.startswith("D:"):
+        return text
+    try:
+        datetime.fromisoformat(text[2:])
+    except ValueError:
+        return text
+    return text[2:]
 
 
 def _encodings(password: str) -> list[bytes]:

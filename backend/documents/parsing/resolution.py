@@ -53,11 +53,16 @@ def most_dpi(width: float, height: float, most_pixels: int) -> float:
     """The highest resolution at which a page has at most this many pixels, its sides rounded up."""
     if width <= 0 or height <= 0:
         return DEFAULT_DPI
-    scale = math.sqrt(most_pixels / (width * height))
-    # sides are rounded up to whole pixels; a strip of 1 x 14400 points must not double by that
-    while scale > 1e-6 and math.ceil(width * scale) * math.ceil(height * scale) > most_pixels:
-        scale *= 0.98
-    return scale * POINTS_PER_INCH
+    dpi = math.sqrt(most_pixels / (width * height)) * POINTS_PER_INCH
+    # Sides are rounded up to whole pixels; a strip of 1 x 14400 points must not double by that. Counted as its caller
+    # will: dpi / 72 may be one bit more than what it was made from, and a side then one pixel longer.
+    while dpi > 1e-4 and _pixels(width, dpi) * _pixels(height, dpi) > most_pixels:
+        dpi *= 0.98
+    return dpi
+
+
+def _pixels(side: float, dpi: float) -> int:
+    return math.ceil(side * (dpi / POINTS_PER_INCH))
 
 
 def _for_scan(image_dpi: float, area: float) -> Resolution:

@@ -2,7 +2,7 @@
 
 A file may crash it, hang it or use up its memory; the service notices and starts another. It therefore gets an
 environment without secrets, may write no files, and has a memory limit. It exits when the service does: a thread waits
-for the socket to close, and an alarm ends a call whose deadline has passed.
+for the socket to close, and an alarm ends a call that the service should have ended long before.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from backend.documents.page_codec import unpack_document
 from backend.documents.parsing import frames
 from backend.documents.parsing.file_types import FileType
 from backend.documents.parsing.image_file import ImageFile
-from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.limits import WALL_RATIO, FileLimits
 from backend.documents.parsing.pdf_file import PdfFile
 from backend.errors import BadInput, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 
-_GRACE_S = 2.0  # between the deadline at which the service kills us and our own alarm, in case the service is gone
+_GRACE_S = 30.0  # from the time at which the service kills us, however busy the machine, to our own alarm
 _NICENESS = 10  # pages are rendered ahead of OCR; requests for text go first
 _OOM_SCORE = Path("/proc/self/oom_score_adj")  # -1000 to 1000; Linux
 _STATM = Path("/proc/self/statm")
@@ -64,7 +64,7 @@ class Worker:
     def answer(self, frame: frames.Frame) -> Answer:
         """The result of a call, or a header with ``error`` that says what is wrong with the file."""
         limit_s = frame.header.get("limit_s", self._limits.page_s)
-        signal.setitimer(signal.ITIMER_REAL, limit_s + _GRACE_S)  # its default action ends the process
+        signal.setitimer(signal.ITIMER_REAL, WALL_RATIO * limit_s + _GRACE_S)  # its default action ends the process
         try:
             header, payload = self._calls[frame.header["call"]](frame.header, frame.fds)
         except Exception as error:  # noqa: BLE001  # the border: foreign parsers raise anything, and the file is at fault

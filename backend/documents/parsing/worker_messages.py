@@ -77,11 +77,22 @@ def error_for(failure: Exception, request: WorkerRequest, limits: FileLimits, no
             f"survive, or needs more than {limits.worker_bytes} bytes of memory (LIMIT_READER_BYTES)",
             page=request.page,
         )
-    waited_s, limit_s = round(failure.waited_s, 1), limits.page_s
+    return _error_for_late(failure, request, limits, now_s)
+
+
+def _error_for_late(failure: WorkerLate, request: WorkerRequest, limits: FileLimits, now_s: float) -> FinanciaError:
+    waited_s, worked_s = round(failure.waited_s, 1), round(failure.worked_s, 1)
+    limit_s = float(request.fields.get("limit_s", limits.page_s))
+    if failure.worked_s >= limit_s:
+        what, advice = f"{request.where}: seconds of reading", "Send the page as an image, or split the file."
+        return TooLarge(what, worked_s, limit_s, "LIMIT_PAGE_S", advice=advice, param="file")
     if request.until is not None and now_s >= request.until:
         return DeadlineExceeded(waited_s)
-    advice = "Send the page as an image, or split the file."
-    return TooLarge(f"{where}: seconds of reading", waited_s, limit_s, "LIMIT_PAGE_S", advice=advice, param="file")
+    return Unavailable(
+        f"{request.where}: its reader was ended after {waited_s} s, of which it worked {worked_s} s; its limit of work "
+        f"is {limit_s:g} s (LIMIT_PAGE_S). This machine is too busy: try again, or send the file to /v1/jobs",
+        kind="starved",
+    )
 
 
 def raise_error(header: dict[str, Any], where: str) -> None:

@@ -112,8 +112,17 @@ class WorkerPool:
         for worker in holders:
             self.release(worker)
 
-    def kill(self, file: int) -> None:
-        """Kill the workers that are running a call for this file."""
+    def kill_after(self, grace_s: float, file: int) -> None:
+        """Kill the workers that still run a call for this file after the grace; the caller starts no further one."""
+        with self._changed:
+            is_busy = file in self._busy.values()
+        if not is_busy:
+            return
+        timer = threading.Timer(grace_s, self._kill, (file,))
+        timer.daemon = True  # a service that ends kills its workers itself
+        timer.start()
+
+    def _kill(self, file: int) -> None:
         with self._changed:
             for worker in [worker for worker, used_for in self._busy.items() if used_for == file]:
                 worker.kill()
@@ -126,7 +135,7 @@ class WorkerPool:
     def check_open(self) -> None:
         """Raises: Unavailable after `close`."""
         if self._is_closed:
-            raise Unavailable("the service is stopping; files are no longer read")
+            raise Unavailable("the service is stopping; files are no longer read", kind="for_good")
 
     def close(self) -> None:
         """End all workers; callers that wait or are in a call get Unavailable or WorkerGone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -11,15 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from backend.documents.parsing import frames
-from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.limits import WALL_RATIO, FileLimits
 
 MODULE = "backend.documents.parsing.worker"
 _ROOT = Path(__file__).resolve().parents[3]  # the folder that holds the package, for the worker to import it
 _START_S = 60.0  # for a cold disk and a busy machine; usually 0.3
+_AGAIN_S = 0.05  # at least so long between two looks at a worker's time
 _END_S = 2.0  # for a worker whose socket was closed; it has nothing to finish
 # No secrets (API keys, REDIS_URL), one thread per library, and large buffers returned to the system when freed.
 _ENVIRONMENT = {
@@ -45,11 +50,40 @@ class WorkerNotStarted(Exception):
 
 
 class WorkerLate(Exception):
-    """No answer within the deadline. The process is still running the call and must be killed."""
+    """No answer within the limits. The process is still running the call and must be killed."""
 
-    def __init__(self, waited_s: float) -> None:
-        super().__init__(f"{waited_s:.1f} s")
-        self.waited_s = waited_s
+    def __init__(self, waited_s: float, worked_s: float) -> None:
+        super().__init__(f"{waited_s:.1f} s, of which it worked {worked_s:.1f} s")
+        self.waited_s, self.worked_s = waited_s, worked_s
+
+
+class _CallTime:
+    """What is left of the work and of the time of one call."""
+
+    def __init__(self, worker: WorkerProcess, limit_s: float, wall_s: float) -> None:
+        self._worker, self._limit_s, self._wall_s = worker, limit_s, wall_s
+        self._began_s, self._began_work_s = worker.clock(), worker.work_s()
+
+    @property
+    def wall_left_s(self) -> float:
+        return self._began_s + self._wall_s - self._worker.clock()
+
+    def next_look_s(self) -> float:
+        """How long to wait before a limit can have passed: a second of work takes a second or more.
+
+        Raises: TimeoutError when one has passed.
+        """
+        left_s = min(self._limit_s - self._worked_s, self.wall_left_s)
+        if left_s <= 0:
+            raise TimeoutError
+        return max(_AGAIN_S, left_s)
+
+    def late(self) -> WorkerLate:
+        return WorkerLate(self._worker.clock() - self._began_s, self._worked_s)
+
+    @property
+    def _worked_s(self) -> float:
+        return max(0.0, self._worker.work_s() - self._began_work_s)
 
 
 class WorkerProcess:
@@ -70,7 +104,8 @@ class WorkerProcess:
         self.served: set[int] = set()  # every file it ever opened: an earlier one may have caused a crash
         self.calls = 0  # on pages; text and image of one page count twice
         self.rss_bytes = self.rss_at_start_bytes = 0
-        self._limits, self._clock = limits, clock
+        self.clock = clock
+        self._limits = limits
         self._is_ready = False
         self._connection, worker_end = socket.socketpair()
         try:
@@ -97,19 +132,39 @@ class WorkerProcess:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    def work_s(self) -> float:
+        """Seconds that the process has been on a core; 0 when it has ended."""
+        try:
+            times = psutil.Process(self.pid).cpu_times()
+        except psutil.Error:
+            return 0.0
+        return float(times.user + times.system)
+
     def call(
-        self, request: Mapping[str, Any], *, limit_s: float, fds: Sequence[int] = (), most_payload_bytes: int = 0
+        self,
+        request: Mapping[str, Any],
+        *,
+        limit_s: float,
+        most_wait_s: float = math.inf,
+        fds: Sequence[int] = (),
+        most_payload_bytes: int = 0,
     ) -> frames.Frame:
-        """Send a request and wait for its answer. The first call also waits for the start, outside its limit.
+        """Send a request and wait for its answer. The first call also waits for the start, outside its limits.
+
+        Args:
+            limit_s: of work: seconds of the process on a core. On a busy machine they take longer, at most
+                `WALL_RATIO` times as long: a worker that waits for something else hangs.
+            most_wait_s: of the caller, on the clock.
 
         Raises:
             WorkerNotStarted: the process did not start.
             WorkerGone: the process ended.
-            WorkerLate: the limit passed. The worker cannot be used any more.
+            WorkerLate: a limit passed. The worker cannot be used any more.
         """
         if not self._is_ready:
             self._finish_start()
-        return self._exchange(request, limit_s, fds, most_payload_bytes)
+        wall_s = min(WALL_RATIO * limit_s, most_wait_s)
+        return self._exchange(request, _CallTime(self, limit_s, wall_s), fds, most_payload_bytes)
 
     def kill(self) -> None:
         """Kill the process at once; a caller that waits in `call` gets WorkerGone."""
@@ -126,44 +181,50 @@ class WorkerProcess:
 
     def _finish_start(self) -> None:
         try:
-            self._receive(self._clock() + _START_S, _START_S, 0)
-            header = self._exchange({"call": "set_limits", "limits": asdict(self._limits)}, _START_S, (), 0).header
+            start_time = _CallTime(self, _START_S, WALL_RATIO * _START_S)
+            self._receive(start_time, 0)
+            header = self._exchange({"call": "set_limits", "limits": asdict(self._limits)}, start_time, (), 0).header
         except (WorkerGone, WorkerLate) as error:
             raise WorkerNotStarted(str(error)) from error
         self.rss_at_start_bytes = self.rss_bytes = int(header["rss_bytes"])
         self._is_ready = True
 
     def _exchange(
-        self, request: Mapping[str, Any], limit_s: float, fds: Sequence[int], most_payload_bytes: int
+        self, request: Mapping[str, Any], time_left: _CallTime, fds: Sequence[int], most_payload_bytes: int
     ) -> frames.Frame:
-        until = self._clock() + limit_s
-        self._connection.settimeout(limit_s)
+        self._connection.settimeout(max(_AGAIN_S, time_left.wall_left_s))
         try:
             frames.send(self._connection, request, fds=fds)
         except TimeoutError as error:
-            raise WorkerLate(limit_s) from error
+            raise time_left.late() from error
         except OSError as error:
             raise WorkerGone(self._how_it_ended()) from error
-        answer = self._receive(until, limit_s, most_payload_bytes)
+        answer = self._receive(time_left, most_payload_bytes)
         self.rss_bytes = int(answer.header.get("rss_bytes", 0))
         return answer
 
-    def _receive(self, until: float, limit_s: float, most_payload_bytes: int) -> frames.Frame:
+    def _receive(self, time_left: _CallTime, most_payload_bytes: int) -> frames.Frame:
         def set_timeout() -> None:
-            left_s = until - self._clock()
+            left_s = time_left.wall_left_s
             if left_s <= 0:
                 raise TimeoutError
             self._connection.settimeout(left_s)
 
         try:
+            self._await_answer(time_left)
             return frames.receive(self._connection, max_payload_bytes=most_payload_bytes, before_read=set_timeout)
         except TimeoutError as error:
-            raise WorkerLate(limit_s + self._clock() - until) from error
+            raise time_left.late() from error
         except (EOFError, OSError) as error:
             raise WorkerGone(self._how_it_ended()) from error
         except frames.BadFrame as error:
             self.kill()
             raise WorkerGone(f"nonsense on its wire: {error}") from error
+
+    def _await_answer(self, time_left: _CallTime) -> None:
+        """Wait for the answer's first byte: it is sent when the work is done. Raises: TimeoutError."""
+        while not wait([self._connection], time_left.next_look_s()):
+            continue
 
     def _how_it_ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.errors import TooLarge
-
 TESSERACT = "ocr_tesseract"
 PROGRAM = "ocr_tesseract_program"
 DETECT = "ocr_detect"
@@ -44,7 +42,7 @@ class OcrImage:
     pixels: NDArray[np.uint8]  # (height, width_px) gray or (height, width_px, 3) RGB
     dpi: float | None  # None where it is unknown
     languages: tuple[str, ...]  # ISO 639-1, most likely first: ("es", "en")
-    limit_s: float  # seconds the engine may take; TooLarge after that
+    limit_s: float  # seconds of work for the engine; TooLarge after that
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,3 @@ class OcrResult:
     @property
     def words(self) -> tuple[OcrWord, ...]:
         return tuple(word for block in self.blocks for line in block for word in line)
-
-
-def too_long(spent_s: float, limit_s: float, advice: str) -> TooLarge:
-    """The error for a page over its time limit."""
-    what = "file: seconds of OCR for a page"
-    return TooLarge(what, round(spent_s, 1), limit_s, "LIMIT_PAGE_S", advice=advice, param="file")

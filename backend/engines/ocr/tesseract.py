@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backend.engines.engine import BatchLimits, UnlimitedBatches
 from backend.engines.ocr.languages import tesseract_code
-from backend.engines.ocr.records import PROGRAM, TESSERACT, Gray, OcrImage, OcrResult, too_long
+from backend.engines.ocr.page_time import LaneShares, PageTime
+from backend.engines.ocr.records import PROGRAM, TESSERACT, Gray, OcrImage, OcrResult
 from backend.engines.ocr.tessdata import Tessdata
 from backend.engines.ocr.tesseract_library import TesseractLibrary
 from backend.engines.ocr.tesseract_program import TesseractProgram
 from backend.engines.ocr.tesseract_words import TesseractBackend, TesseractResult
-from backend.errors import InvalidField, TooLarge
+from backend.errors import InvalidField
 
 DEFAULT_DPI = 200.0  # of images without a resolution; Tesseract uses it for its layout analysis only
 
-Clock = Callable[[], float]
-
 
 @dataclass(frozen=True, slots=True)
-class TimedPage:
+class TesseractPage:
+    """A page, and Tesseract's names of its languages."""
+
     image: OcrImage
     codes: tuple[str, ...]
-    until: float  # of the engine's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class TesseractEngine:
 
     backend: TesseractBackend
     data: Tessdata
-    clock: Clock = time.monotonic
+    shares: LaneShares = field(default_factory=LaneShares, compare=False)
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
     name: str = TESSERACT
     budget: int = 1  # one page a batch: pages share no arithmetic
@@ -52,16 +51,15 @@ class TesseractEngine:
         """The same engine: it runs on the CPU, whatever the device of the lane."""
         return self
 
-    def prepare(self, payloads: Sequence[OcrImage]) -> list[TimedPage]:
-        """Start the time of the payloads.
+    def prepare(self, payloads: Sequence[OcrImage]) -> list[TesseractPage]:
+        """Check the languages of the payloads.
 
         Raises:
             InvalidField: a language without data.
         """
-        now = self.clock()
-        return [TimedPage(image, self.codes_of(image.languages), now + image.limit_s) for image in payloads]
+        return [TesseractPage(image, self.codes_of(image.languages)) for image in payloads]
 
-    def forward(self, prepared: list[TimedPage]) -> list[OcrResult]:
+    def forward(self, prepared: list[TesseractPage]) -> list[OcrResult]:
         return [self._recognize(page) for page in prepared]
 
     def finish(self, output: list[OcrResult]) -> list[OcrResult]:
@@ -84,19 +82,23 @@ class TesseractEngine:
             )
         return codes
 
-    def _recognize(self, page: TimedPage) -> OcrResult:
+    def _recognize(self, page: TesseractPage) -> OcrResult:
+        page_time = self.shares.begin(page.image.limit_s, self.backend.work_clock)
+        try:
+            return self._recognize_within(page, page_time)
+        except TimeoutError as error:
+            advice = "Send it at a lower resolution, or ask for one language only"
+            raise page_time.error(advice) from error
+        finally:
+            self.shares.end(page_time)
+
+    def _recognize_within(self, page: TesseractPage, page_time: PageTime) -> OcrResult:
         from backend.engines.ocr.orientation import recognize_upright  # lazily: loads OpenCV
 
         def recognize(gray: Gray, dpi: float) -> TesseractResult:
-            left_s = page.until - self.clock()
-            if left_s <= 0:
-                raise TimeoutError
-            return self.backend.recognize(gray, page.codes, dpi, left_s)
+            return self.backend.recognize(gray, page.codes, dpi, page_time.timeout_s())
 
-        try:
-            upright = recognize_upright(page.image.pixels, page.image.dpi or DEFAULT_DPI, recognize)
-        except TimeoutError as error:
-            raise self._too_long(page) from error
+        upright = recognize_upright(page.image.pixels, page.image.dpi or DEFAULT_DPI, recognize)
         return OcrResult(
             blocks=upright.blocks,
             rotation=upright.rotation,
@@ -105,11 +107,6 @@ class TesseractEngine:
             why=_why(self.backend.why, upright.steps, upright.confidence),
             steps=upright.steps,
         )
-
-    def _too_long(self, page: TimedPage) -> TooLarge:
-        limit_s = page.image.limit_s
-        spent_s = self.clock() - page.until + limit_s
-        return too_long(spent_s, limit_s, "Send it at a lower resolution, or ask for one language only")
 
 
 def _why(where: str, steps: Sequence[str], confidence: float | None) -> str:

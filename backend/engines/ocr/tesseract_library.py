@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,10 @@ class TesseractLibrary:
     @property
     def why(self) -> str:
         return "in the process"
+
+    def work_clock(self) -> float:
+        """The time of this thread on a core: waiting for one is not the page's work."""
+        return time.thread_time()
 
     def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
         """See `TesseractBackend`. Layout analysis, a fifth of the time, does not check the time limit."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,13 @@ class TesseractProgram:
     @property
     def why(self) -> str:
         return "as a program"
+
+    def work_clock(self) -> float:
+        """The time of ended programs on cores, of other pages too: never less than what this page has cost."""
+        if sys.platform == "win32":  # tells nothing about programs that have ended
+            return time.monotonic()
+        times = os.times()
+        return times.children_user + times.children_system
 
     def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
         height, width_px = gray.shape

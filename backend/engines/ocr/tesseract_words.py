@@ -40,6 +40,9 @@ class TesseractBackend(Protocol):
     def why(self) -> str:
         """How it runs, in a few words: "in the process"."""
 
+    def work_clock(self) -> float:
+        """Seconds of work that this thread's pages have cost so far; only differences mean something."""
+
     def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
         """Recognise a page. Blocks for as long as it takes.
 
@@ -48,7 +51,7 @@ class TesseractBackend(Protocol):
             codes: Tesseract's names of installed languages, most likely first.
 
         Raises:
-            TimeoutError: over ``limit_s``; the page was abandoned.
+            TimeoutError: over ``limit_s`` on the clock; the page was abandoned.
             InferenceFailed: Tesseract failed on it.
         """
 

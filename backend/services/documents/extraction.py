@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from backend.batching.work_item import Priority
 from backend.cache.blobs import BlobCache
 from backend.cache.keys import CacheNamespace
 from backend.documents.language import detect
@@ -23,9 +22,11 @@ from backend.documents.parsing.records import TextLayer
 from backend.documents.parsing.resolution import choose_resolution
 from backend.documents.parsing.stored_file import StoredFile
 from backend.documents.parsing.text_source import ChosenSource, choose_source
-from backend.engines.ocr.records import OcrImage, OcrResult
-from backend.errors import InferenceFailed, Overloaded, TooLarge, UnreadableFile
+from backend.engines.ocr.records import OcrImage
+from backend.errors import InferenceFailed, TooLarge, UnreadableFile
+from backend.services.bulk_retry import retry_bulk
 from backend.services.documents.ocr import OcrService, page_of
+from backend.services.documents.ocr_backlog import AdmittedPages
 from backend.services.documents.records import (
     DocumentEvent,
     DocumentOptions,
@@ -53,6 +54,15 @@ class _Extraction:
     pages: dict[int, Page] = field(default_factory=dict)
     failed: dict[int, FailedPage] = field(default_factory=dict)
     ocr_s: float = 0.0
+    admitted: AdmittedPages | None = None  # from its first page without a sound text layer
+
+    @property
+    def pages_left(self) -> int:
+        return len(self.numbers) - len(self.pages) - len(self.failed)
+
+    def page_done(self) -> None:
+        if self.admitted is not None:
+            self.admitted.page_done()
 
     def event(self, page: Page | None = None, failed: FailedPage | None = None) -> DocumentEvent:
         return DocumentEvent("reading", len(self.pages) + len(self.failed), len(self.numbers), page, failed)
@@ -81,6 +91,7 @@ class DocumentExtractor:
         self._languages, self._pages_at_once = languages, pages_at_once
         self._keys = CacheNamespace("page", version, repr(ocr.report()), str(readers.limits.render_pixels))
         self._threads = ThreadPoolExecutor(max_workers=pages_at_once, thread_name_prefix="read")
+        self._closer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="close")
 
     def report(self) -> dict[str, Any]:
         """OCR engines with reasons, default languages, and the reader processes, for GET /v1/system."""
@@ -105,7 +116,7 @@ class DocumentExtractor:
         """
         started_s = time.perf_counter()
         on_event(DocumentEvent("opening"))
-        file = await self._open(upload, options, urgency)
+        file = await retry_bulk(urgency, partial(self._open, upload, options, urgency))
         try:
             numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
             languages = options.languages or self._languages
@@ -118,7 +129,7 @@ class DocumentExtractor:
             file.cancel()  # ends its work in a reader process at once
             raise
         finally:
-            file.close()
+            self._close_file(file)
         return _result(extraction, opened_s - started_s, time.perf_counter() - opened_s)
 
     async def page_image(
@@ -159,6 +170,7 @@ class DocumentExtractor:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._readers.close()
+        self._closer.shutdown(wait=False)
 
     async def _open(self, upload: StoredFile, options: DocumentOptions, urgency: Urgency) -> OpenFile:
         opening = partial(self._readers.open, upload.shared(), password=options.password, until=_until(urgency))
@@ -166,8 +178,19 @@ class DocumentExtractor:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            future.add_done_callback(_close_opened)
+            future.add_done_callback(self._close_opened)
             raise
+
+    def _close_opened(self, future: asyncio.Future[OpenFile]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self._close_file(future.result())
+
+    def _close_file(self, file: OpenFile) -> None:
+        """Close on a thread: its reader processes are told and waited for, and 100 MB take 50 ms to free."""
+        try:
+            self._closer.submit(file.close)
+        except RuntimeError:  # stopping: the readers end anyway
+            file.close()
 
     async def _extract_all(self, extraction: _Extraction, on_page: Callable[[Page], None]) -> None:
         numbers = iter(extraction.numbers)
@@ -181,6 +204,8 @@ class DocumentExtractor:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if extraction.admitted is not None:
+                extraction.admitted.close()
 
     async def _extract_next(
         self, extraction: _Extraction, numbers: Iterator[int], on_page: Callable[[Page], None]
@@ -190,9 +215,11 @@ class DocumentExtractor:
                 page = await self._extract_page(extraction, number)
             except _PAGE_ERRORS as error:
                 extraction.failed[number] = FailedPage(number, error)
+                extraction.page_done()
                 extraction.on_event(extraction.event(failed=extraction.failed[number]))
                 continue
             extraction.pages[number] = page
+            extraction.page_done()
             on_page(page)
             extraction.on_event(extraction.event(page=page))
 
@@ -202,7 +229,8 @@ class DocumentExtractor:
             unpacked = await self._on_thread(partial(unpack_page, cached))
             if unpacked is not None:
                 return unpacked
-        layer, chosen = await self._on_thread(partial(self._read_text_layer, extraction, number))
+        read_text_layer = partial(self._read_text_layer, extraction, number)
+        layer, chosen = await retry_bulk(extraction.urgency, partial(self._on_thread, read_text_layer))
         if chosen.source == "text_layer":
             page = layer.page(number, chosen.why)
         else:
@@ -213,27 +241,19 @@ class DocumentExtractor:
 
     async def _ocr_page(self, extraction: _Extraction, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:
         file, urgency = extraction.file, extraction.urgency
+        if extraction.admitted is None:  # before the page is rendered: what is refused should cost little
+            extraction.admitted = self._ocr.backlog.admit(extraction.pages_left, urgency.priority, urgency.deadline_s)
         size = file.info.size(number)
         resolution = choose_resolution(
             size.width or layer.width, size.height or layer.height, layer.stats, self._readers.limits
         )
         draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=_until(urgency))
-        raster = await self._on_thread(draw)
+        raster = await retry_bulk(urgency, partial(self._on_thread, draw))
         image = OcrImage(raster.pixels, raster.dpi, extraction.languages, self._readers.limits.page_s)
         started_s = time.perf_counter()
-        result = await self._ocr_result(image, extraction)
+        result = await self._ocr.recognize(image, extraction.options.engine, urgency)
         extraction.ocr_s += time.perf_counter() - started_s
         return page_of(raster, result, number, file.kind, chosen)
-
-    async def _ocr_result(self, image: OcrImage, extraction: _Extraction) -> OcrResult:
-        """OCR on the lanes. Background work retries when the queue is full: failing would lose its other pages."""
-        while True:
-            try:
-                return await self._ocr.recognize(image, extraction.options.engine, extraction.urgency)
-            except Overloaded as error:
-                if extraction.urgency.priority is not Priority.BULK:
-                    raise
-                await asyncio.sleep(error.retry_after_s or 1.0)
 
     def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource]:
         layer = self._readers.page_text(extraction.file, number, until=_until(extraction.urgency))
@@ -245,11 +265,6 @@ class DocumentExtractor:
 
 def _until(urgency: Urgency) -> float | None:
     return None if math.isinf(urgency.deadline_s) else urgency.deadline_s
-
-
-def _close_opened(future: asyncio.Future[OpenFile]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        future.result().close()
 
 
 def _with_language(page: Page) -> tuple[Page, bytes]:

@@ -11,43 +11,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.batching.batcher import Batcher
+from backend.batching.policy import portions
 from backend.batching.work_item import WorkItem
-from backend.device.memory.release import trim_heap
 from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
 from backend.engines.engine import Engine
 from backend.engines.ocr.ctc_words import RecognizedLine, page_confidence
 from backend.engines.ocr.engine_choice import OcrEngineName, accept_first, choose_result, reason_for_doubt
+from backend.engines.ocr.page_time import too_long
 from backend.engines.ocr.rapidocr_detector import DetectedPage
 from backend.engines.ocr.rapidocr_recognizer import bucket_px, words_on_page
-from backend.engines.ocr.records import OcrImage, OcrResult, PixelBox, too_long
+from backend.engines.ocr.records import OcrImage, OcrResult, PixelBox
 from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge, Unavailable
-from backend.services.documents.idle_trim import IdleTrim
+from backend.services.bulk_retry import retry_bulk
+from backend.services.documents.ocr_backlog import OcrBacklog
 from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
+from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 
 _PIXELS_A_TOKEN = 256  # a page then weighs in the queue what texts of the same time on a lane do
 _LINES_AT_ONCE = 64  # of a page; its time limit is checked between them
 _WARM_UP_S = 20.0
-_TRIM_AFTER_S = 10.0  # without a page; getting the memory again costs RapidOCR 0.15 s (measured)
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 
 
 @dataclass(slots=True)
 class _LaneTime:
-    """Seconds that a page has taken on lanes, against its limit."""
+    """Seconds of work that a page has cost, against its limit.
+
+    Lanes that run its lines in parallel count once; waiting for a core, and lines of other pages, do not.
+    """
 
     limit_s: float
+    on_device: bool  # then the lane's thread waits while the device works
     seconds: float = 0.0
 
     def add(self, items: Sequence[WorkItem]) -> None:
         """Count items that ran in parallel. Raises: TooLarge when the limit has passed."""
-        self.seconds += max(item.finished_s for item in items) - min(item.started_s for item in items)
+        passed_s = max(item.finished_s for item in items) - min(item.started_s for item in items)
+        worked_s = sum(item.lane_s if self.on_device else item.work_s for item in items)
+        self.seconds += min(passed_s, worked_s)
         if self.seconds > self.limit_s:
             raise too_long(
                 self.seconds, self.limit_s, "Send the page at a lower resolution, or ask for engine=tesseract"
             )
+
+
+@dataclass(slots=True)
+class _PageRun:
+    """How urgent a page is, and what it has cost."""
+
+    urgency: Urgency
+    lane_s: float = 0.0  # all lanes and engines together
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +81,19 @@ class OcrService:
     Args:
         cpu_lanes: for engines that run on the CPU.
         model_lanes: lanes of the device that models run on; the same object where that is the CPU.
-        trim_after_s: seconds without a page after which freed memory is returned to the system.
+        idle_trim: returns what pages have freed.
     """
 
     def __init__(
-        self, engines: OcrEngines, cpu_lanes: Batcher, model_lanes: Batcher, *, trim_after_s: float = _TRIM_AFTER_S
+        self, engines: OcrEngines, cpu_lanes: Batcher, model_lanes: Batcher, *, idle_trim: IdleTrim | None = None
     ) -> None:
         self._engines, self._cpu_lanes = engines, cpu_lanes
         on_device = engines.rapidocr is not None and engines.rapidocr.on_device
         self._rapidocr_lanes = model_lanes if on_device else cpu_lanes
-        self._idle_trim = IdleTrim(self._release_memory, trim_after_s)
+        self._idle_trim = idle_trim or IdleTrim()
+        self.backlog = OcrBacklog(lambda: cpu_lanes.status().lanes_alive)
+        if engines.rapidocr is not None:
+            self._idle_trim.add(engines.rapidocr.release_memory)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -93,6 +112,7 @@ class OcrService:
             },
             "rapidocr_runs_on": engines.rapidocr.why if engines.rapidocr else None,
             "absent": list(engines.absent),
+            "tessdata": engines.tessdata_digest,
         }
 
     async def warm_up(self, lanes: int, languages: Sequence[str]) -> None:
@@ -121,38 +141,37 @@ class OcrService:
         """
         plan = self._plan(image.languages, self._engines.default if engine == "auto" else engine)
         with self._idle_trim.busy():
-            return await self._run_plan(plan, image, urgency or Urgency())
+            run = _PageRun(urgency or Urgency())
+            result = await self._run_plan(plan, image, run)
+        if run.lane_s:
+            self.backlog.measured(run.lane_s)
+        return result
 
-    async def _run_plan(self, plan: _Plan, image: OcrImage, urgency: Urgency) -> OcrResult:
+    async def _run_plan(self, plan: _Plan, image: OcrImage, run: _PageRun) -> OcrResult:
         if await asyncio.to_thread(_is_blank, image.pixels):
             return OcrResult((), 0, None, "none", "the page is blank: no engine was asked", ())
         if plan.tesseract is None:
             assert plan.rapidocr is not None  # a plan has one of them
-            return replace(await self._rapidocr(plan.rapidocr, image, urgency), why=f"RapidOCR read it: {plan.why}")
+            return replace(await self._rapidocr(plan.rapidocr, image, run), why=f"RapidOCR read it: {plan.why}")
         if plan.rapidocr is None:
-            result = await self._tesseract(plan.tesseract, image, urgency)
+            result = await self._tesseract(plan.tesseract, image, run)
             return replace(result, why=f"{result.why}; {plan.why}")
-        return await self._tesseract_then_rapidocr(plan.tesseract, plan.rapidocr, image, urgency)
+        return await self._tesseract_then_rapidocr(plan.tesseract, plan.rapidocr, image, run)
 
     async def _tesseract_then_rapidocr(
-        self, tesseract: TesseractInfo, rapidocr: RapidOcrEngines, image: OcrImage, urgency: Urgency
+        self, tesseract: TesseractInfo, rapidocr: RapidOcrEngines, image: OcrImage, run: _PageRun
     ) -> OcrResult:
         try:
-            first = await self._tesseract(tesseract, image, urgency)
+            first = await self._tesseract(tesseract, image, run)
         except InferenceFailed as error:
-            return replace(await self._rapidocr(rapidocr, image, urgency), why=f"RapidOCR read it: {error}")
+            return replace(await self._rapidocr(rapidocr, image, run), why=f"RapidOCR read it: {error}")
         why = reason_for_doubt(first)
         if not why:
             return accept_first(first)
         try:
-            return choose_result(first, await self._rapidocr(rapidocr, image, urgency), why)
+            return choose_result(first, await self._rapidocr(rapidocr, image, run), why)
         except (Overloaded, TooLarge, InferenceFailed) as error:  # a doubtful result is better than none
             return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
-
-    def _release_memory(self) -> None:
-        if self._engines.rapidocr is not None:
-            self._engines.rapidocr.release_memory()
-        trim_heap()  # not ``release``: a garbage collection would block the event loop
 
     def _plan(self, languages: Sequence[str], engine: OcrEngineName) -> _Plan:
         engines = self._engines
@@ -169,35 +188,33 @@ class OcrService:
         why = f"{engine} was asked for"
         return _Plan(None, chosen, why) if isinstance(chosen, RapidOcrEngines) else _Plan(chosen, None, why)
 
-    async def _tesseract(self, tesseract: TesseractInfo, image: OcrImage, urgency: Urgency) -> OcrResult:
-        items = self._cpu_lanes.submit(
-            tesseract.engine, [image], [_cost(image.pixels)], priority=urgency.priority, deadline_s=urgency.deadline_s
-        )
-        [result] = await _results(items)
+    async def _tesseract(self, tesseract: TesseractInfo, image: OcrImage, run: _PageRun) -> OcrResult:
+        [result], _ = await _run(self._cpu_lanes, tesseract.engine, [image], [_cost(image.pixels)], run)
         return cast("OcrResult", result)
 
-    async def _rapidocr(self, rapidocr: RapidOcrEngines, image: OcrImage, urgency: Urgency) -> OcrResult:
-        lane_time = _LaneTime(image.limit_s)
-        [detected] = await self._on_lanes(rapidocr.detect, [image.pixels], [_cost(image.pixels)], urgency, lane_time)
+    async def _rapidocr(self, rapidocr: RapidOcrEngines, image: OcrImage, run: _PageRun) -> OcrResult:
+        lane_time = _LaneTime(image.limit_s, rapidocr.on_device)
+        [detected] = await self._on_lanes(rapidocr.detect, [image.pixels], [_cost(image.pixels)], run, lane_time)
         page = cast("DetectedPage", detected)
         recognizer = rapidocr.recognizer(image.languages)
         lines: list[RecognizedLine] = []
         for start in range(0, len(page.lines), _LINES_AT_ONCE):
             crops = [line.pixels for line in page.lines[start : start + _LINES_AT_ONCE]]
             costs = [bucket_px(crop.shape[1]) for crop in crops]
-            lines += await self._on_lanes(recognizer, crops, costs, urgency, lane_time)
+            lines += await self._on_lanes(recognizer, crops, costs, run, lane_time)
         blocks = await asyncio.to_thread(words_on_page, page.lines, lines)
         steps = (f"turn {page.rotation}°",) if page.rotation else ()
         return OcrResult(blocks, page.rotation, page_confidence(lines), rapidocr.version, "RapidOCR read it", steps)
 
     async def _on_lanes(
-        self, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], urgency: Urgency, lane_time: _LaneTime
+        self, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], run: _PageRun, lane_time: _LaneTime
     ) -> list[Any]:
-        items = self._rapidocr_lanes.submit(
-            engine, payloads, costs, priority=urgency.priority, deadline_s=urgency.deadline_s
-        )
-        results = await _results(items)
-        lane_time.add(items)
+        """Lines of one page go in parts that the queue can hold: none of them is refused for its neighbours."""
+        results: list[Any] = []
+        for part in portions(costs, self._rapidocr_lanes.bulk_tokens):
+            values, items = await _run(self._rapidocr_lanes, engine, payloads[part], costs[part], run)
+            lane_time.add(items)
+            results += values
         return results
 
 
@@ -244,13 +261,23 @@ def _units_per_inch(raster: Raster, kind: str) -> float:
     return float(np.float64(raster.dpi) / max(raster.scale_x, raster.scale_y))
 
 
-async def _results(items: Sequence[WorkItem]) -> list[Any]:
-    """The results in order. When one fails or the caller leaves, items that still wait are abandoned."""
-    try:
-        return [await item.future for item in items]
-    finally:
-        for item in items:
-            item.abandon()
+async def _run(
+    lanes: Batcher, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], page: _PageRun
+) -> tuple[list[Any], list[WorkItem]]:
+    """The results in order, and their items. Bulk work that the lanes refuse for now is tried again."""
+    priority, deadline_s = page.urgency
+
+    async def run() -> tuple[list[Any], list[WorkItem]]:
+        items = lanes.submit(engine, payloads, costs, priority=priority, deadline_s=deadline_s)
+        try:
+            return [await item.future for item in items], items
+        finally:
+            for item in items:
+                item.abandon()  # when one fails or the caller leaves, those that still wait are dropped
+
+    values, items = await retry_bulk(page.urgency, run)
+    page.lane_s += sum(item.lane_s for item in items)
+    return values, items
 
 
 def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:

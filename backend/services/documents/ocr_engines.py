@@ -52,6 +52,7 @@ class OcrEngines:
     rapidocr: RapidOcrEngines | None = None
     default: OcrEngineName = "auto"  # OCR_ENGINE, for requests that name no engine
     absent: tuple[str, ...] = ()  # why an engine cannot be used, one sentence each
+    tessdata_digest: str = ""  # of Tesseract's language data: part of the keys of cached pages
 
     @property
     def any_tesseract(self) -> TesseractInfo | None:
@@ -120,7 +121,8 @@ def load_ocr_engines(
         tesseract = _start_tesseract(partial(start_tesseract, data), absent)
         program = _start_tesseract(partial(start_tesseract_program, data), absent)
     rapidocr = _start_rapidocr(device, threads, absent)
-    engines = OcrEngines(tesseract, program, rapidocr, default, tuple(absent))
+    digest = "" if data is None else data.digest()
+    engines = OcrEngines(tesseract, program, rapidocr, default, tuple(absent), digest)
     if default != "auto" and default not in engines.names:
         raise SetupError(
             f"OCR_ENGINE={default}: it cannot be used here: {'; '.join(absent)}. There are: "

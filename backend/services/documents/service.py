@@ -17,6 +17,7 @@ from backend.services.documents.records import (
     ignore_event,
 )
 from backend.services.documents.understanding import TextServices, Understanding
+from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 from backend.telemetry import Telemetry
 
@@ -24,8 +25,15 @@ from backend.telemetry import Telemetry
 class DocumentService:
     """Used on the event loop only. Cancelling a call also ends its work in reader processes and on lanes."""
 
-    def __init__(self, extractor: DocumentExtractor, services: TextServices, telemetry: Telemetry) -> None:
+    def __init__(
+        self,
+        extractor: DocumentExtractor,
+        services: TextServices,
+        telemetry: Telemetry,
+        idle_trim: IdleTrim | None = None,
+    ) -> None:
         self.extractor = extractor
+        self._idle_trim = idle_trim or IdleTrim()
         self._services, self._telemetry = services, telemetry
 
     async def process(
@@ -44,7 +52,12 @@ class DocumentService:
         Raises: PasswordRequired, WrongPassword, UnreadableFile, WrongMediaType, TooLarge, InvalidField for the upload;
             Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for the service.
         """
-        urgency = urgency or Urgency()
+        with self._idle_trim.busy():
+            return await self._process(upload, options, urgency or Urgency(), on_event)
+
+    async def _process(
+        self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback
+    ) -> DocumentAnswer:
         started_s = time.perf_counter()
         understanding = Understanding(self._services, options, urgency)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,12 +17,14 @@ from backend.documents.ocr_confusions import SuggestedRepair, suggest_repairs
 from backend.documents.pages import Document, Page
 from backend.documents.sentences import chunk_spans, sentence_spans
 from backend.documents.text_locations import locate
+from backend.models.windows import Windows
 from backend.models.words import Offsets
 from backend.services.analysis import Analysis, AnalysisService
-from backend.services.catalog import Catalog, LoadedModel
+from backend.services.catalog import Catalog
 from backend.services.documents.records import FEATURES, Chunk, DocumentOptions, PlacedEntity, Understood
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService, TextEntities
+from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 
 _CHUNK_TOKENS = 256  # of a chunk at most: retrieval was measured with it, also for models that take more
@@ -36,6 +38,7 @@ class TextServices:
     embeddings: EmbeddingService
     entities: EntityService
     analysis: AnalysisService
+    idle_trim: IdleTrim = field(default_factory=IdleTrim)  # of the process
 
 
 class Understanding:
@@ -116,7 +119,9 @@ class Understanding:
     async def _chunks(self, document: Document, text: str) -> tuple[Chunk, ...]:
         if "chunks" not in self._options.features or not text.strip():
             return ()
-        spans = await asyncio.to_thread(_chunk_spans, text, self._services.catalog.embedding())
+        model, windows = await self._services.embeddings.windows(text)
+        max_tokens = min(model.spec.max_tokens, _CHUNK_TOKENS) - _SPECIAL_TOKENS
+        spans = await asyncio.to_thread(_chunk_spans, text, windows, max_tokens)
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
         embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
@@ -126,12 +131,10 @@ class Understanding:
         )
 
 
-def _chunk_spans(text: str, model: LoadedModel) -> list[tuple[int, int]]:
+def _chunk_spans(text: str, windows: Windows, max_tokens: int) -> list[tuple[int, int]]:
     """Start and end of each chunk in the text. Takes milliseconds a page: runs on a thread."""
-    windows = model.tokenizer.windows(text, 0).windows
-    own_places: list[Offsets] = [window.places[window.own_start : window.own_stop] for window in windows]
+    own_places: list[Offsets] = [window.places[window.own_start : window.own_stop] for window in windows.windows]
     starts = np.concatenate(own_places)[:, 0] if own_places else np.empty(0, np.int64)
-    max_tokens = min(model.spec.max_tokens, _CHUNK_TOKENS) - _SPECIAL_TOKENS
     spans = chunk_spans(starts[starts >= 0], sentence_spans(text), max_tokens)
     return spans or [(0, len(text))]
 

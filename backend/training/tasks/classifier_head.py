@@ -184,6 +184,7 @@ class ClassifierHeadTask:
             bias=bias[order],
             encoder=self._base.source,
             encoder_sha256=self._base.sha256,
+            encoder_fingerprint=self._base.fingerprint,
             name=name,
             threshold=self._fitted.threshold if self._fitted else threshold,
             info=self._info(),

@@ -126,3 +126,36 @@ async def test_bodies_of_routes_that_read_none(body: bytes) -> None:
         response: Any = await client.request("GET", "/v1/models", content=body)
 
     assert 200 == response.status_code
+
+
+@pytest.fixture
+async def large_client() -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app with the usual limits."""
+    async with connect(fake_services(limits=ApiLimits())) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        pytest.param(b'{"input":[' + b"1," * 1_000_001 + b"1]}", "values in the body: 100000", id="numbers"),
+        pytest.param(b'{"input":[' + b"[1]," * 50_000 + b"[1]]}", "lists and objects in the body: 5000", id="lists"),
+        pytest.param(b'{"input":"a","x":[' + b"{}," * 50_000 + b"{}]}", "lists and objects", id="in-unknown-fields"),
+        pytest.param(b'{"input":[' + b'"",' * 1_000_001 + b'""]}', "values in the body: 100000", id="texts"),
+        pytest.param(b'{"input":["' + b'\\\\",[1],"' * 50_000 + b'"]}', "lists and objects", id="behind-backslashes"),
+    ],
+)
+async def test_more_values_than_are_parsed(large_client: httpx.AsyncClient, body: bytes, words: str) -> None:
+    """Five million lists blocked every other request for half a minute."""
+    answer = await large_client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+
+    problem(answer, 413, "too_large", words, "fewer inputs")
+
+
+@pytest.mark.parametrize("mark", ["a,", "[{", '\\"[1],', "\\\\[1],"])
+async def test_marks_within_a_text_are_no_values(large_client: httpx.AsyncClient, mark: str) -> None:
+    """Tables and code are texts like others."""
+    text = (mark * 200_000)[:900_000]
+    answer = await large_client.post("/v1/embeddings", json={"input": [text, text, text], "model": "bundled"})
+
+    assert 200 == answer.status_code

@@ -75,6 +75,7 @@ def test_the_schema_is_kept(document):
     assert root.find(f"{N}Layout/{N}Page") is not None
 
 
+@pytest.mark.slow
 @given(documents())
 def test_words_and_boxes_come_back(document):
     """Words in order, boxes to a hundredth of 1/1200 inch."""

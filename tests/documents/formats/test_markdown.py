@@ -61,6 +61,7 @@ def test_a_line_is_shown_as_it_is(line):
     assert [("p", line)] == shown(escape(line))
 
 
+@pytest.mark.slow
 @given(documents())
 def test_every_word_is_shown_in_its_order(document):
     """Without list marks and extra blanks."""

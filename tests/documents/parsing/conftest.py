@@ -24,10 +24,12 @@ def make_readers() -> Iterator[Callable[..., FileReaders]]:
     """Makes readers that are closed after the test; ``faulty`` ones fail by page number (faulty_worker.py)."""
     created: list[FileReaders] = []
 
-    def make(count: int = 1, limits: FileLimits | None = None, *, faulty: bool = False) -> FileReaders:
+    def make(
+        count: int = 1, limits: FileLimits | None = None, *, faulty: bool = False, grace_s: float = 0.0
+    ) -> FileReaders:
         limits = limits or FileLimits()
         start = (lambda: WorkerProcess(limits, command=FAULTY_WORKER)) if faulty else None
-        created.append(FileReaders(count, limits, start_worker=start))
+        created.append(FileReaders(count, limits, start_worker=start, grace_s=grace_s))
         return created[-1]
 
     yield make

@@ -14,13 +14,15 @@ from backend.documents.parsing import worker
 from backend.documents.parsing.pdf_file import PdfFile
 
 # page numbers; page 1 is read
-HANGS, CRASHES, OUT_OF_MEMORY, EXITS, INCONSISTENT, BAD_FRAME, RAISES, CRASHES_IF_USED = range(2, 10)
+HANGS, CRASHES, OUT_OF_MEMORY, EXITS, INCONSISTENT, BAD_FRAME, RAISES, CRASHES_IF_USED, SLOW, WORKS = range(2, 12)
 _text_layer = PdfFile.text_layer
 
 
 def text_layer(self: PdfFile, number: int) -> Any:
     if number == HANGS:
         time.sleep(600)
+    while number == WORKS:
+        pass
     if number == CRASHES or (number == CRASHES_IF_USED and pages_read):
         os.kill(os.getpid(), signal.SIGSEGV)
     if number == OUT_OF_MEMORY:
@@ -35,6 +37,8 @@ def text_layer(self: PdfFile, number: int) -> Any:
         time.sleep(600)
     if number == RAISES:
         raise RuntimeError("a parser's own words")
+    if number == SLOW:
+        time.sleep(0.3)
     pages_read.append(number)
     return _text_layer(self, 1)
 

@@ -35,7 +35,7 @@ from tests.documents.parsing import faulty_worker as fault
 from tests.documents.parsing.pdfs import pdf, text
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = [text(b"page %d" % number) for number in range(1, 11)]
+PAGES = [text(b"page %d" % number) for number in range(1, 12)]
 QUICK = FileLimits(page_s=1.0)
 MakeReaders = Callable[..., FileReaders]
 
@@ -54,8 +54,9 @@ def is_read(readers: FileReaders, file: OpenFile) -> bool:
 @pytest.mark.parametrize(
     ("page", "expected", "message"),
     [
-        pytest.param(fault.HANGS, TooLarge, r"page 2: seconds of reading: 1\.\d is over.*LIMIT_PAGE_S",
+        pytest.param(fault.HANGS, Unavailable, r"page 2: its reader was ended after .* worked 0\.\d s.*LIMIT_PAGE_S",
                      id="hangs"),
+        pytest.param(fault.WORKS, TooLarge, r"page 11: seconds of reading: 1\.\d is over.*LIMIT_PAGE_S", id="works"),
         pytest.param(fault.CRASHES, UnreadableFile, "page 3: the process that read it ended .SIGSEGV", id="crashes"),
         pytest.param(fault.OUT_OF_MEMORY, TooLarge, "page 4: bytes of memory.*LIMIT_READER_BYTES", id="out-of-memory"),
         pytest.param(fault.EXITS, UnreadableFile, "page 5: the process that read it ended .exit 7", id="exits"),
@@ -78,6 +79,14 @@ def test_each_fault_has_its_error(make_readers: MakeReaders, page: int, expected
         assert is_read(readers, file)
     assert took_s < 30  # one deadline, the start of workers on a busy machine included
     assert readers.counts().busy == 0
+
+
+@pytest.mark.slow
+def test_waiting_for_a_core_is_not_the_files_work(make_readers: MakeReaders):
+    """A page that takes longer than its limit on the clock, and works less, is read."""
+    readers = make_readers(limits=FileLimits(page_s=0.2), faulty=True)
+    with readers.open(pdf(*PAGES)) as file:
+        assert "page 1" == readers.page_text(file, fault.SLOW).text
 
 
 def test_a_crash_that_another_file_caused(make_readers: MakeReaders):
@@ -121,7 +130,7 @@ def test_many_threads_on_few_workers(make_readers: MakeReaders):
 
 
 def test_cancelled(make_readers: MakeReaders):
-    """The running call ends at once, long before its deadline; later calls are refused; other files are read."""
+    """The running call ends after the grace, long before its deadline; later ones are refused; others are read."""
     readers = make_readers(faulty=True)
     others, file = readers.open(pdf(*PAGES)), readers.open(pdf(*PAGES))
     started = threading.Event()
@@ -142,6 +151,37 @@ def test_cancelled(make_readers: MakeReaders):
         readers.page_text(file, 1)
 
     assert is_read(readers, others)
+
+
+@pytest.mark.parametrize("leaves", ["late", "cancelled"])
+def test_a_caller_that_leaves_costs_no_worker(make_readers: MakeReaders, leaves: str):
+    """The worker ends a call that is short, and reads on: nobody can have workers started again and again."""
+    readers = make_readers(faulty=True, grace_s=60.0)
+    others, file = readers.open(pdf(*PAGES)), readers.open(pdf(*PAGES))
+    with ThreadPoolExecutor(1) as thread:
+        until = time.monotonic() + 0.1 if leaves == "late" else None
+        call = thread.submit(readers.page_text, file, fault.SLOW, until=until)
+        while not readers.counts().busy and not call.done():
+            time.sleep(0.001)
+        if leaves == "cancelled":
+            file.cancel()
+        with suppress(CallerGone, DeadlineExceeded):
+            call.result(timeout=15)
+
+    assert is_read(readers, others)
+    assert (1, 0) == (readers.counts().started, readers.counts().late)
+
+
+def test_a_call_that_is_late_before_it_begins(make_readers: MakeReaders):
+    """No worker gets a call that would have to be killed at once."""
+    readers = make_readers()
+    file = readers.open(pdf(*PAGES))
+
+    with pytest.raises(DeadlineExceeded):
+        readers.page_text(file, 1, until=time.monotonic() - 1.0)
+
+    assert is_read(readers, file)
+    assert (1, 0) == (readers.counts().started, readers.counts().late)
 
 
 def test_no_worker_in_time(make_readers: MakeReaders):
@@ -347,8 +387,8 @@ def test_file_info(readers: FileReaders):
 
 def test_an_unknown_page(readers: FileReaders):
     """422, with the number of pages."""
-    with readers.open(pdf(*PAGES)) as file, pytest.raises(InvalidField, match="there is no page 11; the file has 10"):
-        readers.page_text(file, 11)
+    with readers.open(pdf(*PAGES)) as file, pytest.raises(InvalidField, match="there is no page 12; the file has 11"):
+        readers.page_text(file, 12)
 
 
 @pytest.mark.parametrize(

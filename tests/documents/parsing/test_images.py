@@ -200,3 +200,30 @@ def test_images_over_the_render_limit_are_shrunk(make_readers):
     assert raster.pixels.size <= 1_000
     assert raster.scale_x == pytest.approx(raster.pixels.shape[1] / 60)
     assert raster.dpi == pytest.approx(300 * min(raster.scale_x, raster.scale_y), rel=0.01)
+
+
+def test_a_broken_later_page_of_a_tiff(readers: FileReaders):
+    """The pages before it are read: found by fuzzing, where one directory without a width cost the whole file."""
+    pages = [corner(size=(60, 40)) for _ in range(3)]
+    data = encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    width_tag = (256).to_bytes(2, "little")
+    second = data.index(width_tag, data.index(width_tag) + 200)
+    with readers.open(data[:second] + b"\xff\xfe" + data[second + 2 :]) as file:
+        assert 1 == file.info.page_count
+        assert (40, 60) == readers.render(file, 1).pixels.shape
+
+
+def test_a_broken_later_frame_of_an_animation(readers: FileReaders):
+    """The first frame is the page; that the others cannot be counted is no reason to refuse it."""
+    frames = [Image.new("L", (20, 20), shade) for shade in (255, 0)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    second = data.rindex(b",")  # begins the descriptor of a frame, ten bytes
+    raster = read(readers, data[: second + 10])
+
+    assert raster.pixels.min() == 255
+
+
+def test_a_broken_jpeg_is_refused_in_our_words(readers: FileReaders):
+    """Not with a KeyError of Pillow's registry."""
+    with pytest.raises(UnreadableFile, match="it begins like JPEG but is broken"):
+        readers.open(b"\xff\xd8\xff\xe0" + bytes(100))

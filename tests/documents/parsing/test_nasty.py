@@ -64,7 +64,7 @@ OUTCOMES: dict[str, str | list[str]] = {
     "pillow_crash-0e16d3bfb83be87356d026d66919deaefca44dac.tif": ["unreadable_file"],
     "pillow_crash-1185209cf7655b5aed8ae5e77784dfdd18ab59e9.tif": ["unreadable_file"],
     "pillow_crash-4f085cc12ece8cde18758d42608bed6a2a2cfb1c.tif": ["unreadable_file"],
-    "pillow_crash-63b1dffefc8c075ddc606c0a2f5fdc15ece78863.tif": "unreadable_file",
+    "pillow_crash-63b1dffefc8c075ddc606c0a2f5fdc15ece78863.tif": ["unreadable_file"],
     "pillow_cross_scan_line_truncated.tga": "wrong_media_type",
     "pillow_decompression_bomb.gif": "too_large",
     "pillow_truncated_end_chunk.png": ["incomplete"],

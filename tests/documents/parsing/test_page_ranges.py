@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.page_ranges import select_pages
+from backend.documents.parsing.page_ranges import check_page_ranges, select_pages
 from backend.errors import InvalidField, TooLarge
 
 LIMITS = FileLimits(pages=10)
@@ -66,3 +66,15 @@ def test_too_many_pages(ranges: str):
 def test_any_list_of_pages(pages: set[int]):
     """The listed pages are selected."""
     assert tuple(sorted(pages)) == select_pages(",".join(map(str, pages)), 50, LIMITS)
+
+
+@pytest.mark.parametrize("ranges", ["", " ", "3", "1-3,7", "5-", "-2", "999999999"])
+def test_ranges_that_some_file_may_have(ranges: str):
+    check_page_ranges(ranges)
+
+
+@pytest.mark.parametrize("ranges", ["0", "1-0", "3-1", "-", "1,,2", "one", "\u0661", "9" * 400])
+def test_ranges_that_no_file_can_have(ranges: str):
+    """Refused without a file."""
+    with pytest.raises(InvalidField, match="pages: "):
+        check_page_ranges(ranges)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backend.documents.parsing.limits import FileLimits
@@ -44,6 +44,7 @@ def test_choose_resolution(size: tuple[float, float], image_dpi: float | None, r
 
 
 @given(st.floats(0.01, 20_000), st.floats(0.01, 20_000), st.integers(10_000, 50_000_000))
+@example(13635.0, 13635.0, 10_000)  # 100 pixels a side, and 101 where 72 points an inch are multiplied in and out
 def test_no_page_is_over_its_budget(width: float, height: float, budget: int):
     """Even though sides are rounded up to whole pixels."""
     scale = most_dpi(width, height, budget) / 72

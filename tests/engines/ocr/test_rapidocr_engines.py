@@ -93,6 +93,7 @@ def test_an_empty_page_has_no_lines(models):
     assert () == words_on_page((), ())
 
 
+@pytest.mark.slow
 def test_a_batch_equals_single_crops(models, detected):
     """Batching changes neither text nor order, and confidence only by rounding."""
     crops = [line.pixels for line in detected.lines]

@@ -85,3 +85,21 @@ def test_the_program_comes_last(tmp_path: Path):
 
     assert found is not None
     assert (folder, ("en", "gl")) == (found.folder, found.languages)
+
+
+def test_other_data_of_the_same_names_have_another_digest(tmp_path: Path):
+    """Cached pages are of the data that read them: names, sizes, and contents, those of orientation too."""
+    folder = put(tmp_path, "spa", "eng", "osd")
+    (folder / "eng.user-words").write_bytes(b"not read")
+    found = find_tessdata(str(folder))
+    assert found is not None
+    before = found.digest()
+
+    digests = {before}
+    for file, content in (("eng", b"DATA"), ("spa", b"data, the best"), ("osd", b"atad"), ("fra", b"data")):
+        (folder / f"{file}.traineddata").write_bytes(content)
+        digests.add(found.digest())
+
+    assert 5 == len(digests)
+    (folder / "eng.user-words").write_bytes(b"not read either")
+    assert found.digest() in digests

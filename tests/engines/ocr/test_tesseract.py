@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from backend.engines.ocr import tesseract_library
+from backend.engines.ocr.page_time import LaneShares
 from backend.engines.ocr.records import Gray, OcrImage, OcrResult, OcrWord, PixelBox
 from backend.engines.ocr.tessdata import Tessdata, find_tessdata
 from backend.engines.ocr.tesseract import TesseractEngine, start_tesseract, start_tesseract_program
 from backend.engines.ocr.tesseract_program import TesseractProgram
 from backend.engines.ocr.tesseract_words import TesseractResult
-from backend.errors import InferenceFailed, InvalidField, SetupError, TooLarge
+from backend.errors import InferenceFailed, InvalidField, SetupError, TooLarge, Unavailable
 from tests.conftest import absent
 from tests.engines.ocr.drawn_pages import LINES, TEXT, drawn_page, pixels_of, skewed
+from tests.fakes import ManualClock
 
 NOWHERE = Path("/nowhere")
 STARTS = {"library": start_tesseract, "program": start_tesseract_program}
@@ -183,7 +185,7 @@ def test_the_time_limit(engine: TesseractEngine):
     busy = pixels_of(drawn_page(LINES * 12, size_px=30))
     page = pixels_of(drawn_page(LINES[:1]))
 
-    with pytest.raises(TooLarge, match="LIMIT_PAGE_S"):
+    with pytest.raises((TooLarge, Unavailable), match="LIMIT_PAGE_S"):  # the second where other tests take the cores
         recognize(engine, busy, limit_s=0.05)
 
     assert text_of(recognize(engine, page)) == LINES[0]
@@ -249,21 +251,28 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch):
 
 @dataclass
 class SlowBackend:
-    """Takes a second of its clock for each recognition, and records the time limits it got."""
+    """Takes a second of its clock for each recognition, of which it works ``share``; records the time limits it got."""
 
     version: str = "5.0"
     why: str = "in a test"
     now_s: float = 100.0
+    worked_s: float = 7.0
+    share: float = 1.0
     limits_s: list[float] = field(default_factory=list)
+
+    def work_clock(self) -> float:
+        return self.worked_s
 
     def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
         self.limits_s.append(limit_s)
         self.now_s += 1.0
+        self.worked_s += self.share
         return TesseractResult((((OcrWord("a", PixelBox(0, 0, 5, 5), 0.2),),),), 0.2)
 
 
 def engine_of(backend: SlowBackend, *codes: str) -> TesseractEngine:
-    return TesseractEngine(backend, Tessdata(NOWHERE, codes or ("eng", "spa"), "a test"), lambda: backend.now_s)
+    shares = LaneShares(lambda: backend.now_s)
+    return TesseractEngine(backend, Tessdata(NOWHERE, codes or ("eng", "spa"), "a test"), shares)
 
 
 def test_all_recognitions_of_a_page_share_its_time():
@@ -273,7 +282,42 @@ def test_all_recognitions_of_a_page_share_its_time():
     with pytest.raises(TooLarge, match=r"3\.0 is over the limit of 3"):
         recognize(engine_of(backend), pixels_of(drawn_page()), limit_s=3.0)
 
-    assert [3.0, 2.0, 1.0] == backend.limits_s
+    assert 3 == len(backend.limits_s)
+
+
+def test_waiting_for_a_core_is_not_the_pages_work():
+    """A small page on a busy machine takes longer than its limit on the clock, and is read."""
+    backend = SlowBackend(share=0.1)
+
+    assert recognize(engine_of(backend), pixels_of(drawn_page()), limit_s=2.0).words
+    assert backend.now_s - 100.0 > 2.0
+
+
+def test_a_page_that_gets_no_core_may_be_sent_again():
+    """Far over its limit on the clock, and within its limit of work: given up, and not the page's fault."""
+    backend = SlowBackend(share=0.01)
+
+    with pytest.raises(Unavailable, match=r"after 3\.0 s with 0\.0 s of OCR.*LIMIT_PAGE_S") as error:
+        recognize(engine_of(backend), pixels_of(drawn_page()), limit_s=1.0)
+
+    assert error.value.retryable
+
+
+def test_a_lane_remembers_its_share_of_a_core():
+    """Tesseract knows the clock only: its limit there follows what the lane's last page got."""
+    clock, work = ManualClock(), ManualClock()
+    shares = LaneShares(clock)
+    first = shares.begin(20.0, work)
+    clock.advance(4.0)
+    work.advance(2.0)
+    shares.end(first)
+    second = shares.begin(20.0, work)
+    starved_s = second.timeout_s()
+    clock.advance(4.0)
+    work.advance(4.0)
+    shares.end(second)
+
+    assert (50.0, 25.0) == (starved_s, shares.begin(20.0, work).timeout_s())
 
 
 @pytest.mark.parametrize("languages", [("fr",), ("es", "fr"), ("xx",), ()])

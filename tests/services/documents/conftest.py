@@ -16,6 +16,7 @@ from backend.documents.parsing.stored_file import StoredFile
 from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.services.analysis import AnalysisService
 from backend.services.documents.extraction import DocumentExtractor
+from backend.services.documents.ocr_backlog import OcrBacklog
 from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
@@ -53,6 +54,7 @@ class ScriptedOcr:
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: int = 0
     engines: tuple[str, ...] = ("told",)
+    backlog: OcrBacklog = field(default_factory=lambda: OcrBacklog(lambda: 1))
 
     async def recognize(self, image: OcrImage, engine: Any = "auto", urgency: Urgency | None = None) -> OcrResult:
         self.images.append(image)
@@ -112,3 +114,4 @@ async def documents(
     services = TextServices(stack.catalog, stack.service, entities, analysis)
     yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)
     reader._threads.shutdown(wait=False)
+    reader._closer.shutdown()

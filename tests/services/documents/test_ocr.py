@@ -7,12 +7,14 @@ import dataclasses
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
+from backend.batching.work_item import Priority, WorkItem
 from backend.documents.pages import Box
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
@@ -20,11 +22,13 @@ from backend.engines.ocr.ctc_words import CropWord, RecognizedLine
 from backend.engines.ocr.rapidocr_detector import DetectedPage
 from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.engines.ocr.text_boxes import Crop, Line
-from backend.errors import InferenceFailed, InvalidField, TooLarge, Unavailable
-from backend.services.documents.ocr import OcrService, page_of
+from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge, Unavailable
+from backend.services.documents.ocr import OcrService, _LaneTime, page_of
 from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo
+from backend.services.idle_trim import IdleTrim
+from backend.services.inference import Urgency
 from backend.telemetry import Telemetry
-from tests.fakes import EchoEngine, GatedEngine
+from tests.fakes import TEST_TIMEOUT_S, EchoEngine, GatedEngine
 
 INK = np.full((40, 60), 255, np.uint8)
 INK[10:20, 10:50] = 0
@@ -81,7 +85,10 @@ class OcrUnderTest:
     def service(self, *, trim_after_s: float = 60.0, **changes: Any) -> OcrService:
         """``changes``: fields of OcrEngines."""
         return OcrService(
-            dataclasses.replace(self.all, **changes), self.batcher, self.batcher, trim_after_s=trim_after_s
+            dataclasses.replace(self.all, **changes),
+            self.batcher,
+            self.batcher,
+            idle_trim=IdleTrim(after_s=trim_after_s),
         )
 
 
@@ -246,6 +253,27 @@ async def test_the_time_limit_is_checked_between_groups_of_lines(ocr):
     assert [] == ocr.latin.payloads
 
 
+def test_only_the_work_of_a_page_counts(ocr):
+    """Not the time in which its lines waited for a core, or for lines of other pages."""
+    item = WorkItem(ocr.latin, None, 1, Priority.INTERACTIVE, 0.0, 0.0, asyncio.Future(loop=Mock()))
+    item.started_s, item.finished_s, item.lane_s, item.work_s = 100.0, 130.0, 20.0, 2.0
+    on_cpu, on_device = _LaneTime(10.0, on_device=False), _LaneTime(10.0, on_device=True)
+    on_cpu.add([item])
+
+    assert 2.0 == on_cpu.seconds
+    with pytest.raises(TooLarge, match=r"20\.0 is over the limit of 10\.0"):
+        on_device.add([item])
+
+
+async def test_lanes_tell_what_a_page_has_cost(ocr):
+    """Each recognised page is measured once, blank ones are not."""
+    service = ocr.service()
+    await service.recognize(PAGE, "rapidocr")
+    await service.recognize(dataclasses.replace(PAGE, pixels=np.full((40, 60), 255, np.uint8)))
+
+    assert 1 == service.backlog.measured_pages
+
+
 async def test_cancelling_abandons_waiting_lines(ocr):
     gated = GatedEngine("ocr_recognize", budget=500)
     rapidocr = dataclasses.replace(ocr.all.rapidocr, latin=gated)
@@ -262,11 +290,12 @@ async def test_cancelling_abandons_waiting_lines(ocr):
 
 async def test_report(ocr):
     """Engines with versions and languages, and what auto does."""
-    report = ocr.service(absent=("pytesseract is not installed",)).report()
+    report = ocr.service(absent=("pytesseract is not installed",), tessdata_digest="0123456789ab").report()
 
     assert {"tesseract", "rapidocr"} == report["engines"].keys()
     assert {"version": "tesseract 5", "languages": ["en", "es"]} == report["engines"]["tesseract"]
     assert ["pytesseract is not installed"] == report["absent"]
+    assert "0123456789ab" == report["tessdata"]  # the report is in the keys of cached pages
     assert "Tesseract reads first" in report["why"]
     assert ("tesseract", "rapidocr") == ocr.service().engines
 
@@ -341,3 +370,57 @@ def test_reasons_are_joined() -> None:
 
     assert "it has no text of its own; because; drawn so; the file is cut off" == page.why
     assert ("engine 1", 0.7, "ocr") == (page.engine, page.confidence, page.source)
+
+
+BULK = Urgency(Priority.BULK)
+
+
+async def test_a_page_over_the_queues_limit_is_read(ocr):
+    """Alone, line by line: LIMIT_QUEUE_TOKENS says how much may wait, not how large a page may be."""
+    ocr.batcher = Batcher(1, QueueLimits(1), Telemetry())
+    ocr.batcher.start(asyncio.get_running_loop())
+
+    for engine in ("tesseract", "rapidocr"):
+        assert (await ocr.service().recognize(PAGE, engine)).words
+    assert LINES == len(ocr.latin.payloads)
+
+
+async def test_pages_of_jobs_wait_while_the_queue_is_full(ocr):
+    """A request is refused; a job's page is read when there is room, by the engine it would always have."""
+    telemetry = Telemetry()
+    ocr.batcher = Batcher(1, QueueLimits(10), telemetry)
+    ocr.batcher.start(asyncio.get_running_loop())
+    blocker = GatedEngine()
+    ocr.batcher.submit(blocker, ["runs"], [1])
+    assert await asyncio.to_thread(blocker.entered.wait, TEST_TIMEOUT_S)
+    ocr.batcher.submit(EchoEngine(), ["waits"], [10])
+    job = asyncio.create_task(ocr.service().recognize(PAGE, "auto", BULK))
+
+    with pytest.raises(Overloaded):
+        await ocr.service().recognize(PAGE)
+    while telemetry.total("jobs_shed_total") < 2:  # noqa: ASYNC110 - the job was refused as well; a counter has no event
+        await asyncio.sleep(0)
+    blocker.gate.set()
+
+    assert "tesseract 5" == (await job).engine
+
+
+async def test_a_page_of_a_job_survives_a_lane(ocr):
+    """It is read on the lane that takes the place of the dead one; a page that ends lanes fails by itself."""
+
+    class DyingEngine(ScriptedEngine):
+        deaths = 0
+
+        def forward(self, prepared: Any) -> Any:
+            if self.deaths < 1:
+                self.deaths += 1
+                raise SystemExit("a library ended the thread")
+            return super().forward(prepared)
+
+    ocr.tesseract = DyingEngine("ocr_tesseract", answer=tesseract())
+    result = await ocr.service().recognize(PAGE, "auto", BULK)
+    ocr.tesseract.deaths = -5
+    with pytest.raises(InferenceFailed, match="died 2 times"):
+        await ocr.service().recognize(PAGE, "tesseract", BULK)
+
+    assert "tesseract 5" == result.engine

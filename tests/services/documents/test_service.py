@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from backend.batching.policy import SETTLED_BATCHES, QueueLimits
 from backend.batching.work_item import Priority
 from backend.documents.pages import Box
+from backend.documents.parsing.file_readers import FileReaders, OpenFile
+from backend.documents.parsing.records import TextLayer
 from backend.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -19,6 +24,7 @@ from backend.errors import (
     Overloaded,
     PasswordRequired,
     TooLarge,
+    Unavailable,
     UnreadableFile,
     WrongMediaType,
 )
@@ -223,18 +229,94 @@ async def test_cancelling_ends_the_work(documents: DocumentsFixture) -> None:
     assert await documents.process(SCAN)  # nothing was lost or locked
 
 
-async def test_a_full_queue_refuses_requests_and_delays_jobs(documents: DocumentsFixture) -> None:
-    """A request gets 429; a job keeps its pages, and goes on when the queue has capacity."""
+async def test_a_full_queue_refuses_a_request(documents: DocumentsFixture) -> None:
+    """With 429, not with an answer that lacks a page."""
     documents.ocr.errors = [Overloaded(10, 10, 0.01)]
+
     with pytest.raises(Overloaded):
         await documents.process(SCAN)
 
-    documents.ocr.errors = [Overloaded(10, 10, 0.01)]
-    answer = await documents.process(SCAN, Urgency(Priority.BULK))
 
-    assert 3 == len(answer.document.pages)
+async def test_a_job_is_analysed_part_by_part(documents: DocumentsFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its chunks may be more than LIMIT_QUEUE_TOKENS for ever."""
+    long = pdf(*[text(BILL[0], 20, 150, size=5)] * 12)
+    features = frozenset({"chunks", "vector"})
+    monkeypatch.setattr(documents.stack.batcher, "_limits", QueueLimits(300))
+
+    with pytest.raises(TooLarge, match="LIMIT_QUEUE_TOKENS"):
+        await documents.process(long, features=features)
+    answer = await documents.process(long, Urgency(Priority.BULK), features=features)
+
+    assert answer.understood.vector is not None
+    assert 300 < sum(chunk.tokens for chunk in answer.understood.chunks)
+
+
+async def test_a_reader_that_does_not_start_delays_a_job(
+    documents: DocumentsFixture, file_readers: FileReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine may be out of processes for a moment: a request gets 503, a job its pages."""
+    page_text, faults = file_readers.page_text, [Unavailable("no process can be started", retry_after_s=0.01)] * 2
+
+    def fails_first(*arguments: Any, **options: Any) -> TextLayer:
+        if faults:
+            raise faults.pop()
+        return page_text(*arguments, **options)
+
+    monkeypatch.setattr(file_readers, "page_text", fails_first)
+
+    with pytest.raises(Unavailable):
+        await documents.process(DIGITAL, pages="1")
+    answer = await documents.process(DIGITAL, Urgency(Priority.BULK), pages="1")
+
+    assert 1 == len(answer.document.pages)
 
 
 async def test_a_deadline(documents: DocumentsFixture) -> None:
     with pytest.raises(DeadlineExceeded):
         await documents.process(DIGITAL, Urgency(deadline_s=time.monotonic() - 1))
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_file_is_closed_on_a_thread(
+    documents: DocumentsFixture, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """Closing waits for reader processes, for seconds where one hangs: the event loop must not."""
+    closing, closed_by = threading.Event(), []
+    close = OpenFile.close
+
+    def recording_close(file: OpenFile) -> None:
+        closed_by.append(threading.current_thread())
+        close(file)
+        closing.set()
+
+    monkeypatch.setattr(OpenFile, "close", recording_close)
+    if cancelled:
+        documents.ocr.gate = asyncio.Event()
+        work = asyncio.create_task(documents.process(SCAN))
+        await documents.ocr.entered.wait()
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    else:
+        await documents.process(DIGITAL)
+    assert await asyncio.to_thread(closing.wait, 30.0)
+
+    assert threading.main_thread() not in closed_by
+
+
+async def test_a_scan_that_would_be_late_is_refused_before_it_is_rendered(documents: DocumentsFixture) -> None:
+    """The pages ahead take longer than its deadline; text layers need no lane, and jobs wait."""
+    backlog, soon_s = documents.ocr.backlog, time.monotonic() + 600.0
+    for _ in range(SETTLED_BATCHES):
+        backlog.measured(60.0)
+    ahead = backlog.admit(50, Priority.INTERACTIVE, soon_s)
+    with pytest.raises(Overloaded, match="50 pages of other documents"):
+        await documents.process(SCAN, Urgency(deadline_s=soon_s))
+
+    assert [] == documents.ocr.images
+    assert (await documents.process(DIGITAL, Urgency(deadline_s=soon_s))).document.pages
+    assert (await documents.process(SCAN, Urgency(Priority.BULK, soon_s))).document.pages
+    assert 50 == backlog.pages
+    ahead.close()
+    await documents.process(encoded(INK, "PNG"), Urgency(deadline_s=soon_s))
+
+    assert 0 == backlog.pages

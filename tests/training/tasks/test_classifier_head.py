@@ -38,6 +38,7 @@ def blobs(count: int, *, noise: float, seed: int = 1) -> tuple[LabelledData, tor
     return LabelledData(labels, False, texts[:train_count], texts[train_count:], ()), vectors
 
 
+@pytest.mark.slow
 def test_calibration_does_not_look_at_the_evaluation_texts(tiny):
     """Other evaluation labels, same head; and its confidence fits unseen data."""
     base = resolve(str(tiny.folder("bert")))
@@ -71,6 +72,7 @@ def test_from_texts_to_a_folder_and_back(tiny, tmp_path):
     assert 1.0 == task.evaluate(task.model)["accuracy"]
     assert ("bill", "letter") == head.labels
     assert base.sha256 == head.encoder_sha256 == resolve(head.encoder).sha256
+    assert base.fingerprint == head.encoder_fingerprint == resolve(head.encoder).fingerprint
 
 
 @pytest.mark.slow

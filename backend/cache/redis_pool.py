@@ -1,0 +1,127 @@
+"""Connections to one Redis that end when told to: each command has a deadline, and closing waits for no reply.
+
+redis-py alone can promise neither. With a ``socket_timeout`` it sends under `asyncio.wait_for`, which until Python 3.12
+drops a cancellation, also one by `asyncio.timeout`, that comes when the bytes have just been sent: the task then waits
+for the reply as if nobody had cancelled it. And it closes a connection by waiting until Redis has taken all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias, TypeVar
+
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+T = TypeVar("T")
+Command: TypeAlias = tuple[str | bytes | float, ...]
+_CLOSE_S = 1.0  # an aborted connection is gone in the next turn of the loop; this bounds what should not happen
+
+
+class RedisPool:
+    """Sends commands and returns raw replies, over a bounded number of connections. Belongs to the event loop.
+
+    Args:
+        url: REDIS_URL; its ``socket_timeout`` does not count, as a deadline of the whole command does.
+        connections: at once; further commands wait for one.
+        connect_s: deadline of getting a connection, be it free or new.
+        answer_s: deadline of sending the commands on it and reading all their replies.
+
+    Raises: ValueError for a bad URL, whose message may quote the password.
+    """
+
+    def __init__(self, url: str, *, connections: int, connect_s: float, answer_s: float) -> None:
+        self._pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=connections,
+            timeout=None,
+            retry=Retry(NoBackoff(), 0),  # the callers decide when to try again
+            protocol=2,  # one round trip less to connect than 3, and every server supports it
+        )
+        self._pool.update_connection_kwargs(socket_timeout=None, socket_connect_timeout=None)
+        self._connect_s, self._answer_s = connect_s, answer_s
+        self._deadlines: set[asyncio.Timeout] = set()  # of the commands in progress
+        self._closed = False
+
+    @property
+    def password(self) -> str | None:
+        """The password in the URL, to keep it out of logs."""
+        password: str | None = self._pool.connection_kwargs.get("password")
+        return password
+
+    async def ask(self, command: Command) -> Any:
+        """The reply to one command. Raises as `execute`; ResponseError for an error reply."""
+        (reply,) = await self.execute((command,), list)
+        if isinstance(reply, ResponseError):
+            raise reply
+        return reply
+
+    async def execute(self, commands: Sequence[Command], read: Callable[[list[Any]], T]) -> T:
+        """Send a pipeline of commands on one connection and read a reply to each; a refusal is a reply, not raised.
+
+        After any fault, also one that ``read`` raises, that connection is closed, so that its late replies cannot
+        answer another command.
+
+        Raises: TimeoutError after a deadline and when the pool is closed meanwhile; RedisError, OSError.
+        """
+        async with self._deadline() as deadline:
+            connection = await self._pool.get_connection()  # type: ignore[no-untyped-call]  # its decorator has no types
+            try:
+                self._refuse_when_closed()  # else the new deadline would replace the one that `close` has set
+                deadline.reschedule(asyncio.get_running_loop().time() + self._answer_s)
+                await connection.send_packed_command(connection.pack_commands(commands))
+                return read([await _reply(connection) for _ in commands])
+            except BaseException:
+                await _abort(connection)
+                raise
+            finally:
+                await self._pool.release(connection)
+
+    async def close(self) -> None:
+        """Close every connection at once. Commands in progress raise `TimeoutError`, later ones `RedisError`."""
+        self._closed = True
+        for deadline in self._deadlines:
+            if not deadline.expired():
+                deadline.reschedule(asyncio.get_running_loop().time())
+        free, used = self._pool._available_connections, self._pool._in_use_connections  # noqa: SLF001 - not offered
+        writers = [writer for connection in (*free, *used) if (writer := await _abort(connection)) is not None]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+
+    @asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[asyncio.Timeout]:
+        """Bounds a command by ``connect_s`` until it is given another deadline."""
+        self._refuse_when_closed()
+        async with asyncio.timeout(self._connect_s) as deadline:
+            self._deadlines.add(deadline)
+            try:
+                yield deadline
+            finally:
+                self._deadlines.discard(deadline)
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise RedisConnectionError("the connections to Redis are closed")
+
+
+async def _abort(connection: AbstractConnection) -> asyncio.StreamWriter | None:
+    """Close a connection without waiting for Redis to take what was not sent yet; returns its stream if it had one."""
+    writer = connection._writer  # noqa: SLF001 - redis-py offers no way to close that does not wait for the peer
+    if writer is not None:
+        writer.transport.abort()
+    await connection.disconnect(nowait=True)
+    return writer
+
+
+async def _reply(connection: AbstractConnection) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as refusal:
+        return refusal

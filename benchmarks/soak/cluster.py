@@ -1,0 +1,270 @@
+"""The system under test: one Redis, HAProxy, and replicas in three places, two of which run at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from benchmarks.peers import ROOT
+from benchmarks.soak.http_client import CutOff, HttpClient
+
+PLACES = 3  # addresses that the proxy knows
+READER = "backend.documents.parsing.worker"  # in the command line of a process that parses files
+PREFIX = "financia"  # CACHE_PREFIX
+# Small where a fault should show soon: little memory for the cache, a short queue of texts, short lives of vectors.
+SETTINGS: Mapping[str, str] = {
+    "HOST": "127.0.0.1",
+    "MODEL_PROFILE": "bundled",
+    "RUNTIME": "onnx",
+    "PRECISION": "exact",
+    "OCR_ENGINE": "tesseract",
+    "HF_HUB_OFFLINE": "1",
+    "LOG_LEVEL": "INFO",
+    "CACHE_MEMORY_BYTES": str(16 * 2**20),
+    "CACHE_TTL_S": "600",
+    "JOB_TTL_S": "7200",
+    "JOB_WORKERS": "2",
+    "LIMIT_QUEUE_TOKENS": "40000",
+    "LIMIT_JOBS": "100",
+}
+_REDIS = "--save '' --appendonly yes --appendfsync everysec --maxmemory-policy volatile-ttl --maxmemory-samples 10"
+_READY_S = 180.0  # for a start on a machine that is busy with everything else
+_STOP_S = 75.0  # 3 + 2 x LIMIT_DRAIN_S seconds in the worst case (docs/operations.md)
+_POLL_S = 0.05
+
+
+class ClusterError(RuntimeError):
+    """A process ended or did not become ready: the soak cannot go on."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One process of the service."""
+
+    place: int  # index of the proxy's address
+    port: int
+    process: asyncio.subprocess.Process
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.returncode is None
+
+
+class Cluster:
+    """Starts, stops and breaks the processes. ``work`` holds logs and Redis' files; ``state`` is STATE_DIR of all."""
+
+    def __init__(self, work: Path, state: Path) -> None:
+        self._work, self.state = work, state
+        self._redis_port, self.port, *self._ports = free_ports(2 + PLACES)
+        self._redis: asyncio.subprocess.Process | None = None
+        self._proxy: asyncio.subprocess.Process | None = None
+        self.replicas: list[Replica] = []
+        self.starts = 0
+        self.admin = Redis(port=self._redis_port, socket_timeout=5.0)
+
+    @property
+    def running(self) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.alive]
+
+    async def start_replica(self, place: int | None = None) -> Replica:
+        """A replica in a free place, ready for requests and known to the proxy. Raises: ClusterError."""
+        taken = {replica.place for replica in self.running}
+        place = next(index for index in range(PLACES) if index not in taken) if place is None else place
+        self.starts += 1
+        replica = await start_service(
+            self._ports[place],
+            self._work / f"replica-{place + 1}.log",
+            {"STATE_DIR": str(self.state), "REDIS_URL": f"redis://127.0.0.1:{self._redis_port}/0"},
+            place=place,
+        )
+        self.replicas = [*self.running, replica]
+        await asyncio.sleep(1.1)  # two checks of the proxy
+        return replica
+
+    async def replace(self, replica: Replica) -> int:
+        """Start another one first, then stop this one with SIGTERM; its exit status. Raises: ClusterError."""
+        await self.start_replica()
+        replica.process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                return await replica.process.wait()
+        except TimeoutError:
+            replica.process.kill()
+            raise ClusterError(f"replica {replica.pid} did not end within {_STOP_S:g} s of SIGTERM") from None
+
+    async def kill(self, replica: Replica) -> None:
+        """SIGKILL; its children end by themselves."""
+        replica.process.kill()
+        await replica.process.wait()
+
+    def readers(self, replica: Replica) -> list[psutil.Process]:
+        """The processes of a replica that parse files."""
+        return [child for child in _children(replica.pid) if READER in _command(child)]
+
+    async def start_redis(self) -> None:
+        """Start Redis and wait until it has read its log. Raises: ClusterError."""
+        folder = self._work / "redis"
+        folder.mkdir(exist_ok=True)
+        words = [*_REDIS.replace("''", "").split(" "), "--port", str(self._redis_port), "--bind", "127.0.0.1"]
+        self._redis = await _spawn(["redis-server", *words, "--dir", str(folder)], self._work / "redis.log")
+        await _until(self._redis_answers, self._redis, "Redis")
+
+    async def kill_redis(self) -> None:
+        """SIGKILL, as an out-of-memory kill."""
+        redis = self._running_redis()
+        redis.kill()
+        await redis.wait()
+        await self.admin.connection_pool.disconnect()
+
+    def forget_redis(self) -> None:
+        """Remove the log of a killed Redis, so that it comes back empty."""
+        shutil.rmtree(self._work / "redis")
+
+    def freeze_redis(self) -> None:
+        self._running_redis().send_signal(signal.SIGSTOP)
+
+    def thaw_redis(self) -> None:
+        self._running_redis().send_signal(signal.SIGCONT)
+
+    async def stop(self) -> list[int]:
+        """Stop everything; the exit statuses of the replicas after SIGTERM."""
+        for replica in self.running:
+            replica.process.terminate()
+        statuses = [await _ended(replica.process) for replica in self.replicas]
+        await self.admin.aclose()
+        for process in (self._proxy, self._redis):
+            if process is not None and process.returncode is None:
+                process.kill()
+                await process.wait()
+        return statuses
+
+    def log_faults(self, lines: int = 30) -> dict[str, list[str]]:
+        """The last lines of each replica's log that are no ordinary event."""
+        logs = sorted(self._work.glob("replica-*.log"))
+        texts = {log.stem: log.read_text(encoding="utf-8", errors="replace").splitlines() for log in logs}
+        return {name: [line[:300] for line in text if " INFO " not in line][-lines:] for name, text in texts.items()}
+
+    def _running_redis(self) -> asyncio.subprocess.Process:
+        assert self._redis is not None, "Redis was started"
+        return self._redis
+
+    async def _redis_answers(self) -> bool:
+        try:
+            return bool(await self.admin.ping())
+        except (RedisError, OSError):  # refused, or loading its log
+            return False
+
+    async def start_proxy(self) -> None:
+        haproxy = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+        if haproxy is None:
+            raise ClusterError("haproxy is not installed (tools/system_packages.sh installs it)")
+        addresses = {f"REPLICA_{place + 1}": f"127.0.0.1:{port}" for place, port in enumerate(self._ports)}
+        config = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
+        self._proxy = await _spawn(
+            [haproxy, "-db", "-f", str(config)],
+            self._work / "haproxy.log",
+            addresses | {"PROXY_ADDRESS": f"127.0.0.1:{self.port}"},
+        )
+
+
+async def start_service(port: int, log: Path, settings: Mapping[str, str], *, place: int = -1) -> Replica:
+    """One service on a port, ready. Raises: ClusterError with the end of its log."""
+    environment = {**SETTINGS, "PORT": str(port), **settings}
+    process = await _spawn([sys.executable, "-m", "benchmarks.soak.replica"], log, environment)
+    client = HttpClient(port)
+
+    async def is_ready() -> bool:
+        try:
+            return (await client.request("GET", "/health/ready", timeout_s=5.0)).status == 200
+        except CutOff:
+            return False
+
+    try:
+        await _until(is_ready, process, f"the service ({log})")
+    finally:
+        client.close()
+    return Replica(place, port, process, log)
+
+
+async def stop_service(replica: Replica) -> None:
+    """SIGTERM, and SIGKILL for one that does not end."""
+    replica.process.terminate()
+    await _ended(replica.process)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+async def _spawn(
+    argv: Sequence[str], log: Path, settings: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            cwd=ROOT,
+            env={**os.environ, **(settings or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+
+
+async def _until(ready: Callable[[], Awaitable[bool]], process: asyncio.subprocess.Process, name: str) -> None:
+    """Ask until a process is ready: another process tells nobody. Raises: ClusterError."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _READY_S
+    while not await ready():
+        if process.returncode is not None:
+            raise ClusterError(f"{name} ended with status {process.returncode} before it was ready")
+        if loop.time() > end_s:
+            raise ClusterError(f"{name} was not ready within {_READY_S:g} s")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    try:
+        async with asyncio.timeout(_STOP_S):
+            return await process.wait()
+    except TimeoutError:
+        process.kill()
+        return await process.wait()
+
+
+def _children(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:  # it has just ended
+        return ""

@@ -1,0 +1,182 @@
+"""What must be true when all traffic has ended: nothing waits, nothing is left over, memory is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import psutil
+
+from benchmarks.soak.caller import Patience, call
+from benchmarks.soak.cluster import PREFIX, Cluster, Replica
+from benchmarks.soak.http_client import HttpClient
+from benchmarks.soak.job_client import JobBook
+from benchmarks.soak.ledger import Ledger
+
+SETTLE_S = 90.0  # for queues to empty and idle memory to be given back; a start more than enough
+_PROBE = Patience(5.0, 10.0)
+_TRIM_S = 12.0  # memory is given back ten seconds after the last page (docs/operations.md)
+_POLL_S = 1.0
+_ZERO = ("queue_jobs", "queue_tokens", "lanes_busy", "document_jobs_live")  # sums over their labels
+_FOREVER = (f"{PREFIX}:jobs:queue", f"{PREFIX}:jobs:kept", f"{PREFIX}:jobs:stops")  # the keys that have no TTL
+_BOUNDED = ("resident_bytes", "files", "threads")
+_EXTRA_FILES, _EXTRA_THREADS = 40, 12  # over the count at the beginning: pools that grew to their limits
+_EXTRA_BYTES = 96 * 2**20  # the cache's 16 MiB and what allocators keep
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a replica holds: its own process and those that parse files."""
+
+    resident_bytes: int
+    files: int
+    threads: int
+    zombies: int
+
+
+def footprint(pid: int) -> Footprint:
+    """Raises: psutil.Error where the process has ended."""
+    process = psutil.Process(pid)
+    resident, zombies = process.memory_info().rss, 0
+    for child in process.children(recursive=True):
+        try:
+            zombies += child.status() == psutil.STATUS_ZOMBIE
+            resident += child.memory_full_info().uss
+        except psutil.Error:  # it has just ended
+            continue
+    return Footprint(resident, process.num_fds(), process.num_threads(), zombies)
+
+
+async def settled_footprints(replicas: list[Replica]) -> dict[str, Footprint]:
+    """Of each replica, once idle memory was given back."""
+    await asyncio.sleep(_TRIM_S)
+    return {f"replica-{replica.place + 1}": footprint(replica.pid) for replica in replicas}
+
+
+async def check_rest(
+    cluster: Cluster, ledger: Ledger, book: JobBook, before: Mapping[str, Footprint], memory_ratio: float
+) -> dict[str, object]:
+    """Enter whatever is not at rest into the ledger; the numbers for the result."""
+    loop = asyncio.get_running_loop()
+    now_s = loop.time()
+    busy = await _until_idle(cluster, loop.time() + SETTLE_S)
+    for what in busy:
+        ledger.report("stuck", what, now_s, now_s)
+    after = await settled_footprints(cluster.running)
+    most = {name: max(getattr(each, name) for each in before.values()) for name in _BOUNDED}
+    for name, each in after.items():
+        for fault in footprint_faults(most, each, memory_ratio):
+            ledger.report("left over", f"{name}: {fault}", now_s, now_s)
+    keys = await check_redis(cluster, ledger, book)
+    await _check_jobs(cluster, ledger, book)
+    return {
+        "before": {name: asdict(each) for name, each in before.items()},
+        "after": {name: asdict(each) for name, each in after.items()},
+        **keys,
+    }
+
+
+def footprint_faults(most: Mapping[str, int], after: Footprint, memory_ratio: float) -> list[str]:
+    """What a replica holds too much of, beside the most that one held at the beginning."""
+    found = []
+    limit_bytes = int(most["resident_bytes"] * memory_ratio) + _EXTRA_BYTES
+    if after.resident_bytes > limit_bytes:
+        mib, limit_mib = after.resident_bytes // 2**20, limit_bytes // 2**20
+        found.append(f"{mib} MiB resident at rest, the limit is {limit_mib}")
+    if after.files > most["files"] + _EXTRA_FILES:
+        found.append(f"{after.files} open files, {most['files']} at the beginning")
+    if after.threads > most["threads"] + _EXTRA_THREADS:
+        found.append(f"{after.threads} threads, {most['threads']} at the beginning")
+    if after.zombies:
+        found.append(f"{after.zombies} zombies")
+    return found
+
+
+async def _until_idle(cluster: Cluster, end_s: float) -> list[str]:
+    """What is still busy when time is up; empty as soon as nothing is."""
+    while True:
+        busy = [what for replica in cluster.running for what in await _busy(replica)]
+        lengths = {key: int(await cluster.admin.xlen(key)) for key in _FOREVER[:2]}
+        busy += [f"{key} has {length} entries" for key, length in lengths.items() if length]
+        if not busy or asyncio.get_running_loop().time() > end_s:
+            return busy
+        await asyncio.sleep(_POLL_S)
+
+
+async def _busy(replica: Replica) -> list[str]:
+    client = HttpClient(replica.port)
+    try:
+        ready = (await call(client, "GET", "/health/ready", patience=_PROBE)).answer
+        scraped = (await call(client, "GET", "/metrics", patience=_PROBE)).answer
+    finally:
+        client.close()
+    name = f"replica-{replica.place + 1}"
+    if ready is None or ready.status != 200 or scraped is None:
+        return [f"{name} is not ready: {ready.body[:300]!r}" if ready else f"{name} is not ready"]
+    values = sums(scraped.body.decode("utf-8"))
+    found = [f"{name}: {metric} is {values.get(metric, 0):g}" for metric in _ZERO if values.get(metric, 0)]
+    if values.get("requests_in_flight", 0) > 1:  # the scrape itself is one
+        found.append(f"{name}: {values['requests_in_flight']:g} requests in flight")
+    return found
+
+
+def sums(exposition: str) -> dict[str, float]:
+    """Each of the service's metrics, summed over its labels; names without their prefix."""
+    values: dict[str, float] = {}
+    for line in exposition.splitlines():
+        if line.startswith(f"{PREFIX}_"):
+            series, _, value = line.rpartition(" ")
+            name = series.partition("{")[0].removeprefix(f"{PREFIX}_")
+            values[name] = values.get(name, 0.0) + float(value)
+    return values
+
+
+async def check_redis(cluster: Cluster, ledger: Ledger, book: JobBook) -> dict[str, object]:
+    """Every key but the queues' expires; no job is there that no client knows, unless an answer was lost."""
+    now_s = asyncio.get_running_loop().time()
+    keys, jobs = 0, set[str]()
+    async for raw in cluster.admin.scan_iter(count=1000):
+        key = raw.decode()
+        keys += 1
+        if key.startswith(f"{PREFIX}:job:") and key.count(":") == 2:
+            jobs.add(key.rpartition(":")[2])
+        if key not in _FOREVER and await cluster.admin.pttl(key) == -1:
+            ledger.report("left over", f"the key {key} never expires", now_s, now_s)
+    unknown = jobs - set(book.jobs)
+    # A Redis that came back empty has forgotten the keys of submissions whose answer it had just cut off.
+    explained = book.lost_answers + sum(window.kind == "redis_emptied" for window in ledger.windows)
+    if len(unknown) > explained:
+        what = f"{len(unknown)} jobs in Redis that no client knows, {explained} answers to submissions were lost"
+        ledger.report("doubled", f"{what}: {', '.join(sorted(unknown)[:5])}", now_s, now_s)
+    return {"redis_keys": keys, "unknown_jobs": len(unknown)}
+
+
+async def _check_jobs(cluster: Cluster, ledger: Ledger, book: JobBook) -> None:
+    """Ended jobs stand as they ended: deleted ones stay deleted, cancelled ones cancelled, results are kept."""
+    client = HttpClient(cluster.port)
+    try:
+        for job in book.jobs.values():
+            made = await call(client, "GET", f"/v1/jobs/{job.id}?result=false")
+            now_s = asyncio.get_running_loop().time()
+            if made.answer is None:
+                ledger.report("lost", f"no answer about job {job.id} at rest", now_s, now_s)
+                continue
+            forgotten = ledger.may_have_forgotten(job.accepted_s, now_s)
+            if fault := job_fault(job.state, made.answer.status, made.answer.body, forgotten=forgotten):
+                ledger.report("job", f"{job.id}, last {job.state}: {fault}", job.accepted_s, now_s)
+    finally:
+        client.close()
+
+
+def job_fault(state: str, status: int, body: bytes, *, forgotten: bool) -> str:
+    """What is wrong with a job at rest that was last seen in ``state``; empty where nothing is."""
+    if status == 404:
+        return "" if state in ("deleted", "gone") or forgotten else "404, though nobody deleted it"
+    if status != 200:
+        return f"{status} {body[:200]!r}"
+    if state == "deleted":
+        return f"it was deleted and is back: {body[:200]!r}"
+    if state in ("succeeded", "failed", "cancelled") and f'"status":"{state}"'.encode() not in body.replace(b" ", b""):
+        return f"it is another now: {body[:200]!r}"
+    return ""

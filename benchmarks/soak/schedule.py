@@ -1,0 +1,86 @@
+"""Which fault comes when, from a seed; and what each fault may do to a request. No clock, no process: only the plan."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+CALM = "none"  # the name of the time without a fault
+
+# How one attempt of a request may fail; a client that tries again gets its answer.
+CUT_OFF = "cut off"  # the connection was refused, reset, or ended before the answer was complete
+BAD_GATEWAY = "502"  # the proxy's, for a replica that went away in the middle of an answer
+BUSY = "429"
+AWAY = "503"
+LATE = "504"
+FULL_DISK = "507"
+
+# The way of a request: through the proxy; the same, to /v1/jobs, which need Redis; or to one replica, past the proxy.
+Route = Literal["proxy", "jobs", "replica"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of fault."""
+
+    title: str  # its row in docs/reliability.md
+    hold_s: tuple[float, float]  # least and most time that it is kept up; (0, 0): it happens at one moment
+    failures: frozenset[str] = frozenset()  # how an attempt may fail that takes any way
+    job_failures: frozenset[str] = frozenset()  # and how one to /v1/jobs
+    replica_failures: frozenset[str] = frozenset()  # and how one that asks a replica past the proxy
+    forgets_jobs: bool = False  # Redis comes back without the jobs
+
+
+_STOPPED = frozenset({CUT_OFF, BAD_GATEWAY, AWAY, LATE})  # a process died with requests in it
+_AWAY = frozenset({AWAY})
+FAULTS: Mapping[str, Fault] = {
+    "replica_killed": Fault("a replica killed (SIGKILL), then started again", (0, 0), _STOPPED),
+    "replica_replaced": Fault(
+        "a replica replaced: the new one first, then SIGTERM", (0, 0), replica_failures=frozenset({CUT_OFF, AWAY})
+    ),
+    "redis_killed": Fault("Redis killed (SIGKILL), started again with its log", (1, 6), job_failures=_AWAY),
+    "redis_emptied": Fault("Redis killed, started again empty", (1, 3), job_failures=_AWAY, forgets_jobs=True),
+    "redis_paused": Fault("Redis frozen (SIGSTOP) for 10 s", (10, 10), job_failures=_AWAY),
+    "redis_full": Fault("Redis full (`maxmemory`, `noeviction`)", (5, 10), job_failures=_AWAY),
+    "disk_full": Fault("the disk of `STATE_DIR` full", (8, 12), replica_failures=frozenset({AWAY, FULL_DISK})),
+    "lane_killed": Fault("a lane's thread killed with a batch", (0, 0), _AWAY),
+    "reader_killed": Fault("every process that parses files killed (SIGKILL)", (0, 0), _AWAY),
+    "stalled_clients": Fault("12 clients that send half a body or do not read their answer", (10, 15)),
+    "hostile_files": Fault("a burst of broken and hostile files", (6, 10)),
+    "overload": Fault("ten times the texts and scans", (8, 12), frozenset({AWAY, LATE})),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    """One fault of a run."""
+
+    kind: str  # a key of FAULTS
+    hold_s: float  # how long it is kept up; 0 for one that happens at one moment
+    calm_s: float  # time without a fault before it
+    choice: float  # 0 to 1; which replica it hits
+
+
+def plan(seed: int, *, calm_s: tuple[float, float] = (5.0, 15.0)) -> Iterator[PlannedFault]:
+    """Endless faults: every kind once in a random order, then every kind once in another, and so on."""
+    rng = random.Random(seed)
+    kinds = list(FAULTS)
+    while True:
+        rng.shuffle(kinds)
+        for kind in kinds:
+            hold_s = round(rng.uniform(*FAULTS[kind].hold_s), 1)
+            yield PlannedFault(kind, hold_s, round(rng.uniform(*calm_s), 1), rng.random())
+
+
+def excused(kinds: frozenset[str], failure: str, route: Route) -> bool:
+    """Whether an attempt that met these faults may have failed like this. A 429 with Retry-After always may."""
+    if failure == BUSY:
+        return True
+    for kind in kinds - {CALM}:
+        fault = FAULTS[kind]
+        of_route = {"proxy": frozenset[str](), "jobs": fault.job_failures, "replica": fault.replica_failures}[route]
+        if failure in fault.failures | of_route:
+            return True
+    return False

