@@ -7,20 +7,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from backend.telemetry import Telemetry
+from backend.telemetry import BackgroundTask, Telemetry
 
-BackgroundTask = Literal[
-    "take_jobs",
-    "renew_claims",
-    "watch_cancellations",
-    "run_job",
-    "write_progress",
-    "write_cache",
-    "unload_idle",
-    "trim_memory",
-]
 STABLE_S = 60.0  # a task that ran so long without a failure is well again
 FAILING_AFTER = 3  # failures in a row: one may be a fault that passes
 _BACKOFF_S = (0.5, 30.0)  # before the first restart, and the longest; each is twice the one before

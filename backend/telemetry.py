@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -40,7 +40,7 @@ QUOTAS = ("requests", "tokens", "pages", "jobs")
 CACHE_TIERS = ("memory", "redis")
 CACHE_ERRORS = ("timeout", "connection", "foreign", "write")
 CACHE_STATES = ("closed", "open", "half_open")
-BACKGROUND_TASKS = (
+BackgroundTask = Literal[
     "take_jobs",
     "renew_claims",
     "watch_cancellations",
@@ -49,7 +49,7 @@ BACKGROUND_TASKS = (
     "write_cache",
     "unload_idle",
     "trim_memory",
-)
+]  # what backend/supervision runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ METRICS: tuple[Metric, ...] = (
         "background_failures_total",
         "counter",
         "Unexpected failures of the service's own background tasks; each is started again.",
-        (("task", BACKGROUND_TASKS),),
+        (("task", get_args(BackgroundTask)),),
     ),
     Metric("ready", "gauge", "1 while the service is ready."),
     Metric(

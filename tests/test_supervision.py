@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from backend.supervision import FAILING_AFTER, STABLE_S, Supervisor
-from backend.telemetry import BACKGROUND_TASKS, Telemetry
+from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 
 
@@ -120,12 +120,3 @@ async def test_an_end_is_no_failure(clock, start: Callable):
 
     assert cancelled.cancelled()
     assert 0 == count(telemetry)
-
-
-def test_every_task_has_a_series():
-    """The names of the type and of the metric are the same."""
-    from typing import get_args
-
-    from backend.supervision import BackgroundTask
-
-    assert set(BACKGROUND_TASKS) == set(get_args(BackgroundTask))
