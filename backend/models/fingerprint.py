@@ -26,6 +26,7 @@ _WITHOUT_EFFECT = frozenset(
 )
 _TRAINING_ONLY = "dropout"  # in the name of a field: "hidden_dropout_prob", "attention_dropout", "classifier_dropout"
 _NOT_OF_A_TOKENIZER = frozenset({"version", "truncation", "padding"})  # TextTokenizer turns the last two off
+_DIGESTS: dict[str, str] = {}  # of files read before, by their SHA-256: the models of a service share a tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,12 @@ def effective_config(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def file_digest(file: Path) -> str:
+    """Hexadecimal SHA-256 of a file. Raises: OSError."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def tokenizer_digest(file: Path) -> str:
     """Hexadecimal SHA-256 of what ``tokenizer.json`` says about tokens, "" where there is none.
 
@@ -72,13 +79,20 @@ def tokenizer_digest(file: Path) -> str:
         return ""
     except OSError as error:
         raise ModelUnavailable(f"{file} cannot be read: {error}") from error
+    key = hashlib.sha256(content).hexdigest()
+    if key not in _DIGESTS:
+        _DIGESTS[key] = hashlib.sha256(_without_layout(content)).hexdigest()
+    return _DIGESTS[key]
+
+
+def _without_layout(content: bytes) -> bytes:
     try:
         parsed = json.loads(content)
     except ValueError:
         parsed = None
-    if isinstance(parsed, dict):  # else no tokenizer, as TextTokenizer will say
-        content = _canonical({name: value for name, value in parsed.items() if name not in _NOT_OF_A_TOKENIZER})
-    return hashlib.sha256(content).hexdigest()
+    if not isinstance(parsed, dict):  # no tokenizer, as TextTokenizer will say
+        return content
+    return _canonical({name: value for name, value in parsed.items() if name not in _NOT_OF_A_TOKENIZER})
 
 
 def _canonical(value: Any) -> bytes:

@@ -54,7 +54,7 @@ class ModelSpec:
     """One model as served. ``sha256`` identifies its weights, ``fingerprint`` all that decides its output."""
 
     name: str  # in requests and answers
-    source: str  # "bundled", a folder, or a hub id
+    source: str  # "bundled" or another of BUNDLED_SOURCES, a folder, or a hub id
     revision: str  # commit of the hub, or the first 12 digits of the weights' SHA-256
     sha256: str  # of model.safetensors
     folder: Path

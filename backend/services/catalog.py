@@ -13,6 +13,7 @@ from backend.engines.ner import TASK as NER
 from backend.errors import UnknownModel
 from backend.models.autotune import Choice
 from backend.models.encoder_source import UnloadableEncoder
+from backend.models.model_files import BUNDLED, BUNDLED_DEFAULT, BUNDLED_SOURCES
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
@@ -123,5 +124,9 @@ class Catalog:
 
 
 def served_names(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:
-    """The served name, its last part, its source and the configured aliases, each once."""
-    return tuple(dict.fromkeys([spec.name, spec.name.rsplit("/", 1)[-1], spec.source, *aliases]))
+    """The served name, its last part, its source and the configured aliases, each once.
+
+    Whichever encoder of the service serves, "bundled" names it: requests as documented work with each.
+    """
+    bundled = {BUNDLED: [BUNDLED_DEFAULT]}.get(spec.source, [BUNDLED]) if spec.source in BUNDLED_SOURCES else []
+    return tuple(dict.fromkeys([spec.name, spec.name.rsplit("/", 1)[-1], spec.source, *bundled, *aliases]))

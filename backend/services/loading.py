@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 from backend.device.plan.placement import Placement
 from backend.device.records import MachineFacts
@@ -46,13 +47,14 @@ class LoadContext:
     placements: Sequence[Placement]  # one a device; models are measured on the first
     tuned: TuningCache
     telemetry: Telemetry
+    models_dir: Path | None = None  # where bundled encoders are kept once they are converted
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """Which model to load, how, and under which names."""
 
-    source: str  # "bundled", a folder, or a hub id with @revision
+    source: str  # "bundled" or another of BUNDLED_SOURCES, a folder, or a hub id with @revision
     encoder_request: EncoderRequest
     aliases: Sequence[str] = ()
     task: str = EMBEDDINGS  # or NER, CLASSIFIER, RERANKER
@@ -77,7 +79,7 @@ def load_model(context: LoadContext, request: ModelRequest) -> LoadedModel:
 
     Raises: ModelUnavailable with the reason.
     """
-    spec = resolve(request.source, request.task)
+    spec = resolve(request.source, request.task, models_dir=context.models_dir)
     head = _head(spec, request.task)
     tokenizer = tokenizer_of(spec)
     if isinstance(head, SequenceHead) and (request.task == RERANKER or read_nli(head.labels) is not None):

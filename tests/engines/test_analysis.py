@@ -99,13 +99,13 @@ def test_a_text_without_windows_gives_zeros():
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 def test_token_vectors_pooled_are_the_texts_vector(runtime):
     """The analysis and the embedding of a text use the same token vectors, in a batch as alone."""
-    encoder = encoder_of("bundled", runtime, "fp32")
-    ids = [text.ids for text in tokenizer_of("bundled").encode(["la factura", "the total is due " * 20, ""])]
+    encoder = encoder_of("minilm", runtime, "fp32")
+    ids = [text.ids for text in tokenizer_of("minilm").encode(["la factura", "the total is due " * 20, ""])]
     engine = EncoderEngine(TASK, PinnedEncoder(encoder), TokenVectorsHead(), budget=512)
 
     rows = engine.finish(engine.forward(engine.prepare(ids)))
 
     batch = encoder.prepare(ids)
     pooled = encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN)
-    assert [(len(text), spec_of("bundled").width) for text in ids] == [row.shape for row in rows]
+    assert [(len(text), spec_of("minilm").width) for text in ids] == [row.shape for row in rows]
     np.testing.assert_allclose([row.mean(axis=0) for row in rows], pooled, atol=1e-5)

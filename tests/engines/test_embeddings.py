@@ -70,8 +70,8 @@ def test_vectors_are_ready_to_be_written(dimensions, normalize):
 @pytest.mark.parametrize("pooling", list(Pooling))
 def test_the_verbs_give_one_result_a_text_in_order(pooling):
     """prepare, forward, finish on a true model: results follow their payloads."""
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(pooling), budget=512)
-    payloads = [tokens.ids for tokens in tokenizer_of("bundled").encode(["la factura", "", "the total is due"])]
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(pooling), budget=512)
+    payloads = [tokens.ids for tokens in tokenizer_of("minilm").encode(["la factura", "", "the total is due"])]
 
     results = engine.finish(engine.forward(engine.prepare(payloads)))
     backwards = engine.finish(engine.forward(engine.prepare(payloads[::-1])))
@@ -83,7 +83,7 @@ def test_the_verbs_give_one_result_a_text_in_order(pooling):
 
 def test_the_engine_has_the_tasks_name_and_budget():
     engine: Engine = EncoderEngine(
-        TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(Pooling.MEAN), budget=321
+        TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(Pooling.MEAN), budget=321
     )
 
     assert ("embeddings", 321) == (engine.name, engine.budget)

@@ -120,7 +120,7 @@ def select(models: FakeModels, file: Path) -> Callable[..., Any]:
         **spec: Any,
     ) -> Any:
         selector = Selector(facts, place or placement(), TuningCache(file), load=models.load)
-        return selector.select(replace(spec_of("bundled"), **spec), tokenizer_of("bundled"), wanted or EncoderRequest())
+        return selector.select(replace(spec_of("minilm"), **spec), tokenizer_of("minilm"), wanted or EncoderRequest())
 
     return run
 
@@ -493,7 +493,7 @@ def test_a_model_of_the_same_shape_for_which_the_winner_is_not_faithful_is_measu
 def test_a_model_of_another_shape_is_measured(models, select):
     select()
     models.loaded.clear()
-    select(sha256="0" * 64, shape=replace(spec_of("bundled").shape, layers=12))
+    select(sha256="0" * 64, shape=replace(spec_of("minilm").shape, layers=12))
 
     assert len(models.loaded) == 5
 

@@ -89,7 +89,7 @@ def test_the_driver_is_asked_once_a_second(monkeypatch):
 def test_a_device_that_reports_no_peaks_is_limited_by_out_of_memory_errors_only(tmp_path):
     """On a CPU nothing is measured and nothing is kept; an out-of-memory error still halves."""
     kept = TuningCache(tmp_path / "tuning.json")
-    encoder, spec = encoder_of("bundled", "onnx", "fp32"), spec_of("bundled")
+    encoder, spec = encoder_of("minilm", "onnx", "fp32"), spec_of("minilm")
     choice = Choice("onnx", "fp32", 512, 1.0, ())
     limits = measure_batch_limits(encoder, spec, choice, placement(), kept=kept, platform=Platform())
     assert limits.capacity()(512) > 1_000_000
@@ -104,7 +104,7 @@ def test_a_card_is_measured_once(tmp_path, device):
     if not device.startswith("cuda"):
         pytest.skip("needs a card: tests/device/memory/test_probe.py measures with a meter that is told")
     kept = TuningCache(tmp_path / "tuning.json")
-    encoder, spec = encoder_of("bundled", "torch", "fp32", device), spec_of("bundled")
+    encoder, spec = encoder_of("minilm", "torch", "fp32", device), spec_of("minilm")
     choice, place = Choice("torch", "fp32", 16384, 1.0, ()), placement(device=device)
     first = measure_batch_limits(encoder, spec, choice, place, kept=kept, platform=Platform())
     second = measure_batch_limits(None, spec, choice, place, kept=kept, platform=Platform())  # nothing is run

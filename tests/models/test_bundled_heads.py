@@ -11,7 +11,7 @@ import pytest
 
 from backend.models.classifier_head import NO_ANSWER, ClassifierHead, read_head
 from backend.models.encoder import Vectors
-from backend.models.model_files import BUNDLED_SHA256, resolve
+from backend.models.model_files import MINILM_SHA256, resolve
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 from backend.services.classifiers import BUNDLED_HEADS, ClassifierRegistry
@@ -24,8 +24,8 @@ BYTES_MAX = 512 * 1024  # each; they lie in the repository
 
 def frozen_vectors(texts: Sequence[str], dtype: str) -> Vectors:
     """As the service makes them: the first 256 tokens, mean-pooled, of length 1."""
-    encoder = encoder_of("bundled", "onnx", dtype)
-    ids = [tokens.ids for tokens in tokenizer_of("bundled").encode(texts)]
+    encoder = encoder_of("minilm", "onnx", dtype)
+    ids = [tokens.ids for tokens in tokenizer_of("minilm").encode(texts)]
     rows = []
     for first in range(0, len(ids), 16):
         batch = encoder.prepare(ids[first : first + 16])
@@ -45,8 +45,8 @@ def test_files_are_sound_and_small(name):
 
     head = read_head(folder)
 
-    assert (name, BUNDLED_SHA256) == (head.name, head.encoder_sha256)
-    assert resolve("bundled").fingerprint == head.encoder_fingerprint, "evaluate the heads, then write it to head.json"
+    assert (name, MINILM_SHA256) == (head.name, head.encoder_sha256)
+    assert resolve("minilm").fingerprint == head.encoder_fingerprint, "evaluate the heads, then write it to head.json"
     assert (0 < head.threshold < 0.9) == head.has_background
     assert {"head.json", "head.safetensors", "README.md"} == {file.name for file in folder.iterdir()}
     assert sum(file.stat().st_size for file in folder.iterdir()) < BYTES_MAX
@@ -57,7 +57,7 @@ def test_files_are_sound_and_small(name):
 
 
 def test_the_registry_finds_them_all(tmp_path):
-    registry = ClassifierRegistry(tmp_path, resolve("bundled").identity)
+    registry = ClassifierRegistry(tmp_path, resolve("minilm").identity)
     registry.start()
 
     assert set(NAMES) <= set(registry.names())

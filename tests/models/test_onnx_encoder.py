@@ -20,7 +20,7 @@ from tests.tiny_models import TinyModels, encoder_of, rewrite
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 def test_lanes_share_one_session(dtype):
     """Four threads at once, each with texts of its own, get what each gets alone."""
-    encoder = encoder_of("bundled", "onnx", dtype)
+    encoder = encoder_of("minilm", "onnx", dtype)
     work = [random_ids([4 + thread, 19, 2], 30000, seed=thread) for thread in range(4)]
     expected = [run(encoder, ids, Pooling.MEAN) for ids in work]
     found: dict[int, np.ndarray] = {}

@@ -24,7 +24,7 @@ import signal, subprocess, sys
 from backend.models.openvino_encoder import OpenVinoEncoder
 from backend.models.model_files import resolve
 signal.signal(signal.SIGCHLD, lambda number, frame: None)  # as torch's DataLoader has it
-encoders = [OpenVinoEncoder(resolve("bundled"), dtype="fp32", lanes=2, threads=1) for _ in range(2)]
+encoders = [OpenVinoEncoder(resolve("minilm"), dtype="fp32", lanes=2, threads=1) for _ in range(2)]
 del encoders[0]
 encoders.clear()
 subprocess.run([sys.executable, "-c", ""], check=True)
@@ -36,7 +36,7 @@ print("alive")
 @pytest.mark.parametrize("lengths", [[1], [16], [17, 3], [5] * 7])
 def test_sizes_are_rounded(lengths):
     """Few shapes serve every batch: rows are rounded to 4 and at least 8, lengths in attention to 16."""
-    batch = encoder_of("bundled", "openvino", "int8").prepare(random_ids(lengths, 30000))
+    batch = encoder_of("minilm", "openvino", "int8").prepare(random_ids(lengths, 30000))
 
     assert len(batch.ids) % 4 == 0
     assert len(batch.ids) >= 8
@@ -48,7 +48,7 @@ def test_sizes_are_rounded(lengths):
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
 def test_lanes_do_not_disturb_each_other(dtype):
     """Four threads at once, each with texts of its own, get what each gets alone."""
-    encoder = encoder_of("bundled", "openvino", dtype)
+    encoder = encoder_of("minilm", "openvino", dtype)
     work = [random_ids([4 + thread, 19, 2], 30000, seed=thread) for thread in range(4)]
     expected = [run(encoder, ids, Pooling.MEAN) for ids in work]
     found: dict[tuple[int, int], np.ndarray] = {}
@@ -72,7 +72,7 @@ def test_lanes_do_not_disturb_each_other(dtype):
 
 def test_results_outlive_the_next_call():
     """The runtime's buffer is overwritten; what was handed out is not."""
-    encoder = encoder_of("bundled", "openvino", "int8")
+    encoder = encoder_of("minilm", "openvino", "int8")
     ids = random_ids([9, 4], 30000)
     batch = encoder.prepare(ids)
     output = encoder.forward(batch)
@@ -104,7 +104,7 @@ def test_options(dtype, bf16, hint, group):
 @pytest.mark.slow
 def test_wide_and_narrow_give_the_same_bits():
     """Whether other batches run meanwhile decides the threads, never the vector."""
-    encoder = OpenVinoEncoder(resolve("bundled"), dtype="int8", lanes=2, threads=1)
+    encoder = OpenVinoEncoder(resolve("minilm"), dtype="int8", lanes=2, threads=1)
     ids = random_ids([3, 17, 40, 5], 30000)
     wide = run(encoder, ids, Pooling.MEAN)
     encoder._running = 1  # as if another lane were at work

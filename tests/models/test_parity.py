@@ -62,7 +62,7 @@ def run(encoder: Encoder, ids: Sequence[np.ndarray], pooling: Pooling, *, normal
 
 @functools.cache
 def reference_vectors(*texts: str) -> Vectors:
-    encoded: Vectors = reference_of("bundled").encode(list(texts))
+    encoded: Vectors = reference_of("minilm").encode(list(texts))
     return encoded
 
 
@@ -159,7 +159,7 @@ def test_the_bundled_model_equals_sentence_transformers(runtime, dtype):
     texts = [*probe_texts()[::3], "la factura de marzo " * 200, ""]
 
     expected = reference_vectors(*texts)
-    assert_same(expected, vectors("bundled", encoder_of("bundled", runtime, dtype), texts))
+    assert_same(expected, vectors("minilm", encoder_of("minilm", runtime, dtype), texts))
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_the_bundled_model_in_fast_arithmetic(runtime, dtype, least):
     texts = probe_texts()[::2]
     expected = reference_vectors(*texts)
 
-    assert cosines(expected, vectors("bundled", encoder_of("bundled", runtime, dtype), texts)).min() >= least
+    assert cosines(expected, vectors("minilm", encoder_of("minilm", runtime, dtype), texts)).min() >= least
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_every_family_in_fast_arithmetic(tiny: TinyModels, family, runtime, dtyp
 )
 def test_neighbours_of_chosen_lengths_change_nothing(lengths, runtime, dtype):
     """Lengths where kernels change blocks and where sizes are rounded."""
-    assert_accepted_and_kept("bundled", runtime, dtype, batch_single("bundled", lengths, runtime, dtype))
+    assert_accepted_and_kept("minilm", runtime, dtype, batch_single("minilm", lengths, runtime, dtype))
 
 
 @pytest.mark.slow
@@ -221,11 +221,11 @@ def test_neighbours_of_any_lengths_change_nothing(runtime, dtype):
     """Ten random mixes, two to nine texts of one to seventy tokens."""
     random = np.random.default_rng(11)
     least = [
-        batch_single("bundled", random.integers(1, 70, random.integers(2, 10)).tolist(), runtime, dtype, seed)
+        batch_single("minilm", random.integers(1, 70, random.integers(2, 10)).tolist(), runtime, dtype, seed)
         for seed in range(10)
     ]
 
-    assert_accepted_and_kept("bundled", runtime, dtype, min(least))
+    assert_accepted_and_kept("minilm", runtime, dtype, min(least))
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ def test_neighbours_change_nothing_in_any_family(tiny: TinyModels, family, runti
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 def test_order_is_kept(runtime, dtype):
     """The same texts in another order give the same vectors in that order."""
-    encoder = encoder_of("bundled", runtime, dtype)
+    encoder = encoder_of("minilm", runtime, dtype)
     ids = random_ids([12, 3, 30, 7, 12], 30000)
     order = [3, 0, 4, 2, 1]
 
@@ -258,7 +258,7 @@ def test_order_is_kept(runtime, dtype):
 @pytest.mark.parametrize(("runtime", "dtype"), EVERY)
 def test_a_batch_again_is_the_same_bit_for_bit(runtime, dtype):
     """Nothing of an earlier, larger batch is left in a runtime's buffers."""
-    encoder = encoder_of("bundled", runtime, dtype)
+    encoder = encoder_of("minilm", runtime, dtype)
     small, large = random_ids([5, 9], 30000), random_ids([60] * 12, 30000, seed=4)
 
     first = run(encoder, small, Pooling.MEAN)

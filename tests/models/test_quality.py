@@ -25,8 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 def encoded(texts: list[str], runtime: str, dtype: str) -> Vectors:
     """Vectors of length 1, in the order of the texts, computed in batches like the service's."""
-    encoder = encoder_of("bundled", runtime, dtype)
-    ids = [tokens.ids for tokens in tokenizer_of("bundled").encode(texts)]
+    encoder = encoder_of("minilm", runtime, dtype)
+    ids = [tokens.ids for tokens in tokenizer_of("minilm").encode(texts)]
     order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
     rows = [encode_batch(encoder, group) for group in cut_batches([ids[index] for index in order], 512)]
     vectors = np.empty((len(texts), 384), np.float32)

@@ -205,7 +205,7 @@ def books(free_bytes: int) -> MemoryUsage:
 @pytest.mark.parametrize(("dtype", "bytes_each"), [("fp32", 4), ("bf16", 2), ("fp16", 2)])
 def test_the_memory_of_weights_is_predicted_exactly(dtype, bytes_each):
     """22.7 million parameters of all-MiniLM-L6-v2 in the width of each dtype, from its configuration alone."""
-    prediction = predict_memory(spec_of("bundled"), dtype)
+    prediction = predict_memory(spec_of("minilm"), dtype)
 
     assert prediction is not None
     assert 22_713_216 * bytes_each == pytest.approx(prediction.weights_bytes, rel=0.001)
@@ -213,7 +213,7 @@ def test_the_memory_of_weights_is_predicted_exactly(dtype, bytes_each):
 
 def test_a_model_that_fits():
     """With memory to spare the report says how many texts fit beside the weights."""
-    report = check_fit(spec_of("bundled"), "fp32", placement(), books(4 << 30))
+    report = check_fit(spec_of("minilm"), "fp32", placement(), books(4 << 30))
 
     assert report is not None
     assert report.fits
@@ -223,7 +223,7 @@ def test_a_model_that_fits():
 def test_a_model_that_does_not_fit():
     """What it needs, what is free, and four things to do."""
     with pytest.raises(ModelUnavailable) as caught:
-        check_fit(spec_of("bundled"), "fp32", placement(), books(RESERVE_BYTES + (50 << 20)))
+        check_fit(spec_of("minilm"), "fp32", placement(), books(RESERVE_BYTES + (50 << 20)))
 
     message = str(caught.value)
     assert "does not fit cpu" in message
@@ -237,9 +237,9 @@ def test_half_precision_may_fit_where_float32_does_not():
     """The next candidate is tried: only the dtype that is too large is refused."""
     free = books(RESERVE_BYTES + (75 << 20))
     with pytest.raises(ModelUnavailable):
-        check_fit(spec_of("bundled"), "fp32", placement(), free)
+        check_fit(spec_of("minilm"), "fp32", placement(), free)
 
-    report = check_fit(spec_of("bundled"), "bf16", placement(), free)
+    report = check_fit(spec_of("minilm"), "bf16", placement(), free)
     assert report is not None
     assert report.fits
 

@@ -27,7 +27,7 @@ NASTY = st.lists(st.one_of(st.sampled_from(ATOMS), st.characters(exclude_categor
 @functools.cache
 def short_model() -> TextTokenizer:
     """The bundled tokenizer for a model of six tokens: few texts fit."""
-    return TextTokenizer(spec_of("bundled").folder / "tokenizer.json", max_tokens=6, vocabulary_size=30522)
+    return TextTokenizer(spec_of("minilm").folder / "tokenizer.json", max_tokens=6, vocabulary_size=30522)
 
 
 def read_in_slices(tokenizer: TextTokenizer, text: str, size: int):
@@ -44,7 +44,7 @@ def assert_equals_the_whole(tokenizer: TextTokenizer, text: str, size: int) -> N
 
 @given(text=NASTY, size=st.integers(1, 6))
 def test_slices_of_any_text_have_the_tokens_of_the_whole(text, size):
-    assert_equals_the_whole(tokenizer_of("bundled"), text, size)
+    assert_equals_the_whole(tokenizer_of("minilm"), text, size)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -59,7 +59,7 @@ def test_every_family_of_tokenizers(tiny: TinyModels, family):
 
 def test_slices_are_short_and_cover_the_text():
     """Of prose, of one character a line, of ideographs and of punctuation; only a word without an end is not cut."""
-    slices = tokenizer_of("bundled").slices
+    slices = tokenizer_of("minilm").slices
     for unit in ("a ", "la factura\n", "中", "(", "[MASK]"):
         text = unit * (1_000_000 // len(unit))
         parts = list(slices(text))
@@ -83,7 +83,7 @@ def test_slices_are_short_and_cover_the_text():
 )
 def test_a_text_cut_at_its_end_is_read_no_further_than_needed(text, most, prompt, monkeypatch):
     """The ids are those of reading all of it."""
-    tokenizer = tokenizer_of("bundled")
+    tokenizer = tokenizer_of("minilm")
     [beginning] = tokenizer.encode([text], prompt=prompt)
     read = len(tokenizer._beginning(prompt + text))
     monkeypatch.setattr(TextTokenizer, "_beginning", lambda _, text: text)
@@ -108,7 +108,7 @@ def test_the_beginning_of_any_text_gives_the_ids_of_the_whole(text, times):
 
 def test_windows_of_slices_are_those_of_the_whole_text():
     """Ids, places, words and coverage."""
-    tokenizer = tokenizer_of("bundled")
+    tokenizer = tokenizer_of("minilm")
     text = "La factura de Zürich: 12,50 €. [MASK] 中文 " * 4_000
     sliced = tokenizer.windows(text, 10)
     whole = tokenizer.cut(text, tokenizer.read(text, 0, len(text)), 10)

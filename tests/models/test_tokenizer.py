@@ -33,7 +33,7 @@ ODD = [
 
 @pytest.fixture(scope="session")
 def tokenizer() -> TextTokenizer:
-    return tokenizer_of("bundled")
+    return tokenizer_of("minilm")
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def worded(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
 
 @functools.cache
 def with_limit(max_tokens: int) -> TextTokenizer:
-    spec = spec_of("bundled")
+    spec = spec_of("minilm")
     return TextTokenizer(spec.folder / "tokenizer.json", max_tokens=max_tokens, vocabulary_size=30522)
 
 
@@ -175,7 +175,7 @@ def test_odd_but_legal_text_has_ids_within_the_vocabulary(tokenizer, text):
 @given(st.text(st.characters(), max_size=60))
 def test_any_text_has_ids(text):
     """Every string Python can hold, surrogates included."""
-    [tokens] = tokenizer_of("bundled").encode([text])
+    [tokens] = tokenizer_of("minilm").encode([text])
 
     assert [CLS, SEP] == tokens.ids[[0, -1]].tolist()
 

@@ -47,7 +47,7 @@ class RecordingEngine:
         return sum(map(len, self.batches))
 
 
-def embedding_model(source: str | Path = "bundled", *, aliases: Sequence[str] = ()) -> LoadedModel:
+def embedding_model(source: str | Path = "minilm", *, aliases: Sequence[str] = ()) -> LoadedModel:
     """An embedding model, whose pooled and token vectors come from one encoder."""
     pooled = _engine(EMBEDDINGS, source, PoolingHead(spec_of(source).pooling))
     return _loaded(source, EMBEDDINGS, pooled, aliases)

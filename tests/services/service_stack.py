@@ -93,8 +93,8 @@ class ServiceStack:
 
 def loaded_model(engine: Any, **changes: Any) -> LoadedModel:
     """The bundled model's spec and tokenizer with another engine behind them."""
-    spec = replace(spec_of("bundled"), **changes)
+    spec = replace(spec_of("minilm"), **changes)
     place = placement(lanes=1)
     choice = Choice("fake", "fp32", 512, 1000.0, ("chosen by the test",))
     names = served_names(spec, ("an-alias",))
-    return LoadedModel(spec, tokenizer_of("bundled"), engine, engine, place, choice, names, 1.0)
+    return LoadedModel(spec, tokenizer_of("minilm"), engine, engine, place, choice, names, 1.0)

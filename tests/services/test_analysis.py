@@ -68,7 +68,7 @@ Make = Callable[..., Bench]
 async def make_bench(build, tmp_path, taggers: TinyTaggers) -> Make:
     """``make_bench(source, others=[…], entities=…)``: a head for the classes, a token classifier for the entities."""
 
-    def make(source: Any = "bundled", others: Any = None, entities: Any = None, **more: Any) -> Bench:
+    def make(source: Any = "minilm", others: Any = None, entities: Any = None, **more: Any) -> Bench:
         named = [entity_model(taggers.folder("bert"))] if others is None else others
         stack = build(embedding_model(source), others=named, lanes=2, **more)
         spec = stack.catalog.embedding().spec
@@ -322,7 +322,7 @@ async def test_a_head_never_gets_vectors_of_another_model(make_bench: Make):
     """After a swap during the analysis, the new model's vectors and heads classify the text anew."""
     bench = make_bench(others=[])
     old = bench.stack.catalog.embedding()
-    new = replace(embedding_model("bundled"), spec=replace(spec_of("bundled"), sha256="b" * 64))
+    new = replace(embedding_model("minilm"), spec=replace(spec_of("minilm"), sha256="b" * 64))
     encode = bench.service._encode
 
     async def swapped(*arguments: Any) -> Any:

@@ -16,13 +16,11 @@ from tests.tiny_models import spec_of
 @pytest.mark.parametrize(
     ("name", "source", "aliases", "expected"),
     [
+        pytest.param("org/e5", "bundled", (), ("org/e5", "e5", "bundled", "bundled-full"), id="bundled"),
         pytest.param(
-            "sentence-transformers/all-MiniLM-L6-v2",
-            "bundled",
-            (),
-            ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2", "bundled"),
-            id="bundled",
+            "org/e5", "bundled-full", (), ("org/e5", "e5", "bundled-full", "bundled"), id="bundled-by-its-name"
         ),
+        pytest.param("org/mini", "minilm", (), ("org/mini", "mini", "minilm", "bundled"), id="another-bundled-one"),
         pytest.param("owner/model", "owner/model", (), ("owner/model", "model"), id="from-the-hub"),
         pytest.param("tuned", "/models/tuned", (), ("tuned", "/models/tuned"), id="a-folder"),
         pytest.param(
@@ -35,8 +33,8 @@ from tests.tiny_models import spec_of
     ],
 )
 def test_served_names(name, source, aliases, expected):
-    """The served name first, then its last part, its source and the aliases."""
-    assert expected == served_names(replace(spec_of("bundled"), name=name, source=source), aliases)
+    """The served name first, then its last part, its source and the aliases; "bundled" is each encoder that ships."""
+    assert expected == served_names(replace(spec_of("minilm"), name=name, source=source), aliases)
 
 
 def test_a_model_is_found_by_each_of_its_names_or_none():
@@ -64,7 +62,7 @@ def test_a_report_is_ready_for_json():
     """Every choice with its reasons, as /v1/system shows it."""
     found = json.loads(json.dumps(loaded_model(VectorEngine()).report()))
 
-    assert ("embeddings", "bundled", 384, 256, "mean", True) == tuple(
+    assert ("embeddings", "minilm", 384, 256, "mean", True) == tuple(
         found[field] for field in ("task", "source", "width", "max_tokens", "pooling", "normalize")
     )
     assert found["choice"]["why"] == ["chosen by the test"]

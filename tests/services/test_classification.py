@@ -32,7 +32,7 @@ LONG = "la factura de marzo, número 12; " * 200
 @pytest.fixture
 async def setup(build, tmp_path) -> ClassificationSetup:
     """A bundled head and no other model."""
-    write_bundled_head(tmp_path, "document-type", random_head(spec_of("bundled").sha256))
+    write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256))
     return build_classification(build(VectorEngine(budget=4096), lanes=2), tmp_path)
 
 
@@ -75,7 +75,7 @@ async def test_a_long_text_is_classified_untruncated(setup: ClassificationSetup)
 
 async def test_a_head_abstains_below_its_threshold(build, tmp_path):
     """The best score is returned without a prediction; the request's threshold overrides the head's."""
-    sha256 = spec_of("bundled").sha256
+    sha256 = spec_of("minilm").sha256
     write_bundled_head(tmp_path, "document-type", random_head(sha256, threshold=0.9))
     setup = build_classification(build(VectorEngine()), tmp_path)
     texts = [f"text {number}" for number in range(40)]
@@ -107,7 +107,7 @@ async def test_top_k(setup: ClassificationSetup, top_k):
 
 async def test_a_multi_label_head(build, tmp_path):
     """Each label is scored by itself; a ``multi_label`` that differs from the head's is refused."""
-    sha256 = spec_of("bundled").sha256
+    sha256 = spec_of("minilm").sha256
     write_bundled_head(tmp_path, "document-type", random_head(sha256))
     write_bundled_head(tmp_path, "tags", random_head(sha256, ("paid", "urgent"), multiple=True, threshold=0.5))
     setup = build_classification(build(VectorEngine()), tmp_path)
@@ -197,7 +197,7 @@ async def test_a_multi_label_model_abstains(scorers: TinyScorers, build, tmp_pat
 
 async def test_the_default_classifier(scorers: TinyScorers, build, tmp_path):
     """The configured model is the default before the bundled head, which can still be named."""
-    write_bundled_head(tmp_path, "document-type", random_head(spec_of("bundled").sha256))
+    write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256))
     model = scoring_model(scorers.folder("bert"), CLASSIFIER)
     setup = build_classification(build(VectorEngine(), others=[model]), tmp_path)
 
@@ -212,7 +212,7 @@ async def test_the_default_classifier(scorers: TinyScorers, build, tmp_path):
 
 async def test_an_unknown_name_lists_the_known(scorers: TinyScorers, build, tmp_path):
     """The error lists heads and the model's names."""
-    write_bundled_head(tmp_path, "document-type", random_head(spec_of("bundled").sha256))
+    write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256))
     setup = build_classification(
         build(VectorEngine(), others=[scoring_model(scorers.folder("bert"), CLASSIFIER)]), tmp_path
     )
@@ -296,7 +296,7 @@ async def test_predict_by_a_head(setup: ClassificationSetup):
 
 async def test_pairs_go_to_an_nli_model_and_texts_to_the_head(scorers: TinyScorers, build, tmp_path):
     """An NLI model scores pairs; a single text is classified by the head."""
-    write_bundled_head(tmp_path, "document-type", random_head(spec_of("bundled").sha256))
+    write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256))
     folder = scorers.folder("bert", NLI)
     setup = build_classification(build(VectorEngine(), others=[scoring_model(folder, CLASSIFIER)]), tmp_path)
 
@@ -326,7 +326,7 @@ async def test_inputs_are_counted_once(setup: ClassificationSetup):
 async def test_large_tables_are_sorted_off_the_loop(build, tmp_path, monkeypatch, texts, inline):
     """Many scores are sorted on a thread, few inline."""
     labels = tuple(f"label-{number}" for number in range(100))
-    write_bundled_head(tmp_path, "document-type", random_head(spec_of("bundled").sha256, labels))
+    write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256, labels))
     setup = build_classification(build(VectorEngine(budget=4096)), tmp_path)
     threads, sort = list[bool](), classification._predictions
 

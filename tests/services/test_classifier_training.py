@@ -81,7 +81,7 @@ async def test_train_classify_restart_delete(setup: ClassificationSetup, tmp_pat
 
 async def test_the_bundled_model_can_be_trained_from_three_texts_a_class(build, tmp_path):
     """With real vectors, unseen texts are classified right, in either language."""
-    setup = build_classification(build(embedding_model("bundled"), lanes=2), tmp_path)
+    setup = build_classification(build(embedding_model("minilm"), lanes=2), tmp_path)
     examples = {
         "card": ["My card was swallowed by the machine.", "I lost my credit card.", "My card was declined in a shop."],
         "loan": ["I want to borrow money for a house.", "What is the interest on a mortgage?", "Can I get a loan?"],
@@ -124,7 +124,7 @@ async def test_texts_of_no_class_get_no_prediction(setup: ClassificationSetup):
 
 async def test_a_bundled_name_is_taken(build, tmp_path):
     """A bundled classifier can be neither replaced nor deleted; nothing is computed before the refusal."""
-    write_bundled_head(tmp_path, "document-type", random_head(spec_of("bundled").sha256))
+    write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256))
     setup = build_classification(build(VectorEngine()), tmp_path)
 
     with pytest.raises(InvalidField, match="'document-type' is a bundled classifier"):

@@ -44,7 +44,7 @@ TEXTS = ["la factura", "the total", "", "importe 12,50 €"]
 
 
 def ids_of(text: str) -> tuple[int, ...]:
-    return tuple(tokenizer_of("bundled").encode([text])[0].ids.tolist())
+    return tuple(tokenizer_of("minilm").encode([text])[0].ids.tolist())
 
 
 def expected(text: str) -> np.ndarray:
@@ -76,10 +76,10 @@ async def test_vectors_come_in_the_order_of_the_inputs(build):
 @pytest.mark.slow
 async def test_the_bundled_model_end_to_end(build):
     """With a real encoder: sentence-transformers' vectors, and the same from the cache."""
-    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("bundled", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512)
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(Pooling.MEAN), 512)
     stack = build(engine, lanes=2, clock=time.monotonic)
     texts = [*TEXTS, "de la " * 300]
-    reference = reference_of("bundled").encode(texts)
+    reference = reference_of("minilm").encode(texts)
 
     first = await stack.service.embed(texts)
     second = await stack.service.embed(texts)
@@ -278,7 +278,7 @@ async def test_an_unknown_model(build):
 
 
 @pytest.mark.parametrize(
-    "name", [None, "bundled", "all-MiniLM-L6-v2", "an-alias", "sentence-transformers/all-MiniLM-L6-v2"]
+    "name", [None, "bundled", "minilm", "all-MiniLM-L6-v2", "an-alias", "sentence-transformers/all-MiniLM-L6-v2"]
 )
 async def test_every_name_is_the_same_model(build, name):
     """Every name shares the cache."""
@@ -553,7 +553,7 @@ async def test_many_inputs_of_ids(build):
 
 def spy_on_encode(monkeypatch) -> list[str]:
     """The names of the threads that the tokenizer runs on."""
-    tokenizer, threads = tokenizer_of("bundled"), list[str]()
+    tokenizer, threads = tokenizer_of("minilm"), list[str]()
     encode = type(tokenizer).encode
 
     def spied(self, *arguments, **options):
@@ -659,7 +659,7 @@ LONGER = "the total is due. " * 5_000  # 25,000 tokens: more windows than one ch
 
 def expected_of_windows(text: str) -> np.ndarray:
     """The normalised mean of the windows' vectors, weighted by the tokens that each window owns."""
-    windows = tokenizer_of("bundled").windows(text, 0).windows
+    windows = tokenizer_of("minilm").windows(text, 0).windows
     weights = [window.own_stop - window.own_start for window in windows]
     mean = np.average([vector_of(window.ids) for window in windows], axis=0, weights=weights)
     return mean / np.linalg.norm(mean)
@@ -685,7 +685,7 @@ async def test_a_long_text_is_the_mean_of_its_windows(build, text):
 
     untruncated = await stack.service.embed_untruncated([text])
 
-    windows = tokenizer_of("bundled").windows(text, 0)
+    windows = tokenizer_of("minilm").windows(text, 0)
     np.testing.assert_allclose(untruncated.vectors[0], expected_of_windows(text), atol=1e-6)
     assert (windows.tokens,) == untruncated.tokens
     assert len(windows.windows) > (64 if text is LONGER else 1)
@@ -785,5 +785,5 @@ async def test_tokenize_reads_long_texts_and_short_ones_alike(build):
 
     found = await stack.service.tokenize(texts)
 
-    tokenizer = tokenizer_of("bundled")
+    tokenizer = tokenizer_of("minilm")
     assert tokenizer.pieces(texts) == [[piece for part in text.pieces(500) for piece in part] for text in found]

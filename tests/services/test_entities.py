@@ -234,7 +234,7 @@ class NeighbourEngine(EchoEngine):
 @pytest.mark.parametrize("words", [40, 300, 2_000])
 async def test_windows_give_each_token_enough_context(build: Build, words):
     """Each token counts in a window that holds its neighbours: no entity is cut, doubled or lost."""
-    bundled = spec_of("bundled").folder / "tokenizer.json"
+    bundled = spec_of("minilm").folder / "tokenizer.json"
     text = " ".join(f"{word}, el señor O'Brien {word} de Zürich 👍." for word in range(words // 8))
     narrow, wide = (
         build(FakeModel(TextTokenizer(bundled, max_tokens=size, vocabulary_size=30522), NeighbourEngine(budget=4096)))
@@ -256,7 +256,7 @@ class PieceEngine(EchoEngine):
     people = ("o", "jean", "s")
 
     def finish(self, output: Any) -> Sequence[Any]:
-        vocabulary = Tokenizer.from_file(str(spec_of("bundled").folder / "tokenizer.json"))
+        vocabulary = Tokenizer.from_file(str(spec_of("minilm").folder / "tokenizer.json"))
         rows = np.eye(len(LABELS), dtype=np.float32)
         person, outside = rows[LABELS.index("B-PER")], rows[0]
         return [
@@ -269,7 +269,7 @@ async def test_the_first_token_of_a_word_labels_it(build: Build):
     """Also where the tokenizer splits at an apostrophe or hyphen; punctuation stays outside."""
     text = "Sr. O'Brien, (Jean-Claude) y S.L.: hermanos-o 'o'"
 
-    [row] = await build(FakeModel(tokenizer_of("bundled"), PieceEngine(budget=512))).find([text])
+    [row] = await build(FakeModel(tokenizer_of("minilm"), PieceEngine(budget=512))).find([text])
 
     assert ["O'Brien", "Jean-Claude", "S.L.", "o"] == [entity.text for entity in row.entities]
     assert [text.index(entity.text) for entity in row.entities[:3]] == [entity.start for entity in row.entities[:3]]
@@ -358,7 +358,7 @@ async def test_the_result_has_model_tokens_and_timing(taggers: TinyTaggers, buil
 
 
 def failing(engine: EchoEngine) -> FakeModel:
-    return FakeModel(tokenizer_of("bundled"), engine)
+    return FakeModel(tokenizer_of("minilm"), engine)
 
 
 async def test_a_failing_window_fails_its_request(build: Build):
@@ -573,7 +573,7 @@ class SpelledEngine(EchoEngine):
 
 async def test_the_spelling_changes_input_and_cache_key(build: Build):
     """For "Factura" and "factura" an uncased vocabulary has equal ids; token types and cache keys differ."""
-    bundled = spec_of("bundled")
+    bundled = spec_of("minilm")
     tokenizer = TextTokenizer(
         bundled.folder / "tokenizer.json",
         max_tokens=32,

@@ -28,7 +28,7 @@ async def test_a_large_request_leaves_nothing_behind():
         trim_heap()
         trimmed.set()
 
-    tokenizer, process = tokenizer_of("bundled"), psutil.Process()
+    tokenizer, process = tokenizer_of("minilm"), psutil.Process()
     text_work = TextWork(Telemetry(), idle_trim=IdleTrim(trim, 0.0))
     with text_work.admit(10_000):
         await text_work.windows(tokenizer, TEXTS[0][:10_000], 0)

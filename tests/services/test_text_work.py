@@ -36,7 +36,7 @@ class CountingTokenizer:
 
     def __init__(self) -> None:
         self.reading, self.go_on, self.count = threading.Event(), threading.Event(), 0
-        self._tokenizer: TextTokenizer = tokenizer_of("bundled")
+        self._tokenizer: TextTokenizer = tokenizer_of("minilm")
         self.slices = self._tokenizer.slices
 
     def read(self, text: str, start: int, stop: int):
@@ -134,7 +134,7 @@ async def test_tokens_are_counted_while_they_are_read(text_work: TextWork):
 
 @pytest.mark.slow
 async def test_slices_have_the_tokens_of_the_text(text_work: TextWork):
-    tokenizer = tokenizer_of("bundled")
+    tokenizer = tokenizer_of("minilm")
     tokens = await text_work.read(tokenizer, TEXT)
     whole = tokenizer.read(TEXT, 0, len(TEXT))
 

@@ -143,7 +143,7 @@ async def test_without_an_nli_model_vectors_are_compared(build, tmp_path, multi_
 
 async def test_the_bundled_model_finds_the_topic(build, tmp_path):
     """With real vectors, the label of the text's topic scores best, in either language."""
-    setup = build_classification(build(embedding_model("bundled"), lanes=2), tmp_path)
+    setup = build_classification(build(embedding_model("minilm"), lanes=2), tmp_path)
     texts = ["The team scored twice in the second half.", "El paciente acudió al hospital con fiebre alta."]
 
     rows = (await setup.service.classify(texts, labels=["sports", "health", "travel"])).rows

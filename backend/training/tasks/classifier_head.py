@@ -20,7 +20,7 @@ from backend.errors import BadSettings
 from backend.models.calibration import Temperature, softmax
 from backend.models.classifier_head import NONE, ClassifierHead, WideWeights, write_head
 from backend.models.logistic import MULTI_LABEL_THRESHOLD, FittedHead, fit_head
-from backend.models.model_files import BUNDLED
+from backend.models.model_files import BUNDLED_SOURCES
 from backend.models.spec import ModelSpec
 from backend.training.metrics import Report
 from backend.training.model_card import write_card
@@ -149,11 +149,11 @@ class ClassifierHeadTask:
     def publish(self, model: nn.Module, output: Path, notes: Mapping[str, Any]) -> None:
         """Write ``head.json``, ``head.safetensors``, a card, and the encoder unless it is the bundled one."""
         output.mkdir(parents=True, exist_ok=True)
-        bundled = self._base.source == BUNDLED
+        bundled = self._base.source in BUNDLED_SOURCES
         if not bundled:
             _copy_encoder(self._base.folder, output / ENCODER)
         head = self._head(model, output.name)
-        write_head(output, head, encoder=BUNDLED if bundled else ENCODER)
+        write_head(output, head, encoder=self._base.source if bundled else ENCODER)
         temperature = self._fitted.temperature if self._fitted else Temperature(1.0, "not fitted")
         card = card_of(self.data, self._base, output.name, notes, report=self.report(model), temperature=temperature)
         kind = (

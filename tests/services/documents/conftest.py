@@ -102,7 +102,7 @@ async def documents(
     build: Callable[..., ServiceStack], tmp_path: Any, file_readers: FileReaders
 ) -> AsyncIterator[DocumentsFixture]:
     """A service with the bundled encoder, a head that classifies, and patterns for entities."""
-    stack = build(embedding_model("bundled"), lanes=2)
+    stack = build(embedding_model("minilm"), lanes=2)
     write_bundled_head(tmp_path, "document-type", random_head(stack.catalog.embedding().spec.sha256))
     classification = build_classification(stack, tmp_path)
     entities = EntityService(stack.catalog, stack.inference, stack.telemetry)
