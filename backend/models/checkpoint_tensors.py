@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # importing it registers bfloat16 in numpy; onnx depends on it
+import ml_dtypes  # importing it registers bfloat16 in numpy; onnx depends on it
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -21,6 +22,12 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 ADAPTER_CONFIG = "adapter_config.json"
 _PEFT = "base_model.model."
 _SAVED = ".modules_to_save"  # in the names of replaced modules, as older versions of peft wrote them
+_LENGTH_BYTES = 8  # of the header, before it
+_MAPPED: Mapping[str, np.dtype[Any]] = {  # safetensors' names of dtypes
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+}
 Tensors = dict[str, NDArray[Any]]
 
 
@@ -33,12 +40,17 @@ class Adapter:
     replaced: Mapping[str, NDArray[Any]]  # tensors that replace the base's or that it lacks: heads
 
 
-def read_tensors(spec: ModelSpec, names: Collection[str] | None = None) -> Tensors:
+def read_tensors(
+    spec: ModelSpec, names: Collection[str] | None = None, *, without: Collection[str] = frozenset()
+) -> Tensors:
     """The model's tensors, in the checkpoint's names and dtypes; those of ``names`` that there are, or all.
+
+    Args:
+        without: names of tensors to leave out of all.
 
     Raises: ModelUnavailable for a file that cannot be read, or an adapter that does not fit the base.
     """
-    tensors = _load(spec.folder / WEIGHTS, names)
+    tensors = _load(spec.folder / WEIGHTS, names, without)
     if spec.adapter is None:
         return tensors
     adapter = read_adapter(spec.adapter)
@@ -46,7 +58,47 @@ def read_tensors(spec: ModelSpec, names: Collection[str] | None = None) -> Tenso
         replaced = {name: value for name, value in adapter.replaced.items() if name in names}
         pairs = {name: pair for name, pair in adapter.pairs.items() if _base_name(tensors, name)}
         adapter = Adapter(adapter.scale, pairs, replaced)
+    elif without:
+        replaced = {name: value for name, value in adapter.replaced.items() if not _is_one_of(name, without)}
+        pairs = {name: pair for name, pair in adapter.pairs.items() if not _is_one_of(name, without)}
+        adapter = Adapter(adapter.scale, pairs, replaced)
     return _merged(tensors, adapter, spec.adapter)
+
+
+def read_table(spec: ModelSpec, names: Collection[str]) -> NDArray[Any] | None:
+    """The one tensor among ``names`` that the checkpoint has, in its dtype; None where it has none of them.
+
+    Mapped from the file where that never changes in place: then only the rows that are read take memory, and all
+    models on this file share them. In memory, with its change, where the spec's adapter changes it.
+
+    Raises: ModelUnavailable as ``read_tensors``.
+    """
+    if spec.is_immutable and not _is_adapted(spec, names):
+        mapped = _map(spec.folder / WEIGHTS, names)
+        if mapped is not None:
+            return mapped
+    return next(iter(read_tensors(spec, names).values()), None)
+
+
+def _is_adapted(spec: ModelSpec, names: Collection[str]) -> bool:
+    adapter = None if spec.adapter is None else read_adapter(spec.adapter)
+    return adapter is not None and any(_is_one_of(name, names) for name in (*adapter.pairs, *adapter.replaced))
+
+
+def _map(file: Path, names: Collection[str]) -> NDArray[Any] | None:
+    """A view of the tensor in the file; None for a dtype that numpy cannot map."""
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")
+            header = json.loads(stream.read(length))
+        entry: dict[str, Any] = next((header[name] for name in names if name in header), {})
+        if entry.get("dtype") not in _MAPPED:
+            return None
+        offset = _LENGTH_BYTES + length + int(entry["data_offsets"][0])
+        table = np.memmap(file, _MAPPED[entry["dtype"]], mode="r", offset=offset, shape=tuple(entry["shape"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelUnavailable(f"{file} cannot be mapped: {error!r}") from error
+    return np.asarray(table)  # the plain view: memmap's own indexing is slower
 
 
 def adapter_config(folder: Path) -> dict[str, Any]:
@@ -107,15 +159,21 @@ def _merged(tensors: Tensors, adapter: Adapter, folder: Path) -> Tensors:
     return merged
 
 
+def _is_one_of(name: str, names: Collection[str]) -> bool:
+    """Whether an adapter's name of a tensor, with or without the family's prefix, is among the base's ``names``."""
+    return name in names or name.partition(".")[2] in names
+
+
 def _base_name(tensors: Tensors, name: str) -> str | None:
     """The tensor's name in the base, whose checkpoint may lack the family's prefix ("bert.", "roberta.")."""
     bare = name.partition(".")[2]
     return next((known for known in (name, bare) if known in tensors), None)
 
 
-def _load(file: Path, names: Collection[str] | None = None) -> Tensors:
+def _load(file: Path, names: Collection[str] | None = None, without: Collection[str] = frozenset()) -> Tensors:
     try:
         with safe_open(file, framework="numpy") as stored:
-            return {name: stored.get_tensor(name) for name in stored.keys() if names is None or name in names}  # noqa: SIM118  # it is no dict
+            wanted = [name for name in stored.keys() if (names is None or name in names) and name not in without]  # noqa: SIM118  # it is no dict
+            return {name: stored.get_tensor(name) for name in wanted}
     except (SafetensorError, OSError, KeyError, TypeError) as error:  # KeyError, TypeError: a dtype numpy lacks
         raise ModelUnavailable(f"{file} cannot be read as numpy arrays: {error!r}") from error

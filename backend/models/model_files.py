@@ -123,7 +123,7 @@ def _bundled(source: str, models_dir: Path | None) -> ModelSpec:
     recipe = FULL if wanted == BUNDLED_FULL else student_recipe()
     digest = recipe.files[WEIGHTS]
     folder = folder_of(recipe, models_dir)
-    return read_spec(folder, name=recipe.name, source=source, revision=digest[:12], sha256=digest)
+    return read_spec(folder, name=recipe.name, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
 
 
 def _minilm(source: str) -> ModelSpec:
@@ -133,7 +133,7 @@ def _minilm(source: str) -> ModelSpec:
         raise ModelUnavailable(
             f"the weights of {MINILM} have SHA-256 {digest}, expected {MINILM_SHA256}; reinstall {MINILM_PACKAGE}"
         )
-    return read_spec(folder, name=MINILM_ID, source=source, revision=digest[:12], sha256=digest)
+    return read_spec(folder, name=MINILM_ID, source=source, revision=digest[:12], sha256=digest, is_immutable=True)
 
 
 def _adapted(folder: Path, name: str, source: str, models_dir: Path | None) -> ModelSpec:
@@ -152,7 +152,15 @@ def _adapted(folder: Path, name: str, source: str, models_dir: Path | None) -> M
     adapter_digest = sha256_of(folder / ADAPTER_WEIGHTS)
     digest = _adapted_digest(base.sha256, adapter_digest)
     name = f"{base.name}-{name}" if source == BUNDLED else name
-    return read_spec(base.folder, name=name, source=source, revision=adapter_digest[:12], sha256=digest, adapter=folder)
+    return read_spec(
+        base.folder,
+        name=name,
+        source=source,
+        revision=adapter_digest[:12],
+        sha256=digest,
+        adapter=folder,
+        is_immutable=base.is_immutable,
+    )
 
 
 def _folder(folder: Path, models_dir: Path | None) -> ModelSpec:
@@ -175,6 +183,5 @@ def _hub(source: str, models_dir: Path | None) -> ModelSpec:
         ) from error
     if (folder / ADAPTER_CONFIG).is_file():
         return _adapted(folder, repository, repository, models_dir)
-    return read_spec(
-        folder, name=repository, source=repository, revision=folder.name, sha256=sha256_of(folder / WEIGHTS)
-    )
+    digest = sha256_of(folder / WEIGHTS)
+    return read_spec(folder, name=repository, source=repository, revision=folder.name, sha256=digest, is_immutable=True)

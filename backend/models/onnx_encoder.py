@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
@@ -30,7 +31,7 @@ class OnnxEncoder:
             self._session = onnxruntime.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors share no other base
             raise ModelUnavailable(f"ONNX Runtime refuses the graph: {error}") from error
-        self._extras = extra_inputs(weights)
+        self._words, self._extras = weights.words, extra_inputs(weights)
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack without rounding: the kernels do not depend on shapes."""
@@ -38,7 +39,7 @@ class OnnxEncoder:
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(tokens, width)."""
-        outputs: list[Vectors] = self._session.run(["hidden"], graph_inputs(batch, self._extras))
+        outputs: list[Vectors] = self._session.run(["hidden"], graph_inputs(batch, self._words, self._extras))
         return outputs[0]
 
     def hidden(self, output: Vectors, batch: TokenBatch) -> Vectors:
@@ -54,10 +55,10 @@ def extra_inputs(weights: EncoderWeights) -> frozenset[str]:
     return frozenset(name for name, table in tables.items() if table is not None)
 
 
-def graph_inputs(batch: TokenBatch, extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-    """The graph's inputs by name; ``extras`` as ``extra_inputs`` gives them."""
+def graph_inputs(batch: TokenBatch, words: NDArray[Any], extras: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """The graph's inputs by name; ``words`` is the word table, ``extras`` as ``extra_inputs`` gives them."""
     inputs: dict[str, NDArray[Any]] = {
-        "ids": batch.ids,
+        "words": words[batch.ids].astype(np.float32, copy=False),
         "positions": batch.positions,
         "scatter": batch.scatter,
         "gather": batch.gather,

@@ -3,10 +3,11 @@
 Padding exists only inside attention: every other operator sees the real tokens of all texts in one
 (tokens, width) matrix, so neither a neighbour nor its length can change a text's arithmetic there.
 
-Inputs (made by encoder.pack): ids (tokens), positions (tokens), scatter (batch, longest) row of each slot,
-gather (tokens) slot of each row, mask (batch, 1, 1, longest) 0 or -1e9, and for MPNet relative
-(longest, longest) bucket of each distance, and for models with token types types (tokens). Output: hidden
-(tokens, width) float32.
+Inputs: words (tokens, width), each token's row of the word table, which stays outside: in the graph a table of
+250,000 words would take 400 MB in each compiled form. And, made by encoder.pack: positions (tokens), scatter (batch,
+longest) row of each slot, gather (tokens) slot of each row, mask (batch, 1, 1, longest) 0 or -1e9, for MPNet relative
+(longest, longest) bucket of each distance, and for models with token types types (tokens).
+Output: hidden (tokens, width) float32.
 """
 
 from __future__ import annotations
@@ -85,9 +86,8 @@ class _Graph:
         return name
 
     def embed(self, weights: EncoderWeights, shape: EncoderShape) -> str:
-        words = self.operator("Gather", [self.constant(weights.words), "ids"])
         positions = self.operator("Gather", [self.constant(weights.positions), "positions"])
-        embedded = self.operator("Add", [words, positions])
+        embedded = self.operator("Add", ["words", positions])
         if weights.types is not None:
             types = self.operator("Gather", [self.constant(weights.types), "types"])
             embedded = self.operator("Add", [embedded, types])
@@ -185,7 +185,7 @@ class _Graph:
     def model(self, shape: EncoderShape, weights: EncoderWeights) -> Any:
         integer, real = TensorProto.INT64, TensorProto.FLOAT
         inputs = [
-            helper.make_tensor_value_info("ids", integer, ["tokens"]),
+            helper.make_tensor_value_info("words", real, ["tokens", shape.width]),
             helper.make_tensor_value_info("positions", integer, ["tokens"]),
             helper.make_tensor_value_info("scatter", integer, ["batch", "longest"]),
             helper.make_tensor_value_info("gather", integer, ["tokens"]),

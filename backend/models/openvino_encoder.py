@@ -54,7 +54,7 @@ class OpenVinoEncoder:
             options = _arithmetic(dtype, spec.shape.width, bf16=bf16)
             self._narrow = _Requests(core.compile_model(model, "CPU", options | _threads(lanes, lanes * threads)))
             self._wide = _Requests(core.compile_model(model, "CPU", options | _threads(1, lanes * threads)))
-        self._extras = extra_inputs(weights)
+        self._words, self._extras = weights.words, extra_inputs(weights)
         self._lock = threading.Lock()
         self._running = 0  # forwards under way
 
@@ -64,7 +64,7 @@ class OpenVinoEncoder:
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(rows, width); a view that the same thread's next call overwrites."""
-        inputs = graph_inputs(batch, self._extras)
+        inputs = graph_inputs(batch, self._words, self._extras)
         with self._lock:
             requests = self._narrow if self._running else self._wide
             self._running += 1

@@ -70,6 +70,7 @@ class ModelSpec:
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # config.json, the adapter's over the base's
     tokenizer_sha256: str = ""  # of what tokenizer.json says about tokens
     adapter_scaling: Mapping[str, Any] = field(default_factory=dict)  # how much of the adapter is merged
+    is_immutable: bool = False  # model.safetensors is never overwritten in place, so it may be mapped
     fingerprint: str = field(init=False)  # computed from the fields, so that no change of one is missed
 
     def __post_init__(self) -> None:
@@ -104,7 +105,14 @@ def _fingerprint(spec: ModelSpec) -> str:
 
 
 def read_spec(
-    folder: Path, *, name: str, source: str, revision: str, sha256: str, adapter: Path | None = None
+    folder: Path,
+    *,
+    name: str,
+    source: str,
+    revision: str,
+    sha256: str,
+    adapter: Path | None = None,
+    is_immutable: bool = False,
 ) -> ModelSpec:
     """Read a sentence-transformers or plain transformers folder.
 
@@ -112,6 +120,7 @@ def read_spec(
 
     Args:
         adapter: a peft folder whose task, labels and token types replace the base's.
+        is_immutable: whether ``model.safetensors`` is only ever replaced as a whole, by another file.
 
     Raises: ModelUnavailable when the files describe a model that cannot be served.
     """
@@ -137,6 +146,7 @@ def read_spec(
         config=config,
         tokenizer_sha256=tokenizer_digest(folder / "tokenizer.json"),
         adapter_scaling=_adapter_scaling(adapter),
+        is_immutable=is_immutable,
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
-from backend.models.checkpoint_tensors import read_tensors
+from backend.models.checkpoint_tensors import read_table, read_tensors
 from backend.models.spec import EncoderShape, ModelSpec, TokenTypes
 
 Array = NDArray[np.float32]
@@ -47,10 +48,11 @@ class Layer:
 class EncoderWeights:
     """Shapes: words (vocabulary, width), positions (positions, width), types (token types, width).
 
+    ``words`` has the checkpoint's dtype and may be a view of its file: each batch takes its rows out of it.
     ``types`` is None for a model with one token type: its vector is then added to the positions.
     """
 
-    words: Array
+    words: NDArray[Any]
     positions: Array
     norm: Norm
     layers: tuple[Layer, ...]
@@ -120,14 +122,18 @@ _TYPES = "embeddings.token_type_embeddings.weight"
 
 
 def load_weights(spec: ModelSpec) -> EncoderWeights:
-    """The encoder's part of the checkpoint as float32.
+    """The encoder's part of the checkpoint as float32, but for the word table.
 
     Raises: ModelUnavailable for a family without a table here, or an absent tensor.
     """
     names = FAMILIES.get(spec.shape.family)
     if names is None:
         raise ModelUnavailable(f"no weight table for the family {spec.shape.family!r}; RUNTIME=torch serves it")
-    tensors = read_tensors(spec)
+    word_names = [prefix + _WORDS for prefix in names.prefixes]
+    words = read_table(spec, word_names)
+    if words is None:
+        raise ModelUnavailable(f"the checkpoint has no tensor {_WORDS}")
+    tensors = read_tensors(spec, without=word_names)
     take = _reader(tensors, names.prefixes)
     types = take(_TYPES) if any(prefix + _TYPES in tensors for prefix in names.prefixes) else None
     typed = spec.token_types is not TokenTypes.NONE
@@ -135,7 +141,7 @@ def load_weights(spec: ModelSpec) -> EncoderWeights:
         raise ModelUnavailable(f"{spec.name}: config.json promises token types, but the checkpoint has no {_TYPES}")
     positions = take(_POSITIONS)[spec.shape.position_offset :]
     return EncoderWeights(
-        words=take(_WORDS),
+        words=words,
         positions=positions if typed or types is None else positions + types[0],
         types=types if typed else None,
         norm=_norm(take, "embeddings.LayerNorm"),

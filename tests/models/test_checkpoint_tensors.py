@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +16,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForTokenClassification
 
 from backend.errors import ModelUnavailable
-from backend.models.checkpoint_tensors import read_adapter, read_tensors
+from backend.models.checkpoint_tensors import read_adapter, read_table, read_tensors
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder
 from backend.models.spec import TokenTypes
 from backend.models.token_head import read_token_head
+from backend.models.weights import load_weights
 from tests.tiny_models import TinyModels, placement, rewrite
 from tests.tiny_taggers import LABELS
 
@@ -191,3 +194,71 @@ def test_a_config_without_a_base(publish: Publish):
 
     with pytest.raises(ModelUnavailable, match=r"adapter_config\.json cannot be read"):
         resolve(str(folder))
+
+
+# The word table
+
+WORDS = "embeddings.word_embeddings.weight"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("immutable", [True, False])
+def test_a_table_in_its_own_dtype(tiny: TinyModels, copy_of, dtype, immutable):
+    """Of a file that may be mapped and of one that may not; what numpy cannot map is read."""
+    folder = copy_of(tiny.plain("bert"))
+    file = folder / "model.safetensors"
+    stored = {name: value.to(dtype) for name, value in load_file(file).items()}
+    save_file(stored, file, metadata={"format": "pt"})
+    spec = replace(resolve(str(folder)), is_immutable=immutable)
+
+    table = read_table(spec, ["bert.nothing", WORDS])
+
+    assert table is not None
+    assert np.array_equal(stored[WORDS].double().numpy(), table.astype(np.float64))
+    assert str(dtype).removeprefix("torch.") == str(table.dtype)
+    assert _is_mapped(table) == (immutable and dtype is not torch.float64)
+
+
+def _is_mapped(table: np.ndarray) -> bool:
+    return isinstance(table.base, np.memmap) or (table.base is not None and isinstance(table.base, mmap.mmap))
+
+
+def test_a_table_that_is_not_there(tiny: TinyModels):
+    """Told by None: the caller knows which model lacks it."""
+    for immutable in (True, False):
+        assert read_table(replace(resolve(str(tiny.plain("bert"))), is_immutable=immutable), ["nothing"]) is None
+
+
+def test_a_table_that_cannot_be_read(tiny: TinyModels, copy_of):
+    folder = copy_of(tiny.plain("bert"))
+    spec = replace(resolve(str(folder)), is_immutable=True)
+    (folder / "model.safetensors").write_bytes(b"\0" * 8 + b"{")
+
+    with pytest.raises(ModelUnavailable, match="cannot be mapped"):
+        read_table(spec, [WORDS])
+
+
+@pytest.mark.parametrize("immutable", [True, False])
+def test_an_adapter_that_brings_its_own_table(tiny: TinyModels, publish: Publish, immutable):
+    """Its rows and not the mapped ones, for every runtime; the rest of the model is the base with it merged."""
+    folder = publish("bert", modules_to_save=["classifier", "word_embeddings"])
+    spec = replace(resolve(str(folder)), is_immutable=immutable)
+    base = resolve(str(json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"]))
+
+    table, weights = read_table(spec, [WORDS, f"bert.{WORDS}"]), load_weights(spec)
+
+    expected = next(value for name, value in read_adapter(folder).replaced.items() if name.endswith(WORDS))
+    assert table is not None
+    assert np.array_equal(expected, table)
+    assert np.array_equal(expected, weights.words)
+    assert not np.array_equal(read_table(base, [WORDS]), table)
+    merged = read_tensors(spec)["encoder.layer.0.attention.output.dense.weight"]
+    assert np.array_equal(merged, weights.layers[0].attended.weight)
+
+
+def test_an_adapter_of_layers_leaves_the_table_mapped(tiny: TinyModels, publish: Publish):
+    """So the models of a service share it."""
+    table = read_table(replace(resolve(str(publish("bert"))), is_immutable=True), [WORDS])
+
+    assert table is not None
+    assert _is_mapped(table)

@@ -18,7 +18,7 @@ from backend.models.model_files import check_unchanged, resolve
 from backend.models.spec import ModelSpec
 from tests.tiny_models import TinyModels, rewrite
 
-SPEC_WITHOUT_EFFECT = {"name", "source", "revision", "folder", "stored_dtype", "adapter", "fingerprint"}
+SPEC_WITHOUT_EFFECT = {"name", "source", "revision", "folder", "stored_dtype", "adapter", "fingerprint", "is_immutable"}
 NORMALIZE = {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
 
 
@@ -159,6 +159,7 @@ def test_every_field_of_a_spec_counts_or_is_known_not_to(tiny: TinyModels):
         "config": {"hidden_act": "other"},
         "tokenizer_sha256": "other",
         "adapter_scaling": {"r": 8},
+        "is_immutable": not spec.is_immutable,
     }
     with_prompt = replace(spec, default_prompt="query")
 

@@ -51,13 +51,17 @@ def test_threads_are_the_lanes_own():
 
 @pytest.mark.parametrize("relative", [True, False])
 def test_inputs(relative):
-    """Only MPNet's graph takes distances, one for each pair of slots."""
+    """Each token's row of the table as float32. Only MPNet's graph takes distances, one for each pair of slots."""
     batch = pack(random_ids([3, 5], 100), length_multiple=8)
 
-    inputs = graph_inputs(batch, {"relative"} if relative else ())
+    words = np.random.default_rng(1).normal(size=(100, 4)).astype(np.float16)
+
+    inputs = graph_inputs(batch, words, {"relative"} if relative else ())
 
     assert relative == ("relative" in inputs)
     assert not relative or inputs["relative"].shape == (8, 8)
+    assert np.array_equal(words[batch.ids].astype(np.float32), inputs["words"])
+    assert np.float32 == inputs["words"].dtype
 
 
 def test_a_model_without_a_graph_is_refused_with_advice(tiny: TinyModels, copy_of):
