@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -303,14 +305,26 @@ class TextTokenizer:
         return encoding.ids[: real[0]], encoding.ids[real[-1] + 1 :]
 
 
+_loaded: WeakValueDictionary[tuple[object, ...], TextTokenizer] = WeakValueDictionary()
+_loading = threading.Lock()
+
+
 def tokenizer_of(spec: ModelSpec) -> TextTokenizer:
-    """The model's tokenizer. Raises: ModelUnavailable when the folder has no fast one."""
-    return TextTokenizer(
-        spec.folder / "tokenizer.json",
-        max_tokens=spec.max_tokens,
-        vocabulary_size=spec.shape.vocabulary_size,
-        token_types=spec.token_types,
-    )
+    """The model's tokenizer, shared by all models in use whose tokenizers are equal: 280 MB for 250,000 pieces.
+
+    Raises: ModelUnavailable when the folder has no fast one.
+    """
+    key = (spec.tokenizer_sha256, spec.max_tokens, spec.shape.vocabulary_size, spec.token_types)
+    with _loading:
+        tokenizer = _loaded.get(key) if spec.tokenizer_sha256 else None
+        if tokenizer is None:
+            tokenizer = _loaded[key] = TextTokenizer(
+                spec.folder / "tokenizer.json",
+                max_tokens=spec.max_tokens,
+                vocabulary_size=spec.shape.vocabulary_size,
+                token_types=spec.token_types,
+            )
+    return tokenizer
 
 
 def joined(parts: Sequence[TokenArrays]) -> TokenArrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import numpy as np
 import pytest
@@ -42,9 +43,47 @@ def assert_equals_the_whole(tokenizer: TextTokenizer, text: str, size: int) -> N
     assert whole.places.tolist() == parts.places.tolist()
 
 
+@pytest.mark.parametrize("source", ["minilm", "bundled"])
 @given(text=NASTY, size=st.integers(1, 6))
-def test_slices_of_any_text_have_the_tokens_of_the_whole(text, size):
-    assert_equals_the_whole(tokenizer_of("minilm"), text, size)
+def test_slices_of_any_text_have_the_tokens_of_the_whole(source, text, size):
+    assert_equals_the_whole(tokenizer_of(source), text, size)
+
+
+@pytest.mark.slow
+def test_no_character_before_a_cut_joins_with_the_blank():
+    """Of all letters, digits and marks of ASCII that there are, with the bundled tokenizer."""
+    tokenizer = tokenizer_of("bundled")
+    characters = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    words = [f"a{each}" for each in characters if re.fullmatch(r"[\w!-~]", each)]
+
+    whole = tokenizer.read_each([" ".join(words)])[0]
+    alone = tokenizer.encodings([f" {word}" for word in words], add_special_tokens=False)
+
+    assert [number for encoding in alone for number in encoding.ids] == whole.ids.tolist()
+
+
+def test_the_bundled_tokenizers_slices_are_short():
+    """Of prose, lines and forms; a word without an end, and scripts without blanks, stay whole."""
+    slices = tokenizer_of("bundled").slices
+    for unit in ("la factura ", "Zürich,\n", "12,50 €\t", "</s> <mask> "):
+        text = unit * (500_000 // len(unit))
+        parts = list(slices(text))
+
+        assert text == "".join(text[start:stop] for start, stop in parts)
+        assert max(stop - start for start, stop in parts) < SLICE_CHARS + 20
+    for text in ("a" * 300_000, "発票" * 100_000):
+        assert [(0, len(text))] == list(slices(text))
+
+
+def test_a_word_of_100_000_characters():
+    """Read to its end where all of it is asked for, and cut at the model's length where a vector is."""
+    tokenizer = tokenizer_of("bundled")
+    word = "abcdefghij" * 10_000
+
+    [tokens] = tokenizer.encode([word])
+
+    assert (512, True) == (len(tokens.ids), tokens.truncated)
+    assert tokens.ids[1:-1].tolist() == tokenizer.read_all(word).ids[:510].tolist()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

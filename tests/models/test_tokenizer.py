@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +18,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+from backend.models.model_files import resolve
+from backend.models.spec import TokenTypes
 from backend.models.tokenizer import TextTokenizer
+from backend.models.tokenizer import tokenizer_of as models_tokenizer_of
 from backend.models.windows import cut
 from tests.tiny_models import FAMILIES, MAX_TOKENS, TinyModels, reference_of, spec_of, tokenizer_of
 
@@ -459,3 +467,21 @@ def test_odd_texts_of_any_length_are_read_quickly(tokenizer):
     """A word of 100,000 letters is one unknown token; a text of as many words is many windows."""
     assert 1 == len(tokenizer.windows("a" * 100_000, 32).windows)
     assert tokenizer.windows("de la " * 20_000, 32).tokens > 40_000
+
+
+# One for several models
+
+
+def test_models_with_equal_tokenizers_share_one(tiny: TinyModels, copy_of: Callable[[Path], Path]):
+    """As the bundled encoder and its tagger; it is freed with the last of them."""
+    spec = replace(resolve(str(copy_of(tiny.folder("roberta")))), max_tokens=11)  # no other test has loaded it
+
+    first, second = models_tokenizer_of(spec), models_tokenizer_of(replace(spec, name="another", sha256="0" * 64))
+    others = [replace(spec, max_tokens=7), replace(spec, token_types=TokenTypes.SEGMENTS)]
+
+    assert first is second
+    assert all(first is not models_tokenizer_of(other) for other in others)
+    freed = weakref.ref(first)
+    del first, second
+    gc.collect()
+    assert freed() is None
