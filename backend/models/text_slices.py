@@ -4,8 +4,8 @@ Two kinds of tokenizers are cut. BERT's (lower or mixed case, WordPiece after BE
 a text character by character and word by word, so no word depends on its neighbours. The bundled encoder's (Unigram
 over words that begin with their blank, after NFKC) is cut before a blank that follows a letter, a digit or a mark of
 ASCII: none of these has a normal form that ends in a blank, so no run of blanks, which becomes one, is cut. A word
-without a blank, and text of scripts that write none, stays whole. So do all texts of other tokenizers: byte-level BPE puts words
-together with blanks, and character maps of SentencePiece may do anything.
+without a blank, and text of scripts that write none, stays whole. So do all texts of other tokenizers: byte-level BPE
+puts words together with blanks, and character maps of SentencePiece may do anything.
 """
 
 from __future__ import annotations
