@@ -81,6 +81,9 @@ class FakeHealth:
     async def ready(self) -> Readiness:
         return Readiness(ready=not self.reasons, reasons=self.reasons)
 
+    def degraded(self) -> list[str]:
+        return []
+
     def report(self) -> dict[str, Any]:
         model = {"name": "fake-model", "task": "embeddings", "runtime": "onnx", "dtype": "int8", "is_loaded": True}
         lanes = {"lanes": 1, "lanes_alive": 1, "busy": 0, "queued_jobs": 0, "queued_tokens": 0, "oldest_s": 0.0}
