@@ -81,8 +81,8 @@ class Settings(BaseSettings):
 
     model_profile: Literal["bundled", "multilingual"] = Field(
         "bundled",
-        description="bundled runs without a hub, Spanish and English first; multilingual fetches larger models from the "
-        "hub once, also for names and for labels in the request.",
+        description="bundled runs without a hub, Spanish and English first; multilingual fetches larger models from "
+        "the hub once, also for names and for labels in the request.",
     )
     embedding_model: str | None = Field(
         None,
