@@ -163,10 +163,11 @@ def _stand_in(context: LoadContext, request: ModelRequest) -> LoadedModel | None
 
     Raises: ModelUnavailable where there must be one, as for embeddings.
     """
-    if request.task not in PROFILES[BUNDLED]:
+    source = PROFILES["bundled"].get(request.task)
+    if source is None:
         return None
     try:
-        return load_model(context, replace(request, source=BUNDLED, aliases=()))
+        return load_model(context, replace(request, source=source, aliases=()))
     except ModelUnavailable as error:
         if request.task == EMBEDDINGS:
             raise

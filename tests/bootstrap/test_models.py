@@ -65,6 +65,14 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> Hu
     return made
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tiny: TinyModels, taggers: TinyTaggers) -> str:
+    """Small models in place of the bundled ones, which take seconds; the name of the encoder."""
+    folder = tiny.folder("roberta")
+    monkeypatch.setitem(PROFILES, "bundled", {EMBEDDINGS: str(folder), NER: str(taggers.folder("roberta"))})  # type: ignore[misc]
+    return folder.name
+
+
 async def until(holds: Callable[[], Any]) -> None:
     """Wait for what a background task does."""
     async with asyncio.timeout(60):
@@ -115,7 +123,7 @@ async def test_the_bundled_model_serves_until_the_hub_is_back(start, hub, caplog
 
 
 @pytest.mark.slow
-async def test_a_hub_that_is_back_before_the_model_is(start, hub):
+async def test_a_hub_that_is_back_before_the_model_is(start, hub, small):
     """A repository that is not there yet is asked for again; at the start it would be an error."""
     services = await start(embedding_model="owner/later", **QUICK)
     hub.is_open = True
@@ -136,11 +144,11 @@ async def test_what_the_hub_is_sure_of_stops_the_start(start, hub):
 
 
 @pytest.mark.slow
-async def test_every_model_of_the_profile_comes_later(start, hub, tiny, taggers: TinyTaggers, scorers: TinyScorers):
+async def test_every_model_of_the_profile_comes_later(start, hub, small, taggers: TinyTaggers, scorers: TinyScorers):
     """The bundled tagger serves in place of the profile's; nothing does in place of its classifier."""
     profile = PROFILES["multilingual"]
     hub.folders |= {
-        profile[EMBEDDINGS]: tiny.folder("xlm-roberta"),
+        profile[EMBEDDINGS]: hub.folders[WANTED],
         profile[NER]: taggers.folder("bert"),
         profile[CLASSIFIER]: scorers.folder("bert", NLI),
     }
@@ -149,8 +157,8 @@ async def test_every_model_of_the_profile_comes_later(start, hub, tiny, taggers:
     entities = await services.entities.find(["Acme Ltd in London"], sources=["model"])
     classes = await services.classification.classify(["la factura"], labels=["a", "b"])
 
-    assert {EMBEDDINGS: spec_of("bundled").name, NER: entities.model, CLASSIFIER: None} == serving
-    assert spec_of("bundled").name == classes.model
+    assert {EMBEDDINGS: small, NER: entities.model, CLASSIFIER: None} == serving
+    assert small == classes.model
     with pytest.raises(ModelPending, match="none serves in its place"):
         await services.classification.classify(["la factura"], labels=["a", "b"], model=profile[CLASSIFIER])
     with pytest.raises(ModelPending):
@@ -163,7 +171,7 @@ async def test_every_model_of_the_profile_comes_later(start, hub, tiny, taggers:
 
 
 @pytest.mark.slow
-async def test_classifiers_follow(start, hub, state_dir, tmp_path):
+async def test_classifiers_follow(start, hub, small, state_dir, tmp_path):
     """One that was taught meanwhile is learnt again; a configured one of the model that was set waits for it."""
     examples = {"bill": ["la factura", "the invoice"], "mail": ["la carta", "the letter"]}
     hub.is_open = True
@@ -186,7 +194,7 @@ async def test_classifiers_follow(start, hub, state_dir, tmp_path):
 
 
 @pytest.mark.slow
-async def test_vectors_of_the_two_models_share_no_key(start, hub):
+async def test_vectors_of_the_two_models_share_no_key(start, hub, small):
     """What was cached while the other model served is never answered as the wanted model's."""
     services = await start(embedding_model=WANTED, **QUICK)
     await services.embeddings.embed(["la factura"])
@@ -199,7 +207,7 @@ async def test_vectors_of_the_two_models_share_no_key(start, hub):
 
 
 @pytest.mark.slow
-async def test_closing_stops_the_tries(start, hub, caplog):
+async def test_closing_stops_the_tries(start, hub, small, caplog):
     """Nothing is asked of the hub after it."""
     caplog.set_level(logging.WARNING)
     services = await start(embedding_model=WANTED, **QUICK)
@@ -209,4 +217,4 @@ async def test_closing_stops_the_tries(start, hub, caplog):
     await asyncio.sleep(0.1)
 
     assert asked >= len(hub.asked) - 1  # one may have been under way
-    assert spec_of("bundled").name == services.catalog.embedding().name
+    assert small == services.catalog.embedding().name
