@@ -81,10 +81,14 @@ class Settings(BaseSettings):
 
     model_profile: Literal["bundled", "multilingual"] = Field(
         "bundled",
-        description="bundled runs without a hub, English first; multilingual fetches the Spanish and English set once.",
+        description="bundled runs without a hub, Spanish and English first; multilingual fetches larger models from "
+        "the hub once, also for names and for labels in the request.",
     )
     embedding_model: str | None = Field(
-        None, description="bundled, a local folder, or a hub id with @revision. Unset: the profile's."
+        None,
+        description="bundled (Spanish and English), bundled-full (its 12 layers), minilm (fast, English only), a local "
+        "folder, or a hub id with @revision; while the hub cannot be reached the bundled one serves, unless a request "
+        "names this one. Unset: the profile's.",
     )
     ner_model: str | None = Field(
         None,

@@ -23,6 +23,7 @@
     ├── CallerGone                    499  the client disconnected
     ├── Unavailable                   503  not ready, draining, or a lane was lost
     │   ├── TooManyConnections        503  the limit of open connections is reached
+    │   ├── ModelPending              503  the model is set, and could not be fetched from the hub yet
     │   └── DeviceLost            503  the context of the device is dead: the process must end
     ├── JobOfAnotherRelease       503  another release wrote the job in a format that this one cannot read
     ├── DeadlineExceeded              504
@@ -36,6 +37,7 @@
         ├── BadSettings                    every faulty setting at once
         ├── DeviceUnavailable              an explicitly requested device that is not available
         └── ModelUnavailable               files absent, of an unknown kind, or of a wrong checksum
+            └── HubUnreachable             the hub or the way to it fails: the same may succeed later
 
 ``status``, ``code`` and ``retryable`` are read in one place, api/problems.py.
 """
@@ -349,6 +351,23 @@ class TooManyConnections(Unavailable):
         self.limit = limit
 
 
+class ModelPending(Unavailable):
+    """The request names a model that is set and could not be fetched from the hub yet; another serves meanwhile."""
+
+    code = "model_pending"
+    title = "Model not fetched yet"
+
+    def __init__(self, name: str, reason: str, *, serving: str | None, retry_after_s: float) -> None:
+        meanwhile = f"leave model out to have {serving} meanwhile" if serving else "none serves in its place"
+        super().__init__(
+            f"model: '{name}' is set here and not loaded yet: {reason}. It is fetched in the background; {meanwhile}, "
+            f"or try again in {retry_after_s:.0f} s",
+            retry_after_s=retry_after_s,
+        )
+        self.param = "model"
+        self.name, self.serving = name, serving
+
+
 class DeviceLost(Unavailable):
     """The device's context is dead (illegal access, device assert, lost card); only a new process can use it again."""
 
@@ -441,6 +460,10 @@ class DeviceUnavailable(SetupError):
 
 class ModelUnavailable(SetupError):
     """A model's files are absent, of a kind that cannot be served, or not the ones expected."""
+
+
+class HubUnreachable(ModelUnavailable):
+    """A model of the hub that is not on this machine, while the hub or the way to it fails."""
 
 
 def _without_middle(text: str, most_chars: int) -> str:

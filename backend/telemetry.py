@@ -49,6 +49,7 @@ BackgroundTask = Literal[
     "write_cache",
     "unload_idle",
     "trim_memory",
+    "fetch_models",
 ]  # what backend/supervision runs
 
 
@@ -125,6 +126,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("device_lost", "gauge", "1 once a device's context is dead; the process then ends."),
     Metric("model_loaded", "gauge", "1 while the model is in memory, 0 while unloaded as idle.", (("model", ()),)),
     Metric("model_loads_total", "counter", "Times the model was loaded, also again after idling.", (("model", ()),)),
+    Metric(
+        "model_pending",
+        "gauge",
+        "1 while the model that is set for a task could not be fetched from the hub, and another serves or none.",
+        (("task", ()),),
+    ),
     Metric(
         "device_headroom_batches",
         "gauge",

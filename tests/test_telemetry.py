@@ -31,6 +31,7 @@ COUNTED |= {
     "connections",
     "device_lost",
     "model_loaded",
+    "model_pending",
     "device_headroom_batches",
 }  # plural nouns and a claim: counts and yes-or-no have no unit
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -119,6 +119,7 @@ def build_documents(
         process=documents.process,
         render_page=extractor.page_image,
         meter_of=meters.of,
+        models=texts.catalog.fingerprints,
         supervisor=supervisor,
     )
     return DocumentRuntime(documents, jobs, limits, lanes)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from backend.config import Settings
@@ -18,13 +20,14 @@ from backend.device.tuning_cache import TuningCache
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
-from backend.errors import ModelUnavailable
+from backend.errors import HubUnreachable, ModelUnavailable
 from backend.models.autotune import EncoderRequest
 from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED
-from backend.services.catalog import Catalog
+from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classifiers import ClassifierRegistry
 from backend.services.loading import LoadContext, ModelRequest, load_model
+from backend.services.pending_models import PendingModel, PendingModels
 from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
@@ -119,7 +122,10 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
     """The bundled heads, the configured one, and those trained here. Raises: ModelUnavailable."""
     configured = _head_folder(settings)
     registry = ClassifierRegistry(
-        settings.state_dir, catalog.embedding().spec.identity, configured=() if configured is None else (configured,)
+        settings.state_dir,
+        catalog.embedding().spec.identity,
+        configured=() if configured is None else (configured,),
+        is_encoder_pending=catalog.pending.of(EMBEDDINGS) is not None,
     )
     registry.start()
     return registry
@@ -128,21 +134,56 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
 def load_models(context: LoadContext, requests: Mapping[str, ModelRequest]) -> Catalog:
     """Load every configured model, one after the other: each may measure, which needs the machine to itself.
 
-    An optional model, one that only the profile names, is left out with a warning where it cannot be loaded.
+    One that the hub does not give for now is pending, and the bundled model of its task serves. An optional model, one
+    that only the profile names, is left out with a warning where it cannot be loaded.
+
+    Raises: ModelUnavailable.
     """
-    models = []
+    models, pending = [], []
     for request in requests.values():
         if not request.source:
             continue
         try:
             models.append(load_model(context, request))
+        except HubUnreachable as error:
+            stand_in = _stand_in(context, request)
+            models += [] if stand_in is None else [stand_in]
+            pending.append(_pending(request, str(error), stand_in))
         except ModelUnavailable as error:
             if not request.is_optional:
                 raise
             log_event(_log, logging.WARNING, "a model of the profile is left out", task=request.task, reason=error)
     for model in models:
         _log_reasons("model loaded", model.choice.why)
-    return Catalog(*models)
+    return Catalog(*models, pending=PendingModels(pending))
+
+
+def _stand_in(context: LoadContext, request: ModelRequest) -> LoadedModel | None:
+    """The bundled model of the task, under its own names only; None where there is none.
+
+    Raises: ModelUnavailable where there must be one, as for embeddings.
+    """
+    source = PROFILES["bundled"].get(request.task)
+    if source is None:
+        return None
+    try:
+        return load_model(context, replace(request, source=source, aliases=()))
+    except ModelUnavailable as error:
+        if request.task == EMBEDDINGS:
+            raise
+        log_event(_log, logging.WARNING, "no bundled model in its place", task=request.task, reason=error)
+        return None
+
+
+def _pending(request: ModelRequest, reason: str, stand_in: LoadedModel | None) -> PendingModel:
+    """Also its aliases are of the model that is set: who names one never gets a vector of another model."""
+    repository = request.source.partition("@")[0]
+    names = dict.fromkeys([request.source, repository, repository.rsplit("/", 1)[-1], *request.aliases])
+    serving = None if stand_in is None else stand_in.name
+    model = PendingModel(request.task, request.source, tuple(names), reason, serving)
+    model.failed(reason, now_s := time.monotonic())
+    log_event(_log, logging.WARNING, "a model could not be fetched; trying again", why=model.sentence(now_s))
+    return model
 
 
 def _log_reasons(event: str, reasons: tuple[str, ...]) -> None:

@@ -34,6 +34,7 @@ from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.jobs.service import JobService
+from backend.models.model_files import resolve
 from backend.services.analysis import AnalysisService
 from backend.services.callers import Quotas, read_key_ring
 from backend.services.catalog import Catalog
@@ -47,6 +48,7 @@ from backend.services.idle_trim import IdleTrim
 from backend.services.idle_unload import IdleUnloader
 from backend.services.inference import Inference
 from backend.services.loading import LoadContext
+from backend.services.model_retry import ModelRetry
 from backend.services.model_swap import ModelSwapper, show_model
 from backend.services.quota_sync import QuotaSync
 from backend.services.quotas import Meters
@@ -92,6 +94,7 @@ class Services:
 
     catalog: Catalog
     loader: ModelSwapper
+    model_retry: ModelRetry
     inference: Inference
     embeddings: EmbeddingService
     entities: EntityService
@@ -139,6 +142,7 @@ class Services:
             "machine": asdict(self.facts),
             "placements": [asdict(placement) for placement in self.placements],
             "models": [model.report() for model in self.catalog.models()],
+            "pending_models": self.catalog.pending.report(),
             "lanes": asdict(self.batcher.status()),
             "cache": asdict(self.cache.status()),
             "classifiers": self.classification.report(),
@@ -150,6 +154,7 @@ class Services:
     async def close(self) -> None:
         """Requeue background jobs, finish accepted requests, then close everything."""
         self.unloader.stop()
+        self.model_retry.stop()
         self.classification.close()
         await self.jobs.drain()  # before the lanes refuse: a job that is refused there would fail instead of moving on
         await asyncio.gather(self.document_runtime.close(self.drain_s), self.batcher.drain(self.drain_s))
@@ -187,19 +192,19 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     texts = TextServices(catalog, embeddings, entities, analysis, text_work.idle_trim)
     metering = _metering(settings, telemetry)
-    document_runtime = build_documents(
-        settings, context, texts, batcher, cache, meters=metering.meters, supervisor=supervisor
-    )
+    meters = metering.meters
+    document_runtime = build_documents(settings, context, texts, batcher, cache, meters=meters, supervisor=supervisor)
     metering.start()
     await document_runtime.start()
     degraded = partial(_degraded, supervisor, document_runtime.jobs)
     health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded)
     telemetry.ready.set_function(health.known_ready)
-    for model in catalog.models():  # only now: the start does not count as idle
-        unloader.add(loop, model.residents)
+    loader = ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap)
+    model_retry = _start_model_retry(context, catalog, loader, unloader, supervisor)
     return Services(
         catalog=catalog,
-        loader=ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap),
+        loader=loader,
+        model_retry=model_retry,
         inference=inference,
         embeddings=embeddings,
         entities=entities,
@@ -261,6 +266,17 @@ async def _classification(
     classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry)
     classification.on_model_swap(catalog.embedding())
     return classification
+
+
+def _start_model_retry(
+    context: LoadContext, catalog: Catalog, loader: ModelSwapper, unloader: IdleUnloader, supervisor: Supervisor
+) -> ModelRetry:
+    """Fetch what is pending; and watch the models that serve: only now, as the start does not count as idle."""
+    for model in catalog.models():
+        unloader.add(asyncio.get_running_loop(), model.residents)
+    model_retry = ModelRetry(catalog.pending, loader, fetch=partial(resolve, models_dir=context.models_dir))
+    model_retry.start(supervisor)
+    return model_retry
 
 
 def _degraded(supervisor: Supervisor, jobs: JobService) -> tuple[str, ...]:
@@ -339,6 +355,8 @@ def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor)
     telemetry = context.telemetry
     for model in catalog.models():
         show_model(telemetry, model)
+    for task in TASKS:
+        telemetry.model_pending.labels(task).set_function(partial(_is_pending, catalog, task))
     for series in ("inputs_total", "tokens_total", "batch_duration_seconds", "nonfinite_outputs_total"):
         telemetry.open_series(series, TASKS)
     telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
@@ -351,6 +369,10 @@ def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor)
         total.labels(device).set_function(partial(_total_bytes, context.facts, placement))
         if placement.type is DeviceType.CUDA:
             telemetry.device_headroom_batches.labels(device).set_function(partial(_headroom_batches, monitor, device))
+
+
+def _is_pending(catalog: Catalog, task: str) -> float:
+    return float(catalog.pending.of(task) is not None)
 
 
 def _used_bytes(facts: MachineFacts, placement: Placement) -> float:

@@ -73,7 +73,7 @@ class MemoryJobStore:
         del pinned
         self._expire()
         keyed = None if key is None else self._latest(lambda entry: key in entry.keys)
-        existing = same_job(keyed, self._latest(lambda entry: entry.job.same == job.same), job.same)
+        existing = same_job(keyed, self._latest(lambda entry: entry.job.same == job.same), job)
         if existing is not None:
             if key is not None:
                 self._jobs[existing.id].keys.add(key)

@@ -76,6 +76,11 @@ class Job:
         """Whether the job is in a final state."""
         return self.status in ENDED
 
+    @property
+    def models(self) -> str:
+        """Which models served when it was sent; "" for a job of a release that did not write it."""
+        return str(self.options.get("models", ""))
+
 
 class PageRecord(NamedTuple):
     """An extracted page as a store keeps it: for watchers, and for the partial document of a job that fails."""

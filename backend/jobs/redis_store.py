@@ -96,7 +96,7 @@ class RedisJobStore:
             while True:
                 equal = await self._text("GET", self._name("same", job.same))
                 keyed = await self._text("GET", self._name("key", key)) if key else ""
-                existing = same_job(await self._known(keyed), await self._equal(equal), job.same)
+                existing = same_job(await self._known(keyed), await self._equal(equal), job)
                 if existing is not None:
                     break
                 if not chunks:

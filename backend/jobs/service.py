@@ -75,6 +75,7 @@ class JobService:
         process: extracts a file's pages and analyses their text.
         render_page: draws a page as a PNG.
         meter_of: the meter of a job's owner, which is charged for pages and tokens as they are read.
+        models: which models serve now; an equal request is answered with an old job only if these are the same.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class JobService:
         process: Process,
         render_page: RenderPage,
         meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
+        models: Callable[[], str] = str,
         supervisor: Supervisor | None = None,
         now: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
     ) -> None:
@@ -93,7 +95,7 @@ class JobService:
         self._render_page, self._now = render_page, now
         self._passwords: dict[str, str] = {}
         self._watchers = Watchers()
-        self._meter_of = meter_of
+        self._meter_of, self._models = meter_of, models
         self._runner = JobRunner(
             store,
             telemetry,
@@ -252,6 +254,7 @@ class JobService:
                 "document": option_fields(request.options),
                 "encoding_format": request.encoding_format,
                 "format": request.format,
+                "models": self._models(),
             },
             same=owner_digest(owner, stored.sha256, request.options.key(), request.encoding_format, request.format),
             limit_s=min(request.limit_s or self._policy.limit_s, self._policy.limit_s),
@@ -270,7 +273,7 @@ class JobService:
         live = 0
         for place in places:
             other = await self._store.find(place.job_id)
-            if other is not None and not other.ended and other.same == job.same:
+            if other is not None and not other.ended and (other.same, other.models) == (job.same, job.models):
                 return
             if (other is None and place.age_s < _ARRIVAL_S) or (other is not None and not other.ended):
                 live += 1

@@ -57,26 +57,27 @@ def _progress(progress: Progress, status: Status) -> Progress:
     return progress
 
 
-def same_job(keyed: Job | None, equal: Job | None, same: str) -> Job | None:
+def same_job(keyed: Job | None, equal: Job | None, new: Job) -> Job | None:
     """The existing job that a request means; None when the request needs a new one.
 
-    An equal request after a failed or cancelled job starts a new one, unless it carries the Idempotency-Key of the old.
+    An equal request after a failed or cancelled job, or one whose models no longer serve, starts a new one, unless it
+    carries the Idempotency-Key of the old.
 
     Args:
         keyed: the job of the request's Idempotency-Key.
         equal: the latest job of the same owner, content and options.
-        same: the digest of those three.
+        new: the job as the request asks for it.
 
     Raises: InvalidField when the key belongs to another request.
     """
     if keyed is not None:
-        if keyed.same != same:
+        if keyed.same != new.same:
             raise InvalidField(
                 "Idempotency-Key: it came before with another file or other options; send a new key with a new request",
                 param="Idempotency-Key",
             )
         return keyed
-    if equal is not None and equal.status not in ("failed", "cancelled"):
+    if equal is not None and equal.status not in ("failed", "cancelled") and equal.models == new.models:
         return equal
     return None
 

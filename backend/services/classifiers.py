@@ -39,6 +39,7 @@ CLASSIFIERS_MAX = 100  # trained here
 NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 _NAME = re.compile(NAME_PATTERN)
 _RETRAIN_S = 5.0  # about what retraining takes
+_PENDING_S = 30.0  # a model of the hub is on its way, nobody knows for how long
 
 Source = Literal["bundled", "configured", "learnt"]
 
@@ -69,6 +70,7 @@ class ClassifierRegistry:
     encoder: EncoderIdentity  # the embedding model that serves
     bundled: Path = BUNDLED_HEADS
     configured: Sequence[Path] = ()  # folders of heads that settings name
+    is_encoder_pending: bool = False  # at the start: a configured head may be of the encoder that is still to come
     faults: list[str] = field(default_factory=list)  # what was skipped and why, for GET /v1/system
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _write_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -98,7 +100,8 @@ class ClassifierRegistry:
     def find(self, name: str) -> Classifier:
         """A usable classifier by name.
 
-        Raises: UnknownModel with the known names; Unavailable for one that must be retrained first.
+        Raises: UnknownModel with the known names; Unavailable for one that must be retrained first, or whose encoder
+            is still to come.
         """
         entry = self._entries.get(name)
         if entry is not None and entry.head is not None and self._is_usable(entry):
@@ -107,6 +110,8 @@ class ClassifierRegistry:
             raise Unavailable(
                 f"classifier '{name}' is being learnt again for this embedding model", retry_after_s=_RETRAIN_S
             )
+        if entry is not None and entry.source == "configured" and self.is_encoder_pending:
+            raise Unavailable(f"classifier '{name}' waits for its embedding model", retry_after_s=_PENDING_S)
         raise UnknownModel(name, self.names())
 
     def stale(self) -> list[str]:
@@ -183,6 +188,7 @@ class ClassifierRegistry:
 
     def use_encoder(self, encoder: EncoderIdentity) -> None:
         """Follow a swap of the embedding model: ``stale`` then lists the trained heads of others."""
+        self.is_encoder_pending = self.is_encoder_pending and encoder == self.encoder
         self.encoder = encoder
 
     @property
@@ -198,7 +204,7 @@ class ClassifierRegistry:
     def _add_configured(self, folder: Path) -> None:
         head = read_head(folder)
         name = head.name or folder.name
-        if not self.encoder.accepts(head.trained_on):
+        if not self.encoder.accepts(head.trained_on) and not self.is_encoder_pending:
             raise _other_encoder(folder.name, head, self.encoder)
         if not head.encoder_fingerprint:
             reason = "it names no fingerprint of its encoder; train it again to have the tokenizer and pooling checked"

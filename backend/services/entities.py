@@ -88,6 +88,9 @@ class EntityModels(Protocol):
     def ner(self) -> EntityModel | None:
         """The token classifier that serves now; None where none is loaded."""
 
+    def unknown(self, name: str, known: Sequence[str]) -> UnknownModel:
+        """The error for a name that no loaded model has. Raises: ModelPending where one will have it."""
+
 
 class NoEntityModel(UnknownModel):
     """No token classifier is loaded, so no model name is known."""
@@ -154,10 +157,11 @@ class EntityService:
         loaded = self._models.ner()
         if sources is not None and MODEL not in sources:
             return None
-        if loaded is None and (name is not None or sources is not None):
+        if name is not None and (loaded is None or name not in loaded.names):
+            error = self._models.unknown(name, loaded.names if loaded else ())
+            raise error if loaded else NoEntityModel(name)
+        if loaded is None and sources is not None:
             raise NoEntityModel(name)
-        if loaded is not None and name is not None and name not in loaded.names:
-            raise UnknownModel(name, loaded.names)
         return loaded
 
     async def _run_model(

@@ -72,11 +72,12 @@ class HealthService:
         proved = status.last_batch_age_s is not None and status.last_batch_age_s < probe_age_s
         return not _faults(status) and (proved or not self._probe_fault)
 
-    def report(self) -> dict[str, object]:
-        """Models, device, lanes and cache, for people and dashboards.
+    def degraded(self) -> list[str]:
+        """A sentence about each part that fails without making the service unready; pending models are among them."""
+        return [*self._catalog.pending.sentences(), *self._degraded()]
 
-        ``degraded`` has a sentence about each part that fails without making the service unready.
-        """
+    def report(self) -> dict[str, object]:
+        """Models, device, lanes and cache, and what is degraded, for people and dashboards."""
         model = self._catalog.embedding()
         return {
             "models": [
@@ -92,7 +93,7 @@ class HealthService:
             "device": {"device": model.device, "lanes": model.placement.lanes, "reason": model.placement.why[0]},
             "lanes": asdict(self._batcher.status()),
             "cache": asdict(self._cache.status()),
-            "degraded": list(self._degraded()),
+            "degraded": self.degraded(),
         }
 
     def gpu(self) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from backend.device.memory.release import release
-from backend.errors import FinanciaError, InvalidField, SetupError
+from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.idle_unload import IdleUnloader
 from backend.services.loading import LoadContext, ModelRequest, load_model
+from backend.services.pending_models import PendingModel
 from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger(__name__)
@@ -53,18 +54,27 @@ class ModelSwapper:
             model stays.
         """
         async with self._lock:  # one at a time: each may need seconds of every core and memory for two models
-            model = await asyncio.to_thread(self._load_and_check, source, task)
+            try:
+                model = await asyncio.to_thread(self._load_and_check, source, task)
+            except SetupError as error:
+                raise InvalidField(f"source: {error}", param="source") from error
             self._swap(model)
             return model
 
+    async def fulfil(self, pending: PendingModel) -> None:
+        """Serve a model that was pending, unless another was loaded for its task meanwhile.
+
+        Raises: ModelUnavailable as at the start, also when its first output is not finite; then it stays pending.
+        """
+        async with self._lock:
+            if self._catalog.pending.of(pending.task) is pending:
+                self._swap(await asyncio.to_thread(self._load_and_check, pending.source, pending.task))
+
     def _load_and_check(self, source: str, task: str) -> LoadedModel:
-        try:
-            model = self._load(self._context, replace(self._requests[task], source=source))
-        except SetupError as error:
-            raise InvalidField(f"source: {error}", param="source") from error
+        model = self._load(self._context, replace(self._requests[task], source=source))
         outputs = [_first_output(model, device_index) for device_index in range(len(self._context.placements))]
         if any(isinstance(output, FinanciaError) or not np.isfinite(output).all() for output in outputs):
-            raise InvalidField(f"source: {model.name} was loaded, but its first output is not finite", param="source")
+            raise ModelUnavailable(f"{model.name} was loaded, but its first output is not finite")
         return model
 
     def _swap(self, model: LoadedModel) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from backend.batching.work_item import Priority
 from backend.engines.scoring import RERANKER
-from backend.errors import UnknownModel
 from backend.models.encoder import Vectors
 from backend.models.numpy_layers import sigmoid
 from backend.models.tokenizer import Truncate
@@ -107,7 +106,7 @@ class RerankService:
             return cross
         if name in embedding.names:
             return None
-        raise UnknownModel(name, [*(cross.names if cross else ()), *embedding.names])
+        raise self._catalog.unknown(name, [*(cross.names if cross else ()), *embedding.names])
 
 
 def _input_name(place: int) -> str:

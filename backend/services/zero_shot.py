@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from backend.engines.nli import TEMPLATE, NliLabels, hypotheses, read_nli, zero_shot
 from backend.engines.scoring import CLASSIFIER
 from backend.engines.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
-from backend.errors import InvalidField, TooLarge, UnknownModel
+from backend.errors import InvalidField, TooLarge
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.embeddings import EmbeddingService, EmbedOptions
@@ -65,7 +65,7 @@ class ZeroShotClassifier:
         for model in models:
             if name is None or name in model.names:
                 return model
-        raise UnknownModel(str(name), [known for model in models for known in model.names])
+        raise self._catalog.unknown(str(name), [known for model in models for known in model.names])
 
     async def _score_by_nli(
         self, model: LoadedModel, nli: NliLabels, request: ZeroShotRequest, urgency: Urgency

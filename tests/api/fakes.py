@@ -77,9 +77,13 @@ class FakeHealth:
     """Ready until ``reasons`` says otherwise."""
 
     reasons: tuple[str, ...] = ()
+    failing: tuple[str, ...] = ()  # what is degraded
 
     async def ready(self) -> Readiness:
         return Readiness(ready=not self.reasons, reasons=self.reasons)
+
+    def degraded(self) -> list[str]:
+        return list(self.failing)
 
     def report(self) -> dict[str, Any]:
         model = {"name": "fake-model", "task": "embeddings", "runtime": "onnx", "dtype": "int8", "is_loaded": True}
@@ -87,7 +91,13 @@ class FakeHealth:
         times = {"running_s": 0.0, "last_batch_age_s": None, "rate_tokens_per_s": 0.0, "device_fault": ""}
         cache = {"enabled": True, "memory_entries": 0, "memory_bytes": 0, "memory_limit_bytes": 1, "redis": None}
         device = {"device": "cpu", "lanes": 1, "reason": "no GPU was found"}
-        return {"models": [model], "device": device, "lanes": {**lanes, **times}, "cache": cache, "degraded": []}
+        return {
+            "models": [model],
+            "device": device,
+            "lanes": {**lanes, **times},
+            "cache": cache,
+            "degraded": self.degraded(),
+        }
 
     def gpu(self) -> dict[str, Any]:
         return {

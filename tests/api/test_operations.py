@@ -55,6 +55,15 @@ async def test_ready(client: httpx.AsyncClient) -> None:
     assert ["fake-model"] == [model["name"] for model in answers[0].json()["models"]]
 
 
+async def test_degraded_is_ready(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Traffic is sent: requests are answered; what fails beside them is told by both probes."""
+    services.health.failing = ("the model for embeddings (owner/model) is not loaded",)
+    answers = [(await client.get(f"/health{path}")) for path in ("", "/ready")]
+
+    assert [(200, "ready")] * 2 == [(answer.status_code, answer.json()["status"]) for answer in answers]
+    assert [[*services.health.failing]] * 2 == [answer.json()["degraded"] for answer in answers]
+
+
 async def test_not_ready(client: httpx.AsyncClient, services: FakeServices) -> None:
     """A failing device makes it not ready, with reasons, but alive: restarting is the supervisor's own decision."""
     services.health.reasons = ("lane 0 is dead", "the last forward failed")

@@ -8,19 +8,16 @@ import json
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backend.bootstrap import models
-from backend.bootstrap.models import PROFILES, TUNING_FILE
-from backend.bootstrap.services import Services, api_options, build
+from backend.bootstrap.models import TUNING_FILE
+from backend.bootstrap.services import Services, api_options
 from backend.config import load_settings
-from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.errors import (
     BadSettings,
     DeviceUnavailable,
@@ -30,38 +27,14 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
-from backend.models import encoder_benchmark
 from backend.services.callers import Quotas, read_key_ring
+from tests.bootstrap.conftest import QUICK
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
 from tests.tiny_taggers import TinyTaggers, taggers
 
 __all__ = ["copy_of", "taggers", "tiny"]
 
-Start = Callable[..., Coroutine[Any, Any, Services]]
-QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
 MEASURING = "measuring runtimes, once for this model and machine"
-
-
-@pytest.fixture(scope="session")
-def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for the session: the first start measures, the others reuse its results."""
-    return tmp_path_factory.mktemp("state")
-
-
-@pytest.fixture
-async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
-    """Build services from settings; they are closed after the test."""
-    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
-    started: list[Services] = []
-
-    async def run(**settings: Any) -> Services:
-        defaults = {"state_dir": state_dir, "device": "cpu", "ner_model": "none"}
-        started.append(await build(load_settings(**{**defaults, **settings})))
-        return started[-1]
-
-    yield run
-    for services in started:
-        await services.close()
 
 
 def lanes() -> set[str]:
@@ -103,6 +76,7 @@ async def test_the_system_report_has_reasons(start):
         "machine",
         "placements",
         "models",
+        "pending_models",
         "lanes",
         "cache",
         "classifiers",
@@ -234,9 +208,6 @@ async def test_closing_finishes_accepted_requests(start):
         pytest.param({"device": "abacus"}, DeviceUnavailable, "use auto, cpu, cuda", id="no-such-device"),
         pytest.param({"use_gpu": False, "device": "cuda"}, DeviceUnavailable, "contradicts", id="contradiction"),
         pytest.param({"embedding_model": "/no/such/folder"}, ModelUnavailable, "/no/such/folder", id="no-such-folder"),
-        pytest.param(
-            {"embedding_model": "financia/never-fetched"}, ModelUnavailable, "MODEL_PROFILE=bundled", id="not-fetched"
-        ),
         pytest.param({"precision": "fp16"}, ModelUnavailable, "PRECISION=fp16", id="no-fp16-on-a-cpu"),
         pytest.param(
             {"precision": "int8", "runtime": "torch"}, ModelUnavailable, "PRECISION=int8 RUNTIME=torch", id="no-int8"
@@ -254,12 +225,6 @@ async def test_a_start_that_fails(start, settings, error, words):
     assert isinstance(caught.value, SetupError)
     assert words in str(caught.value)
     assert before == lanes()
-
-
-async def test_the_multilingual_profile_is_fetched_from_the_hub(start, monkeypatch):
-    """Offline and never fetched, the error names the model."""
-    with pytest.raises(ModelUnavailable, match=PROFILES["multilingual"][EMBEDDINGS]):
-        await start(model_profile="multilingual")
 
 
 @pytest.mark.parametrize(
@@ -453,8 +418,9 @@ async def test_jobs_are_handed_over_before_the_lanes_refuse():
     silent = SimpleNamespace(stop=lambda: None, close=lambda: None)
     runtime = SimpleNamespace(close=Part("documents").close)
     parts = SimpleNamespace(
-        unloader=silent, classification=silent, jobs=Part("jobs"), document_runtime=runtime, batcher=Part("lanes"),
-        drain_s=1.0, metering=closed, monitor=silent, driver=silent, inference=silent, cache=closed,
+        unloader=silent, model_retry=silent, classification=silent, jobs=Part("jobs"), document_runtime=runtime,
+        batcher=Part("lanes"), drain_s=1.0, metering=closed, monitor=silent, driver=silent, inference=silent,
+        cache=closed,
     )  # fmt: skip
     await Services.close(parts)  # type: ignore[arg-type]
 

@@ -65,12 +65,21 @@ def test_an_equal_request(status, expected):
     """It gets the existing job, unless that failed or was cancelled."""
     there = job(status=status)
 
-    assert expected == (same_job(None, there, there.same) is there)
+    assert expected == (same_job(None, there, there) is there)
+
+
+def test_an_equal_request_after_an_upgrade():
+    """The vectors of a job are those of its models: others begin anew, but a repeated request with its key does not."""
+    there, new = job(status="succeeded", options={"models": "a"}), job(options={"models": "b"})
+
+    assert same_job(None, there, new) is None
+    assert same_job(None, job(status="succeeded"), new) is None
+    assert there is same_job(there, None, new)
 
 
 def test_a_key_means_its_job_in_any_state():
     there = job(status="failed")
 
-    assert there is same_job(there, None, there.same)
+    assert there is same_job(there, None, there)
     with pytest.raises(InvalidField, match="Idempotency-Key"):
-        same_job(there, None, "other")
+        same_job(there, None, job(same="other"))

@@ -19,6 +19,7 @@ from huggingface_hub.errors import (
 )
 
 from backend.errors import ModelUnavailable
+from backend.models import hub as hub_module
 from backend.models import model_files
 from backend.models.bundled_encoders import converted_folder
 from backend.models.bundled_encoders.recipes import FULL, Recipe, student_recipe
@@ -152,7 +153,7 @@ def test_a_folder_under_home(tiny: TinyModels, monkeypatch):
 @pytest.mark.parametrize("source", ["/no/such/folder", "./no-such-folder", "~/no-such-folder", "~no-such-user/model"])
 def test_a_path_that_is_not_there_never_asks_the_hub(monkeypatch, source):
     """What looks like a path is one; the error names it as it was written."""
-    monkeypatch.setattr(model_files, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
+    monkeypatch.setattr(hub_module, "snapshot_download", lambda *_, **__: pytest.fail("asked the hub"))
 
     with pytest.raises(ModelUnavailable, match=source):
         model_files.resolve(source)
@@ -197,7 +198,7 @@ def hub(tiny: TinyModels, tmp_path, monkeypatch):
         assert not any("bin" in pattern.rsplit(".", 1)[-1] for pattern in allow_patterns)
         return str(snapshot)
 
-    monkeypatch.setattr(model_files, "snapshot_download", download)
+    monkeypatch.setattr(hub_module, "snapshot_download", download)
     return calls
 
 
@@ -249,7 +250,7 @@ def test_what_the_hub_refuses(monkeypatch, error, words):
     def download(*_: object, **__: object) -> str:
         raise error
 
-    monkeypatch.setattr(model_files, "snapshot_download", download)
+    monkeypatch.setattr(hub_module, "snapshot_download", download)
 
     with pytest.raises(ModelUnavailable) as caught:
         model_files.resolve("some/model@main")

@@ -75,6 +75,9 @@ class EntityStack:
     def ner(self) -> FakeModel | None:
         return self.model
 
+    def unknown(self, name: str, known: Sequence[str]) -> UnknownModel:
+        return UnknownModel(name, known)
+
     def metric(self, name: str) -> float:
         return self.telemetry.registry.get_sample_value(f"financia_{name}", {"task": "ner"}) or 0.0
 

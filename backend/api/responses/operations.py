@@ -69,6 +69,7 @@ class Ready(TypedDict):
 
     status: Literal["ready"]
     reasons: list[str]
+    degraded: list[str]  # what fails beside the requests
 
 
 class NotReady(ProblemDetails):

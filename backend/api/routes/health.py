@@ -21,10 +21,14 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Whether requests are answered now; 503 with `reasons` while loading, draining, or when the device fails."""
+    """Whether requests are answered now; 503 with `reasons` while loading, draining, or when the device fails.
+
+    `degraded` names what fails beside the requests: the bundled model serving in place of one that the hub does not
+    give, or a background task that does not stay up. Requests are answered all the same.
+    """
     reasons = await _reasons(request)
     if not reasons:
-        return json_response(Ready(status="ready", reasons=[]))
+        return json_response(Ready(status="ready", reasons=[], degraded=services_of(request).health.degraded()))
     problem = Problem(
         status=Unavailable.status,
         code=Unavailable.code,
@@ -40,7 +44,8 @@ async def ready(request: Request) -> Response:
 async def health(request: Request) -> Response:
     """The state of models, device, lanes and cache; 503 while not ready.
 
-    `degraded` names what fails beside the requests, as a background task that does not stay up.
+    `degraded` names what fails beside the requests, as a background task that does not stay up, or a model that could
+    not be fetched yet.
     """
     reasons = await _reasons(request)
     report = services_of(request).health.report()
@@ -107,7 +112,7 @@ ROUTES = (
         ready,
         tag="operations",
         schema=Ready,
-        example={"status": "ready", "reasons": []},
+        example={"status": "ready", "reasons": [], "degraded": []},
         more={
             503: described(
                 {

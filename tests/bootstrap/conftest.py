@@ -1,0 +1,38 @@
+"""Fixture: services that are built from settings and closed after the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.bootstrap.services import Services, build
+from backend.config import load_settings
+from backend.models import encoder_benchmark
+
+Start = Callable[..., Coroutine[Any, Any, Services]]
+QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
+
+
+@pytest.fixture(scope="session")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for the session: the first start measures, the others reuse its results."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture
+async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
+    """Build services from settings; they are closed after the test."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
+    started: list[Services] = []
+
+    async def run(**settings: Any) -> Services:
+        defaults = {"state_dir": state_dir, "device": "cpu", "ner_model": "none"}
+        started.append(await build(load_settings(**{**defaults, **settings})))
+        return started[-1]
+
+    yield run
+    for services in started:
+        await services.close()
