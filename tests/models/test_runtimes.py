@@ -168,6 +168,17 @@ def test_an_encoder_says_what_it_is(tiny: TinyModels, candidate):
     assert (candidate.runtime, candidate.dtype) == (encoder.runtime, encoder.dtype)
 
 
+@pytest.mark.parametrize("candidate", [OX8, OV32, T32], ids=str)
+def test_what_building_an_encoder_took_is_returned(tiny: TinyModels, monkeypatch, candidate):
+    """Once, after the encoder is there."""
+    trims = []
+    monkeypatch.setattr(runtimes, "trim_heap", lambda: trims.append("trimmed"))
+
+    load_encoder(spec_of(tiny.folder("bert")), candidate, placement())
+
+    assert ["trimmed"] == trims
+
+
 def test_asking_what_is_installed_imports_nothing():
     """A runtime costs seconds and 300 MiB: only the chosen one is imported."""
     script = (

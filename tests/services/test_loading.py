@@ -15,11 +15,12 @@ from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import ModelUnavailable, Unavailable
 from backend.models.autotune import Choice, EncoderRequest, Selector
+from backend.models.spec import ModelSpec
 from backend.services import loading
 from backend.services.catalog import LoadedModel
 from backend.services.loading import LoadContext, ModelRequest, load_model
 from backend.telemetry import Telemetry
-from tests.tiny_models import TinyModels, encoder_of, placement, rewrite
+from tests.tiny_models import TinyModels, encoder_of, placement, rewrite, spec_of
 from tests.tiny_scorers import TinyScorers
 
 
@@ -33,7 +34,7 @@ def source(tiny: TinyModels, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def load(folder: Path, source: Path, task: str = EMBEDDINGS) -> LoadedModel:
     facts = MachineFacts(cores=1, cpu_name="", cpu_flags=(), memory_bytes=2**33)
-    context = LoadContext(facts, [placement()], TuningCache(folder / "tuning.json"), Telemetry())
+    context = LoadContext(facts, [placement()], TuningCache(folder / "tuning.json"), Telemetry(), folder / "models")
     return load_model(context, ModelRequest(str(source), EncoderRequest(), task=task))
 
 
@@ -42,6 +43,21 @@ def test_engines_of_a_model_share_the_learnt_capacity(tmp_path, source):
     model = load(tmp_path, source)
 
     assert model.engine.batch_limits is model.token_engine.batch_limits
+
+
+def test_bundled_encoders_are_kept_in_the_context_s_folder(tmp_path, source, monkeypatch):
+    """That of STATE_DIR: the installation may be read-only."""
+    asked = []
+
+    def resolve(name: str, task: str, *, models_dir: Path | None) -> ModelSpec:
+        asked.append((name, task, models_dir))
+        return spec_of(source)
+
+    monkeypatch.setattr(loading, "resolve", resolve)
+
+    load(tmp_path, source)
+
+    assert [(str(source), EMBEDDINGS, tmp_path / "models")] == asked
 
 
 def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
