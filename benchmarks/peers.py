@@ -100,6 +100,7 @@ def ours(state: Path, *, name: str = OURS, **settings: str) -> Peer:
         "STATE_DIR": str(state),
         "LOG_LEVEL": "WARNING",
         "CACHE_ENABLED": "false",
+        "MODEL_ALIASES": MODEL,  # an EMBEDDING_MODEL of the environment answers to it too
     }
     return Peer(name, (sys.executable, "-m", "backend.main"), env | settings)
 
