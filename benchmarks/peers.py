@@ -37,7 +37,7 @@ INFINITY_SETTINGS = {
     "infinity-int8": ("int8", 32),
 }
 
-_READY_TIMEOUT_S = 180.0
+_READY_TIMEOUT_S = 600.0  # a first start measures runtimes, and takes minutes where the machine is busy
 _STOP_TIMEOUT_S = 20.0
 _POLL_INTERVAL_S = 0.02
 
