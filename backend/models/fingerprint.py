@@ -18,6 +18,9 @@ from backend.errors import ModelUnavailable
 # Raise it when this code computes other numbers from the same files. Cached results are then computed again, learnt
 # classifiers are learnt again, and the bundled heads must be evaluated again (tests/models/test_bundled_heads.py).
 OUTPUT_VERSION = 1
+# Raise one when the arithmetic of that name computes other numbers: cached results are then computed again. Heads are
+# not concerned, for they read the vectors of every arithmetic.
+_ARITHMETIC_VERSIONS = {"int8": 2}  # 2: OpenVINO's scales are of 128 input channels
 # Of config.json: names, what wrote the file, the dtype of the stored weights (serving chooses its own, which is part of
 # a cache key beside the fingerprint), and what concerns training only.
 _WITHOUT_EFFECT = frozenset(
@@ -27,6 +30,12 @@ _WITHOUT_EFFECT = frozenset(
 _TRAINING_ONLY = "dropout"  # in the name of a field: "hidden_dropout_prob", "attention_dropout", "classifier_dropout"
 _NOT_OF_A_TOKENIZER = frozenset({"version", "truncation", "padding"})  # TextTokenizer turns the last two off
 _DIGESTS: dict[str, str] = {}  # of files read before, by their SHA-256: the models of a service share a tokenizer
+
+
+def arithmetic_key(dtype: str) -> str:
+    """What stands for an arithmetic in cache keys; ``dtype`` as encoders name theirs."""
+    version = _ARITHMETIC_VERSIONS.get(dtype)
+    return dtype if version is None else f"{dtype}-{version}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from backend.engines.ner import TASK as NER
 from backend.errors import UnknownModel
 from backend.models.autotune import Choice
 from backend.models.encoder_source import UnloadableEncoder
+from backend.models.fingerprint import arithmetic_key
 from backend.models.model_files import BUNDLED, BUNDLED_DEFAULT, BUNDLED_SOURCES
 from backend.models.sequence_head import SequenceHead
 from backend.models.spec import ModelSpec
@@ -63,7 +64,7 @@ class LoadedModel:
 
     def namespace(self, *parameters: str) -> CacheNamespace:
         """Cache keys for this model's output, in this runtime and dtype, under these task parameters."""
-        return CacheNamespace(self.spec.fingerprint, self.runtime, self.dtype).narrow(*parameters)
+        return CacheNamespace(self.spec.fingerprint, self.runtime, arithmetic_key(self.dtype)).narrow(*parameters)
 
     def report(self) -> dict[str, object]:
         """Every choice made for this model, with its reasons."""

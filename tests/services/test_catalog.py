@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from backend.errors import UnknownModel
+from backend.models import fingerprint
 from backend.services.catalog import Catalog, served_names
 from tests.services.service_stack import VectorEngine, loaded_model
 from tests.tiny_models import spec_of
@@ -67,6 +68,18 @@ def test_a_report_is_ready_for_json():
     )
     assert found["choice"]["why"] == ["chosen by the test"]
     assert found["sha256"].startswith(found["revision"])
+
+
+def test_an_arithmetic_with_other_numbers_has_other_keys(monkeypatch):
+    """Results that an older release cached under the same dtype are computed again; other dtypes keep theirs."""
+    model = loaded_model(VectorEngine())
+    models = [replace(model, choice=replace(model.choice, dtype=dtype)) for dtype in ("int8", "fp32")]
+    before = [each.namespace("embed").key("text", "a") for each in models]
+
+    monkeypatch.setattr(fingerprint, "_ARITHMETIC_VERSIONS", {"int8": 99})
+    after = [each.namespace("embed").key("text", "a") for each in models]
+
+    assert [True, False] == [old != new for old, new in zip(before, after, strict=True)]
 
 
 def test_keys_are_of_one_fingerprint_and_one_arithmetic():
