@@ -74,6 +74,34 @@ def test_own_fields(client: openai.OpenAI) -> None:
     assert [1] == response.model_dump()["truncated"]
 
 
+def test_tasks(client: openai.OpenAI) -> None:
+    """Jina's and NVIDIA's words for a question are one prompt, and no error where the model has none."""
+    asked = [{"task": "retrieval.query"}, {"input_type": "query"}, {"input_type": "search_query"}]
+
+    vectors = [_vectors(client.embeddings.create(model="bundled", input=TEXTS, extra_body=fields)) for fields in asked]
+
+    for other in vectors[1:]:
+        np.testing.assert_array_equal(vectors[0], other)
+
+
+def test_whole_numbers(client: openai.OpenAI) -> None:
+    """Jina's embedding_type goes before the base64 that this client asks for by itself."""
+    floats = _vectors(client.embeddings.create(model="bundled", input=TEXTS))
+    signs = client.embeddings.create(model="bundled", input=TEXTS, extra_body={"embedding_type": "ubinary"})
+
+    np.testing.assert_array_equal(np.packbits(floats > 0, axis=1), [item.embedding for item in signs.data])
+
+
+def test_without_v1(live_server: LiveServer) -> None:
+    """Pointed at the root the client finds infinity's routes: the same vectors and models."""
+    with openai.OpenAI(base_url=live_server.url, api_key="not-needed", max_retries=0) as root:
+        vectors = _vectors(root.embeddings.create(model="bundled", input=TEXTS))
+        models = [model.id for model in root.models.list().data]
+    with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key="not-needed", max_retries=0) as client:
+        np.testing.assert_array_equal(_vectors(client.embeddings.create(model="bundled", input=TEXTS)), vectors)
+        assert [model.id for model in client.models.list().data] == models
+
+
 def test_token_ids(client: openai.OpenAI) -> None:
     """Ids of the model's own tokenizer give the vector of their text."""
     from_ids = _vectors(client.embeddings.create(model="bundled", input=[[101, 7592, 2088, 102]]))
