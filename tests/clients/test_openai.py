@@ -31,7 +31,7 @@ def test_one_text(client: openai.OpenAI) -> None:
     assert (1, 384) == _vectors(response).shape
     assert pytest.approx(1.0, abs=1e-5) == float(np.linalg.norm(_vectors(response)))
     assert response.usage.prompt_tokens == response.usage.total_tokens > 5
-    assert "sentence-transformers/all-MiniLM-L6-v2" == response.model
+    assert "intfloat/multilingual-e5-small" == response.model
 
 
 def test_base64_equals_float(client: openai.OpenAI) -> None:
@@ -54,7 +54,7 @@ def test_similar_texts_are_close(client: openai.OpenAI) -> None:
     texts = ["The invoice must be paid soon.", "Payment of the bill is due shortly.", "A recipe for bread."]
     first, same, other = _vectors(client.embeddings.create(model="bundled", input=texts))
 
-    assert first @ same > first @ other + 0.2
+    assert first @ same > first @ other + 0.05
 
 
 def test_dimensions(client: openai.OpenAI) -> None:
@@ -104,7 +104,7 @@ def test_without_v1(live_server: LiveServer) -> None:
 
 def test_token_ids(client: openai.OpenAI) -> None:
     """Ids of the model's own tokenizer give the vector of their text."""
-    from_ids = _vectors(client.embeddings.create(model="bundled", input=[[101, 7592, 2088, 102]]))
+    from_ids = _vectors(client.embeddings.create(model="bundled", input=[[0, 33600, 31, 8999, 2]]))
     from_text = _vectors(client.embeddings.create(model="bundled", input="hello world"))
 
     np.testing.assert_allclose(from_text, from_ids, atol=1e-5)
@@ -132,7 +132,9 @@ def test_models(client: openai.OpenAI) -> None:
         pytest.param({"input": ""}, openai.BadRequestError, "must not be empty", id="empty"),
         pytest.param({"input": "a", "model": "gpt-4"}, openai.NotFoundError, "'gpt-4' is not loaded", id="model"),
         pytest.param({"input": "a", "dimensions": 5000}, openai.UnprocessableEntityError, "384", id="dimensions"),
-        pytest.param({"input": [[90_000]]}, openai.UnprocessableEntityError, "another tokenizer", id="token-ids"),
+        pytest.param(
+            {"input": [[791, 25637, 374]]}, openai.UnprocessableEntityError, "another tokenizer's", id="token-ids"
+        ),
         pytest.param({"input": ["a"] * 3000}, openai.APIStatusError, "LIMIT_INPUTS", id="too-many"),
     ],
 )

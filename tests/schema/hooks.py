@@ -26,6 +26,7 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "dimensions", ""),  # the model's width
         ("invalid_field", "max_tokens", "texts are read to the model's"),
         ("token_ids_out_of_range", None, ""),  # the model's vocabulary
+        ("invalid_field", "input", "are another tokenizer's"),  # the model's special tokens
         ("too_large", None, "tokens"),  # the model's length, where truncating was forbidden
         ("invalid_field", "types", "is not one of the entity types here"),
         ("invalid_field", "inputs", "classifies single texts"),  # a pair, without a model for pairs
