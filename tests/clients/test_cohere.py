@@ -114,6 +114,7 @@ def test_embed_inputs(client: cohere.ClientV2) -> None:
     np.testing.assert_allclose(by_texts, by_inputs, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")  # the client's own, merging answers
 def test_embed_v1(live_server: LiveServer) -> None:
     """The older client sends 96 texts at a time and merges the answers, bare or by type."""
     texts = [f"Invoice {number}" for number in range(100)]
