@@ -15,17 +15,18 @@ from pydantic import TypeAdapter
 
 from backend.api.dependencies import ApiLimits
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
-from backend.api.requests import classification, reranking
+from backend.api.requests import classification, cohere, reranking
 from backend.api.requests import documents as document_requests
 from backend.api.requests import embeddings as embedding_requests
 from backend.api.requests import texts as text_requests
 from backend.api.requests.fields import LIMIT_KEYWORD
-from backend.api.responses import documents, embeddings, index_headers, jobs, operations, texts
+from backend.api.responses import cohere as cohere_answers
+from backend.api.responses import documents, embeddings, index_headers, infinity, jobs, operations, texts
 from backend.api.routing import PROBLEM, PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
 DESCRIPTION = """
-Point an OpenAI client at `/v1`, and a Cohere, Jina or text-embeddings-inference client at the root.
+Point an OpenAI client at `/v1`, and a Cohere, Jina, text-embeddings-inference or infinity client at the root.
 
 Every error is `application/problem+json` (RFC 9457) with a stable `code`; its `error` object is what OpenAI's clients
 show. `X-Request-Id` is echoed, `X-Request-Timeout-S` shortens the wait, `Server-Timing` tells where the time went.
@@ -35,12 +36,15 @@ _REQUESTS: tuple[type, ...] = (
     *text_requests.REQUESTS,
     *classification.REQUESTS,
     *reranking.REQUESTS,
+    *cohere.REQUESTS,
     *document_requests.REQUESTS,
 )
 ANSWERS: tuple[type, ...] = (
     *embeddings.SCHEMAS,
     *operations.SCHEMAS,
     *texts.SCHEMAS,
+    *cohere_answers.SCHEMAS,
+    *infinity.SCHEMAS,
     *documents.SCHEMAS,
     *jobs.SCHEMAS,
     ProblemDetails,
@@ -50,10 +54,11 @@ _TAGS = [
     {"name": "OpenAI", "description": "What OpenAI's clients call."},
     {
         "name": "texts",
-        "description": "Classes, entities, ranks and analysis, in Jina's and Cohere's shapes where they have one.",
+        "description": "Vectors, classes, entities, ranks, analysis, in Jina's and Cohere's shapes if they have one.",
     },
     {"name": "documents", "description": "Files: PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC."},
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
+    {"name": "infinity", "description": "What infinity's clients call; `POST /rerank` answers them, too."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+from backend.errors import InvalidField, ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.encoder import payload_of
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import word_spellings
@@ -25,6 +25,7 @@ from backend.models.words import word_of_pieces, word_places
 Truncate = Literal["end", "start", "none"]
 InputName = Callable[[int], str]  # what error messages call the input at an index of its request
 numbered_input: InputName = "input[{}]".format
+_TIKTOKEN_IDS = 100_000  # OpenAI's cl100k_base; o200k_base has twice as many, of which texts use the low ones, too
 _PREFIX_CHARS_PER_TOKEN = 16  # of a text that is cut at the model's length, read first; most have five a token
 
 
@@ -151,11 +152,25 @@ class TextTokenizer:
         return self._fit_all([self._wrapped(text) for text in ids], truncate, places, numbered_input)
 
     def check(self, ids: Sequence[Sequence[int]]) -> None:
-        """Refuse ids that the vocabulary lacks. Raises: TokenIdsOutOfRange."""
-        for text in ids:
+        """Refuse ids of another tokenizer.
+
+        Those that the vocabulary lacks; and where it lacks none of tiktoken's, those that do not begin with the
+        model's own special tokens.
+
+        Raises: TokenIdsOutOfRange, InvalidField.
+        """
+        must_begin = self._before if self.vocabulary_size > _TIKTOKEN_IDS else []
+        for index, text in enumerate(ids):
             if text and (min(text) < 0 or max(text) >= self.vocabulary_size):
                 invalid = next(token for token in text if not 0 <= token < self.vocabulary_size)
                 raise TokenIdsOutOfRange(invalid, self.vocabulary_size)
+            if text and list(text[: len(must_begin)]) != must_begin:
+                raise InvalidField(
+                    f"input[{index}]: this model's token ids begin with {must_begin} and end with {self._after}; these "
+                    f"begin with {text[0]} and are another tokenizer's. Send texts instead of ids; LangChain's "
+                    "OpenAIEmbeddings sends tiktoken ids unless check_embedding_ctx_length=False is set.",
+                    param="input",
+                )
 
     def pieces(
         self, texts: Sequence[str], *, prompt: str = "", add_special_tokens: bool = True

@@ -157,16 +157,17 @@ class ClassificationService:
         self,
         inputs: Sequence[TextOrPair],
         *,
+        model: str | None = None,
         raw_scores: bool = False,
         truncate: Truncate = "end",
         priority: Priority = Priority.INTERACTIVE,
         deadline_s: float = math.inf,
     ) -> ClassificationResult:
-        """Scores of every label for each text or pair of texts, by the default classifier.
+        """Scores of every label for each text or pair of texts, by the classifier or model named, else the default one.
 
         Raises: as ``classify``; InvalidField for a pair where no model for pairs is configured.
         """
-        classifier, urgency = self._for_predict(inputs), Urgency(priority, deadline_s)
+        classifier, urgency = self._for_predict(inputs, model), Urgency(priority, deadline_s)
         if isinstance(classifier, LoadedModel):
             cut: Literal["none", "longest"] = "none" if truncate == "none" else "longest"
             logits = await self._scoring.logits(classifier, inputs, urgency, cut=cut, truncate=truncate, param="inputs")
@@ -257,10 +258,11 @@ class ClassificationService:
         self._usage.count(len(rows), result.tokens, sum(row.truncated for row in rows))
         return result
 
-    def _for_predict(self, inputs: Sequence[TextOrPair]) -> Classifier | LoadedModel:
-        """For pairs the loaded model, also an NLI model; for single texts the default classifier."""
+    def _for_predict(self, inputs: Sequence[TextOrPair], name: str | None) -> Classifier | LoadedModel:
+        """The one named; else for pairs the loaded model, NLI or not, and for single texts the default classifier."""
         model = self._catalog.of(CLASSIFIER)
-        return model if model is not None and any(not isinstance(text, str) for text in inputs) else self._find(None)
+        of_pairs = name is None and any(not isinstance(text, str) for text in inputs)
+        return model if model is not None and of_pairs else self._find(name)
 
     def _find(self, name: str | None) -> Classifier | LoadedModel:
         """Raises: UnknownModel with the known names; InvalidField where labels are needed."""

@@ -42,6 +42,7 @@ class EmbedOptions(NamedTuple):
 
     truncate: Truncate = "end"
     prompt_name: str | None = None
+    prompts: tuple[str, ...] = ()  # names by preference: the first that the model has, and no error where it has none
     normalize: bool | None = None
     dimensions: int | None = None
 
@@ -329,7 +330,8 @@ def _resolve(model: LoadedModel, options: EmbedOptions) -> _EmbeddingPipeline:
         raise InvalidField(
             f"dimensions: {options.dimensions} is not between 1 and {spec.width}, the model's width", param="dimensions"
         )
-    name = options.prompt_name or spec.default_prompt
+    preferred = next((name for name in options.prompts if name in spec.prompts), None)
+    name = options.prompt_name or preferred or spec.default_prompt
     if name is not None and name not in spec.prompts:
         known = ", ".join(sorted(spec.prompts)) or "none"
         raise InvalidField(f"prompt_name: {name!r} is not one of this model's prompts ({known})", param="prompt_name")

@@ -96,6 +96,10 @@ class HealthService:
             "degraded": self.degraded(),
         }
 
+    def lanes(self) -> BatcherStatus:
+        """What waits and what runs."""
+        return self._batcher.status()
+
     def gpu(self) -> dict[str, Any]:
         """The typed answer of GET /metrics/gpu: the same shape with and without a GPU."""
         return self._gpu_report()

@@ -99,6 +99,9 @@ class FakeHealth:
             "degraded": self.degraded(),
         }
 
+    def lanes(self) -> Any:
+        return SimpleNamespace(queued_jobs=3, busy=1)
+
     def gpu(self) -> dict[str, Any]:
         return {
             "available": False,

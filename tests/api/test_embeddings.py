@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from backend.api.responses.embeddings import EmbeddingsAnswer
+from backend.api.responses.json_bytes import VECTOR_ENCODINGS
 from backend.services.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import TIMING, FakeServices, vector
@@ -81,10 +83,12 @@ async def test_a_large_answer_is_complete(client: httpx.AsyncClient, services: F
         pytest.param(["a", "b"], ["a", "b"], id="texts"),
         pytest.param([1, 2], [[1, 2]], id="token-ids"),
         pytest.param([[1, 2], [3]], [[1, 2], [3]], id="lists-of-token-ids"),
+        pytest.param({"text": "a"}, ["a"], id="jina's-object"),
+        pytest.param([{"text": "a"}, "b", {"text": "c"}], ["a", "b", "c"], id="jina's-objects-among-texts"),
     ],
 )
 async def test_inputs(client: httpx.AsyncClient, services: FakeServices, sent: Any, expected: Any) -> None:
-    """Each of OpenAI's four forms of input reaches the service as a list."""
+    """Each of OpenAI's four forms of input, and Jina's objects, reach the service as a list."""
     response = await client.post(URL, json={"input": sent})
 
     assert 200 == response.status_code
@@ -101,6 +105,27 @@ async def test_inputs(client: httpx.AsyncClient, services: FakeServices, sent: A
         pytest.param({"dimensions": 8}, EmbedOptions(dimensions=8), id="dimensions"),
         pytest.param({"prompt_name": "query"}, EmbedOptions(prompt_name="query"), id="prompt"),
         pytest.param({"normalize": False}, EmbedOptions(normalize=False), id="not-normalised"),
+        pytest.param({"normalized": False}, EmbedOptions(normalize=False), id="jina's-normalized"),
+        pytest.param({"truncate": True}, EmbedOptions(), id="jina's-truncate"),
+        pytest.param({"truncate": False}, EmbedOptions(truncate="none"), id="jina's-never-cut"),
+        pytest.param({"truncate": "START"}, EmbedOptions(truncate="start"), id="nvidia's-capitals"),
+        pytest.param({"output_dimension": 8}, EmbedOptions(dimensions=8), id="voyage's-dimension"),
+        pytest.param(
+            {"task": "retrieval.query"},
+            EmbedOptions(prompts=("retrieval.query", "query", "search_query", "retrieval.query")),
+            id="jina's-task",
+        ),
+        pytest.param({"task": "retrieval"}, EmbedOptions(), id="a-task-of-one-side"),
+        pytest.param(
+            {"input_type": "passage"},
+            EmbedOptions(prompts=("passage", "document", "search_document", "retrieval.passage")),
+            id="nvidia's-input-type",
+        ),
+        pytest.param(
+            {"late_chunking": False, "return_multivector": None, "task": None, "input_type": None},
+            EmbedOptions(),
+            id="jina's-defaults",
+        ),
         pytest.param(
             dict.fromkeys(("model", "encoding_format", "dimensions", "user", "truncate", "normalize")),
             EmbedOptions(),
@@ -116,6 +141,44 @@ async def test_options(
 
     assert 200 == response.status_code
     assert expected == services.embeddings.calls[0][1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "named"),
+    [
+        pytest.param({"task": "poetry"}, "task", ["retrieval.query", "'poetry'"], id="unknown-task"),
+        pytest.param({"input_type": "image"}, "input_type", ["images are not read"], id="image"),
+        pytest.param({"late_chunking": True}, "late_chunking", ["not served"], id="late-chunking"),
+        pytest.param({"return_multivector": True}, "return_multivector", ["not served"], id="multivector"),
+        pytest.param({"embedding_type": "int4"}, "embedding_type", ["ubinary", "int4"], id="unknown-type"),
+        pytest.param({"truncate": "End"}, "truncate", ["end", "'End'"], id="truncate"),
+        pytest.param({"task": "qa", "input_type": "query"}, "task", ["one of"], id="task-and-input-type"),
+        pytest.param({"input_type": "query", "prompt_name": "query"}, "input_type", ["one of"], id="two-prompts"),
+        pytest.param({"input": [1], "prompt_name": "query"}, "prompt_name", ["token ids"], id="prompt-before-ids"),
+        pytest.param({"input": [[1]], "task": "qa.query"}, "task", ["token ids"], id="task-of-ids"),
+        pytest.param({"input": {"image": "x"}}, "input", ["field text"], id="jina's-image"),
+        pytest.param({"input": ["a", {"url": "x"}]}, "input", ["input[1]"], id="jina's-image-among-texts"),
+        pytest.param({"input": [{"text": "a"}, 5]}, "input", ["input[1]"], id="number-among-objects"),
+    ],
+)
+async def test_what_is_not_served(
+    client: httpx.AsyncClient, services: FakeServices, fields: dict[str, Any], param: str, named: list[str]
+) -> None:
+    """A wish that cannot be met is refused, not ignored, and the message says what can be."""
+    body = problem(await client.post(URL, json={"input": "a", **fields}), 422, "invalid_field", *named)
+
+    assert param == body["error"]["param"]
+    assert [] == services.embeddings.calls
+
+
+@pytest.mark.parametrize("field", ["embedding_type", "encoding_type"])
+@pytest.mark.parametrize("form", ["float", "base64", "int8", "uint8", "binary", "ubinary"])
+async def test_embedding_types(client: httpx.AsyncClient, field: str, form: str) -> None:
+    """Jina's forms and quantised ones; they go before the encoding that OpenAI's client always sends."""
+    body = (await client.post(URL, json={"input": "hola", "encoding_format": "base64", field: form})).json()
+
+    assert json.loads(VECTOR_ENCODINGS[form](vector("hola"))) == body["data"][0]["embedding"]
+    require_schema(EmbeddingsAnswer, body)
 
 
 @pytest.mark.slow

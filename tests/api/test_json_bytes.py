@@ -6,11 +6,13 @@ import json
 import threading
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.api.responses import json_bytes
-from backend.api.responses.json_bytes import JsonBytes, JsonPieces, json_pieces, written_json
+from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes, JsonPieces, json_pieces, written_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
@@ -54,3 +56,40 @@ async def test_a_large_answer_is_made_off_the_loop() -> None:
     assert isinstance(large, JsonPieces)
     assert small.body == b"".join(large.pieces)
     assert (str(len(small.body)), "7") == (large.headers["content-length"], large.headers["x-compute-tokens"])
+
+
+def numbers(form: str, vector: np.ndarray) -> list[int]:
+    """A vector as it is written in a form of whole numbers."""
+    written: list[int] = json.loads(VECTOR_ENCODINGS[form](np.asarray(vector, np.float32)))
+    return written
+
+
+@pytest.mark.parametrize("width", [64, 384, 1024])
+def test_int8_keeps_cosines_and_dot_products(width: int) -> None:
+    """One step for all vectors: the product of two is that of their directions, within a hundredth."""
+    random = np.random.default_rng(15)
+    vectors = random.standard_normal((20, width)) + random.standard_normal(width)  # close to each other, as texts are
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    whole = np.array([numbers("int8", vector) for vector in vectors], np.float64)
+    step = 5 / (127 * np.sqrt(width))
+
+    np.testing.assert_allclose(directions @ directions.T, whole @ whole.T * step**2, atol=0.01)
+    np.testing.assert_array_equal(whole, [numbers("int8", 7 * vector) for vector in vectors])
+
+
+def test_int8_ends() -> None:
+    """A number that is too large is the largest there is; zeros stay zeros."""
+    lonely = np.zeros(384, np.float32)
+    lonely[0], lonely[1] = -1.0, 1e-9
+
+    assert [-127, 0, 0] == numbers("int8", lonely)[:3]
+    assert [1, 128, 128] == numbers("uint8", lonely)[:3]
+    assert [0] * 384 == numbers("int8", np.zeros(384))
+
+
+def test_signs() -> None:
+    """Eight a number, the first is its highest bit; zero counts as negative, and zeros fill the last number."""
+    vector = [1, -1, 0, 2, -3, 4, 5, 6, 1, 1]
+
+    assert [0b10010111, 0b11000000] == numbers("ubinary", vector)
+    assert [0b10010111 - 128, 0b11000000 - 128] == numbers("binary", vector)

@@ -107,6 +107,7 @@ def test_many_truncated_inputs_fit_into_headers() -> None:
         pytest.param({"inputs": ["a", True]}, 422, "inputs[1]", id="mixed"),
         pytest.param({"inputs": "a", "truncate": "yes"}, 422, "truncate", id="truncate"),
         pytest.param({"inputs": "a", "truncation_direction": "up"}, 422, "truncation_direction", id="direction"),
+        pytest.param({"inputs": [1], "prompt_name": "query"}, 422, "prompt_name", id="prompt-before-token-ids"),
     ],
 )
 async def test_embed_faults(client: httpx.AsyncClient, body: Any, status: int, named: str) -> None:
@@ -378,4 +379,8 @@ LONG: dict[str, Any] = {
     "/v1/analyze": lambda text: {"input": text},
     "/v1/classify": lambda text: {"input": text},
     "/v1/rerank": lambda text: {"query": text, "documents": ["a"]},
+    "/v1/embed": lambda text: {"texts": [text]},
+    "/v2/embed": lambda text: {"inputs": [{"content": [{"type": "text", "text": text}]}]},
+    "/embeddings": lambda text: {"input": text},
+    "/classify": lambda text: {"input": [text]},
 }

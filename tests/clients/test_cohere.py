@@ -1,9 +1,10 @@
-"""Cohere's clients, both APIs, against /v1/rerank and /v2/rerank."""
+"""Cohere's clients, both APIs, against our /v1 and /v2: rerank and embed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from tests.clients.server import MARKS, LiveServer
@@ -70,6 +71,72 @@ async def test_async(live_server: LiveServer) -> None:
         response = await client.rerank(model="bundled", query="¿Cuándo vence?", documents=["Vence en marzo.", "Pan."])
 
     assert 0 == response.results[0].index
+
+
+def test_embed_v2(client: cohere.ClientV2, live_server: LiveServer) -> None:
+    """Vectors by type, with what the client counts; the two input types differ where the model has prompts for them."""
+    types = ["float", "int8", "ubinary"]
+    asked = {
+        input_type: client.embed(model="bundled", input_type=input_type, texts=DOCUMENTS, embedding_types=types)
+        for input_type in ("search_query", "search_document")
+    }
+
+    query, document = (np.array(response.embeddings.float_) for response in asked.values())
+    response = asked["search_document"]
+    assert DOCUMENTS == response.texts
+    assert ("2", True) == (response.meta.api_version.version, response.meta.billed_units.input_tokens > len(DOCUMENTS))
+    np.testing.assert_allclose(1.0, np.linalg.norm(document, axis=1), atol=1e-4)
+    int8 = np.array(response.embeddings.int8, np.float64)
+    assert (int8 / np.linalg.norm(int8, axis=1, keepdims=True) * document).sum(axis=1).min() > 0.999
+    np.testing.assert_array_equal(np.packbits(document > 0, axis=1), response.embeddings.ubinary)
+    assert _has_prompts(live_server) != np.allclose(query, document, atol=1e-3)
+
+
+def _has_prompts(server: LiveServer) -> bool:
+    with server.client() as client:
+        return bool(client.get("/v1/models/bundled").json()["prompts"])
+
+
+def test_embed_inputs(client: cohere.ClientV2) -> None:
+    """The newer form of texts gives the same vectors, cut to the dimensions asked for."""
+    content = [{"content": [{"type": "text", "text": text}]} for text in DOCUMENTS]
+    options = {
+        "model": "bundled",
+        "input_type": "search_document",
+        "embedding_types": ["float"],
+        "output_dimension": 64,
+    }
+
+    by_inputs = client.embed(inputs=content, **options).embeddings.float_
+    by_texts = client.embed(texts=DOCUMENTS, **options).embeddings.float_
+
+    assert (len(DOCUMENTS), 64) == np.shape(by_inputs)
+    np.testing.assert_allclose(by_texts, by_inputs, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")  # the client's own, merging answers
+def test_embed_v1(live_server: LiveServer) -> None:
+    """The older client sends 96 texts at a time and merges the answers, bare or by type."""
+    texts = [f"Invoice {number}" for number in range(100)]
+    with cohere.Client("not-needed", base_url=live_server.url) as client:
+        bare = client.embed(texts=texts, model="bundled", input_type="search_document")
+        typed = client.embed(texts=texts, model="bundled", input_type="search_document", embedding_types=["float"])
+
+    assert (100, texts) == (len(bare.embeddings), bare.texts)
+    assert ("embeddings_floats", "embeddings_by_type") == (bare.response_type, typed.response_type)
+    np.testing.assert_allclose(bare.embeddings, typed.embeddings.float_, atol=1e-6)
+    assert bare.meta.billed_units.input_tokens == typed.meta.billed_units.input_tokens > 100
+
+
+def test_embed_errors(client: cohere.ClientV2) -> None:
+    """The client's own exceptions; and what was cut is told."""
+    with pytest.raises(cohere.UnprocessableEntityError, match="images are not read"):
+        client.embed(model="bundled", input_type="image", images=["data:image/png;base64,AAAA"])
+    with pytest.raises(cohere.NotFoundError, match=r"embed-v4\.0"):
+        client.embed(model="embed-v4.0", input_type="search_query", texts=["a"])
+    long = client.embed(model="bundled", input_type="search_query", texts=["a", "word " * 2000], truncate="START")
+
+    assert "texts 1" in long.meta.warnings[0]
 
 
 def test_errors_are_its_own(client: cohere.ClientV2) -> None:

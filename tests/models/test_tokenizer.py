@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from backend.errors import ModelUnavailable, TokenIdsOutOfRange, TooLarge
+from backend.errors import InvalidField, ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.model_files import resolve
 from backend.models.spec import TokenTypes
 from backend.models.tokenizer import TextTokenizer
@@ -317,6 +317,15 @@ def test_ids_of_another_tokenizer_are_refused(tokenizer, ids, culprit):
     assert f"token id {culprit} " in str(caught.value)
     assert "0 to 30521" in str(caught.value)
     assert "check_embedding_ctx_length=False" in str(caught.value)
+
+
+def test_ids_of_another_tokenizer_in_a_large_vocabulary():
+    """It has each of tiktoken's ids, so they are told by the special tokens that they lack; the model's own pass."""
+    large = TextTokenizer(spec_of("minilm").folder / "tokenizer.json", max_tokens=64, vocabulary_size=250_002)
+    large.check([[CLS, 5, 200_000, SEP], [CLS], []])
+
+    with pytest.raises(InvalidField, match=r"input\[1\].* begin with \[101\] .*check_embedding_ctx_length=False"):
+        large.check([[CLS, 5, SEP], [791, 25637, 374]])
 
 
 def test_every_id_of_the_vocabulary_is_accepted(tokenizer):

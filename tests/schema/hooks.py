@@ -24,7 +24,9 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("model_not_found", None, ""),  # whatever name was drawn
         ("invalid_field", "prompt_name", "is not one of this model's prompts"),
         ("invalid_field", "dimensions", ""),  # the model's width
+        ("invalid_field", "max_tokens", "texts are read to the model's"),
         ("token_ids_out_of_range", None, ""),  # the model's vocabulary
+        ("invalid_field", "input", "are another tokenizer's"),  # the model's special tokens
         ("too_large", None, "tokens"),  # the model's length, where truncating was forbidden
         ("invalid_field", "types", "is not one of the entity types here"),
         ("invalid_field", "inputs", "classifies single texts"),  # a pair, without a model for pairs
@@ -54,6 +56,12 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
     ),
     "relations between values": (
         ("invalid_field", "classifier_id", "says the same as model"),
+        ("invalid_field", "task", "each chooses a prompt"),
+        ("invalid_field", "input_type", "each chooses a prompt"),
+        ("invalid_field", "task", "token ids are read as they are"),
+        ("invalid_field", "input_type", "token ids are read as they are"),
+        ("invalid_field", "prompt_name", "token ids are read as they are"),
+        ("too_large", "inputs", "LIMIT_TEXT_CHARS"),  # the parts of one together
         ("invalid_field", "documents", "must have the fields of rank_fields"),
         ("invalid_field", "documents", "must be a text"),  # a field that rank_fields names
         ("bad_input", "documents", "must not be empty"),

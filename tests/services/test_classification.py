@@ -294,6 +294,15 @@ async def test_predict_by_a_head(setup: ClassificationSetup):
         await setup.service.predict(["la", ("la", "de")])
 
 
+async def test_predict_by_name(setup: ClassificationSetup):
+    """The classifier that was named answers; an unknown name lists those there are."""
+    named = await setup.service.predict(TEXTS, model="document-type")
+
+    assert (await setup.service.predict(TEXTS)).rows == named.rows
+    with pytest.raises(UnknownModel, match="document-type"):
+        await setup.service.predict(TEXTS, model="nobody")
+
+
 async def test_pairs_go_to_an_nli_model_and_texts_to_the_head(scorers: TinyScorers, build, tmp_path):
     """An NLI model scores pairs; a single text is classified by the head."""
     write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256))

@@ -243,6 +243,37 @@ async def test_the_models_default_prompt(build):
 
 
 @pytest.mark.parametrize(
+    ("options", "default", "expected"),
+    [
+        pytest.param(EmbedOptions(prompts=("query",)), None, "query: la factura", id="the-first"),
+        pytest.param(EmbedOptions(prompts=("document", "passage")), None, "passage: la factura", id="the-one-it-has"),
+        pytest.param(EmbedOptions(prompts=("document",)), None, "la factura", id="none-of-them"),
+        pytest.param(EmbedOptions(prompts=("document",)), "passage", "passage: la factura", id="else-the-default"),
+        pytest.param(EmbedOptions(prompts=("query",)), "passage", "query: la factura", id="before-the-default"),
+        pytest.param(
+            EmbedOptions(prompt_name="passage", prompts=("query",)), None, "passage: la factura", id="by-name"
+        ),
+    ],
+)
+async def test_prompts_by_preference(build, options, default, expected):
+    """The first that the model has; a model without any of them reads the text as it always does."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS, "default_prompt": default})
+    await stack.service.embed(["la factura"], options)
+
+    assert [ids_of(expected)] == stack.computed
+
+
+async def test_a_preferred_prompt_shares_the_key_of_the_named(build):
+    """What is computed is the same."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
+    await stack.service.embed(["la factura"], EmbedOptions(prompt_name="query"))
+
+    again = await stack.service.embed(["la factura"], EmbedOptions(prompts=("search_query", "query")))
+
+    assert 1 == again.cache_hits
+
+
+@pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         pytest.param(EmbedOptions(dimensions=0), InvalidField, "not between 1 and 384", id="no-dimension"),

@@ -34,6 +34,13 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
+async def test_lanes(health):
+    """What waits and what runs, as the batcher counts it."""
+    service, stack = health(VectorEngine())
+
+    assert stack.batcher.status() == service.lanes()
+
+
 async def test_the_first_check_probes_the_device(health):
     """Before any request a probe runs through the lanes and the engine."""
     service, stack = health(VectorEngine())

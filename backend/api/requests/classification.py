@@ -9,7 +9,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
 from backend.api.requests.embeddings import TruncatingRequest
-from backend.api.requests.fields import LABEL, LIMIT_KEYWORD, TEXT, Count, Labels, TextItems, WireRequest, many
+from backend.api.requests.fields import (
+    LABEL,
+    LIMIT_KEYWORD,
+    TEXT,
+    Count,
+    FilledTexts,
+    InfinityModel,
+    Labels,
+    TextItems,
+    WireRequest,
+    many,
+    only,
+)
 from backend.api.requests.validation import (
     require_labels,
     require_no_empty_items,
@@ -150,6 +162,16 @@ class PredictRequest(TruncatingRequest):
     raw_scores: bool | None = Field(False, description="Logits instead of probabilities.")
 
 
+class InfinityClassifyRequest(WireRequest):
+    """The request of infinity's ``/classify``."""
+
+    input: FilledTexts = Field(description="What to classify, at most LIMIT_INPUTS.")
+    model: InfinityModel = Field(
+        None, description="A classifier that GET /v1/classifiers lists, or a classifying model."
+    )
+    raw_scores: bool | None = Field(False, description="Logits instead of probabilities.")
+
+
 # Texts and labels that are not blank.
 _ExampleText = Annotated[str, Field(min_length=1), WithJsonSchema({**TEXT, "pattern": r"\S"})]
 _ExampleLabel = Annotated[str, Field(min_length=1), WithJsonSchema({**LABEL, "maxLength": LABEL_CHARACTERS_MAX})]
@@ -162,11 +184,6 @@ _GATHERED = {
 }
 
 
-def _only(field: str, other: str) -> dict[str, Any]:
-    """One of two fields, and the other absent or null."""
-    return {"required": [field], "properties": {field: {"not": {"type": "null"}}, other: {"type": "null"}}}
-
-
 class Example(WireRequest):
     """One text and its class."""
 
@@ -177,7 +194,7 @@ class Example(WireRequest):
 class LearnRequest(WireRequest):
     """`PUT /v1/classifiers/{name}`: texts with their classes, one after the other or gathered by class."""
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [_only("examples", "labels"), _only("labels", "examples")]})
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("examples", "labels"), only("labels", "examples")]})
 
     examples: (
         Annotated[list[Example], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})]
@@ -205,4 +222,9 @@ class LearnRequest(WireRequest):
         return by_label
 
 
-REQUESTS: tuple[type[BaseModel], ...] = (ClassifyRequest, PredictRequest, LearnRequest)
+REQUESTS: tuple[type[BaseModel], ...] = (
+    ClassifyRequest,
+    PredictRequest,
+    InfinityClassifyRequest,
+    LearnRequest,
+)

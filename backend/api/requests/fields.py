@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from backend.api.requests.validation import (
     LABEL_CHARS,
@@ -18,6 +27,7 @@ from backend.api.requests.validation import (
     wrong_type,
 )
 from backend.errors import InvalidField
+from backend.models.tokenizer import Truncate
 
 _LARGEST_ID = 2**63 - 1
 # Schemas name the setting that limits them; openapi.py puts its value beside it, as maxItems or maxLength.
@@ -25,6 +35,8 @@ LIMIT_KEYWORD = "x-limit"
 ANY_TEXT = {"type": "string", LIMIT_KEYWORD: "LIMIT_TEXT_CHARS"}
 TEXT = {**ANY_TEXT, "minLength": 1}
 _TOKEN_IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0, "maximum": _LARGEST_ID}}
+_INFINITY_ANY_MODEL = "default/not-specified"  # what infinity's own client sends for none
+_TRUNCATIONS = ("end", "start", "none")
 _TEXT_OBJECT = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
 LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
 
@@ -32,6 +44,11 @@ LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # patter
 def many(items: dict[str, Any]) -> dict[str, Any]:
     """The schema of a list of inputs."""
     return {"type": "array", "minItems": 1, LIMIT_KEYWORD: "LIMIT_INPUTS", "items": items}
+
+
+def only(field: str, other: str) -> dict[str, Any]:
+    """The schema of one of two fields, the other absent or null."""
+    return {"required": [field], "properties": {field: {"not": {"type": "null"}}, other: {"type": "null"}}}
 
 
 def _labels(*, at_least: int) -> dict[str, Any]:
@@ -74,6 +91,15 @@ def _check_inputs(value: Any, info: ValidationInfo) -> Texts | TokenIds:
     raise _mixed(value, name)
 
 
+def _check_inputs_or_objects(value: Any, info: ValidationInfo) -> Texts | TokenIds:
+    """As ``_check_inputs``, or texts of which some are ``{"text": …}``, as Jina's clients send them."""
+    if type(value) is dict or (
+        type(value) is list and value and type(value[0]) in (str, dict) and dict in set(map(type, value))
+    ):
+        return _check_items(value, info)
+    return _check_inputs(value, info)
+
+
 def _check_ids(inputs: list[Any], name: str) -> TokenIds:
     for index, ids in enumerate(inputs):
         if float in set(map(type, ids)):
@@ -105,6 +131,40 @@ def _check_texts(value: Any, info: ValidationInfo) -> Texts:
     require_not_empty(value, name)
     require_texts(value, name)
     return value
+
+
+def _check_filled_texts(value: Any, info: ValidationInfo) -> Texts:
+    """A list of texts, none of them empty."""
+    name = info.field_name or "texts"
+    if type(value) is not list:
+        raise wrong_type(name, value, "a list of texts")
+    require_not_empty(value, name)
+    require_texts(value, name)
+    require_no_empty_items(value, name)
+    return value
+
+
+def _check_truncate(value: Any, info: ValidationInfo) -> Truncate | None:
+    """Any service's way to say it: a side in either case, or whether to cut at all."""
+    if value is None:
+        return None
+    if type(value) is bool:
+        return "end" if value else "none"
+    if type(value) is str and value.lower() in _TRUNCATIONS and value in (value.lower(), value.upper()):
+        return cast("Truncate", value.lower())
+    name = info.field_name or "truncate"
+    raise InvalidField(
+        f"{name}: must be end, start or none (in capitals, too), true or false, got {value!r:.60}", param=name
+    )
+
+
+def _refuse(value: Any, info: ValidationInfo) -> None:
+    if value not in (None, False):
+        raise InvalidField(f"{info.field_name}: is not served; leave it out", param=info.field_name)
+
+
+def _infinity_model(value: str | None) -> str | None:
+    return None if value == _INFINITY_ANY_MODEL else value
 
 
 def _check_items(value: Any, info: ValidationInfo) -> Texts:
@@ -151,19 +211,29 @@ def _check_labels(value: Any, info: ValidationInfo) -> Texts | None:
     return value
 
 
-Inputs = Annotated[
+_INPUT_KINDS = [
+    {**TEXT, "title": "a text"},
+    {**many(TEXT), "title": "texts"},
+    {**_TOKEN_IDS, "title": "token ids"},
+    {**many(_TOKEN_IDS), "title": "lists of token ids"},
+]
+# anyOf: a list of texts is one of texts and objects, too
+_INPUT_OR_OBJECT_KINDS = [
+    *_INPUT_KINDS,
+    {**_TEXT_OBJECT, "title": "a text as Jina's clients send it"},
+    {**many({"oneOf": [TEXT, _TEXT_OBJECT]}), "title": "texts as Jina's clients send them"},
+]
+Inputs = Annotated[Any, PlainValidator(_check_inputs), WithJsonSchema({"oneOf": _INPUT_KINDS})]
+InputsOrObjects = Annotated[
+    Any, PlainValidator(_check_inputs_or_objects), WithJsonSchema({"anyOf": _INPUT_OR_OBJECT_KINDS})
+]
+FilledTexts = Annotated[Any, PlainValidator(_check_filled_texts), WithJsonSchema(many(TEXT))]
+NotServed = Annotated[None, PlainValidator(_refuse), WithJsonSchema({"enum": [False, None]})]
+InfinityModel = Annotated[str | None, AfterValidator(_infinity_model)]
+AnyTruncate = Annotated[
     Any,
-    PlainValidator(_check_inputs),
-    WithJsonSchema(
-        {
-            "oneOf": [
-                {**TEXT, "title": "a text"},
-                {**many(TEXT), "title": "texts"},
-                {**_TOKEN_IDS, "title": "token ids"},
-                {**many(_TOKEN_IDS), "title": "lists of token ids"},
-            ]
-        }
-    ),
+    PlainValidator(_check_truncate),
+    WithJsonSchema({"enum": [*_TRUNCATIONS, *map(str.upper, _TRUNCATIONS), True, False, None]}),
 ]
 TextInputs = Annotated[
     Any,

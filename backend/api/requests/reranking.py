@@ -1,14 +1,14 @@
-"""Requests to rank texts by their relevance to a query: Cohere's, Jina's and text-embeddings-inference's."""
+"""Requests to rank texts by relevance to a query: Cohere's, Jina's, text-embeddings-inference's and infinity's."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
 from backend.api.requests.embeddings import TRUNCATE, TruncatingRequest
-from backend.api.requests.fields import TEXT, Count, Sentence, WireRequest, many
-from backend.api.requests.validation import require_no_empty_items, require_not_empty, require_texts, wrong_type
+from backend.api.requests.fields import TEXT, Count, FilledTexts, InfinityModel, Sentence, WireRequest, many, only
+from backend.api.requests.validation import require_no_empty_items, require_not_empty, wrong_type
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
 
@@ -30,16 +30,6 @@ def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
     for index, document in enumerate(value):
         if type(document) not in (str, dict):
             raise wrong_type(f"{name}[{index}]", document, "a text or an object with the field text")
-    return value
-
-
-def _check_filled_texts(value: Any, info: ValidationInfo) -> list[str]:
-    name = info.field_name or "texts"
-    if type(value) is not list:
-        raise wrong_type(name, value, "a list of texts")
-    require_not_empty(value, name)
-    require_texts(value, name)
-    require_no_empty_items(value, name)
     return value
 
 
@@ -89,16 +79,30 @@ class RerankRequest(WireRequest):
 
 
 class RankTextsRequest(TruncatingRequest):
-    """The request of text-embeddings-inference's ``/rerank``."""
+    """The requests of text-embeddings-inference's ``/rerank`` and of infinity's, told by what they call the texts."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("texts", "documents"), only("documents", "texts")]})
 
     query: Sentence = Field(description="What the texts are to say something about.")
-    texts: Annotated[
-        Any,
-        PlainValidator(_check_filled_texts),
-        WithJsonSchema(many(TEXT)),
-    ] = Field(description="What is ranked, at most LIMIT_INPUTS.")
+    texts: FilledTexts | None = Field(None, description="What is ranked, of text-embeddings-inference's clients.")
+    documents: FilledTexts | None = Field(None, description="What is ranked, of infinity's clients.")
     raw_scores: bool | None = Field(False, description="The model's own scores instead of 0 to 1.")
-    return_text: bool | None = Field(False, description="Whether results carry their texts.")
+    return_text: bool | None = Field(False, description="Whether results carry their texts, beside texts.")
+    return_documents: bool | None = Field(False, description="Whether results carry their texts, beside documents.")
+    top_n: Count | None = Field(None, description="How many results to answer with; beside documents.")
+    model: InfinityModel = Field(None, description="A name that GET /models lists; beside documents.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> RankTextsRequest:
+        if (self.texts is None) == (self.documents is None):
+            raise InvalidField(
+                "texts: send either texts (text-embeddings-inference) or documents (infinity)", param="texts"
+            )
+        return self
+
+    def contents(self) -> list[str]:
+        """What is ranked."""
+        return cast("list[str]", self.texts if self.documents is None else self.documents)
 
 
 REQUESTS: tuple[type[BaseModel], ...] = (RerankRequest, RankTextsRequest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Annotated, Literal, NotRequired
 
@@ -32,7 +32,12 @@ class EmbeddingItem(TypedDict):
 
     object: Literal["embedding"]
     index: Annotated[int, Field(description="Place of its input in the request.")]
-    embedding: Annotated[list[float] | str, Field(description="Numbers, or base64 of little-endian float32.")]
+    embedding: Annotated[
+        list[float] | str,
+        Field(
+            description="Numbers, whole ones where embedding_type asks for them, or base64 of little-endian float32."
+        ),
+    ]
 
 
 class Usage(TypedDict):
@@ -70,9 +75,15 @@ def usage(tokens: int) -> Usage:
     return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-async def openai_embeddings(embedded: EmbeddingResult, encoding: str) -> JsonBytes:
-    """An ``EmbeddingsAnswer``, each vector in ``encoding`` (of VECTOR_ENCODINGS)."""
-    vectors = await _encoded_vectors(embedded, encoding)
+async def openai_embeddings(
+    embedded: EmbeddingResult, encoding: str, more: Mapping[str, object] | None = None
+) -> JsonBytes:
+    """An ``EmbeddingsAnswer``, each vector in ``encoding`` (of VECTOR_ENCODINGS).
+
+    Args:
+        more: fields of a service whose answer has more of them.
+    """
+    vectors = await encoded_vectors(embedded, encoding)
     tokens = sum(embedded.tokens)
     item = b'},{"object":"embedding","index":%d,"embedding":'
     chunks = [b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":', vectors[0]]
@@ -84,14 +95,14 @@ async def openai_embeddings(embedded: EmbeddingResult, encoding: str) -> JsonByt
     )
     if any(embedded.truncated):
         chunks.append(b',"truncated":' + orjson.dumps(truncated_indices(embedded.truncated)))
-    chunks.append(b"}")
+    chunks.append(b"," + orjson.dumps(more)[1:] if more else b"}")
     return JsonBytes(b"".join(chunks))
 
 
 async def tei_embeddings(embedded: EmbeddingResult) -> JsonBytes:
     """A bare list of vectors, as text-embeddings-inference answers ``/embed``."""
     return JsonBytes(
-        b"[" + b",".join(await _encoded_vectors(embedded, "float")) + b"]",
+        b"[" + b",".join(await encoded_vectors(embedded, "float")) + b"]",
         headers=tei_headers(sum(embedded.tokens), truncated_indices(embedded.truncated)),
     )
 
@@ -109,7 +120,7 @@ def truncated_indices(flags: Sequence[bool]) -> list[int]:
     return [index for index, truncated in enumerate(flags) if truncated]
 
 
-async def _encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[bytes]:
+async def encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[bytes]:
     """Each vector in ``encoding``. Large answers are written in slices, because writing blocks the event loop."""
     encode, count = VECTOR_ENCODINGS[encoding], len(embedded.rows)
     step = max(1, _SLICE_FLOATS // max(1, len(embedded.rows[0].vector)))

@@ -9,6 +9,11 @@ _LIST_CHARS = 512  # nginx takes 4 KB of an answer's headers, all of them togeth
 _REST = "..."
 
 
+def index_ranges(numbers: Sequence[int]) -> str:
+    """The numbers as ranges, "0-4,7"; a list longer than 512 characters ends early, with "..."."""
+    return _shortened(_ranges(numbers))
+
+
 def index_headers(name: str, numbers: Sequence[int]) -> dict[str, str]:
     """The header ``name`` with the numbers, and ``name``-Count with how many they are; none where there are none.
 
@@ -18,7 +23,7 @@ def index_headers(name: str, numbers: Sequence[int]) -> dict[str, str]:
     """
     if not numbers:
         return {}
-    return {name: _shortened(_ranges(numbers)), f"{name}-Count": str(len(numbers))}
+    return {name: index_ranges(numbers), f"{name}-Count": str(len(numbers))}
 
 
 def described(name: str, what: str) -> Mapping[str, Any]:

@@ -16,12 +16,17 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from backend.errors import InvalidField
+from backend.models.vectors import normalized
 
 Vectors = NDArray[np.float32]
 
 CHARS_PER_ITEM = 100  # of an answer: a text of so many characters counts as one of the objects of ``written_json``
-_INLINE_ITEMS = 2_000  # objects of an answer that are written on the event loop: about two milliseconds
+INLINE_ITEMS = 2_000  # objects of an answer that are written on the event loop: about two milliseconds
 _PIECE_ITEMS = 1_000  # written without a pause, during which no other thread runs
+_INT8_LARGEST, _INT8_OFFSET = 127, 128
+# What 127 stands for, in standard deviations of a unit vector's numbers. None of 396 texts of STS-B had a number beyond
+# 4.2, with multilingual-e5-small or all-MiniLM-L6-v2; cosines are off by .0005 on average.
+_INT8_REACH = 5.0
 _JSON_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 # orjson writes no integer beyond 64 bits, and null for what is not finite.
 _CALLERS_JSON: TypeAdapter[Any] = TypeAdapter(Any, config=ConfigDict(ser_json_inf_nan="constants"))
@@ -70,7 +75,7 @@ async def written_json(make: Callable[[], Any], items: int, headers: Mapping[str
     Args:
         items: objects that the answer holds, about.
     """
-    if items <= _INLINE_ITEMS:
+    if items <= INLINE_ITEMS:
         return json_response(make(), headers=headers)
     return JsonPieces(await asyncio.to_thread(lambda: list(json_pieces(make()))), headers)
 
@@ -144,8 +149,8 @@ def _require_finite(value: Any, place: str) -> None:
             _require_finite(item, f"{place}[{index}]")
 
 
-def float_array(vector: Vectors) -> bytes:
-    """A vector (width) as a JSON array of its shortest exact decimals."""
+def float_array(vector: NDArray[Any]) -> bytes:
+    """A vector (width) as a JSON array of its shortest exact decimals; of whole numbers as these."""
     return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -154,7 +159,50 @@ def base64_string(vector: Vectors) -> bytes:
     return b'"' + binascii.b2a_base64(vector.astype("<f4", copy=False).data, newline=False) + b'"'
 
 
-VECTOR_ENCODINGS: Mapping[str, Callable[[Vectors], bytes]] = {"float": float_array, "base64": base64_string}
+def int8_array(vector: Vectors) -> bytes:
+    """The direction of a vector (width) as whole numbers from -127 to 127."""
+    return float_array(_int8(vector))
+
+
+def uint8_array(vector: Vectors) -> bytes:
+    """The numbers of ``int8_array``, each 128 more."""
+    return float_array((_int8(vector).astype(np.int16) + _INT8_OFFSET).astype(np.uint8))
+
+
+def binary_array(vector: Vectors) -> bytes:
+    """The signs of a vector (width), eight a number from -128 to 127: those of ``ubinary_array``, each 128 less."""
+    return float_array((_bits(vector).astype(np.int16) - _INT8_OFFSET).astype(np.int8))
+
+
+def ubinary_array(vector: Vectors) -> bytes:
+    """The signs of a vector (width), eight a number from 0 to 255; the last is filled with zeros."""
+    return float_array(_bits(vector))
+
+
+def _int8(vector: Vectors) -> NDArray[np.int8]:
+    """One step for all vectors of a width, so that dot products keep the order of the cosines.
+
+    A step for each vector's own largest number would halve the error of the cosine, and put dot products out of order
+    (Spearman .58 against .9998 on STS-B with multilingual-e5-small).
+    """
+    step = _INT8_REACH / (_INT8_LARGEST * math.sqrt(len(vector)))
+    direction = normalized(vector.reshape(1, -1))[0]
+    steps: NDArray[np.float32] = np.clip(np.rint(direction / step), -_INT8_LARGEST, _INT8_LARGEST)
+    return steps.astype(np.int8)
+
+
+def _bits(vector: Vectors) -> NDArray[np.uint8]:
+    return np.packbits(vector > 0)
+
+
+VECTOR_ENCODINGS: Mapping[str, Callable[[Vectors], bytes]] = {
+    "float": float_array,
+    "base64": base64_string,
+    "int8": int8_array,
+    "uint8": uint8_array,
+    "binary": binary_array,
+    "ubinary": ubinary_array,
+}
 
 
 def encoded_vector(vector: Vectors, encoding: str) -> list[float] | str:

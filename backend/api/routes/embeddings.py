@@ -22,12 +22,13 @@ async def create_embeddings(request: Request) -> Response:
     """Vectors of texts or token ids.
 
     Order is kept; equal texts are computed once. Without `truncate: none` a text beyond the model's length is cut
-    and its index listed in `truncated`. The `Server-Timing` header tells where the time went.
+    and its index listed in `truncated`. A text is read as it is, unless `prompt_name`, `task` or `input_type` chooses
+    one of the model's prompts. The `Server-Timing` header tells where the time went.
     """
     services = services_of(request)
     body = await read_json(request, EmbeddingsRequest, services.limits)
     embedded = await embed(request, body.input, body.options(), param="input", model=body.model)
-    return await openai_embeddings(embedded, body.encoding_format or "float")
+    return await openai_embeddings(embedded, body.encoding)
 
 
 async def embed(
@@ -57,13 +58,14 @@ ROUTES = (
                 "encoding_format": "base64",
             },
             "never cut, 128 dimensions": {"input": ["a long contract …"], "truncate": "none", "dimensions": 128},
-            "token ids": {"input": [[101, 7592, 102], [101, 2088, 102]]},
+            "a question, in Jina's words": {"input": [{"text": "¿Cuándo vence?"}], "task": "retrieval.query"},
+            "token ids": {"input": [[0, 35378, 2], [0, 33600, 31, 8999, 2]]},
         },
         schema=EmbeddingsAnswer,
         example={
             "object": "list",
             "data": [{"object": "embedding", "index": 0, "embedding": [0.0123, -0.0456, 0.0789]}],
-            "model": "all-MiniLM-L6-v2",
+            "model": "intfloat/multilingual-e5-small",
             "usage": {"prompt_tokens": 12, "total_tokens": 12},
         },
     ),

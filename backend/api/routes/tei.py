@@ -21,7 +21,8 @@ from backend.api.responses.embeddings import (
     token_answer,
     truncated_indices,
 )
-from backend.api.responses.json_bytes import json_response, written_json
+from backend.api.responses.infinity import InfinityRanks, infinity_ranks
+from backend.api.responses.json_bytes import CHARS_PER_ITEM, json_response, written_json
 from backend.api.responses.operations import Info, tei_info
 from backend.api.responses.texts import tei_predictions, tei_ranks
 from backend.api.routes.embeddings import embed
@@ -89,16 +90,43 @@ async def predict(request: Request) -> Response:
 
 
 async def rank(request: Request) -> Response:
-    """Texts in the order of what they say about the query, the best first; `score` is 0 to 1 unless `raw_scores`."""
+    """Texts in the order of what they say about the query, the best first.
+
+    With `texts` it is text-embeddings-inference's route and answers a bare list, with `documents` infinity's and
+    answers an object. Scores are 0 to 1 unless `raw_scores`.
+    """
     services = services_of(request)
     body = await read_json(request, RankTextsRequest, services.limits)
     characters = check_limits([body.query], services.limits, "query")
-    characters += check_limits(body.texts, services.limits, "texts")
-    call = partial(services.reranking.rerank, body.query, body.texts, truncate=body.truncation())
+    if body.documents is not None:
+        return await _rank_documents(request, body, characters)
+    texts = body.contents()
+    characters += check_limits(texts, services.limits, "texts")
+    call = partial(services.reranking.rerank, body.query, texts, truncate=body.truncation())
     reranked = await call_service_timed(request, call, characters=characters)
     scores = [(ranked.index, ranked.raw_score if body.raw_scores else ranked.score) for ranked in reranked.results]
-    ranks = tei_ranks(scores, body.texts if body.return_text else None)
+    ranks = tei_ranks(scores, texts if body.return_text else None)
     return json_response(ranks, headers=tei_headers(reranked.tokens, reranked.truncated))
+
+
+async def _rank_documents(request: Request, body: RankTextsRequest, characters: int) -> Response:
+    """The same for infinity's clients."""
+    services, documents = services_of(request), body.contents()
+    characters += check_limits(documents, services.limits, "documents")
+    truncate = body.truncation()
+    call = partial(
+        services.reranking.rerank, body.query, documents, top_n=body.top_n, model=body.model, truncate=truncate
+    )
+    reranked = await call_service_timed(request, call, characters=characters)
+    answer = partial(
+        infinity_ranks,
+        reranked,
+        documents if body.return_documents else None,
+        context_of(request).request_id,
+        raw_scores=bool(body.raw_scores),
+    )
+    items = characters // CHARS_PER_ITEM if body.return_documents else len(reranked.results)
+    return await written_json(answer, items, headers=tei_headers(reranked.tokens, reranked.truncated))
 
 
 async def tokenize(request: Request) -> Response:
@@ -172,8 +200,16 @@ ROUTES = (
         rank,
         tag="text-embeddings-inference",
         request=RankTextsRequest,
-        examples={"two texts": {"query": "What is Deep Learning?", "texts": ["Una receta.", "Deep Learning is …"]}},
-        schema=_RANKS,
+        examples={
+            "two texts": {"query": "What is Deep Learning?", "texts": ["Una receta.", "Deep Learning is …"]},
+            "as infinity's clients send it": {
+                "query": "What is Deep Learning?",
+                "documents": ["Una receta.", "Deep Learning is …"],
+                "top_n": 1,
+                "return_documents": True,
+            },
+        },
+        schema={"oneOf": [_RANKS, {"$ref": f"#/components/schemas/{InfinityRanks.__name__}"}]},
         example=[{"index": 1, "score": 0.9871}, {"index": 0, "score": 0.0112}],
         headers=TEI_HEADERS,
     ),

@@ -1,0 +1,214 @@
+"""POST /v1/embed and /v2/embed: Cohere's shapes. Its rerank routes are in test_rerank.py."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from backend.api.dependencies import ApiLimits
+from backend.api.requests.prompts import INPUT_TYPES
+from backend.api.responses.cohere import CohereByType, CohereFloats
+from backend.services.embeddings import EmbedOptions
+from tests.api.checks import problem, require_schema
+from tests.api.fakes import FakeServices, fake_services, vector
+
+TEXTS = ["uno", "dos y tres"]
+INPUTS = [{"content": [{"type": "text", "text": text}]} for text in TEXTS]
+BOTH = pytest.mark.parametrize("path", ["/v1/embed", "/v2/embed"])
+
+
+@pytest.fixture
+def services() -> FakeServices:
+    return fake_services(limits=ApiLimits(inputs=5, text_chars=100, body_bytes=10_000))
+
+
+async def test_floats_of_v1(client: httpx.AsyncClient) -> None:
+    """Without embedding_types the vectors are a bare list; nothing else is in the answer than Cohere's own fields."""
+    response = await client.post("/v1/embed", json={"texts": TEXTS}, headers={"X-Request-Id": "r-1"})
+
+    body = response.json()
+    np.testing.assert_array_equal([vector(text) for text in TEXTS], np.float32(body.pop("embeddings")))
+    assert 200 == response.status_code
+    assert {
+        "response_type": "embeddings_floats",
+        "id": "r-1",
+        "texts": TEXTS,
+        "meta": {"api_version": {"version": "1"}, "billed_units": {"input_tokens": 13}},
+    } == body
+    require_schema(CohereFloats, response.json())
+
+
+@BOTH
+async def test_by_type(client: httpx.AsyncClient, path: str) -> None:
+    """Each form that was asked for, once, in Cohere's words; they agree with each other."""
+    types = ["int8", "float", "uint8", "binary", "ubinary", "base64", "float"]
+
+    body = (await client.post(path, json={"texts": TEXTS, "embedding_types": types})).json()
+
+    require_schema(CohereByType, body)
+    forms = body["embeddings"]
+    assert types[:-1] == list(forms)
+    floats = np.float32(forms["float"])
+    np.testing.assert_array_equal([vector(text) for text in TEXTS], floats)
+    np.testing.assert_array_equal(
+        floats, [np.frombuffer(base64.b64decode(text, validate=True), "<f4") for text in forms["base64"]]
+    )
+    np.testing.assert_array_equal(np.packbits(floats > 0, axis=1), forms["ubinary"])
+    np.testing.assert_array_equal(np.array(forms["ubinary"]) - 128, forms["binary"])
+    np.testing.assert_array_equal(np.array(forms["int8"]) + 128, forms["uint8"])
+    assert ("embeddings_by_type", path[2]) == (body["response_type"], body["meta"]["api_version"]["version"])
+
+
+async def test_floats_are_the_default_of_v2(client: httpx.AsyncClient) -> None:
+    """They are by type there all the same."""
+    for types in ({}, {"embedding_types": None}, {"embedding_types": []}):
+        body = (await client.post("/v2/embed", json={"texts": TEXTS, **types})).json()
+
+        assert ["float"] == list(body["embeddings"])
+        require_schema(CohereByType, body)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, EmbedOptions(normalize=True), id="defaults"),
+        pytest.param({"truncate": "NONE"}, EmbedOptions(truncate="none", normalize=True), id="never-cut"),
+        pytest.param({"truncate": "START"}, EmbedOptions(truncate="start", normalize=True), id="cut-the-start"),
+        pytest.param({"truncate": "END"}, EmbedOptions(normalize=True), id="cut-the-end"),
+        *(
+            pytest.param({"input_type": name}, EmbedOptions(prompts=prompts, normalize=True), id=name)
+            for name, prompts in INPUT_TYPES.items()
+        ),
+        pytest.param(
+            dict.fromkeys(("model", "images", "input_type", "embedding_types", "truncate")),
+            EmbedOptions(normalize=True),
+            id="nulls",
+        ),
+        pytest.param({"images": [], "unheard_of": 1}, EmbedOptions(normalize=True), id="no-images-and-unknown-fields"),
+    ],
+)
+async def test_options(
+    client: httpx.AsyncClient, services: FakeServices, path: str, fields: dict[str, Any], expected: EmbedOptions
+) -> None:
+    """Cohere's words become the service's options."""
+    response = await client.post(path, json={"texts": TEXTS, **fields})
+
+    assert 200 == response.status_code
+    assert (TEXTS, expected) == services.embeddings.calls[0][:2]
+
+
+async def test_inputs_of_v2(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Objects are as good as texts; the parts of one are joined, and the answer says what was read."""
+    parts = {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}
+
+    body = (await client.post("/v2/embed", json={"inputs": [*INPUTS, parts], "texts": None})).json()
+
+    assert [*TEXTS, "a\nb"] == services.embeddings.calls[0][0] == body["texts"]
+
+
+async def test_dimensions_of_v2(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """output_dimension cuts; what costs nothing to ignore is ignored."""
+    fields = {"output_dimension": 8, "max_tokens": 256, "priority": 3}
+
+    body = (await client.post("/v2/embed", json={"texts": TEXTS, "model": "bundled", **fields})).json()
+
+    assert 8 == len(body["embeddings"]["float"][0])
+    assert EmbedOptions(normalize=True, dimensions=8) == services.embeddings.calls[0][1]
+    assert "bundled" == services.embeddings.calls[0][2]["model"]
+
+
+@BOTH
+async def test_truncated_texts_are_told(client: httpx.AsyncClient, services: FakeServices, path: str) -> None:
+    """Where Cohere's clients look for warnings."""
+    services.embeddings.truncated = frozenset({0, 1})
+
+    body = (await client.post(path, json={"texts": [*TEXTS, "c"], "embedding_types": ["float"]})).json()
+
+    assert ["cut at the model's 256 tokens: texts 0-1"] == body["meta"]["warnings"]
+    require_schema(CohereByType, body)
+
+
+async def test_a_large_answer_is_complete(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Texts that are written on a thread come back as they were sent."""
+    services.limits = ApiLimits(body_bytes=1_000_000)
+    texts = [f'{index} "ñ" \\ ' * 20 for index in range(1500)]
+
+    body = (await client.post("/v1/embed", json={"texts": texts})).json()
+
+    assert texts == body["texts"]
+    assert 1500 == len(body["embeddings"])
+
+
+async def test_the_caller_pays_for_tokens(client: httpx.AsyncClient) -> None:
+    """As on every route that embeds; the times are told, too."""
+    response = await client.post("/v2/embed", json={"texts": TEXTS})
+
+    assert 13 == response.json()["meta"]["billed_units"]["input_tokens"]
+    assert "inference;dur=" in response.headers["server-timing"]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("fields", "status", "param", "named"),
+    [
+        pytest.param({"texts": []}, 400, "texts", ["empty list"], id="no-texts"),
+        pytest.param({"texts": "a"}, 422, "texts", ["a list"], id="one-text"),
+        pytest.param({"texts": ["a", ""]}, 400, "texts", ["texts[1]"], id="empty-text"),
+        pytest.param({"texts": ["a", 5]}, 422, "texts", ["texts[1]", "a number"], id="number"),
+        pytest.param({"texts": None}, 422, "texts", [], id="nothing"),
+        pytest.param({"images": ["data:image/png;base64,AAAA"]}, 422, "images", ["only texts"], id="images"),
+        pytest.param({"input_type": "image"}, 422, "input_type", ["images are not read"], id="image"),
+        pytest.param({"input_type": "poem"}, 422, "input_type", ["search_query", "'poem'"], id="input-type"),
+        pytest.param({"input_type": 5}, 422, "input_type", ["search_query"], id="number-as-input-type"),
+        pytest.param({"embedding_types": ["int4"]}, 422, None, ["int8", "int4"], id="type"),
+        pytest.param({"embedding_types": "float"}, 422, "embedding_types", [], id="one-type"),
+        pytest.param({"truncate": "MIDDLE"}, 422, "truncate", ["MIDDLE", "none"], id="truncate"),
+        pytest.param({"model": "embed-v4.0"}, 404, "model", ["embed-v4.0", "bundled"], id="model"),
+        pytest.param({"texts": ["a"] * 6}, 413, "texts", ["6", "5", "LIMIT_INPUTS"], id="too-many"),
+        pytest.param({"texts": ["a" * 101]}, 413, "texts", ["LIMIT_TEXT_CHARS"], id="too-long"),
+    ],
+)
+async def test_bad_requests(
+    client: httpx.AsyncClient, path: str, fields: Any, *, status: int, param: str | None, named: list[str]
+) -> None:
+    """The problem names field, value and limit."""
+    body = problem(await client.post(path, json={"texts": TEXTS, **fields}), status, None, *named)
+
+    assert param is None or param == body["error"]["param"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param", "named"),
+    [
+        pytest.param({}, 422, "texts", ["texts or inputs"], id="neither"),
+        pytest.param({"texts": TEXTS, "inputs": INPUTS}, 422, "texts", ["texts or inputs"], id="both"),
+        pytest.param({"inputs": []}, 400, "inputs", ["empty list"], id="no-inputs"),
+        pytest.param({"inputs": ["a"]}, 422, "inputs", ["inputs[0]", "content"], id="text-as-input"),
+        pytest.param({"inputs": {}}, 422, "inputs", ["an object"], id="object"),
+        pytest.param({"inputs": [{"content": []}]}, 400, None, ["inputs[0].content"], id="no-parts"),
+        pytest.param(
+            {"inputs": [{"content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            422,
+            "inputs",
+            ["inputs[0].content[0]", "images are not read"],
+            id="image",
+        ),
+        pytest.param({"inputs": [{"content": [{"type": "text", "text": ""}]}]}, 400, None, ["empty"], id="empty-part"),
+        pytest.param({"inputs": INPUTS, "max_tokens": 255}, 422, "max_tokens", ["256", "255"], id="max-tokens"),
+        pytest.param({"inputs": INPUTS, "output_dimension": 0}, 422, "output_dimension", ["0"], id="no-dimension"),
+        pytest.param({"inputs": INPUTS * 3}, 413, "inputs", ["LIMIT_INPUTS"], id="too-many"),
+    ],
+)
+async def test_bad_inputs_of_v2(
+    client: httpx.AsyncClient, services: FakeServices, body: Any, *, status: int, param: str | None, named: list[str]
+) -> None:
+    """Nothing is computed."""
+    answer = problem(await client.post("/v2/embed", json=body), status, None, *named)
+
+    assert param is None or param == answer["error"]["param"]
+    assert [] == services.embeddings.calls
