@@ -39,6 +39,7 @@ from backend.api.routes import (
     models,
     page,
     rerank,
+    similarity,
     tei,
 )
 from backend.api.routing import PlainRoute
@@ -52,6 +53,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *entities.ROUTES,
     *classify.ROUTES,
     *rerank.ROUTES,
+    *similarity.ROUTES,
     *analyze.ROUTES,
     *documents.ROUTES,
     *jobs.ROUTES,

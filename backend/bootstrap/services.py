@@ -52,6 +52,7 @@ from backend.services.quota_sync import QuotaSync
 from backend.services.quotas import Meters
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
+from backend.services.similarity import SimilarityService
 from backend.services.text_work import TextLimits, TextWork
 from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
@@ -97,6 +98,7 @@ class Services:
     entities: EntityService
     classification: ClassificationService
     reranking: RerankService
+    similarity: SimilarityService
     analysis: AnalysisService
     document_runtime: DocumentRuntime
     health: HealthService
@@ -205,6 +207,7 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
         entities=entities,
         classification=classification,
         reranking=RerankService(catalog, embeddings, scoring, telemetry),
+        similarity=SimilarityService(embeddings),
         analysis=analysis,
         document_runtime=document_runtime,
         health=health,

@@ -378,4 +378,5 @@ LONG: dict[str, Any] = {
     "/v1/analyze": lambda text: {"input": text},
     "/v1/classify": lambda text: {"input": text},
     "/v1/rerank": lambda text: {"query": text, "documents": ["a"]},
+    "/v1/similarity": lambda text: {"source": text, "sentences": ["a"]},
 }
