@@ -171,10 +171,9 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
 
     Raises: SetupError (DeviceUnavailable, ModelUnavailable) with the reason; nothing is left running then.
     """
-    telemetry, driver = Telemetry(), Nvml()
+    telemetry, driver, requests = Telemetry(), Nvml(), model_requests(settings)
     supervisor, loop = Supervisor(telemetry), asyncio.get_running_loop()
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
-    requests = model_requests(settings)
     catalog = await asyncio.to_thread(load_models, context, requests)
     cache = _cache(settings, telemetry, supervisor)
     await cache.start()
