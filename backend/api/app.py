@@ -41,6 +41,7 @@ from backend.api.routes import (
     models,
     page,
     rerank,
+    similarity,
     tei,
 )
 from backend.api.routing import PlainRoute
@@ -55,6 +56,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *classify.ROUTES,
     *rerank.ROUTES,
     *cohere.ROUTES,
+    *similarity.ROUTES,
     *analyze.ROUTES,
     *documents.ROUTES,
     *jobs.ROUTES,

@@ -22,6 +22,7 @@ from backend.services.inference import Timing
 from backend.services.model_swap import ModelSwapper
 from backend.services.quotas import NO_METER, Meter, Meters
 from backend.services.reranking import RerankService
+from backend.services.similarity import SimilarityService
 from backend.services.text_work import TextWork
 from backend.telemetry import Telemetry
 
@@ -69,6 +70,9 @@ class Services(Protocol):
 
     @property
     def reranking(self) -> RerankService: ...
+
+    @property
+    def similarity(self) -> SimilarityService: ...
 
     @property
     def analysis(self) -> AnalysisService: ...

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from backend.api.dependencies import ApiLimits
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
-from backend.api.requests import classification, cohere, reranking
+from backend.api.requests import classification, cohere, reranking, similarity
 from backend.api.requests import documents as document_requests
 from backend.api.requests import embeddings as embedding_requests
 from backend.api.requests import texts as text_requests
@@ -37,6 +37,7 @@ _REQUESTS: tuple[type, ...] = (
     *classification.REQUESTS,
     *reranking.REQUESTS,
     *cohere.REQUESTS,
+    *similarity.REQUESTS,
     *document_requests.REQUESTS,
 )
 ANSWERS: tuple[type, ...] = (

@@ -54,6 +54,7 @@ from backend.services.quota_sync import QuotaSync
 from backend.services.quotas import Meters
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
+from backend.services.similarity import SimilarityService
 from backend.services.text_work import TextLimits, TextWork
 from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
@@ -100,6 +101,7 @@ class Services:
     entities: EntityService
     classification: ClassificationService
     reranking: RerankService
+    similarity: SimilarityService
     analysis: AnalysisService
     document_runtime: DocumentRuntime
     health: HealthService
@@ -174,10 +176,9 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
 
     Raises: SetupError (DeviceUnavailable, ModelUnavailable) with the reason; nothing is left running then.
     """
-    telemetry, driver = Telemetry(), Nvml()
+    telemetry, driver, requests = Telemetry(), Nvml(), model_requests(settings)
     supervisor, loop = Supervisor(telemetry), asyncio.get_running_loop()
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
-    requests = model_requests(settings)
     catalog = await asyncio.to_thread(load_models, context, requests)
     cache = _cache(settings, telemetry, supervisor)
     await cache.start()
@@ -210,6 +211,7 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
         entities=entities,
         classification=classification,
         reranking=RerankService(catalog, embeddings, scoring, telemetry),
+        similarity=SimilarityService(embeddings),
         analysis=analysis,
         document_runtime=document_runtime,
         health=health,

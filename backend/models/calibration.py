@@ -1,4 +1,4 @@
-"""Calibrated probabilities from logits: softmax, log loss, temperature scaling, and the abstention threshold."""
+"""Calibrated scores: from logits (softmax, temperature scaling, abstention threshold) and from cosines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ from backend.models import numpy_layers
 
 Array = NDArray[Any]
 _TEMPERATURES = (0.05, 20.0)  # outside this range a softmax is one-hot or uniform
+_LEAST_RANGE = 1e-6  # between unrelated and equal texts, of a model for which all texts are alike
+# Fitted to STS-B's training pairs, Spanish and English. Root mean square error on the other pairs (scores 0 to 1, en;
+# es): multilingual-e5-small 0.153; 0.160, all-MiniLM-L6-v2 0.154; 0.224. The cosines themselves: 0.486; 0.505 and
+# 0.178; 0.300.
+_LIKENESS_ODDS = 1.5
+# Fitted to half the questions of XQuAD and TAT-QA. On the other half 0.5 is reached with multilingual-e5-small by 0.99
+# of the right paragraphs in English, 1.00 in Spanish, 0.77 of English ones for Spanish questions, 0.91 in TAT-QA's
+# reports; and by 0.02, 0.06, 0.01 and 0.27 of the other paragraphs. With all-MiniLM-L6-v2 in English 0.95 and 0.02.
+_RELEVANCE_MIDDLE, _RELEVANCE_SLOPE = 0.2, 12.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,37 @@ def sigmoid(logits: Array) -> Array:
     """Probability of each label on its own, float64."""
     probabilities: Array = numpy_layers.sigmoid(np.asarray(logits, dtype=np.float64))
     return probabilities
+
+
+def relative_cosines(cosines: Array, unrelated: float) -> Array:
+    """Cosines on the scale from unrelated texts (0) to equal ones (1); below 0 for texts even less alike.
+
+    The scale of one encoder then suits another: unrelated texts have 0.79 with multilingual-e5-small, 0.15 with
+    all-MiniLM-L6-v2.
+
+    Args:
+        unrelated: the mean cosine of unrelated texts with this encoder.
+    """
+    relative: Array = (np.asarray(cosines, dtype=np.float64) - unrelated) / max(1 - unrelated, _LEAST_RANGE)
+    return relative
+
+
+def likeness(cosines: Array, unrelated: float) -> Array:
+    """How alike people would find two texts: 0 nothing in common, 1 the same meaning. Increases with the cosine.
+
+    The estimate of STS-B's human score, divided by 5. ``unrelated``: as for ``relative_cosines``.
+    """
+    relative = np.clip(relative_cosines(cosines, unrelated), 0.0, 1.0)
+    scores: Array = relative / (_LIKENESS_ODDS - (_LIKENESS_ODDS - 1) * relative)
+    return scores
+
+
+def relevance(cosines: Array, unrelated: float) -> Array:
+    """How likely a document answers a query, if as many documents do as do not. Increases with the cosine.
+
+    ``unrelated``: as for ``relative_cosines``, with the prompts of query and document.
+    """
+    return sigmoid(_RELEVANCE_SLOPE * (relative_cosines(cosines, unrelated) - _RELEVANCE_MIDDLE))
 
 
 def log_loss(logits: Array, targets: Array) -> float:

@@ -199,21 +199,31 @@ class EmbeddingService:
         return self._result(model, await self._inference.run_in_chunks(pipeline, inputs, urgency))
 
     async def embed_untruncated(
-        self, texts: Sequence[str], *, priority: Priority = Priority.INTERACTIVE, deadline_s: float = math.inf
+        self,
+        texts: Sequence[str],
+        *,
+        prompts: tuple[str, ...] = (),
+        priority: Priority = Priority.INTERACTIVE,
+        deadline_s: float = math.inf,
     ) -> TextVectors:
         """One vector a text, however long it is: the mean of its windows' vectors, weighted by their tokens.
 
         With mean pooling this is the mean of all tokens. A text that fits the model has the vector ``embed`` gives it.
         One model embeds all of them, even if it is swapped meanwhile. The caller counts the usage.
 
+        Args:
+            prompts: as in EmbedOptions; the prompt stands before the text, so in its first window.
+
         Raises: as ``embed``.
         """
         model, urgency = self._catalog.embedding(), Urgency(priority, deadline_s)
+        options = EmbedOptions(prompts=prompts)
+        prompt = self._pipeline(model, options).prompt
         distinct, long_chars = list(dict.fromkeys(texts)), _LONG_CHARS_PER_TOKEN * model.spec.max_tokens
-        windows = await self._windows_of(model, [text for text in distinct if len(text) > long_chars])
+        windows = await self._windows_of(model, [text for text in distinct if len(text) > long_chars], prompt)
         short = [text for text in distinct if len(windows.get(text, ())) <= 1]
-        vectors, timing = await self._embed_short(model, short, urgency)
-        windows |= await self._windows_of(model, [text for text in short if text not in vectors])
+        vectors, timing = await self._embed_short(model, short, options, urgency)
+        windows |= await self._windows_of(model, [text for text in short if text not in vectors], prompt)
         long = {text: windows[text] for text in distinct if text not in vectors}
         long_vectors, long_timing = await self._embed_long(model, long, urgency)
         vectors |= long_vectors
@@ -225,20 +235,20 @@ class EmbeddingService:
         model = self._catalog.embedding()
         return model, await self._inference.text_work.windows(model.tokenizer, text, 0)
 
-    async def _windows_of(self, model: LoadedModel, texts: Sequence[str]) -> dict[str, list[_WindowIds]]:
+    async def _windows_of(self, model: LoadedModel, texts: Sequence[str], prompt: str) -> dict[str, list[_WindowIds]]:
         windows: dict[str, list[_WindowIds]] = {}
         for text in texts:
-            cut = await self._inference.text_work.windows(model.tokenizer, text, 0)
+            cut = await self._inference.text_work.windows(model.tokenizer, prompt + text, 0)
             windows[text] = [
                 (window.ids.astype(np.int32), window.own_stop - window.own_start) for window in cut.windows
             ]
         return windows
 
     async def _embed_short(
-        self, model: LoadedModel, texts: Sequence[str], urgency: Urgency
+        self, model: LoadedModel, texts: Sequence[str], options: EmbedOptions, urgency: Urgency
     ) -> tuple[dict[str, _TextVector], Timing]:
         """The vectors of those texts that fit the model."""
-        embedded = await self.embed_in_chunks(model, texts, EmbedOptions(), urgency)
+        embedded = await self.embed_in_chunks(model, texts, options, urgency)
         rows = zip(texts, embedded.rows, strict=True)
         return {text: (row.vector, row.tokens) for text, row in rows if not row.truncated}, embedded.timing
 
@@ -302,11 +312,12 @@ class EmbeddingService:
         sentences: Sequence[str],
         options: EmbedOptions | None = None,
         *,
+        model: str | None = None,
         deadline_s: float = math.inf,
     ) -> tuple[list[float], EmbeddingResult]:
-        """Cosine of ``source`` with each sentence."""
+        """Cosine of ``source`` with each sentence. Raises: as ``embed``."""
         normalized_options = (options or EmbedOptions())._replace(normalize=True)
-        embedded = await self.embed([source, *sentences], normalized_options, deadline_s=deadline_s)
+        embedded = await self.embed([source, *sentences], normalized_options, model=model, deadline_s=deadline_s)
         vectors = embedded.vectors
         scores: Vectors = vectors[1:] @ vectors[0]
         return scores.tolist(), embedded

@@ -20,6 +20,7 @@ from backend.services.embeddings import EmbeddingResult, EmbedOptions
 from backend.services.health import Readiness
 from backend.services.inference import Timing
 from backend.services.quotas import Meters
+from backend.services.similarity import SimilarityResult
 from backend.services.text_work import TextWork
 from backend.telemetry import Telemetry
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
@@ -63,6 +64,13 @@ class FakeEmbeddings(FakeService):
     ) -> tuple[list[float], EmbeddingResult]:
         embedded = await self.embed([source, *sentences], options, **call)
         return (embedded.vectors[1:] @ embedded.vectors[0]).tolist(), embedded
+
+    async def compare(
+        self, source: str, sentences: Sequence[str], options: EmbedOptions, **call: Any
+    ) -> SimilarityResult:
+        """The score is half the cosine."""
+        cosines, embedded = await self.similarity(source, sentences, options, **call)
+        return SimilarityResult(tuple(cosines), tuple(max(0.0, cosine / 2) for cosine in cosines), embedded)
 
     async def tokenize(self, inputs: Sequence[str], *, add_special_tokens: bool, **options: Any) -> list[TokenizedText]:
         """One token a text, its first character."""
@@ -169,6 +177,11 @@ class FakeServices:
 
     def __post_init__(self) -> None:
         self.meters = Meters(self.telemetry, clock=self.clock)
+
+    @property
+    def similarity(self) -> FakeEmbeddings:
+        """Compares by the same vectors."""
+        return self.embeddings
 
     def system(self) -> dict[str, Any]:
         return {"device": {"device": "cpu", "why": ["automatic: no GPU"]}}

@@ -122,6 +122,7 @@ async def test_ten_thousand_inputs(client: httpx.AsyncClient) -> None:
         ("/predict", {"inputs": [[text] for text in texts]}),
         ("/rerank", {"query": "a", "texts": texts}),
         ("/v1/rerank", {"query": "a", "documents": texts}),
+        ("/v1/similarity", {"source": "a", "sentences": texts}),
         ("/v1/classify", {"input": texts}),
         ("/v1/entities", {"input": texts}),
     ]:

@@ -83,6 +83,7 @@ VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
     ("POST", "/rerank"): {**QUERY, "texts": ["a"]},
     ("POST", "/v1/entities"): {"input": "a"},
     ("POST", "/v1/classify"): {"input": ["a", {"text": "b"}]},
+    ("POST", "/v1/similarity"): {"source": "a", "sentences": ["b"]},
     ("POST", "/v1/rerank"): {**QUERY, "documents": ["a", {"text": "b"}]},
     ("POST", "/v1/analyze"): {"input": "a"},
     ("PUT", "/v1/classifiers/mine"): {"examples": [{"text": "a", "label": "b"}]},

@@ -92,6 +92,7 @@ async def test_a_refusal_reads_no_body(services: FakeServices) -> None:
         ("/predict", {"inputs": "abc"}, 5),
         ("/rerank", {"query": "abc", "texts": ["de", "f"]}, 9),
         ("/v1/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
+        ("/v1/similarity", {"source": "abc", "sentences": ["de"]}, 5),
         ("/v1/entities", {"input": "abc"}, 5),
         ("/v1/classify", {"input": "abc"}, 5),
         ("/v1/analyze", {"input": "abc"}, None),

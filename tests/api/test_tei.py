@@ -383,4 +383,5 @@ LONG: dict[str, Any] = {
     "/v2/embed": lambda text: {"inputs": [{"content": [{"type": "text", "text": text}]}]},
     "/embeddings": lambda text: {"input": text},
     "/classify": lambda text: {"input": [text]},
+    "/v1/similarity": lambda text: {"source": text, "sentences": ["a"]},
 }

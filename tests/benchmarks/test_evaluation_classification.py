@@ -14,7 +14,9 @@ from benchmarks.evaluation.classification import (
     ClassSet,
     classifier_for,
     evaluate_bundled,
+    evaluate_cross_lingual,
     evaluate_trained,
+    evaluate_zero_shot,
     read_set,
     scores_of,
 )
@@ -143,6 +145,35 @@ async def test_a_trained_head_uses_the_training_examples_and_is_deleted(context)
     assert {"a": 16, "b": 16, NONE: 3} == {label: len(texts) for label, texts in context.services.examples.items()}
     assert {"made-of-quality": None} == context.services.trained
     assert "made-of-quality" == context.services.requests[0][0]
+
+
+async def test_zero_shot_labels_are_named_in_the_language_of_the_texts(context):
+    """Spanish texts with Spanish names, which count as their labels; then the labels as they are, without a target."""
+    dataset = ClassSet("made", "en", {}, {"en": 0.8, "es": 0.7}, names={"es": {"a": "la a", "b": "la b"}})
+
+    english, spanish, unnamed = await evaluate_zero_shot(context, dataset)
+
+    asked = [labels for _, labels, _ in context.services.requests]
+    assert [["a", "b"], ["la a", "la b"], ("a", "b")] == asked
+    assert [("made", "en", 0.8), ("made", "es", 0.7), ("made, English labels", "es", None)] == [
+        (row.set, row.language, row.target) for row in (english, spanish, unnamed)
+    ]
+    assert (1.0, 0.0, 1.0) == (english.score, spanish.score, unnamed.score)  # the fake answers a and b alone
+
+
+async def test_a_head_of_another_language(context):
+    """Trained on the English file alone, asked with the Spanish one, then deleted."""
+    folder = context.data / "cls_sib200"
+    folder.mkdir()
+    rows = [f"{label}\t{number}\ttext {number} of {label}" for number in range(6) for label in "ab"]
+    for name in ("en_train", "es_dev"):
+        (folder / f"{name}.tsv").write_text("\n".join(["label\tid\ttext", *rows]), encoding="utf-8")
+
+    [row] = await evaluate_cross_lingual(context)
+
+    assert ("es", 1.0, 12) == (row.language, row.score, row.examples)
+    assert {"a": 6, "b": 6} == {label: len(texts) for label, texts in context.services.examples.items()}
+    assert {"cross-lingual-of-quality": None} == context.services.trained
 
 
 def test_the_sets_can_be_read(data_dir):

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
 from scipy.special import softmax as reference_softmax
 
-from backend.models.calibration import choose_threshold, fit_temperature, log_loss, sigmoid, softmax
+from backend.models.calibration import (
+    choose_threshold,
+    fit_temperature,
+    likeness,
+    log_loss,
+    relative_cosines,
+    relevance,
+    sigmoid,
+    softmax,
+)
 from backend.training.metrics import classification_scores
 
 LABELS = ("invoice", "letter", "form", "contract")
@@ -99,3 +108,34 @@ def test_the_threshold_parts_own_from_foreign():
     threshold = choose_threshold(probabilities, targets, background=1)
 
     assert foreign.max() < threshold <= own.min()
+
+
+@pytest.mark.parametrize("unrelated", [0.15, 0.79])
+def test_likeness_runs_from_unrelated_to_equal_texts(unrelated):
+    """0 and 1 whatever the encoder; nothing is more alike than equal texts or less than unrelated ones."""
+    cosines = np.array([-1.0, unrelated, (1 + unrelated) / 2, 1.0, 1.0000001])
+
+    np.testing.assert_allclose(likeness(cosines, unrelated), [0, 0, 0.4, 1, 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("unrelated", [-0.1, 0.15, 0.79])
+def test_relevance_is_even_a_fifth_of_the_way_to_equal(unrelated):
+    """Cosines of two encoders that are as far between unrelated and equal have the same relevance."""
+    cosines = unrelated + (1 - unrelated) * np.array([0.0, 0.2, 1.0])
+
+    np.testing.assert_allclose(relevance(cosines, unrelated), [0.0832, 0.5, 0.9999], atol=1e-4)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(-1, 1))
+def test_scores_keep_the_order_of_the_cosines(cosines, unrelated):
+    """Also of a model for which all texts are alike; always 0 to 1."""
+    ordered = np.sort(cosines)
+
+    for score in (likeness, relevance):
+        found = score(ordered, unrelated)
+        assert (np.diff(found) >= 0).all()
+        assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_less_alike_than_unrelated_is_below_zero():
+    np.testing.assert_allclose(relative_cosines(np.array([0.5, 0.6, 1.0]), 0.6), [-0.25, 0.0, 1.0])

@@ -818,3 +818,27 @@ async def test_tokenize_reads_long_texts_and_short_ones_alike(build):
 
     tokenizer = tokenizer_of("minilm")
     assert tokenizer.pieces(texts) == [[piece for part in text.pieces(500) for piece in part] for text in found]
+
+
+async def test_preferred_prompts(build):
+    """The first that the model has; none, without an error, where it has none of them."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
+
+    async def vector(**options: Any) -> np.ndarray:
+        return (await stack.service.embed(["la"], EmbedOptions(normalize=True, **options))).vectors[0]
+
+    np.testing.assert_array_equal(await vector(prompt_name="passage"), await vector(prompts=("document", "passage")))
+    np.testing.assert_array_equal(await vector(), await vector(prompts=("document",)))
+
+
+async def test_a_text_longer_than_the_model_has_its_prompt_once(build):
+    """The windows are those of prompt and text; a short text's vector is ``embed``'s."""
+    stack = build(VectorEngine(budget=4096), spec={"prompts": PROMPTS})
+    long = "de " * 700
+
+    prompted = await stack.service.embed_untruncated(["la", long], prompts=("query",))
+
+    written_out = await stack.service.embed_untruncated(["query: la", "query: " + long])
+    embedded = await stack.service.embed(["la"], EmbedOptions(prompt_name="query"))
+    np.testing.assert_array_equal(written_out.vectors, prompted.vectors)
+    np.testing.assert_array_equal(embedded.vectors[0], prompted.vectors[0])

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from backend.engines.neutral_texts import ALL_NEUTRAL_TEXTS, unrelated_cosine
 from backend.engines.scoring import RERANKER
 from backend.errors import TooLarge, UnknownModel
+from backend.models.calibration import relevance
 from backend.models.numpy_layers import sigmoid
+from backend.services.embeddings import EmbedOptions
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
 from tests.services.loaded_models import embedding_model, scoring_model
-from tests.services.service_stack import ServiceStack, VectorEngine
+from tests.services.service_stack import PROMPTS, ServiceStack, VectorEngine, loaded_model
 from tests.tiny_models import TinyModels, reference_of
 from tests.tiny_scorers import TinyScorers, cross_encoder_of
 
@@ -44,31 +47,65 @@ async def test_order_and_raw_scores_are_those_of_the_cross_encoder(scorers: Tiny
 
 
 async def test_without_a_cross_encoder_cosines_decide(tiny: TinyModels, build):
-    """Negative cosines score 0, and keep their order by the raw score."""
+    """The raw score is the cosine, the score how far it is from that of unrelated texts."""
     folder = tiny.folder("bert")
     service = service_of(build(embedding_model(folder), lanes=2))
     query, *vectors = reference_of(folder).encode([QUERY, *DOCUMENTS], normalize_embeddings=True)
     cosines = np.array(vectors) @ query
+    neutral = reference_of(folder).encode(list(ALL_NEUTRAL_TEXTS), normalize_embeddings=True)
+    unrelated = unrelated_cosine(neutral, neutral)
 
     reranked = await service.rerank(QUERY, DOCUMENTS)
 
     assert np.argsort(-cosines, kind="stable").tolist() == [row.index for row in reranked.results]
     assert [row.raw_score for row in reranked.results] == pytest.approx(sorted(cosines, reverse=True), abs=1e-4)
-    assert [row.score for row in reranked.results] == pytest.approx(
-        np.clip(sorted(cosines, reverse=True), 0, 1), abs=1e-4
-    )
+    expected = relevance(np.array([row.raw_score for row in reranked.results]), unrelated)
+    assert [row.score for row in reranked.results] == pytest.approx(expected, abs=1e-2)
     assert (3,) == reranked.truncated
 
 
-async def test_negative_scores_are_clipped_and_keep_their_order(build):
-    """Random vectors have negative cosines half of the time."""
+async def test_scores_follow_the_cosines(build):
+    """0 to 1 in the order of the cosines, negative ones included: random vectors have them half of the time."""
     documents = [f"{number}" for number in range(20)]
+
     reranked = await service_of(build(VectorEngine())).rerank(QUERY, documents)
 
-    raw = [row.raw_score for row in reranked.results]
+    raw, scores = ([getattr(row, name) for row in reranked.results] for name in ("raw_score", "score"))
     assert min(raw) < 0 < max(raw)
     assert sorted(raw, reverse=True) == raw
-    assert [max(0.0, score) for score in raw] == [row.score for row in reranked.results]
+    assert sorted(scores, reverse=True) == scores
+    assert 0 <= min(scores) < max(scores) <= 1
+
+
+async def test_query_and_documents_have_their_prompts(build):
+    """A text as a query is another than the same as a document."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
+
+    reranked = await service_of(stack).rerank("total", ["total", "la factura"])
+
+    async def vector(text, prompt) -> np.ndarray:
+        embedded = await stack.service.embed([text], EmbedOptions(prompt_name=prompt, normalize=True))
+        return embedded.vectors[0]
+
+    query = await vector("total", "query")
+    expected = {index: query @ await vector(text, "passage") for index, text in enumerate(["total", "la factura"])}
+    assert expected == pytest.approx({row.index: row.raw_score for row in reranked.results}, abs=1e-6)
+
+
+async def test_a_model_is_measured_once(build):
+    """The neutral texts are embedded at the first request, for query and documents; after a swap anew."""
+    stack, counts = build(VectorEngine(), spec={"prompts": PROMPTS}), list[int]()
+    service = service_of(stack)
+
+    for number, swap in enumerate((False, False, True)):
+        if swap:
+            stack.catalog.replace(loaded_model(stack.engine, sha256="b" * 64, prompts=PROMPTS))
+        before = len(stack.computed)
+        await service.rerank(f"query {number}", [f"document {number}"])
+        counts.append(len(stack.computed) - before)
+
+    neutral = 2 * len(ALL_NEUTRAL_TEXTS)
+    assert [2 + neutral, 2, 2 + neutral] == counts
 
 
 @pytest.mark.parametrize("cross", [True, False])
@@ -81,7 +118,7 @@ async def test_equal_documents_keep_the_requests_order(scorers: TinyScorers, bui
 
     order = [row.index for row in reranked.results]
     assert order in ([0, 2, 4, 1, 3], [1, 3, 0, 2, 4])
-    assert (2 if cross else 3) == (model.engine.inputs if cross else len(stack.computed))
+    assert (2 if cross else 3 + len(ALL_NEUTRAL_TEXTS)) == (model.engine.inputs if cross else len(stack.computed))
 
 
 @pytest.mark.parametrize("top_n", [1, 3, 6, 100])

@@ -8,14 +8,22 @@ import numpy as np
 import pytest
 
 from backend.cache.store import NullCache
+from backend.engines.neutral_texts import ALL_NEUTRAL_TEXTS
 from backend.engines.scoring import CLASSIFIER
-from backend.engines.zero_shot import COMMON_LABELS, LabelVectors, label_texts, label_vectors, scores
+from backend.engines.zero_shot import (
+    LabelVectors,
+    common_label_texts,
+    label_texts,
+    label_vectors,
+    reference_of,
+    scores,
+)
 from backend.errors import InvalidField, TooLarge, UnknownModel
 from backend.services import zero_shot
 from backend.services.embeddings import EmbedOptions
 from tests.services.classification_setup import build_classification
 from tests.services.loaded_models import embedding_model, scoring_model
-from tests.services.service_stack import GatedVectorEngine, VectorEngine, loaded_model
+from tests.services.service_stack import PROMPTS, GatedVectorEngine, VectorEngine, loaded_model
 from tests.tiny_scorers import NLI, TinyScorers, pipeline_of
 
 TEXTS = ["la factura de zürich is due", "the invoice total is 12,50 €", "de la " * 60]
@@ -120,22 +128,26 @@ async def test_either_model_may_be_named(nli, name, used):
 
 
 @pytest.mark.parametrize("multi_label", [True, False])
-async def test_without_an_nli_model_vectors_are_compared(build, tmp_path, multi_label):
-    """Of the texts, embedded, with those of the labels' prompts; the arithmetic is ml/zero_shot's."""
-    stack = build(VectorEngine(budget=4096))
+@pytest.mark.parametrize("prompts", [{}, PROMPTS], ids=["no-prompts", "prompts"])
+async def test_without_an_nli_model_vectors_are_compared(build, tmp_path, multi_label, prompts):
+    """Of the texts in their language and of the labels' sentences, both with the prompt for queries if there is one."""
+    stack = build(VectorEngine(budget=4096), spec={"prompts": prompts})
     setup = build_classification(stack, tmp_path)
-    texts = ["la factura", "de " * 700]
+    texts = ["La factura vence a finales de mes.", "The invoice is due at the end of the month.", "de " * 700]
 
     result = await setup.service.classify(texts, labels=CLASSES, multi_label=multi_label)
 
-    embedded = await stack.service.embed_untruncated(texts)
+    embedded = await stack.service.embed_untruncated(texts, prompts=("query",))
+    options = EmbedOptions(prompt_name="query" if prompts else None, normalize=True)
 
     async def vectors(labels) -> LabelVectors:
-        normal = EmbedOptions(normalize=True)
-        return label_vectors([(await stack.service.embed(prompts, normal)).vectors for prompts in label_texts(labels)])
+        return label_vectors([(await stack.service.embed(sentences, options)).vectors for sentences in labels])
 
-    common = await vectors(COMMON_LABELS)
-    expected = scores(embedded.vectors, await vectors(CLASSES), common, multi_label=multi_label)
+    neutral = (await stack.service.embed(ALL_NEUTRAL_TEXTS, options)).vectors
+    reference = reference_of(await vectors(common_label_texts()), neutral)
+    languages = ["es", "en", None]
+    labels = await vectors(label_texts(CLASSES))
+    expected = scores(embedded.vectors, languages, labels, reference, multi_label=multi_label)
     for row, values, tokens in zip(result.rows, expected, embedded.tokens, strict=True):
         assert dict(zip(CLASSES, values.tolist(), strict=True)) == pytest.approx(scores_of(row), abs=1e-6)
         assert (tokens, False) == (row.tokens, row.truncated)
@@ -174,21 +186,22 @@ async def test_a_template_is_for_nli_models(build, tmp_path):
         )
 
 
-async def test_the_common_labels_are_embedded_once_a_model(build, tmp_path):
-    """Also without a cache, and only for multi-label requests; another model embeds them again."""
+async def test_a_model_is_measured_once(build, tmp_path):
+    """Common labels and neutral texts are embedded at the first request, also without a cache; after a swap anew."""
     stack = build(VectorEngine(budget=8192), cache=NullCache())
     setup, counts = build_classification(stack, tmp_path), list[int]()
     other = loaded_model(stack.engine, sha256="b" * 64)
 
-    for multi_label, model in ((False, None), (True, None), (True, None), (True, other), (True, None)):
+    for multi_label, model in ((False, None), (True, None), (False, other), (True, None)):
         if model is not None:
             stack.catalog.replace(model)
         before = len(stack.computed)
         await setup.service.classify(["la"], labels=CLASSES, multi_label=multi_label)
         counts.append(len(stack.computed) - before)
 
-    plain, common = counts[0], sum(map(len, label_texts(COMMON_LABELS)))
-    assert [plain, plain + common, plain, plain + common, plain] == counts
+    plain = 1 + sum(map(len, label_texts(CLASSES)))
+    first = plain + sum(map(len, common_label_texts())) + len(ALL_NEUTRAL_TEXTS)
+    assert [first, plain, first, plain] == counts
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 2048])

@@ -1,0 +1,92 @@
+"""``POST /v1/similarity``: cosines of one text with others, and calibrated scores."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from backend.api.dependencies import context_of, services_of
+from backend.api.requests.json_body import read_json
+from backend.api.requests.similarity import CompareRequest
+from backend.api.requests.validation import check_chars, check_count
+from backend.api.responses.embeddings import TruncatedInputs, Usage
+from backend.api.responses.json_bytes import json_response
+from backend.api.routing import post
+from backend.api.service_call import call_service
+
+
+class ComparedAnswer(TypedDict):
+    """One sentence beside the source."""
+
+    index: Annotated[int, Field(description="Place of the sentence in the request.")]
+    cosine: Annotated[float, Field(description="Of the two vectors; each model has a range of its own.")]
+    score: Annotated[float, Field(ge=0, le=1, description="0: nothing in common, 1: the same meaning.")]
+
+
+class SimilarityAnswer(TypedDict):
+    """`POST /v1/similarity`."""
+
+    object: Literal["list"]
+    model: str
+    results: Annotated[list[ComparedAnswer], Field(description="In the order of the sentences.")]
+    usage: Usage
+    truncated: NotRequired[TruncatedInputs]
+
+
+async def compare(request: Request) -> Response:
+    """Cosine and calibrated score of each sentence with the source, in the order of the sentences.
+
+    `score` estimates how alike people would find the two texts, whatever the model's range of cosines. `truncated`
+    counts the source as input 0 and the first sentence as input 1.
+    """
+    services = services_of(request)
+    body = await read_json(request, CompareRequest, services.limits)
+    check_count(body.sentences, services.limits, "sentences")
+    characters = check_chars([body.source, *body.sentences], services.limits, "sentences")
+    call = partial(services.similarity.compare, body.source, body.sentences, body.options(), model=body.model)
+    compared = await call_service(request, call, characters=characters)
+    context, embedded = context_of(request), compared.embedded
+    tokens, truncated = sum(embedded.tokens), [place for place, cut in enumerate(embedded.truncated) if cut]
+    context.timing = embedded.timing
+    context.meter.charge("tokens", tokens)
+    pairs = zip(compared.cosines, compared.scores, strict=True)
+    answer: SimilarityAnswer = {
+        "object": "list",
+        "model": embedded.model.name,
+        "results": [{"index": index, "cosine": cosine, "score": score} for index, (cosine, score) in enumerate(pairs)],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    if truncated:
+        answer["truncated"] = truncated
+    return json_response(answer)
+
+
+ROUTES = (
+    post(
+        "/v1/similarity",
+        compare,
+        tag="texts",
+        request=CompareRequest,
+        examples={
+            "sentences": {
+                "source": "La factura vence el 31 de marzo.",
+                "sentences": ["Payment is due on 31 March.", "Nuestra oficina abre a las nueve."],
+            }
+        },
+        schema=SimilarityAnswer,
+        example={
+            "object": "list",
+            "model": "intfloat/multilingual-e5-small",
+            "results": [
+                {"index": 0, "cosine": 0.9312, "score": 0.5817},
+                {"index": 1, "cosine": 0.8329, "score": 0.161},
+            ],
+            "usage": {"prompt_tokens": 34, "total_tokens": 34},
+        },
+    ),
+)
