@@ -20,7 +20,10 @@ _LEAST_WORDS_OF_A_LINE = 8  # in one without; most of those are headings, addres
 _ENDS = tuple(STOPS + FOREIGN_STOPS)
 _LEAST_LETTERS = 0.6  # of the non-blank characters; rows of figures have fewer
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_DUPLICATE_COSINE = 0.98  # of two sentences that say the same
+_WORD_OR_NUMBER = re.compile(r"\w+")
+# Share of common words and numbers of two sentences that say the same. Not the cosine of their vectors: with
+# multilingual-e5-small different sentences of one text have 0.99, as much as a repeated one.
+_DUPLICATE_OVERLAP = 0.9
 _POSITION_SHARE = 0.25  # advantage of the first sentence over the last; the second has 0.7 of it, the tenth 0.3
 _CENTRALITY_SHARE = 0.35  # of similarity to the other sentences, against similarity to the text
 
@@ -56,6 +59,7 @@ def select_key_sentences(
     if not eligible or count < 1:
         return []
     normalized = unit_vectors(vectors[eligible])
+    words = [frozenset(_WORD_OR_NUMBER.findall(texts[index].lower())) for index in eligible]
     centrality = normalized @ normalized.mean(axis=0)
     position = 1 / np.sqrt(1 + np.arange(len(eligible)))
     to_text = min_max_scaled(normalized @ unit_vectors(text_vector[None])[0])
@@ -66,9 +70,14 @@ def select_key_sentences(
         relevance,
         count,
         diversity=diversity,
-        redundant_with=lambda index: normalized @ normalized[index] > _DUPLICATE_COSINE,  # repeated on each page
+        redundant_with=lambda index: _repeats(words, words[index]),
     )
     return [KeySentence(eligible[index], float(relevance[index])) for index in sorted(selected)]
+
+
+def _repeats(sentences: Sequence[frozenset[str]], other: frozenset[str]) -> NDArray[np.bool_]:
+    """Which sentences have the words of another, as those that are repeated on each page."""
+    return np.array([len(words & other) > _DUPLICATE_OVERLAP * len(words | other) for words in sentences], np.bool_)
 
 
 def _stands_alone(text: str) -> bool:

@@ -33,10 +33,11 @@ def test_the_most_similar_are_returned_in_the_texts_order():
 
 
 def test_duplicates_are_selected_once():
-    """A sentence repeated on every page is selected once, then a different one."""
-    vectors = rows((1, 0, 0), (1, 0, 0), (1, 0, 0), (0.5, 0.8, 0))
+    """A sentence repeated on every page is selected once, then a different one, however alike their vectors are."""
+    vectors = rows((1, 0, 0), (1, 0, 0), (1, 0, 0), (1, 0.02, 0))
+    first, _, _, other = texts(4)
 
-    assert [0, 3] == indexes(texts(4), vectors, rows((1, 0.2, 0))[0], count=3)
+    assert [0, 3] == indexes([first, first.upper(), first, other], vectors, rows((1, 0, 0))[0], count=3)
 
 
 def test_diversity_prefers_different_sentences():
