@@ -65,7 +65,13 @@ _REPORT = {
     "reasons": [],
     "degraded": [],
     "models": [
-        {"name": "all-MiniLM-L6-v2", "task": "embeddings", "runtime": "onnx", "dtype": "int8", "is_loaded": True}
+        {
+            "name": "intfloat/multilingual-e5-small",
+            "task": "embeddings",
+            "runtime": "openvino",
+            "dtype": "int8",
+            "is_loaded": True,
+        }
     ],
     "device": {"device": "cpu", "lanes": 2, "reason": "CPU: no GPU was found"},
     "lanes": {
