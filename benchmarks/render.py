@@ -196,8 +196,8 @@ def _encoder_ratios(result: Result, peer: str) -> list[str]:
     default, other = result["summary"][OURS], result["summary"][peer]
 
     def ratio(load: str, metric: str) -> str:
-        if load not in default or load not in other:
-            return _EMPTY
+        if load not in default or not other.get(load, {}).get(metric, {}).get("median"):
+            return _EMPTY  # not measured, or nothing was answered within the window
         return f"{default[load][metric]['median'] / other[load][metric]['median']:.2f}x"
 
     rates = [ratio(load, "texts_per_s") for load in (*_CLOSED, *_SPANISH)]

@@ -110,6 +110,17 @@ def test_other_encoders_have_a_table_of_their_own(result):
     assert ["5.00x", "-", "0.17x", "-", "5.00x"] == ratios[1:6]
 
 
+def test_an_encoder_that_answered_nothing_has_no_ratio(result):
+    """A busy machine may answer no request of 32 texts within a short window."""
+    silent = json.loads(json.dumps(result["summary"]["infinity-bf16"]))
+    silent["one_text_32_clients"]["texts_per_s"] = {"median": 0.0, "min": 0.0, "max": 0.0, "n": 1}
+    result["summary"]["ours-minilm"] = silent
+
+    (ratios,) = rows(render.http_section(result), "the default against `EMBEDDING_MODEL=minilm`")
+
+    assert ["-", "5.00x"] == ratios[1:3]
+
+
 def test_without_other_encoders_there_is_no_table_of_them(result):
     """A run of chosen peers shows what it measured."""
     assert "The encoders of this service" not in render.http_section(result)
