@@ -22,6 +22,7 @@ from backend.api.requests import texts as text_requests
 from backend.api.requests.fields import LIMIT_KEYWORD
 from backend.api.responses import cohere as cohere_answers
 from backend.api.responses import documents, embeddings, index_headers, infinity, jobs, operations, texts
+from backend.api.responses import similarity as similarity_answers
 from backend.api.routing import PROBLEM, PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
@@ -46,6 +47,7 @@ ANSWERS: tuple[type, ...] = (
     *texts.SCHEMAS,
     *cohere_answers.SCHEMAS,
     *infinity.SCHEMAS,
+    *similarity_answers.SCHEMAS,
     *documents.SCHEMAS,
     *jobs.SCHEMAS,
     ProblemDetails,

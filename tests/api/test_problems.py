@@ -27,6 +27,9 @@ WITH_ARGUMENTS: dict[type[FinanciaError], FinanciaError] = {
     errors.HeadersTooLate: errors.HeadersTooLate(10.0),
     errors.TooManyConnections: errors.TooManyConnections(2000),
     errors.WrongPassword: errors.WrongPassword(),
+    errors.ModelPending: errors.ModelPending(
+        "intfloat/multilingual-e5-base", "the hub cannot be reached", serving="bundled", retry_after_s=15.0
+    ),
     errors.NotAcceptable: errors.NotAcceptable("image/png", ["application/json", "text/plain"]),
 }
 

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal, NotRequired
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
-from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
 from backend.api.requests.json_body import read_json
 from backend.api.requests.similarity import CompareRequest
 from backend.api.requests.validation import check_chars, check_count
-from backend.api.responses.embeddings import TruncatedInputs, Usage
 from backend.api.responses.json_bytes import json_response
+from backend.api.responses.similarity import SimilarityAnswer, similarity_answer
 from backend.api.routing import post
 from backend.api.service_call import call_service
-
-
-class ComparedAnswer(TypedDict):
-    """One sentence beside the source."""
-
-    index: Annotated[int, Field(description="Place of the sentence in the request.")]
-    cosine: Annotated[float, Field(description="Of the two vectors; each model has a range of its own.")]
-    score: Annotated[float, Field(ge=0, le=1, description="0: nothing in common, 1: the same meaning.")]
-
-
-class SimilarityAnswer(TypedDict):
-    """`POST /v1/similarity`."""
-
-    object: Literal["list"]
-    model: str
-    results: Annotated[list[ComparedAnswer], Field(description="In the order of the sentences.")]
-    usage: Usage
-    truncated: NotRequired[TruncatedInputs]
 
 
 async def compare(request: Request) -> Response:
@@ -50,20 +29,10 @@ async def compare(request: Request) -> Response:
     characters = check_chars([body.source, *body.sentences], services.limits, "sentences")
     call = partial(services.similarity.compare, body.source, body.sentences, body.options(), model=body.model)
     compared = await call_service(request, call, characters=characters)
-    context, embedded = context_of(request), compared.embedded
-    tokens, truncated = sum(embedded.tokens), [place for place, cut in enumerate(embedded.truncated) if cut]
-    context.timing = embedded.timing
-    context.meter.charge("tokens", tokens)
-    pairs = zip(compared.cosines, compared.scores, strict=True)
-    answer: SimilarityAnswer = {
-        "object": "list",
-        "model": embedded.model.name,
-        "results": [{"index": index, "cosine": cosine, "score": score} for index, (cosine, score) in enumerate(pairs)],
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
-    if truncated:
-        answer["truncated"] = truncated
-    return json_response(answer)
+    context = context_of(request)
+    context.timing = compared.embedded.timing
+    context.meter.charge("tokens", sum(compared.embedded.tokens))
+    return json_response(similarity_answer(compared))
 
 
 ROUTES = (
