@@ -68,7 +68,7 @@ ROUTES = (
             "entities": list(ENTITY_EXAMPLES),
             "coverage": 1.0,
             "vector": [0.0123, -0.0456, 0.0789],
-            "model": "sentence-transformers/all-MiniLM-L6-v2",
+            "model": "intfloat/multilingual-e5-small",
             "usage": {"prompt_tokens": 26, "total_tokens": 26},
         },
     ),

@@ -134,7 +134,7 @@ DOCUMENT_EXAMPLE = {
     "key_sentences": [{"text": "Total 1.284,50 €", "start": 17, "end": 33, "score": 1.0, "places": []}],
     "vector": [0.0123, -0.0456, 0.0789],
     "chunks": [{"index": 0, "start": 0, "end": 33, "pages": [1], "tokens": 17, "vector": [0.0123, -0.0456]}],
-    "model": "sentence-transformers/all-MiniLM-L6-v2",
+    "model": "intfloat/multilingual-e5-small",
     "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 17, "total_tokens": 17},
 }
 

@@ -28,22 +28,22 @@ async def system(request: Request) -> Response:
 
 
 CARD_EXAMPLE = {
-    "id": "sentence-transformers/all-MiniLM-L6-v2",
+    "id": "intfloat/multilingual-e5-small",
     "object": "model",
     "created": 1767225600,
     "owned_by": "financia",
-    "names": ["sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2", "bundled"],
+    "names": ["intfloat/multilingual-e5-small", "multilingual-e5-small", "bundled"],
     "task": "embeddings",
     "source": "bundled",
-    "revision": "53aa51172d14",
+    "revision": "817557b1a417",
     "device": "cpu",
     "dtype": "int8",
-    "runtime": "onnx",
-    "max_tokens": 256,
+    "runtime": "openvino",
+    "max_tokens": 512,
     "width": 384,
     "pooling": "mean",
     "normalize": True,
-    "prompts": [],
+    "prompts": ["query", "passage"],
     "labels": [],
 }
 ROUTES = (

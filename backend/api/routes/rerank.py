@@ -63,7 +63,7 @@ _DOCUMENTS = ["El importe vence el 31 de marzo.", "Nuestra oficina abre a las nu
 _EXAMPLE = {
     "id": "8f3a1c2b9d4e-17",
     "object": "list",
-    "model": "sentence-transformers/all-MiniLM-L6-v2",
+    "model": "intfloat/multilingual-e5-small",
     "results": [
         {"index": 0, "relevance_score": 0.8312, "document": {"text": _DOCUMENTS[0]}},
         {"index": 2, "relevance_score": 0.7105, "document": {"text": _DOCUMENTS[2]}},

@@ -220,7 +220,7 @@ ROUTES = (
         request=TokenizeRequest,
         examples={"one text": {"inputs": "Deep Learning", "add_special_tokens": False}},
         schema=_TOKENS,
-        example=[[{"id": 2784, "text": "deep", "special": False, "start": 0, "stop": 4}]],
+        example=[[{"id": 62723, "text": "Deep", "special": False, "start": 0, "stop": 4}]],
     ),
     get(
         "/info",
@@ -228,11 +228,11 @@ ROUTES = (
         tag="text-embeddings-inference",
         schema=Info,
         example={
-            "model_id": "sentence-transformers/all-MiniLM-L6-v2",
-            "model_sha": "53aa51172d14",
+            "model_id": "intfloat/multilingual-e5-small",
+            "model_sha": "817557b1a417",
             "model_dtype": "int8",
             "model_type": {"embedding": {"pooling": "mean"}},
-            "max_input_length": 256,
+            "max_input_length": 512,
             "max_batch_tokens": 512,
             "max_client_batch_size": 2048,
             "payload_limit": 16777216,
