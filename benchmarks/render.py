@@ -148,15 +148,14 @@ def _ratios(result: Result) -> list[str]:
     def median(peer: str, load: str, metric: str) -> float:
         return float(summary[peer][load][metric]["median"])
 
-    rates = [
-        f"{median(OURS, load, 'texts_per_s') / max(median(peer, load, 'texts_per_s') for peer in others):.1f}x"
-        for load in _CLOSED
-    ]
-    p50 = min(median(peer, "one_client", "p50_s") for peer in others) / median(OURS, "one_client", "p50_s")
+    best = {load: max(median(peer, load, "texts_per_s") for peer in others) for load in _CLOSED}
+    rates = [f"{median(OURS, load, 'texts_per_s') / best[load]:.1f}x" if best[load] else _EMPTY for load in _CLOSED]
+    own_p50_s = median(OURS, "one_client", "p50_s")  # 0 where nothing was answered within the window, as other numbers
+    p50 = min(median(peer, "one_client", "p50_s") for peer in others) / own_p50_s if own_p50_s else 0.0
     return [
         f"against the best of the others (Spearman at least {_MIN_SPEARMAN})",
         *rates,
-        f"1/{p50:.1f}",
+        f"1/{p50:.1f}" if p50 else _EMPTY,
         "",
         "",
         "",

@@ -110,6 +110,16 @@ def test_other_encoders_have_a_table_of_their_own(result):
     assert ["5.00x", "-", "0.17x", "-", "5.00x"] == ratios[1:6]
 
 
+def test_peers_that_answered_nothing_set_no_bar(result):
+    """A load that only we answered within the window has no ratio; the others keep theirs."""
+    summary = result["summary"]["infinity-bf16"]
+    summary["32_texts_4_clients"]["texts_per_s"]["median"] = summary["one_client"]["p50_s"]["median"] = 0.0
+
+    (ratios,) = rows(render.http_section(result), RATIOS)
+
+    assert ["5.0x", "-", "-"] == ratios[1:4]
+
+
 def test_an_encoder_that_answered_nothing_has_no_ratio(result):
     """A busy machine may answer no request of 32 texts within a short window."""
     silent = json.loads(json.dumps(result["summary"]["infinity-bf16"]))
