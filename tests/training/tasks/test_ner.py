@@ -50,6 +50,16 @@ def test_tags_stand_on_first_pieces(tiny):
     assert [[IGNORED, 0, 1, IGNORED, IGNORED, 2, IGNORED]] == [list(row.words) for row in rows]
 
 
+def test_words_that_serving_cuts_are_taught_part_by_part(tiny):
+    """ "is." is a word of the data, and two of serving, which reads a label from each; scores know the data's alone."""
+    tokenizer = tokenizer_of(resolve(str(tiny.folder("bert"))))
+
+    [row] = sentence_rows([sentence("the", "is.", "total.", tags="O B-DOC O")], tokenizer, LABELS)
+
+    assert [IGNORED, 0, 1, 2, 0, 0, IGNORED] == list(row.labels)
+    assert [IGNORED, 0, 1, IGNORED, 2, IGNORED, IGNORED] == list(row.words)
+
+
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
 def test_long_sentences_are_windowed_and_nothing_is_lost(tiny, family):
     """Each word belongs to one window, and no window is longer than the model's maximum."""
