@@ -6,9 +6,10 @@ import json
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from backend.errors import BadData, ModelUnavailable
+from backend.errors import BadData, BadSettings, ModelUnavailable
 from backend.models.model_files import resolve
 from backend.models.tokenizer import tokenizer_of
 from backend.training.data.conll import detokenize, read_conll
@@ -255,3 +256,17 @@ def test_the_loop_trains_it(tiny, tmp_path):
     assert "epochs" == result.reason
     assert len(SENTENCES) * 9 // 10 <= len(task.lengths)
     assert 5 == AutoModelForTokenClassification.from_pretrained(tmp_path / "out").config.num_labels
+
+
+def test_the_encoders_dropout_can_be_set(tiny, tmp_path):
+    """In every layer of the encoder and the head, adapters aside; unset it is the base's own."""
+    file, base = conll(tmp_path, *SENTENCES), resolve(str(tiny.folder("bert")))
+
+    def dropouts(share: float | None) -> set[float]:
+        model = prepare(file, base, CONFIG, options=NerOptions(encoder_dropout=share)).model
+        return {module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+
+    assert {0.0} == dropouts(0.0)
+    assert {0.1} == dropouts(None)
+    with pytest.raises(BadSettings, match="--encoder-dropout=1: a share, from 0 to below 1"):
+        NerOptions(encoder_dropout=1.0)
