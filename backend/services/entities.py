@@ -15,6 +15,7 @@ from backend.cache.keys import CacheNamespace
 from backend.documents.entities import MODEL, PATTERN, Entity
 from backend.documents.entity_merge import Lost, merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
+from backend.documents.patterns.companies import LEGAL_FORM
 from backend.engines.engine import Engine
 from backend.engines.ner import TASK, decode
 from backend.errors import InvalidField, NotFound, UnknownModel
@@ -31,6 +32,7 @@ SOURCES = (MODEL, PATTERN)
 _PATTERN_WORK = 16  # times the tokenizer's cost of a character: 4 us
 _TextCandidates = tuple[str, Sequence[Entity]]  # a text, and what the model found in it
 _Merged = tuple[tuple[Entity, ...], tuple[Lost, ...]]  # the entities of a text, and those that lost to them
+_ORGANISATION = "ORG"
 _OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, in windows long enough for that
 
 
@@ -253,9 +255,36 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
     spans = decode(scores[pieces[firsts]], tags)
     opens = starts[[span.first for span in spans]].tolist()
     closes = ends[[span.last for span in spans]].tolist()
+    bounds = _with_legal_forms(text, list(zip([span.type for span in spans], opens, closes, strict=True)))
     return [
-        _entity(span.type, text, start, end, span.score) for span, start, end in zip(spans, opens, closes, strict=True)
+        _entity(span.type, text, start, end, span.score)
+        for span, (start, end) in zip(spans, bounds, strict=True)
+        if end > start
     ]
+
+
+def _with_legal_forms(text: str, spans: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
+    """First and past-last character of each entity, with the legal form that follows an organisation.
+
+    Taggers leave out the form behind a comma ("Hermanos Soler, S.L."), or tag it as an organisation of its own, which
+    is left empty. A form that another entity reaches beyond is not taken.
+
+    Args:
+        spans: type, first and past-last character of the entities, in order.
+    """
+    bounds = [(start, end) for _, start, end in spans]
+    for index, (kind, start, end) in enumerate(spans):
+        following = text[end : end + 1]
+        form = LEGAL_FORM.match(text, end + (following == ",")) if kind == _ORGANISATION else None
+        if form is None or bounds[index][0] == bounds[index][1]:
+            continue
+        inside = index + 1
+        while inside < len(spans) and spans[inside][0] == _ORGANISATION and spans[inside][2] <= form.end():
+            inside += 1
+        if inside == len(spans) or spans[inside][1] >= form.end():
+            bounds[index] = (start, form.end())
+            bounds[index + 1 : inside] = [(end, end)] * (inside - index - 1)
+    return bounds
 
 
 def _entity(kind: str, text: str, start: int, end: int, score: float) -> Entity:

@@ -279,6 +279,53 @@ async def test_the_first_token_of_a_word_labels_it(build: Build):
     assert {1.0} == {entity.score for entity in row.entities}
 
 
+class WordEngine(EchoEngine):
+    """Labels a token by its text: those of ``labelled``, all others O."""
+
+    def __init__(self, labelled: dict[str, str]) -> None:
+        super().__init__(budget=512)
+        self.labelled = labelled
+
+    def finish(self, output: Any) -> Sequence[Any]:
+        vocabulary = Tokenizer.from_file(str(spec_of("minilm").folder / "tokenizer.json"))
+        rows = np.eye(len(LABELS), dtype=np.float32)
+
+        def label(token: int) -> str:
+            return self.labelled.get(vocabulary.id_to_token(token), "O")
+
+        return [np.stack([rows[LABELS.index(label(int(token)))] for token in ids]) for ids in super().finish(output)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("de Santos Rivera, S.L. en Madrid", ["ORG Santos Rivera, S.L.", "LOC Madrid"], id="after-a-comma"),
+        pytest.param("Santos Rivera Ltd, Madrid", ["ORG Santos Rivera Ltd", "LOC Madrid"], id="without-a-comma"),
+        pytest.param("Santos, Rivera S.A. y", ["ORG Santos", "ORG Rivera S.A."], id="a-neighbour-keeps-its-own"),
+        pytest.param("Santos Rivera, Madrid", ["ORG Santos Rivera", "LOC Madrid"], id="none-follows"),
+        pytest.param("Madrid, S.L.", ["LOC Madrid"], id="of-organisations-alone"),
+        pytest.param("Santos Rivera,", ["ORG Santos Rivera"], id="at-the-end"),
+    ],
+)
+async def test_a_legal_form_belongs_to_its_company(build: Build, text, expected):
+    """Also behind a comma, where taggers leave it out."""
+    engine = WordEngine({"santos": "B-ORG", "rivera": "I-ORG", "madrid": "B-LOC"})
+
+    [row] = await build(FakeModel(tokenizer_of("minilm"), engine)).find([text])
+
+    assert expected == [f"{entity.type} {entity.text}" for entity in row.entities]
+    assert all(text[entity.start : entity.end] == entity.text for entity in row.entities)
+
+
+async def test_a_legal_form_tagged_by_itself_joins_its_company(build: Build):
+    """It is no organisation of its own; the two become one."""
+    engine = WordEngine({"santos": "B-ORG", "ltd": "B-ORG", "madrid": "B-ORG"})
+
+    [row] = await build(FakeModel(tokenizer_of("minilm"), engine)).find(["Santos, Ltd y Madrid"])
+
+    assert ["Santos, Ltd", "Madrid"] == [entity.text for entity in row.entities]
+
+
 async def test_the_tail_of_a_long_text_is_read(taggers: TinyTaggers, build: Build):
     """Nothing is truncated silently."""
     text = "la " * 4_000 + SPACED
