@@ -35,17 +35,17 @@ class EntityDataset:
     at_most: int | None = None  # sentences, evenly spaced, of a data set that would take minutes
 
 
-# The targets are what a first prototype reached, plus 3 points for Spanish news.
+# The targets are issue 15's for unseen data, here asked of the development sets; FIRE's is what the MiniLM tagger had.
 DATASETS = (
-    EntityDataset("EWT", "en", "ner_uner", "en_ewt_dev", 0.71),
-    EntityDataset("wikigold", "en", "ner_wikigold", "en_wikigold_train", 0.68),
-    EntityDataset("SEC filings", "en", "ner_sec_filings", "en_sec_train", 0.76),
-    EntityDataset("FIRE", "en", "ner_fire", "en_fire_dev", 0.66),
+    EntityDataset("EWT", "en", "ner_uner", "en_ewt_dev", 0.74),
+    EntityDataset("wikigold", "en", "ner_wikigold", "en_wikigold_train", 0.78),
+    EntityDataset("SEC filings", "en", "ner_sec_filings", "en_sec_train", 0.80),
+    EntityDataset("FIRE", "en", "ner_fire", "en_fire_dev", 0.80),
     EntityDataset("WNUT-17", "en", "ner_wnut17", "en_wnut17_dev", relabel={"GROUP": "ORG"}),
-    EntityDataset("AnCora", "es", "ner_ancora_es", "es_ancora_dev", 0.68),
-    EntityDataset("ECHR", "es", "ner_echr", "es_echr_train", 0.71, relabel={"PER_LEGAL": "PER"}),
+    EntityDataset("AnCora", "es", "ner_ancora_es", "es_ancora_dev", 0.80),
+    EntityDataset("ECHR", "es", "ner_echr", "es_echr_train", 0.80, relabel={"PER_LEGAL": "PER"}),
     EntityDataset("MEDDOCAN", "es", "ner_meddocan", "es_meddocan_dev", 0.95, at_most=4000),
-    EntityDataset("Bosque", "pt", "ner_uner", "pt_bosque_dev"),
+    EntityDataset("Bosque", "pt", "ner_uner", "pt_bosque_dev", 0.70),
 )
 
 
