@@ -249,18 +249,26 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
     if not len(pieces):
         return []
     numbers, firsts = np.unique(words[pieces], return_index=True)
-    starts = cut.words[numbers, 0]
-    # A token may cover further words, such as the second half of a compound of ideograms.
-    ends = np.maximum(cut.words[numbers, 1], np.maximum.reduceat(stops[pieces], firsts))
+    starts, ends = cut.words[numbers].T
+    last_stops = np.maximum.reduceat(stops[pieces], firsts)
     spans = decode(scores[pieces[firsts]], tags)
     opens = starts[[span.first for span in spans]].tolist()
-    closes = ends[[span.last for span in spans]].tolist()
+    lasts = [span.last for span in spans]
+    closes = [_end(text, *place) for place in zip(ends[lasts].tolist(), last_stops[lasts].tolist(), strict=True)]
     bounds = _with_legal_forms(text, list(zip([span.type for span in spans], opens, closes, strict=True)))
     return [
         _entity(span.type, text, start, end, span.score)
         for span, (start, end) in zip(spans, bounds, strict=True)
         if end > start
     ]
+
+
+def _end(text: str, word_end: int, token_end: int) -> int:
+    """Where an entity ends whose last word's last token may cover further words.
+
+    The second half of a compound of ideograms belongs to it, the full stop of the token ")." does not.
+    """
+    return token_end if text[word_end:token_end].isalnum() else word_end
 
 
 def _with_legal_forms(text: str, spans: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:

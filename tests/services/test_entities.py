@@ -326,6 +326,43 @@ async def test_a_legal_form_tagged_by_itself_joins_its_company(build: Build):
     assert ["Santos, Ltd", "Madrid"] == [entity.text for entity in row.entities]
 
 
+UNIGRAM = "«Acme (UK)», dijo Ana-Belén O'Brien; S.L., ¿y 12/03/2024?  EL SEÑOR\tPANIAGUA: 1.234,56 €."
+
+
+class FirstTokenEngine(EchoEngine):
+    """Labels every token B-PER: each word with a token of its own is an entity."""
+
+    def finish(self, output: Any) -> Sequence[Any]:
+        row = np.eye(len(LABELS), dtype=np.float32)[LABELS.index("B-PER")]
+        return [np.tile(row, (len(ids), 1)) for ids in super().finish(output)]
+
+
+async def test_words_of_a_unigram_tokenizer(build: Build):
+    """Its tokens begin with the blank before a word, and some hold two marks; entities begin and end at words."""
+    stack = build(FakeModel(tokenizer_of("bundled-full"), FirstTokenEngine(budget=512)))
+
+    [row] = await stack.find([UNIGRAM])
+
+    shared = {"»", ",", "."}  # the tokens ")»" or "»," belong to the word of their first character
+    words = [UNIGRAM[start:end] for start, end in word_places(UNIGRAM).tolist()]
+    assert [word for word in words if word not in shared] == [
+        entity.text for entity in row.entities if entity.text not in shared
+    ]
+    assert [UNIGRAM[entity.start : entity.end] for entity in row.entities] == [entity.text for entity in row.entities]
+    assert 1.0 == row.coverage
+
+
+async def test_windows_of_a_unigram_tokenizer(build: Build):
+    """Each word is an entity once, whichever window owns it."""
+    text = " ".join([UNIGRAM] * 40)
+    stack = build(FakeModel(tokenizer_of("bundled-full"), FirstTokenEngine(budget=4096)))
+
+    [once], [many] = await stack.find([UNIGRAM]), await stack.find([text])
+
+    assert many.tokens > 1024
+    assert 40 * len(once.entities) == len(many.entities)
+
+
 async def test_the_tail_of_a_long_text_is_read(taggers: TinyTaggers, build: Build):
     """Nothing is truncated silently."""
     text = "la " * 4_000 + SPACED
