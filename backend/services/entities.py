@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -33,6 +34,7 @@ _PATTERN_WORK = 16  # times the tokenizer's cost of a character: 4 us
 _TextCandidates = tuple[str, Sequence[Entity]]  # a text, and what the model found in it
 _Merged = tuple[tuple[Entity, ...], tuple[Lost, ...]]  # the entities of a text, and those that lost to them
 _ORGANISATION = "ORG"
+_LETTER = re.compile(r"\w")  # or digit: marks alone are no name
 _OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, in windows long enough for that
 
 
@@ -259,7 +261,7 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
     return [
         _entity(span.type, text, start, end, span.score)
         for span, (start, end) in zip(spans, bounds, strict=True)
-        if end > start
+        if _LETTER.search(text, start, end)
     ]
 
 

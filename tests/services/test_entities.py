@@ -132,6 +132,12 @@ def plain(row: TextEntities) -> list[tuple[str, int, int, float]]:
 # Against transformers
 
 
+def named(folder: Path, text: str) -> list[tuple[str, int, int, float]]:
+    """What transformers' pipeline finds, without marks alone, which are no name."""
+    found = reference_entities(folder, text)
+    return [entity for entity in found if any(character.isalnum() for character in text[entity[1] : entity[2]])]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["onnx", "openvino", "torch"])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -144,7 +150,7 @@ async def test_entities_are_those_of_transformers(taggers: TinyTaggers, build: B
 
     rows = await build(tagger(folder, runtime)).find(texts)
 
-    expected = [reference_entities(folder, text) for text in texts]
+    expected = [named(folder, text) for text in texts]
     assert len(expected[0]) > 1, "a text without entities would prove nothing"
     assert expected == [plain(row) for row in rows]
 
@@ -157,7 +163,7 @@ async def test_plain_types_are_those_of_transformers(taggers: TinyTaggers, build
 
     [row] = await build(tagger(folder, labels=labels)).find([PUNCTUATED])
 
-    assert reference_entities(folder, PUNCTUATED) == plain(row)
+    assert named(folder, PUNCTUATED) == plain(row)
 
 
 # Offsets
@@ -343,11 +349,8 @@ async def test_words_of_a_unigram_tokenizer(build: Build):
 
     [row] = await stack.find([UNIGRAM])
 
-    shared = {"»", ",", "."}  # the tokens ")»" or "»," belong to the word of their first character
     words = [UNIGRAM[start:end] for start, end in word_places(UNIGRAM).tolist()]
-    assert [word for word in words if word not in shared] == [
-        entity.text for entity in row.entities if entity.text not in shared
-    ]
+    assert [word for word in words if word[0].isalnum()] == [entity.text for entity in row.entities]
     assert [UNIGRAM[entity.start : entity.end] for entity in row.entities] == [entity.text for entity in row.entities]
     assert 1.0 == row.coverage
 
