@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from backend.models.model_files import resolve
+from backend.training.data.conll import Sentence, read_conll
 from backend.training.tasks.ner import prepare
 from tests.tiny_models import tiny
 from tests.training.tasks.tagged_sentences import CASED, CONFIG, conll
 from tools import score_ner, train_bundled
-from tools.train_bundled import RUNS, Part, Run, cut
+from tools.train_bundled import MADE, RUNS, Part, Run, cut
 
 __all__ = ["tiny"]
+FILE = "en_all_train.conll"
 
 
 @pytest.fixture
@@ -30,6 +32,11 @@ def sets(tmp_path: Path) -> Path:
 def first_words(file: Path) -> str:
     """Of each sentence, joined."""
     return "".join(block.partition("\t")[0].strip() for block in file.read_text(encoding="utf-8").split("\n\n"))
+
+
+def sentences_below(folder: Path) -> list[Sentence]:
+    """Of all CoNLL files there, if any."""
+    return [sentence for file in folder.glob("*.conll") for sentence in read_conll(file)]
 
 
 def test_cut(sets: Path, tmp_path: Path):
@@ -69,8 +76,8 @@ def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch
     """Each run goes on from the one before; of the last what serving reads is put there, of a failed one nothing."""
     place, work, bases, codes = tmp_path / "bundled", tmp_path / "work", [], iter([0, 0, 0, 1])
     runs = (
-        Run("one", (Part("ner_one", "en_all_train"),), ("--halfway",)),
-        Run("two", (Part("ner_two", "en_all_train", every=2, bare_every=3),), ()),
+        Run("one", (Part("ner_one", "en_all_train"),), ("--halfway",), made=7),
+        Run("two", (Part("ner_two", "en_all_train", every=2, first=1, bare_every=3),), ()),
     )
 
     def training(arguments: list[str]) -> int:
@@ -86,14 +93,26 @@ def test_a_bundled_model_is_put_in_place(sets: Path, tmp_path: Path, monkeypatch
     command = ["ner", "--data", str(sets), "--work", str(work)]
 
     assert 0 == train_bundled.main(command)
-    assert ["", str(work / "one")] == bases
+    assert ["bundled-full", str(work / "one")] == bases
+    assert [7, 0] == [len(sentences_below(work / "data" / name / MADE)) for name in ("one", "two")]
     assert sorted(train_bundled._ADAPTER) == sorted(file.name for file in (place / "ner").iterdir())
     card = (place / "ner" / "README.md").read_text(encoding="utf-8")
     assert "| ner_one/en_all_train | all | 1 | - |" in card
-    assert "| one of 2, from the first on; of those without a name one of 3 | 1 | - |" in card
+    assert "| one of 2, from the second on; of those without a name one of 3 | 1 | - |" in card
+    assert 1 == card.count("7 sentences of `tools/made_names.py`")
     (place / "ner" / "README.md").write_text("old", encoding="utf-8")
     assert 1 == train_bundled.main(command)
     assert "old" == (place / "ner" / "README.md").read_text(encoding="utf-8")
+
+
+def test_runs_take_turns(sets: Path, tmp_path: Path):
+    """Two runs that begin at other sentences see none twice."""
+    seen = [
+        first_words(cut([Part("ner_one", "en_all_train", every=2, first=first)], sets, tmp_path / "work")[0] / FILE)
+        for first in (0, 1)
+    ]
+
+    assert ["02468", "13579"] == seen
 
 
 def test_bare_sentences(tmp_path: Path):

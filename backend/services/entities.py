@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,6 +16,7 @@ from backend.cache.keys import CacheNamespace
 from backend.documents.entities import MODEL, PATTERN, Entity
 from backend.documents.entity_merge import Lost, merge
 from backend.documents.patterns import PATTERN_TYPES, find_patterns
+from backend.documents.patterns.companies import LEGAL_FORM
 from backend.engines.engine import Engine
 from backend.engines.ner import TASK, decode
 from backend.errors import InvalidField, NotFound, UnknownModel
@@ -31,6 +33,8 @@ SOURCES = (MODEL, PATTERN)
 _PATTERN_WORK = 16  # times the tokenizer's cost of a character: 4 us
 _TextCandidates = tuple[str, Sequence[Entity]]  # a text, and what the model found in it
 _Merged = tuple[tuple[Entity, ...], tuple[Lost, ...]]  # the entities of a text, and those that lost to them
+_ORGANISATION = "ORG"
+_LETTER = re.compile(r"\w")  # or digit: marks alone are no name
 _OVERLAP = 128  # tokens; each word then has 64 of context on its cut side, in windows long enough for that
 
 
@@ -247,15 +251,50 @@ def _entities(text: str, cut: Windows, probabilities: Sequence[Vectors], tags: S
     if not len(pieces):
         return []
     numbers, firsts = np.unique(words[pieces], return_index=True)
-    starts = cut.words[numbers, 0]
-    # A token may cover further words, such as the second half of a compound of ideograms.
-    ends = np.maximum(cut.words[numbers, 1], np.maximum.reduceat(stops[pieces], firsts))
+    starts, ends = cut.words[numbers].T
+    last_stops = np.maximum.reduceat(stops[pieces], firsts)
     spans = decode(scores[pieces[firsts]], tags)
     opens = starts[[span.first for span in spans]].tolist()
-    closes = ends[[span.last for span in spans]].tolist()
+    lasts = [span.last for span in spans]
+    closes = [_end(text, *place) for place in zip(ends[lasts].tolist(), last_stops[lasts].tolist(), strict=True)]
+    bounds = _with_legal_forms(text, list(zip([span.type for span in spans], opens, closes, strict=True)))
     return [
-        _entity(span.type, text, start, end, span.score) for span, start, end in zip(spans, opens, closes, strict=True)
+        _entity(span.type, text, start, end, span.score)
+        for span, (start, end) in zip(spans, bounds, strict=True)
+        if _LETTER.search(text, start, end)
     ]
+
+
+def _end(text: str, word_end: int, token_end: int) -> int:
+    """Where an entity ends whose last word's last token may cover further words.
+
+    The second half of a compound of ideograms belongs to it, the full stop of the token ")." does not.
+    """
+    return token_end if text[word_end:token_end].isalnum() else word_end
+
+
+def _with_legal_forms(text: str, spans: Sequence[tuple[str, int, int]]) -> list[tuple[int, int]]:
+    """First and past-last character of each entity, with the legal form that follows an organisation.
+
+    Taggers leave out the form behind a comma ("Hermanos Soler, S.L."), or tag it as an organisation of its own, which
+    is left empty. A form that another entity reaches beyond is not taken.
+
+    Args:
+        spans: type, first and past-last character of the entities, in order.
+    """
+    bounds = [(start, end) for _, start, end in spans]
+    for index, (kind, start, end) in enumerate(spans):
+        following = text[end : end + 1]
+        form = LEGAL_FORM.match(text, end + (following == ",")) if kind == _ORGANISATION else None
+        if form is None or bounds[index][0] == bounds[index][1]:
+            continue
+        inside = index + 1
+        while inside < len(spans) and spans[inside][0] == _ORGANISATION and spans[inside][2] <= form.end():
+            inside += 1
+        if inside == len(spans) or spans[inside][1] >= form.end():
+            bounds[index] = (start, form.end())
+            bounds[index + 1 : inside] = [(end, end)] * (inside - index - 1)
+    return bounds
 
 
 def _entity(kind: str, text: str, start: int, end: int, score: float) -> Entity:

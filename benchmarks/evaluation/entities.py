@@ -7,7 +7,7 @@ of exact character spans, where an extra space or half a word is wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from backend.documents.entities import Entity
@@ -32,20 +32,22 @@ class EntityDataset:
     file: str  # without its suffix
     target: float | None = None
     relabel: Mapping[str, str] = field(default_factory=dict)  # type in the data set -> PER, ORG or LOC
+    served: Mapping[str, str] = field(default_factory=dict)  # type of the service -> type that the set has for it
     at_most: int | None = None  # sentences, evenly spaced, of a data set that would take minutes
 
 
-# The targets are what a first prototype reached, plus 3 points for Spanish news.
+# The targets are issue 15's for unseen data, here asked of the development sets; FIRE's is what the MiniLM tagger had.
 DATASETS = (
-    EntityDataset("EWT", "en", "ner_uner", "en_ewt_dev", 0.71),
-    EntityDataset("wikigold", "en", "ner_wikigold", "en_wikigold_train", 0.68),
-    EntityDataset("SEC filings", "en", "ner_sec_filings", "en_sec_train", 0.76),
-    EntityDataset("FIRE", "en", "ner_fire", "en_fire_dev", 0.66),
+    EntityDataset("EWT", "en", "ner_uner", "en_ewt_dev", 0.74),
+    EntityDataset("wikigold", "en", "ner_wikigold", "en_wikigold_train", 0.78),
+    EntityDataset("SEC filings", "en", "ner_sec_filings", "en_sec_train", 0.80),
+    EntityDataset("FIRE", "en", "ner_fire", "en_fire_dev", 0.80),
     EntityDataset("WNUT-17", "en", "ner_wnut17", "en_wnut17_dev", relabel={"GROUP": "ORG"}),
-    EntityDataset("AnCora", "es", "ner_ancora_es", "es_ancora_dev", 0.68),
-    EntityDataset("ECHR", "es", "ner_echr", "es_echr_train", 0.71, relabel={"PER_LEGAL": "PER"}),
-    EntityDataset("MEDDOCAN", "es", "ner_meddocan", "es_meddocan_dev", 0.95, at_most=4000),
-    EntityDataset("Bosque", "pt", "ner_uner", "pt_bosque_dev"),
+    EntityDataset("AnCora", "es", "ner_ancora_es", "es_ancora_dev", 0.80),
+    EntityDataset("ECHR", "es", "ner_echr", "es_echr_train", 0.80, relabel={"PER_LEGAL": "PER"}),
+    # Its places include postcodes, which the service tells apart.
+    EntityDataset("MEDDOCAN", "es", "ner_meddocan", "es_meddocan_dev", 0.95, served={"POSTCODE": "LOC"}, at_most=4000),
+    EntityDataset("Bosque", "pt", "ner_uner", "pt_bosque_dev", 0.70),
 )
 
 
@@ -71,7 +73,7 @@ async def evaluate(context: EvaluationContext, dataset: EntityDataset) -> list[R
     sentences = sentences_of(context, dataset)
     types = frozenset[str]().union(*(sentence.types for sentence in sentences))
     laid_out = [detokenize(sentence.words) for sentence in sentences]
-    found = await _find(context, [text for text, _ in laid_out], types)
+    found = await _find(context, [text for text, _ in laid_out], types, dataset.served)
     spans = [word_spans for _, word_spans in laid_out]
     expected = [sentence.tags for sentence in sentences]
     report = entity_scores(expected, [tags_of(*pair) for pair in zip(found, spans, strict=True)])
@@ -124,12 +126,15 @@ def f1_of(expected: Sequence[set[Span]], actual: Sequence[set[Span]]) -> float:
     return 2 * correct / max(1, sum(map(len, expected)) + sum(map(len, actual)))
 
 
-async def _find(context: EvaluationContext, texts: Sequence[str], types: frozenset[str]) -> list[list[Entity]]:
-    """Entities of model and patterns as in a request, filtered by type, since a request may name known types only."""
+async def _find(
+    context: EvaluationContext, texts: Sequence[str], types: frozenset[str], served: Mapping[str, str]
+) -> list[list[Entity]]:
+    """Entities of model and patterns as in a request, under the set's types; a request itself refuses unknown ones."""
     found: list[list[Entity]] = []
     for first in range(0, len(texts), _SENTENCES_PER_REQUEST):
         answer = await context.services.entities.find(texts[first : first + _SENTENCES_PER_REQUEST])
-        found += [[entity for entity in row.entities if entity.type in types] for row in answer.rows]
+        named = [[replace(one, type=served.get(one.type, one.type)) for one in row.entities] for row in answer.rows]
+        found += [[entity for entity in row if entity.type in types] for row in named]
     return found
 
 

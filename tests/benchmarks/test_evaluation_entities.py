@@ -1,6 +1,7 @@
 """Entities in the quality benchmark: conversion between character spans and token tags, and scores."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 from hypothesis import given
@@ -50,11 +51,11 @@ def find_gold(text):
     return [entity(text, words, kind) for words, kind in known.items() if words in text]
 
 
-def evaluate_gold(tmp_path, find, **more):
+def evaluate_gold(tmp_path, find, dataset=DATASET, **more):
     """The row of the set GOLD."""
     (tmp_path / "ner_made").mkdir(exist_ok=True)
     (tmp_path / "ner_made" / "es_made_dev.conll").write_text(GOLD, encoding="utf-8")
-    (row,) = asyncio.run(evaluate(EvaluationContext(FakeEntities(find, **more), tmp_path), DATASET))
+    (row,) = asyncio.run(evaluate(EvaluationContext(FakeEntities(find, **more), tmp_path), dataset))
     return row
 
 
@@ -83,6 +84,17 @@ def test_perfect_answers_score_one(tmp_path):
     assert (1.0, 1.0, 2, "told") == (row.score, row.parts["exact"], row.examples, row.model)
     assert {"PER": 1.0, "LOC": 1.0, "ORG": 1.0} == {kind: row.parts[kind] for kind in ("PER", "LOC", "ORG")}
     assert not row.is_short
+
+
+def test_what_the_service_tells_apart_counts_as_the_set_has_it(tmp_path):
+    """A set whose places include postcodes is right for the service's postcodes."""
+    dataset = replace(DATASET, served={"TOWN": "LOC"})
+
+    def find(text):
+        return [replace(one, type="TOWN") if one.type == "LOC" else one for one in find_gold(text)]
+
+    assert 1.0 == evaluate_gold(tmp_path, find, dataset=dataset).score
+    assert evaluate_gold(tmp_path, find).score < 1.0
 
 
 def test_nothing_found_scores_nothing(tmp_path):

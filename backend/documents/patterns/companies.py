@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from backend.documents.patterns.pattern import CLEAR, END, Pattern, PatternMatch
 
-_FORM = re.compile(
+LEGAL_FORM = re.compile(
     r"[ ](?:"
     r"S\. ?(?:A\.(?: ?(?:U\.|L\.|(?:de )?C\. ?V\.))?|L\.(?: ?(?:U\.|L\.|P\.|N\. ?E\.))?|Coop\.|C\. ?P\.)"
     r"|S\. ?(?:r\. ?l\.|p\. ?A\.|de R\. ?L\.)"
@@ -39,7 +39,7 @@ _ABBREVIATED = re.compile(r"(?:[^\W\d_]\.)+|(?:Hnos|Cia|Const|Bros|Co|St|Sta|Sto
 
 
 def _find_companies(text: str) -> Iterator[PatternMatch]:
-    for form in _FORM.finditer(text):
+    for form in LEGAL_FORM.finditer(text):
         start = _name_start(text, form.start())
         if start is not None:
             yield PatternMatch(start, form.end(), score=CLEAR)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from backend.training.data.conll import Sentence, keep_types, read_conll, rename_types
+from backend.training.data.conll import OUTSIDE, Sentence, keep_types, read_conll, rename_types
 from backend.training.data.texts import files_of, read_split
 
 _SUFFIXES = (".conll",)
@@ -71,6 +71,25 @@ def read_sources(
         return keep_types(renamed, types) if types else renamed
 
     return [Source(source.path, prepared(source.train), prepared(source.evaluation)) for source in sources]
+
+
+def in_capitals(sentence: Sentence) -> Sentence:
+    """The sentence as headings and forms have it."""
+    return replace(sentence, words=tuple(word.upper() for word in sentence.words))
+
+
+def names_in_capitals(sentence: Sentence) -> Sentence:
+    """The sentence with its names alone in capitals, as deeds and judgments have it."""
+    tagged = zip(sentence.words, sentence.tags, strict=True)
+    return replace(sentence, words=tuple(word if tag == OUTSIDE else word.upper() for word, tag in tagged))
+
+
+def in_small_letters(sentence: Sentence) -> Sentence:
+    """The sentence as people type it into a search box."""
+    return replace(sentence, words=tuple(word.lower() for word in sentence.words))
+
+
+RECASINGS: tuple[Callable[[Sentence], Sentence], ...] = (in_capitals, names_in_capitals, in_small_letters)
 
 
 def by_file(sentences: Sequence[Sentence]) -> dict[str, list[int]]:

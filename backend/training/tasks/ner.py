@@ -19,9 +19,9 @@ from backend.models.spec import TYPES_FIELD, ModelSpec, TokenTypes
 from backend.models.spelling import KINDS
 from backend.models.tokenizer import tokenizer_of
 from backend.training.adapters import base_of, load_adapter_weights, published_copy, save_adapter
-from backend.training.data.conll import bio_labels, check_types
+from backend.training.data.conll import Sentence, bio_labels, check_types
 from backend.training.data.micro_batch_loader import collation_epoch
-from backend.training.data.ner_sentences import Source, by_file, languages, read_sources
+from backend.training.data.ner_sentences import RECASINGS, Source, by_file, languages, read_sources
 from backend.training.data.text_batches import pad
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, entity_scores
@@ -57,14 +57,17 @@ class NerOptions:
     types: Collection[str] = ()  # entity types to train and score; unset: all of the training data
     relabel: Mapping[str, str] = field(default_factory=dict)  # type in the data -> type to train, before ``types``
     spelling: SpellingMode = "auto"  # whether token types say how words are written (models/spelling.py)
-    recased: float = 0.0  # share of sentences in lower or upper case, drawn in each epoch; needs spelling
+    recased: float = 0.0  # share of sentences that are seen in other capitals, drawn in each epoch
     publish_as: Literal["merged", "adapter"] = "merged"
     halfway: bool = False  # publish the mean of the trained adapter and the one that the run started from
+    encoder_dropout: float | None = None  # of every dropout layer in training; unset: the base's own
 
     def __post_init__(self) -> None:
         """Check the options. Raises: BadSettings."""
         if not 0 <= self.recased <= 1:
             raise BadSettings([f"--recased={self.recased:g}: a share of the sentences, 0 to 1"])
+        if self.encoder_dropout is not None and not 0 <= self.encoder_dropout < 1:
+            raise BadSettings([f"--encoder-dropout={self.encoder_dropout:g}: a share, from 0 to below 1"])
 
 
 def prepare(
@@ -108,6 +111,8 @@ def prepare(
     with_spelling = uses_spelling(model, base, chosen.spelling)
     if with_spelling:
         extend_token_types(model)
+    if chosen.encoder_dropout is not None:
+        set_dropout(model, chosen.encoder_dropout)
     trained_model = adapted(model, config, also=(_TYPE_TABLE,) if with_spelling else ())
     if start_adapter is not None:
         _load_adapter(trained_model, start_adapter, labels)
@@ -150,6 +155,7 @@ class NerTask:
         tokenizer = tokenizer_of(base)
         rows = sentence_rows(train_sentences, tokenizer, self.labels)
         self._rows = [row for row in rows if any(label != IGNORED for label in row.labels)]
+        self._recased_rows = [] if self._uses_spelling or not options.recased else self._recase(train_sentences)
         self._evaluation = [sentence for source in sources for sentence in source.evaluation]
         self._evaluation_rows = sentence_rows(self._evaluation, tokenizer, self.labels)
         if not self._rows:
@@ -165,11 +171,12 @@ class NerTask:
 
     def collate(self, indices: Sequence[int]) -> Batch:
         """The model's inputs and ``labels``, each (batch, longest), and the labels' ``weight``."""
-        rows = [self._rows[index] for index in indices]
-        types = [self._types(self._rows[index], index) for index in indices] if self._uses_spelling else None
+        rows = [self._row(index) for index in indices]
+        types = [self._types(row, index) for row, index in zip(rows, indices, strict=True)]
         labels = pad([row.labels for row in rows], IGNORED)
         weight = target_weight(labels, class_weights=self._weights)
-        return {**row_inputs(rows, self._pad_id, types), "labels": labels, "weight": weight}
+        inputs = row_inputs(rows, self._pad_id, types if self._uses_spelling else None)
+        return {**inputs, "labels": labels, "weight": weight}
 
     def loss(self, model: nn.Module, batch: Batch) -> LossPart:
         """Cross entropy over labelled tokens."""
@@ -209,14 +216,36 @@ class NerTask:
         by_set = {name: self._scores(tags, indices) for name, indices in by_file(self._evaluation).items()}
         write_card(output, self._card(report, by_set, notes, output.name))
 
+    def _recase(self, sentences: Sequence[Sentence]) -> list[dict[int, Row]]:
+        """In each other spelling, the rows of the sentences that are one row, by the index of the sentence."""
+        tokenizer = tokenizer_of(self._base)
+        whole = {index for index, count in Counter(row.sentence for row in self._rows).items() if count == 1}
+        recased_rows = []
+        for recase in RECASINGS:
+            rows = sentence_rows([recase(sentence) for sentence in sentences], tokenizer, self.labels)
+            counts = Counter(row.sentence for row in rows)
+            recased_rows.append(
+                {row.sentence: row for row in rows if row.sentence in whole and counts[row.sentence] == 1}
+            )
+        return recased_rows
+
+    def _row(self, index: int) -> Row:
+        """A row as it is; for a share of the sentences in capitals, with its names in capitals, or in small letters."""
+        row = self._rows[index]
+        if not self._recased_rows or (drawn := self._drawn(index)) >= self._options.recased:
+            return row
+        choices = len(self._recased_rows)
+        return self._recased_rows[int(drawn / self._options.recased * choices)].get(row.sentence, row)
+
     def _types(self, row: Row, index: int) -> Sequence[int]:
         """The spelling types of a row; for a share of the sentences as if all lower case, or all upper case."""
-        if not self._options.recased:
-            return row.types
-        drawn = np.random.default_rng([self._config.seed % _SEED_RANGE, collation_epoch(), index]).random()
-        if drawn >= self._options.recased:
+        if not self._options.recased or (drawn := self._drawn(index)) >= self._options.recased:
             return row.types
         return row.uppercase_types if drawn < self._options.recased / 2 else [0] * len(row.types)
+
+    def _drawn(self, index: int) -> float:
+        """A number from 0 to below 1 for a row in this epoch; on every thread the same."""
+        return float(np.random.default_rng([self._config.seed % _SEED_RANGE, collation_epoch(), index]).random())
 
     def _scores(self, tags: Sequence[Sequence[str]], indices: Sequence[int]) -> Report:
         expected = [self._evaluation[index].tags for index in indices]
@@ -300,6 +329,13 @@ def extend_token_types(model: Any) -> None:
         table.num_embeddings = KINDS
     model.config.type_vocab_size = KINDS
     setattr(model.config, TYPES_FIELD, TokenTypes.SPELLING.value)
+
+
+def set_dropout(model: nn.Module, share: float) -> None:
+    """Set every dropout layer of the model, attention's included; they act in training only."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = share
 
 
 def lowercases(base: ModelSpec) -> bool:

@@ -19,7 +19,7 @@ from backend.models.model_files import resolve
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import Ids, word_spellings
 from backend.models.tokenizer import TextTokenizer, TokenPiece, tokenizer_of
-from backend.models.words import word_of_pieces, word_places
+from backend.models.words import Offsets, word_of_pieces, word_places
 from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
 from backend.training.data.text_batches import batches_within_budget, model_inputs, pad, to_model_device, windows
 from backend.training.losses import IGNORED
@@ -35,7 +35,7 @@ class Row:
 
     ids: Sequence[int]
     words: Sequence[int]  # at each position: the index of the word it is the first piece of, or -100
-    labels: Sequence[int]  # at each position: the label id of that word, or -100
+    labels: Sequence[int]  # at each position: the label id of the word that begins there, or -100
     types: Sequence[int]  # at each position: how its word is written (models/spelling.py)
     uppercase_types: Sequence[int]  # the same for the text in upper case
     sentence: int  # index
@@ -57,20 +57,18 @@ def sentence_rows(sentences: Sequence[Sentence], tokenizer: TextTokenizer, label
         pieces = tokenizer.pieces([text for text, _ in laid_out], add_special_tokens=False)
         for index, (sentence, (text, spans), row) in enumerate(zip(chunk, laid_out, pieces, strict=True)):
             words, (types, uppercase_types) = first_pieces(row, text, spans), _spellings(row, text)
+            tags = _piece_tags(row, text, words, sentence.tags)
             for window in windows(len(row), max_pieces):
                 window_slice = slice(window.start, window.stop)
-                own_words = with_special_tokens(
-                    [
-                        word if window.own_start <= position < window.own_stop else IGNORED
-                        for position, word in enumerate(words[window_slice], start=window.start)
-                    ],
-                    IGNORED,
-                )
+                own = range(window.own_start - window.start, window.own_stop - window.start)
+                own_words = [word if place in own else IGNORED for place, word in enumerate(words[window_slice])]
+                own_tags = [tag if place in own else "" for place, tag in enumerate(tags[window_slice])]
                 ids = [*before, *(piece.id for piece in row[window_slice]), *after]
-                tags = [IGNORED if word == IGNORED else label_ids[sentence.tags[word]] for word in own_words]
+                numbers = with_special_tokens(own_words, IGNORED)
+                targets = with_special_tokens([label_ids[tag] if tag else IGNORED for tag in own_tags], IGNORED)
                 spelling = with_special_tokens(types[window_slice], 0)
                 uppercase = with_special_tokens(uppercase_types[window_slice], 0)
-                rows.append(Row(ids, own_words, tags, spelling, uppercase, sentence=first + index))
+                rows.append(Row(ids, numbers, targets, spelling, uppercase, sentence=first + index))
     return rows
 
 
@@ -93,11 +91,31 @@ def first_pieces(pieces: Sequence[TokenPiece], text: str, spans: Sequence[tuple[
     return owners
 
 
+def _piece_tags(pieces: Sequence[TokenPiece], text: str, words: Sequence[int], tags: Sequence[str]) -> list[str]:
+    """The tag that each piece is taught, "" for none: those that begin a word of the data, or a word of serving.
+
+    Serving cuts some words of the data ("Ltd.", "C/"), and reads a label from each part: an I- inside of a name.
+    """
+    numbers = word_of_pieces(_offsets(pieces), word_places(text), len(text))
+    begins = set(np.unique(numbers, return_index=True)[1][int((numbers < 0).any()) :].tolist())
+    taught, inside = [], OUTSIDE
+    for place, word in enumerate(words):
+        if word != IGNORED:
+            taught.append(tags[word])
+            inside = f"I{tags[word][1:]}" if tags[word] != OUTSIDE else OUTSIDE
+        else:
+            taught.append(inside if place in begins else "")
+    return taught
+
+
+def _offsets(pieces: Sequence[TokenPiece]) -> Offsets:
+    return np.array([(piece.start or 0, piece.stop or 0) for piece in pieces], np.int64).reshape(-1, 2)
+
+
 def _spellings(pieces: Sequence[TokenPiece], text: str) -> tuple[list[int], list[int]]:
     """The spelling type of each piece's word, as is and in upper case; words are split as in serving."""
     words = word_places(text)
-    spans = np.array([(piece.start or 0, piece.stop or 0) for piece in pieces], np.int64).reshape(-1, 2)
-    numbers = word_of_pieces(spans, words, len(text))
+    numbers = word_of_pieces(_offsets(pieces), words, len(text))
 
     def of_pieces(spellings: Ids) -> list[int]:
         of_each_piece: list[int] = np.append(spellings, 0)[numbers].tolist()  # -1, no word, takes the last

@@ -6,9 +6,10 @@ import json
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from backend.errors import BadData, ModelUnavailable
+from backend.errors import BadData, BadSettings, ModelUnavailable
 from backend.models.model_files import resolve
 from backend.models.tokenizer import tokenizer_of
 from backend.training.data.conll import detokenize, read_conll
@@ -48,6 +49,16 @@ def test_tags_stand_on_first_pieces(tiny):
 
     assert [[IGNORED, 0, 1, IGNORED, IGNORED, 2, IGNORED]] == [list(row.labels) for row in rows]
     assert [[IGNORED, 0, 1, IGNORED, IGNORED, 2, IGNORED]] == [list(row.words) for row in rows]
+
+
+def test_words_that_serving_cuts_are_taught_part_by_part(tiny):
+    """ "is." is a word of the data, and two of serving, which reads a label from each; scores know the data's alone."""
+    tokenizer = tokenizer_of(resolve(str(tiny.folder("bert"))))
+
+    [row] = sentence_rows([sentence("the", "is.", "total.", tags="O B-DOC O")], tokenizer, LABELS)
+
+    assert [IGNORED, 0, 1, 2, 0, 0, IGNORED] == list(row.labels)
+    assert [IGNORED, 0, 1, IGNORED, 2, IGNORED, IGNORED] == list(row.words)
 
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
@@ -245,3 +256,17 @@ def test_the_loop_trains_it(tiny, tmp_path):
     assert "epochs" == result.reason
     assert len(SENTENCES) * 9 // 10 <= len(task.lengths)
     assert 5 == AutoModelForTokenClassification.from_pretrained(tmp_path / "out").config.num_labels
+
+
+def test_the_encoders_dropout_can_be_set(tiny, tmp_path):
+    """In every layer of the encoder and the head, adapters aside; unset it is the base's own."""
+    file, base = conll(tmp_path, *SENTENCES), resolve(str(tiny.folder("bert")))
+
+    def dropouts(share: float | None) -> set[float]:
+        model = prepare(file, base, CONFIG, options=NerOptions(encoder_dropout=share)).model
+        return {module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+
+    assert {0.0} == dropouts(0.0)
+    assert {0.1} == dropouts(None)
+    with pytest.raises(BadSettings, match="--encoder-dropout=1: a share, from 0 to below 1"):
+        NerOptions(encoder_dropout=1.0)

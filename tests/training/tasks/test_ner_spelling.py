@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
 from backend.device.plan.placement import LoaderSettings
 from backend.errors import BadSettings
@@ -129,6 +130,20 @@ def test_recased_sentences(tiny, tmp_path):
     drawn = types(1)
     assert drawn == types(4)
     assert {frozenset({0}), frozenset({0, 2}), frozenset({0, 1})} <= {frozenset(types_of_row) for types_of_row in drawn}
+
+
+def test_recased_sentences_of_a_tokenizer_that_keeps_capitals(tiny, tmp_path):
+    """The text itself is drawn anew: in capitals, with its names so, or small; the labels go along."""
+    file = conll(tmp_path, *["El/O señor/O Ruiz/B-DOC debe/O"] * 40)
+    base = resolve(str(tiny.folder("roberta")))
+    task = prepare(file, base, TrainingConfig(seed=3), options=NerOptions(recased=0.9))
+    tokenizer = Tokenizer.from_file(str(base.folder / "tokenizer.json"))
+
+    batch = task.collate(range(40))
+
+    texts = {tokenizer.decode(row) for row in batch["input_ids"].tolist()}
+    assert {"El señor Ruiz debe", "EL SEÑOR RUIZ DEBE", "El señor RUIZ debe", "el señor ruiz debe"} == texts
+    assert [1] * 40 == (batch["labels"] == 1).sum(1).tolist()
 
 
 def test_a_run_that_was_interrupted_ends_as_one_that_was_not(tiny, tmp_path):
