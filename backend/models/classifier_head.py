@@ -18,6 +18,7 @@ from backend.errors import ModelUnavailable
 from backend.models.calibration import sigmoid, softmax
 from backend.models.features import Gate, gram_scores
 from backend.models.fingerprint import EncoderIdentity
+from backend.models.logistic import FittedHead
 from backend.models.model_files import BUNDLED_SOURCES
 
 CONFIG = "head.json"
@@ -167,6 +168,13 @@ def write_head(folder: Path, head: ClassifierHead, *, encoder: str | None = None
         "info": dict(head.info),
     }
     (folder / CONFIG).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def wide_weights(fitted: FittedHead) -> WideWeights | None:
+    """The weights of gated vectors and n-grams in their serving form; None where the fit did without."""
+    if fitted.gate is None or fitted.gated is None or fitted.table is None:
+        return None
+    return WideWeights(fitted.gate, fitted.gated.astype(np.float32), fitted.table.astype(np.float32))
 
 
 def _tensors(head: ClassifierHead) -> dict[str, NDArray[Any]]:

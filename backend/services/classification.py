@@ -84,6 +84,7 @@ class ClassifierInfo:
     accuracy: float | None  # cross-validated, where known
     created_s: float | None
     tokens: int = 0  # of its examples; 0 where it was not trained here
+    status: Literal["ready", "pending"] = "ready"  # pending: it is being learnt for the embedding model
 
 
 class ClassificationService:
@@ -140,7 +141,7 @@ class ClassificationService:
 
     def can_classify(self, model: str | None = None) -> bool:
         """Whether texts can be classified without labels in the request. Raises: UnknownModel."""
-        return model is not None or self._default() is not None
+        return model is not None or self._default() is not None or DEFAULT in self._registry.pending()
 
     def classify_vectors(
         self, texts: Sequence[str], vectors: TextVectors, *, model: str | None = None
@@ -200,7 +201,7 @@ class ClassificationService:
         return _info(await self._trainer.train(name, examples, caller=caller, deadline_s=deadline_s))
 
     def on_model_swap(self, model: LoadedModel) -> None:
-        """After a swap of the embedding model, retrain in the background what was trained for the old one."""
+        """At the start and after a swap: train in the background what has no head for the embedding model."""
         if model.task != EMBEDDINGS:
             return
         self._registry.use_encoder(model.spec.identity)
@@ -214,7 +215,8 @@ class ClassificationService:
 
     def report(self) -> dict[str, object]:
         """Which classifiers are usable, and the faults of the others."""
-        return {"names": self._registry.names(), "faults": self._registry.faults}
+        registry = self._registry
+        return {"names": registry.names(), "pending": registry.pending(), "faults": registry.faults}
 
     async def delete_classifier(self, name: str, caller: Caller = ANYBODY) -> None:
         """Delete a trained classifier.
@@ -224,8 +226,9 @@ class ClassificationService:
         await self._trainer.delete(name, caller)
 
     def classifiers(self) -> list[ClassifierInfo]:
-        """Every classifier that a request's ``model`` may name."""
+        """Every classifier that a request's ``model`` may name, now or once it has been learnt."""
         heads = [_info(self._registry.find(name)) for name in self._registry.names()]
+        heads += [_pending_info(name, self._registry.labels(name)) for name in self._registry.pending()]
         model = self._catalog.of(CLASSIFIER)
         return heads if model is None else [*heads, _model_info(model)]
 
@@ -273,6 +276,8 @@ class ClassificationService:
             return model
         if name is None:
             default = self._default()
+            if default is None and DEFAULT in self._registry.pending():
+                return self._registry.find(DEFAULT)
             if default is None:
                 raise InvalidField(
                     "labels: no classifier was made for the embedding model that is loaded; give labels to choose "
@@ -313,6 +318,10 @@ def _info(classifier: Classifier) -> ClassifierInfo:
     figures = (info.get("examples"), head.threshold, info.get("accuracy_on_folds"), info.get("created_s"))
     tokens = int(info.get("tokens", 0))
     return ClassifierInfo(classifier.name, classifier.source, head.labels, head.multiple, *figures, tokens)
+
+
+def _pending_info(name: str, labels: tuple[str, ...]) -> ClassifierInfo:
+    return ClassifierInfo(name, "bundled", labels, False, None, 0.0, None, None, status="pending")
 
 
 def _model_info(model: LoadedModel) -> ClassifierInfo:

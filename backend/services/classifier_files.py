@@ -28,11 +28,12 @@ class Example:
 
 
 def write_folder(
-    root: Path, name: str, head: ClassifierHead, examples: Sequence[Example], owner: str | None = None
+    root: Path, name: str, head: ClassifierHead, examples: Sequence[Example] | None, owner: str | None = None
 ) -> None:
     """Write or replace ``root/name``; after a crash it is the old one or the new one.
 
     Args:
+        examples: None: kept elsewhere.
         owner: `Caller.owner` of who may change it; None: nobody known.
 
     Raises: OSError; the old one is then unchanged.
@@ -41,7 +42,8 @@ def write_folder(
     written = Path(tempfile.mkdtemp(dir=root, prefix=f"{_HIDDEN}{name}{_HIDDEN}"))
     try:
         write_head(written, head)
-        _write_examples(written / EXAMPLES, examples)
+        if examples is not None:
+            _write_examples(written / EXAMPLES, examples)
         if owner is not None:
             (written / _OWNER).write_text(owner, encoding="ascii")
         for file in written.iterdir():

@@ -17,14 +17,14 @@ import numpy as np
 
 from backend.batching.work_item import Priority
 from backend.errors import FinanciaError, Overloaded, Unavailable
-from backend.models.classifier_head import NONE, ClassifierHead
+from backend.models.classifier_head import NONE, ClassifierHead, wide_weights
 from backend.models.encoder import Vectors
 from backend.models.logistic import fit_head
 from backend.models.spec import ModelSpec
 from backend.services.abandoned import Check, run_to_end
 from backend.services.callers import ANYBODY, Caller
 from backend.services.classifier_files import Example
-from backend.services.classifiers import Classifier, ClassifierRegistry
+from backend.services.classifiers import Classifier, ClassifierRegistry, check_examples
 from backend.services.embeddings import EmbeddingService
 from backend.telemetry import log_event
 
@@ -59,20 +59,26 @@ class ClassifierTrainer:
         self._registry.check_owner(name, caller)
         examples = [Example(text, (label,)) for label, label_texts in texts.items() for text in label_texts]
         while True:
+            labels = self._registry.check(name, examples, multiple=_is_multiple(examples))
             with self._place_in_line():
-                head = await self._fit(name, examples, Priority.INTERACTIVE, deadline_s)
+                head = await self._fit(examples, labels, Priority.INTERACTIVE, deadline_s)
             async with self._write_lock:
                 classifier = await self._save(name, head, examples, caller)
             if head.trained_on == self._registry.encoder:
                 return classifier  # else the embedding model was swapped meanwhile, and this head would never answer
 
     async def retrain_stale(self) -> None:
-        """Retrain what was trained for another embedding model, at low priority; failures are logged."""
-        names = deque(self._registry.stale())
-        while names:
-            name = names.popleft()
-            if (wait_s := await self._retrain(name)) is not None:
-                names.append(name)
+        """Retrain what was trained for another embedding model, at low priority; failures are logged.
+
+        The bundled classifiers come first, where the embedding model has none: from the examples that ship, or as
+        they were learnt for it before.
+        """
+        work = deque([(self._learn_bundled, name) for name in self._registry.pending()])
+        work += [(self._retrain, name) for name in self._registry.stale()]
+        while work:
+            act, name = work.popleft()
+            if (wait_s := await act(name)) is not None:
+                work.append((act, name))
                 await asyncio.sleep(wait_s)
 
     async def delete(self, name: str, caller: Caller = ANYBODY) -> None:
@@ -80,11 +86,34 @@ class ClassifierTrainer:
         async with self._write_lock:
             await asyncio.to_thread(self._registry.delete, name, caller)
 
+    async def _learn_bundled(self, name: str) -> float | None:
+        """Learn a bundled classifier for the embedding model; seconds to wait before another attempt, else None."""
+        started_s = time.monotonic()
+        try:
+            if await asyncio.to_thread(self._registry.restore_bundled, name):
+                return None
+            examples = await asyncio.to_thread(self._registry.bundled_heads.examples, name)
+            labels = check_examples(examples, multiple=False)
+            head = await self._fit(examples, labels, Priority.BULK, math.inf, reads_text=True)
+            async with self._write_lock:
+                if head.trained_on == self._registry.encoder:
+                    await run_to_end(lambda _: self._registry.use_substitute(name, head))
+        except FinanciaError as error:
+            log_event(_log, logging.WARNING, "a bundled classifier could not be learnt", name=name, reason=error)
+            if not error.retryable:
+                self._registry.give_up_bundled(name, str(error))
+                return None
+            return error.retry_after_s
+        took_s = round(time.monotonic() - started_s, 1)
+        log_event(_log, logging.INFO, "bundled classifier learnt for this embedding model", name=name, took_s=took_s)
+        return None
+
     async def _retrain(self, name: str) -> float | None:
         """Retrain one; seconds to wait before another attempt, None where none is needed."""
         try:
             examples = await asyncio.to_thread(self._registry.examples, name)
-            head = await self._fit(name, examples, Priority.BULK, math.inf)
+            labels = self._registry.check(name, examples, multiple=_is_multiple(examples))
+            head = await self._fit(examples, labels, Priority.BULK, math.inf)
             async with self._write_lock:
                 if name in self._registry.stale():  # not trained on newer examples meanwhile, nor deleted
                     await self._save(name, head, examples)
@@ -121,17 +150,26 @@ class ClassifierTrainer:
             self._in_line -= 1
 
     async def _fit(
-        self, name: str, examples: Sequence[Example], priority: Priority, deadline_s: float
+        self,
+        examples: Sequence[Example],
+        labels: Sequence[str],
+        priority: Priority,
+        deadline_s: float,
+        *,
+        reads_text: bool = False,
     ) -> ClassifierHead:
-        multiple = any(len(example.labels) != 1 for example in examples)
-        labels = self._registry.check(name, examples, multiple=multiple)
+        """A head for the embedding model; with ``reads_text`` n-grams are tried beside the vector (models/features)."""
         texts = [example.text for example in examples]
         vectors = await self._embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
         spec = vectors.model.spec
+        fit = partial(_fit_head, vectors.vectors, examples, labels, spec, multiple=_is_multiple(examples))
         async with self._fit_lock:
-            fit = partial(_fit_head, vectors.vectors, examples, labels, spec, multiple=multiple)
-            head = await run_to_end(lambda check: fit(check=check))
+            head = await run_to_end(lambda check: fit(reads_text=reads_text, check=check))
         return replace(head, info={**head.info, "tokens": sum(vectors.tokens)})
+
+
+def _is_multiple(examples: Sequence[Example]) -> bool:
+    return any(len(example.labels) != 1 for example in examples)
 
 
 def _fit_head(
@@ -141,6 +179,7 @@ def _fit_head(
     spec: ModelSpec,
     *,
     multiple: bool,
+    reads_text: bool,
     check: Check,
 ) -> ClassifierHead:
     """Seconds for thousands of examples, milliseconds for a few."""
@@ -151,7 +190,8 @@ def _fit_head(
         targets = np.array([[label in example.labels for label in labels] for example in examples], np.int64)
     else:
         targets = np.array([indices[example.labels[0]] for example in examples], np.int64)
-    fitted = fit_head(vectors, targets, labels=rows, background=background, check=check)
+    texts = [example.text for example in examples] if reads_text else ()
+    fitted = fit_head(vectors, targets, labels=rows, background=background, texts=texts, check=check)
     return ClassifierHead(
         labels=tuple(labels),
         multiple=multiple,
@@ -161,6 +201,7 @@ def _fit_head(
         encoder_sha256=spec.sha256,
         encoder_fingerprint=spec.fingerprint,
         threshold=fitted.threshold,
+        wide=wide_weights(fitted),
         info={
             "examples": len(examples),
             "accuracy_on_folds": fitted.accuracy,

@@ -17,6 +17,7 @@ from typing import Literal
 from backend.errors import Forbidden, InvalidField, ModelUnavailable, NotFound, TooLarge, Unavailable, UnknownModel
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, read_head
 from backend.models.fingerprint import EncoderIdentity
+from backend.services.bundled_heads import BundledHeads
 from backend.services.callers import ANYBODY, Caller
 from backend.services.classifier_files import (
     Example,
@@ -40,6 +41,7 @@ NAME_PATTERN = "[a-z0-9][a-z0-9_-]{0,63}"
 _NAME = re.compile(NAME_PATTERN)
 _RETRAIN_S = 5.0  # about what retraining takes
 _PENDING_S = 30.0  # a model of the hub is on its way, nobody knows for how long
+_LEARN_BUNDLED_S = 20.0  # about what the examples of a bundled classifier take with a base model on two cores
 
 Source = Literal["bundled", "configured", "learnt"]
 
@@ -60,6 +62,8 @@ class _Entry:
     source: Source
     head: ClassifierHead | None
     owner: str | None = None  # of one trained here: the caller that trained it, where that is known
+    has_examples: bool = False  # of a bundled one: they ship, and it can be learnt from them for any encoder
+    substitute: ClassifierHead | None = None  # what was learnt from them
 
 
 @dataclass(slots=True)
@@ -82,6 +86,9 @@ class ClassifierRegistry:
         """
         for folder in sorted(file.parent for file in self.bundled.glob(f"*/{CONFIG}")):
             self._add(folder.name, "bundled", read_head(folder))
+            self._entries[folder.name].has_examples = self.bundled_heads.has_examples(folder.name)
+        for name in self.pending():
+            self.restore_bundled(name)
         for folder in self.configured:
             self._add_configured(folder)
         try:
@@ -95,17 +102,35 @@ class ClassifierRegistry:
 
     def names(self) -> list[str]:
         """The classifiers that can be used now; bundled and configured ones first."""
-        return [name for name, entry in self._entries.items() if self._is_usable(entry)]
+        return [name for name, entry in self._entries.items() if self._usable_head(entry) is not None]
+
+    def pending(self) -> list[str]:
+        """Bundled ones without a head for the embedding model, which can be learnt from the examples that ship."""
+        return [
+            name for name, entry in self._entries.items() if entry.has_examples and self._usable_head(entry) is None
+        ]
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """The labels of a classifier, whether it can be used now or not."""
+        head = self._entries[name].head
+        return () if head is None else head.labels
 
     def find(self, name: str) -> Classifier:
         """A usable classifier by name.
 
-        Raises: UnknownModel with the known names; Unavailable for one that must be retrained first, or whose encoder
-            is still to come.
+        Raises: UnknownModel with the known names; Unavailable for one that must be trained first, or whose encoder is
+            still to come.
         """
         entry = self._entries.get(name)
-        if entry is not None and entry.head is not None and self._is_usable(entry):
-            return Classifier(name, entry.head, entry.source)
+        head = None if entry is None else self._usable_head(entry)
+        if entry is not None and head is not None:
+            return Classifier(name, head, entry.source)
+        if name in self.pending():
+            raise Unavailable(
+                f"classifier '{name}' is being learnt for this embedding model from the examples that ship with the "
+                "service, once; GET /v1/classifiers says when it is ready",
+                retry_after_s=_LEARN_BUNDLED_S,
+            )
         if entry is not None and entry.source == "learnt":
             raise Unavailable(
                 f"classifier '{name}' is being learnt again for this embedding model", retry_after_s=_RETRAIN_S
@@ -130,6 +155,32 @@ class ClassifierRegistry:
         """The training examples of a trained one, read from disk. Raises: NotFound, ModelUnavailable."""
         self._check_trained(name)
         return read_examples(self._dir / name)
+
+    @property
+    def bundled_heads(self) -> BundledHeads:
+        """The examples that ship, and what was learnt from them here."""
+        return BundledHeads(self.bundled, self.state_dir)
+
+    def restore_bundled(self, name: str) -> bool:
+        """Use the head that was learnt for the embedding model earlier; False where there is none. Reads the disk."""
+        substitute = self.bundled_heads.read(name, self.encoder)
+        if substitute is not None:
+            self._entries[name].substitute = substitute
+        return substitute is not None
+
+    def use_substitute(self, name: str, head: ClassifierHead) -> None:
+        """Use a bundled classifier's head that was just learnt, and keep it; on a disk that refuses, in memory only."""
+        head = replace(head, name=name, info={**head.info, **self.bundled_heads.info(name)})
+        try:
+            self.bundled_heads.keep(head)
+        except OSError as error:
+            log_event(_log, logging.WARNING, "a bundled classifier is kept in memory only", name=name, reason=error)
+        self._entries[name].substitute = head
+
+    def give_up_bundled(self, name: str, reason: str) -> None:
+        """A bundled one cannot be learnt for the embedding model: it is unknown until the next start."""
+        self._entries[name].has_examples = False
+        self.faults.append(f"{name}: {reason}")
 
     def check(self, name: str, examples: Sequence[Example], *, multiple: bool) -> list[str]:
         """Check a classifier before it is trained, and return its labels in their order.
@@ -195,8 +246,11 @@ class ClassifierRegistry:
     def _dir(self) -> Path:
         return self.state_dir / CLASSIFIERS_DIR
 
-    def _is_usable(self, entry: _Entry) -> bool:
-        return entry.head is not None and self.encoder.accepts(entry.head.trained_on)
+    def _usable_head(self, entry: _Entry) -> ClassifierHead | None:
+        for head in (entry.head, entry.substitute):
+            if head is not None and self.encoder.accepts(head.trained_on):
+                return head
+        return None
 
     def _add(self, name: str, source: Source, head: ClassifierHead | None, owner: str | None = None) -> None:
         self._entries[name] = _Entry(source, head, owner)

@@ -376,6 +376,10 @@ def _add_task_flags(parser: argparse.ArgumentParser) -> None:
     texts = parser.add_argument_group("text-classifier, ner, embeddings")
     texts.add_argument("--mode", choices=("auto", "head", "full"), default="auto",
                        help="text-classifier: a head on frozen vectors (few texts), or the whole encoder")  # fmt: skip
+    texts.add_argument("--vector-cache", type=Path, metavar="FOLDER",
+                       help="--mode head: keep the encoder's vectors there for the next run")  # fmt: skip
+    texts.add_argument("--no-grams", dest="grams", action="store_false",
+                       help="--mode head: try no n-grams beside the vector; encoders of one language gain")  # fmt: skip
     texts.add_argument("--types", type=_names, default=(), help="ner: kinds of entities, e.g. PER,ORG,LOC")
     texts.add_argument("--relabel", type=_pairs, default={}, metavar="FROM=TO,…",
                        help="ner: kinds of entities to rename, before --types chooses")  # fmt: skip
@@ -444,7 +448,8 @@ def make_task(
             **read,
         )
     if options.mode == "head" or (options.mode == "auto" and _has_few_texts(options, config, read)):
-        return classifier_head.prepare(_single_path(options.data), base, config, device=device, **read)
+        more = {"vector_cache": options.vector_cache, "grams": options.grams}
+        return classifier_head.prepare(_single_path(options.data), base, config, device=device, **more, **read)
     return text_classifier.prepare(_single_path(options.data), base, config, **read)
 
 

@@ -39,6 +39,7 @@ async def test_learn(client: httpx.AsyncClient, services: FakeServices, body: An
         "threshold": 0.4,
         "accuracy": None,
         "created": 1767225600,
+        "status": "ready",
     } == response.json()
     require_schema(ClassifierAnswer, response.json())
     [(inputs, options)] = services.classification.calls

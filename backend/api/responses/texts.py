@@ -183,6 +183,10 @@ class ClassifierAnswer(TypedDict):
     threshold: Annotated[float, Field(description="Least score at which it gives a prediction; below it abstains.")]
     accuracy: Annotated[float | None, Field(description="Cross-validated; null with too few examples to tell.")]
     created: Annotated[int | None, Field(description="Unix seconds at which it was learnt.")]
+    status: Annotated[
+        Literal["ready", "pending"],
+        Field(description="Pending: it is being learnt for the embedding model; until then it answers 503."),
+    ]
 
 
 class ClassifierList(TypedDict):
@@ -212,6 +216,7 @@ def classifier_answer(info: ClassifierInfo) -> ClassifierAnswer:
         "threshold": info.threshold,
         "accuracy": info.accuracy,
         "created": None if info.created_s is None else int(info.created_s),
+        "status": info.status,
     }
 
 

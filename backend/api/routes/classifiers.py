@@ -77,6 +77,7 @@ _CARD_EXAMPLE = {
     "threshold": 0.5,
     "accuracy": None,
     "created": 1767225600,
+    "status": "ready",
 }
 _BY_TEXT = [
     {"text": "No puedo pagar con la tarjeta.", "label": "tarjeta"},

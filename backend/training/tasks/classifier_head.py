@@ -18,15 +18,15 @@ from torch import Tensor, nn
 
 from backend.errors import BadSettings
 from backend.models.calibration import Temperature, softmax
-from backend.models.classifier_head import NONE, ClassifierHead, WideWeights, write_head
+from backend.models.classifier_head import NONE, ClassifierHead, WideWeights, wide_weights, write_head
 from backend.models.logistic import MULTI_LABEL_THRESHOLD, FittedHead, fit_head
 from backend.models.model_files import BUNDLED_SOURCES
 from backend.models.spec import ModelSpec
 from backend.training.metrics import Report
 from backend.training.model_card import write_card
 from backend.training.records import Batch, LossPart, TrainingConfig, TrainingResult
-from backend.training.tasks.sentence_encoder import frozen_vectors
 from backend.training.tasks.text_classifier import LabelledData, card_of, labelled_loss, read_data
+from backend.training.tasks.vector_cache import cached_vectors
 
 ENCODER = "encoder"  # folder of the base inside the output, unless it is the bundled one
 _ENCODER_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "1_Pooling/config.json")
@@ -40,16 +40,23 @@ def prepare(
     evaluation: Path | None = None,
     held_out: float = 0.1,
     device: str = "cpu",
+    vector_cache: Path | None = None,
+    grams: bool = True,
 ) -> ClassifierHeadTask:
     """Read the data and compute its vectors once with the frozen base, on ``device``.
+
+    Args:
+        vector_cache: a folder that keeps the vectors for the next run.
+        grams: whether the gated copy of the vector and the n-grams of ``models/features`` are tried beside the vector.
 
     Raises: BadData, BadSettings, ModelUnavailable.
     """
     check_losses_supported(config)
     labelled = read_data(data, evaluation=evaluation, held_out=held_out)
     texts = [example.text for example in (*labelled.train, *labelled.evaluation)]
-    vectors, truncated = frozen_vectors(base, texts, device=device)
-    return ClassifierHeadTask(base, config, labelled, torch.from_numpy(vectors), truncated=truncated)
+    vectors, truncated = cached_vectors(base, texts, device=device, folder=vector_cache)
+    count = int(truncated.sum())
+    return ClassifierHeadTask(base, config, labelled, torch.from_numpy(vectors), truncated=count, grams=grams)
 
 
 def check_losses_supported(config: TrainingConfig) -> None:
@@ -72,11 +79,19 @@ class ClassifierHeadTask:
     splittable = True
 
     def __init__(
-        self, base: ModelSpec, config: TrainingConfig, data: LabelledData, vectors: Tensor, *, truncated: int = 0
+        self,
+        base: ModelSpec,
+        config: TrainingConfig,
+        data: LabelledData,
+        vectors: Tensor,
+        *,
+        truncated: int = 0,
+        grams: bool = True,
     ) -> None:
         """Shapes: vectors (training texts, then evaluation texts; width)."""
         self.data = data
         self.truncated = truncated
+        self._grams = grams
         self._base, self._config = base, config
         self._scale = vectors[: len(data.train)].square().mean().sqrt().item() or 1.0
         self._vectors = vectors / self._scale  # mean square 1, so that learning rates do not depend on the encoder
@@ -137,7 +152,7 @@ class ClassifierHeadTask:
             self._targets.numpy(),
             labels=len(labels),
             class_weights=None if self._weights is None else self._weights.numpy(),
-            texts=[example.text for example in self.data.train],
+            texts=[example.text for example in self.data.train] if self._grams else (),
             groups=[example.group or example.text for example in self.data.train],
             background=labels.index(NONE) if self._has_background else None,
         )
@@ -222,12 +237,8 @@ class ClassifierHeadTask:
 
     def _wider(self, scale: float) -> WideWeights | None:
         """The fitted weights of gated vectors and n-grams, rescaled for vectors ``scale`` times as long."""
-        fit_head = self._fitted
-        if fit_head is None or fit_head.gate is None or fit_head.gated is None or fit_head.table is None:
-            return None
-        return WideWeights(
-            fit_head.gate.of_unit(scale), (fit_head.gated / scale).astype(np.float32), fit_head.table.astype(np.float32)
-        )
+        wide = None if self._fitted is None else wide_weights(self._fitted)
+        return None if wide is None else replace(wide, gate=wide.gate.of_unit(scale), weight=wide.weight / scale)
 
     def _threshold_scores(self, logits: NDArray[np.float32]) -> dict[str, float]:
         """Metrics of the answers above the threshold. Shapes: logits (items, labels)."""
