@@ -9,23 +9,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backend.models.classifier_head import NO_ANSWER, ClassifierHead, read_head
+from backend.models.classifier_head import NO_ANSWER, NONE, ClassifierHead, read_head
 from backend.models.encoder import Vectors
-from backend.models.model_files import MINILM_SHA256, resolve
+from backend.models.model_files import resolve
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 from backend.services.classifiers import BUNDLED_HEADS, ClassifierRegistry
 from tests.tiny_models import encoder_of, tokenizer_of
 
 NAMES = ("banking-intents", "document-type", "topics")
-UNSEEN = Path(__file__).with_name("unseen_documents.jsonl")  # written for this project, by the author of own_documents
-BYTES_MAX = 512 * 1024  # each; they lie in the repository
+UNSEEN = Path(__file__).with_name("unseen_documents.jsonl")  # written for the tests, by the author of the examples
+UNSEEN_INTENTS = Path(__file__).with_name("unseen_intents.jsonl")  # one Spanish sentence an intent
+EXAMPLES = BUNDLED_HEADS / "examples"
+BYTES_MAX = 800 * 1024  # each; they lie in the repository
 
 
 def frozen_vectors(texts: Sequence[str], dtype: str) -> Vectors:
-    """As the service makes them: the first 256 tokens, mean-pooled, of length 1."""
-    encoder = encoder_of("minilm", "onnx", dtype)
-    ids = [tokens.ids for tokens in tokenizer_of("minilm").encode(texts)]
+    """As the service makes them, without a prompt: the first 512 tokens, mean-pooled, of length 1."""
+    encoder = encoder_of("bundled", "onnx", dtype)
+    ids = [tokens.ids for tokens in tokenizer_of("bundled").encode(texts)]
     rows = []
     for first in range(0, len(ids), 16):
         batch = encoder.prepare(ids[first : first + 16])
@@ -45,8 +47,8 @@ def test_files_are_sound_and_small(name):
 
     head = read_head(folder)
 
-    assert (name, MINILM_SHA256) == (head.name, head.encoder_sha256)
-    assert resolve("minilm").fingerprint == head.encoder_fingerprint, "evaluate the heads, then write it to head.json"
+    assert name == head.name
+    assert resolve("bundled").identity == head.trained_on, "train the heads anew (make bundled)"
     assert (0 < head.threshold < 0.9) == head.has_background
     assert {"head.json", "head.safetensors", "README.md"} == {file.name for file in folder.iterdir()}
     assert sum(file.stat().st_size for file in folder.iterdir()) < BYTES_MAX
@@ -57,22 +59,44 @@ def test_files_are_sound_and_small(name):
 
 
 def test_the_registry_finds_them_all(tmp_path):
-    registry = ClassifierRegistry(tmp_path, resolve("minilm").identity)
+    registry = ClassifierRegistry(tmp_path, resolve("bundled").identity)
     registry.start()
 
     assert set(NAMES) <= set(registry.names())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_ship_for_every_class(name):
+    """In both languages, under the labels of the published head, no text under two of them."""
+    rows = [json.loads(line) for line in (EXAMPLES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    labels = {(row["label"], row["lang"]) for row in rows if row["label"] != NONE}
+    head = read_head(BUNDLED_HEADS / name)
+
+    assert {(label, language) for label in head.labels for language in ("en", "es")} == labels
+    assert head.has_background == any(row["label"] == NONE for row in rows)
+    assert len(rows) == len({row["text"] for row in rows})
+
+
+def test_the_examples_are_small_and_none_of_them_is_a_test():
+    """They lie in the repository and in the wheel; what the tests judge by was written apart."""
+    files = list(EXAMPLES.glob("*.jsonl"))
+    known = {json.loads(line)["text"] for file in files for line in file.read_text(encoding="utf-8").splitlines()}
+    unseen = {json.loads(line)["text"] for file in (UNSEEN, UNSEEN_INTENTS) for line in file.open(encoding="utf-8")}
+
+    assert 1_500_000 > sum(file.stat().st_size for file in files)
+    assert set() == known & unseen
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 def test_papers_that_nobody_trained_on(dtype):
-    """No wrong answer in English or Spanish, and at least nine in ten answered."""
+    """Of 51 in English and Spanish at most three are taken for another kind, and at least nine in ten are answered."""
     rows = [row for row in map(json.loads, UNSEEN.read_text(encoding="utf-8").splitlines()) if "lang" in row]
 
     found = answers(read_head(BUNDLED_HEADS / "document-type"), [row["text"] for row in rows], dtype)
 
     wrong = [(row["label"], label) for row, label in zip(rows, found, strict=True) if label not in (None, row["label"])]
-    assert [] == wrong
+    assert len(wrong) <= 3, wrong
     assert len([label for label in found if label]) >= 0.9 * len(rows)
 
 
@@ -88,7 +112,7 @@ def test_what_is_no_paper_gets_no_answer():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
-@pytest.mark.parametrize(("language", "least"), [("en", 0.84), ("es", 0.67)])
+@pytest.mark.parametrize(("language", "least"), [("en", 0.83), ("es", 0.75)])
 def test_topics_of_the_dev_split(data_dir, language, least, dtype):
     """With exact vectors and with those that a CPU serves."""
     lines = (data_dir / "cls_sib200" / f"{language}_dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
@@ -100,6 +124,27 @@ def test_topics_of_the_dev_split(data_dir, language, least, dtype):
 
     right = [head.labels[place] == label for place, (label, _, _) in zip(places, rows, strict=True)]
     assert np.mean(right) >= least
+
+
+@pytest.mark.slow
+def test_intents_in_spanish():
+    """One sentence of each of the 77 intents, in words that the examples do not use."""
+    rows = [json.loads(line) for line in UNSEEN_INTENTS.read_text(encoding="utf-8").splitlines()]
+
+    found = answers(read_head(BUNDLED_HEADS / "banking-intents"), [row["text"] for row in rows], "fp32")
+
+    right = [row["label"] == label for row, label in zip(rows, found, strict=True)]
+    assert np.mean(right) >= 0.45
+
+
+def test_what_no_customer_of_a_bank_asks_gets_no_intent():
+    """Recipes, chats, stories, code, single words: at most one in ten."""
+    rows = [row for row in map(json.loads, UNSEEN.read_text(encoding="utf-8").splitlines()) if "kind" in row]
+
+    found = answers(read_head(BUNDLED_HEADS / "banking-intents"), [row["text"] for row in rows], "fp32")
+
+    named = [(row["kind"], label) for row, label in zip(rows, found, strict=True) if label]
+    assert len(named) <= len(rows) // 10, named
 
 
 def test_intents_of_bank_customers():
