@@ -40,6 +40,10 @@ def answers(head: ClassifierHead, texts: Sequence[str], dtype: str) -> list[str 
     return [None if place == NO_ANSWER else head.labels[place] for place in best]
 
 
+def texts_of(*files: Path) -> set[str]:
+    return {json.loads(line)["text"] for file in files for line in file.read_text(encoding="utf-8").splitlines()}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_sound_and_small(name):
     """Of the bundled encoder, with a card that names data, licence and command."""
@@ -80,8 +84,7 @@ def test_examples_ship_for_every_class(name):
 def test_the_examples_are_small_and_none_of_them_is_a_test():
     """They lie in the repository and in the wheel; what the tests judge by was written apart."""
     files = list(EXAMPLES.glob("*.jsonl"))
-    known = {json.loads(line)["text"] for file in files for line in file.read_text(encoding="utf-8").splitlines()}
-    unseen = {json.loads(line)["text"] for file in (UNSEEN, UNSEEN_INTENTS) for line in file.open(encoding="utf-8")}
+    known, unseen = texts_of(*files), texts_of(UNSEEN, UNSEEN_INTENTS)
 
     assert 1_500_000 > sum(file.stat().st_size for file in files)
     assert set() == known & unseen
@@ -148,11 +151,17 @@ def test_what_no_customer_of_a_bank_asks_gets_no_intent():
 
 
 def test_intents_of_bank_customers():
-    """One of each of some intents, in words of our own."""
-    texts = ["my card still hasn't come in the mail", "I forgot my PIN", "what is the exchange rate for dollars?"]
+    """In words of our own, English and Spanish: at most one of six misses."""
+    expected = {
+        "my card still hasn't come in the mail": ("card_arrival", "card_delivery_estimate"),
+        "I forgot my PIN": ("change_pin", "pin_blocked", "passcode_forgotten"),
+        "what is the exchange rate for dollars?": ("exchange_rate", "exchange_via_app"),
+        "someone stole my card": ("lost_or_stolen_card", "compromised_card"),
+        "¿Por qué me han cobrado dos veces la misma compra?": ("transaction_charged_twice",),
+        "Todavía no me ha llegado la tarjeta nueva": ("card_arrival", "card_delivery_estimate"),
+    }
 
-    found = answers(read_head(BUNDLED_HEADS / "banking-intents"), texts, "fp32")
+    found = answers(read_head(BUNDLED_HEADS / "banking-intents"), list(expected), "fp32")
 
-    assert found[0] in ("card_arrival", "card_delivery_estimate")
-    assert found[2] in ("exchange_rate", "exchange_via_app")
-    assert len({label for label in found if label}) >= 2
+    right = [label in labels for label, labels in zip(found, expected.values(), strict=True)]
+    assert sum(right) >= 5, found
