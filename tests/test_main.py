@@ -54,7 +54,7 @@ import backend.main
 from backend.models.onnx_encoder import OnnxEncoder
 forward = OnnxEncoder.forward
 def lose(self, batch):
-    if (batch.ids == 1996).sum() > 100:
+    if (batch.ids == 70).sum() > 100:  # the piece of "the"
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     return forward(self, batch)
 OnnxEncoder.forward = lose

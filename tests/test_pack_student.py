@@ -12,7 +12,6 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from backend.errors import ModelUnavailable
-from backend.models.bundled_encoders import converted_folder
 from backend.models.bundled_encoders.conversion import convert
 from backend.models.bundled_encoders.converted_folder import folder_of
 from backend.models.bundled_encoders.packed_weights import read_packed
@@ -25,11 +24,7 @@ from tools import pack_student
 
 @pytest.fixture
 def packed(tmp_path: Path, monkeypatch) -> Path:
-    (tmp_path / "package").mkdir()
-    file = packed_files.packed_file(tmp_path / "package").file
-    monkeypatch.setattr(converted_folder, "packed_file", lambda: file)
-    monkeypatch.setattr(converted_folder, "INSTALLED", tmp_path / "installed")
-    return file
+    return packed_files.install(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -50,6 +50,7 @@ from backend.services.inference import Inference
 from backend.services.loading import LoadContext
 from backend.services.model_retry import ModelRetry
 from backend.services.model_swap import ModelSwapper, show_model
+from backend.services.neutral_vectors import NeutralVectors
 from backend.services.quota_sync import QuotaSync
 from backend.services.quotas import Meters
 from backend.services.reranking import RerankService
@@ -188,8 +189,9 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
     text_work = TextWork(telemetry, _text_limits(settings), idle_trim=IdleTrim(supervisor=supervisor))
     inference = Inference(batcher, cache, telemetry, text_work)
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
+    neutral = NeutralVectors(embeddings)
     entities = EntityService(catalog, inference, telemetry)
-    classification = await _classification(settings, catalog, embeddings, scoring, telemetry)
+    classification = await _classification(settings, catalog, embeddings, scoring, telemetry, neutral=neutral)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     texts = TextServices(catalog, embeddings, entities, analysis, text_work.idle_trim)
     metering = _metering(settings, telemetry)
@@ -210,8 +212,8 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
         embeddings=embeddings,
         entities=entities,
         classification=classification,
-        reranking=RerankService(catalog, embeddings, scoring, telemetry),
-        similarity=SimilarityService(embeddings),
+        reranking=RerankService(catalog, embeddings, neutral, scoring, telemetry),
+        similarity=SimilarityService(embeddings, neutral),
         analysis=analysis,
         document_runtime=document_runtime,
         health=health,
@@ -262,10 +264,16 @@ def _metering(settings: Settings, telemetry: Telemetry) -> Metering:
 
 
 async def _classification(
-    settings: Settings, catalog: Catalog, embeddings: EmbeddingService, scoring: ScoringService, telemetry: Telemetry
+    settings: Settings,
+    catalog: Catalog,
+    embeddings: EmbeddingService,
+    scoring: ScoringService,
+    telemetry: Telemetry,
+    *,
+    neutral: NeutralVectors,
 ) -> ClassificationService:
     registry = await asyncio.to_thread(read_classifiers, settings, catalog)
-    classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry)
+    classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry, neutral=neutral)
     classification.on_model_swap(catalog.embedding())
     return classification
 

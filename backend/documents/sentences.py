@@ -77,7 +77,8 @@ def chunk_spans(token_starts: NDArray[np.int64], sentences: Offsets, most_tokens
     """First and past-last code point of each chunk of whole sentences that fits a model, in order.
 
     Consecutive sentences are joined while they fit; one that is too long by itself is cut between tokens. Every token
-    of a sentence is in exactly one chunk.
+    of a sentence is in exactly one chunk. A sentence counts the tokens from the end of the one before it: SentencePiece
+    lets the first token of a word begin at the space before it.
 
     Args:
         token_starts: (tokens) where each token of the text begins, ascending; without special tokens.
@@ -85,9 +86,9 @@ def chunk_spans(token_starts: NDArray[np.int64], sentences: Offsets, most_tokens
         most_tokens: in a chunk.
     """
     chunks: list[tuple[int, int]] = []
-    open_start = open_end = open_tokens = 0
+    open_start = open_end = open_tokens = last = 0
     for start, end in sentences.tolist():
-        first, last = np.searchsorted(token_starts, [start, end])
+        first, last = last, int(np.searchsorted(token_starts, end))
         if open_tokens and open_tokens + last - first > most_tokens:
             chunks.append((open_start, open_end))
             open_tokens = 0
@@ -95,7 +96,7 @@ def chunk_spans(token_starts: NDArray[np.int64], sentences: Offsets, most_tokens
             chunks += _cut_between_tokens(token_starts[first:last].tolist(), start, end, most_tokens)
             continue
         open_start, open_end = (open_start if open_tokens else start), end
-        open_tokens += int(last - first)
+        open_tokens += last - first
     return [*chunks, (open_start, open_end)] if open_tokens else chunks
 
 

@@ -25,6 +25,7 @@ from backend.services.classifiers import Classifier, ClassifierRegistry
 from backend.services.embeddings import EmbeddingService, TextVectors
 from backend.services.inference import Timing, Urgency, Usage, offload_math
 from backend.services.label_scores import LabelScores, classifier_scores, head_cost, head_scores
+from backend.services.neutral_vectors import NeutralVectors
 from backend.services.scoring import ScoringService, TextOrPair
 from backend.services.zero_shot import ZeroShotClassifier, ZeroShotRequest
 from backend.telemetry import Telemetry
@@ -97,10 +98,12 @@ class ClassificationService:
         embeddings: EmbeddingService,
         scoring: ScoringService,
         telemetry: Telemetry,
+        *,
+        neutral: NeutralVectors,
     ) -> None:
         self._catalog, self._registry = catalog, registry
         self._embeddings, self._scoring = embeddings, scoring
-        self._zero_shot = ZeroShotClassifier(catalog, embeddings, scoring)
+        self._zero_shot = ZeroShotClassifier(catalog, embeddings, neutral, scoring)
         self._trainer = ClassifierTrainer(registry, embeddings)
         self._usage = Usage(telemetry, CLASSIFIER)
         self._retraining: asyncio.Task[None] | None = None

@@ -70,11 +70,11 @@ class ClassifierTrainer:
     async def retrain_stale(self) -> None:
         """Retrain what was trained for another embedding model, at low priority; failures are logged.
 
-        The bundled classifiers come first, where the embedding model has none: from the examples that ship, or as
-        they were learnt for it before.
+        Those that callers taught come first: they have few examples as a rule. Then the bundled classifiers, where
+        the embedding model has none: from the examples that ship, or as they were learnt for it before.
         """
-        work = deque([(self._learn_bundled, name) for name in self._registry.pending()])
-        work += [(self._retrain, name) for name in self._registry.stale()]
+        work = deque([(self._retrain, name) for name in self._registry.stale()])
+        work += [(self._learn_bundled, name) for name in self._registry.pending()]
         while work:
             act, name = work.popleft()
             if (wait_s := await act(name)) is not None:

@@ -63,10 +63,15 @@ class RerankService:
     """The use case behind every rerank route. Belongs to the loop's thread."""
 
     def __init__(
-        self, catalog: Catalog, embeddings: EmbeddingService, scoring: ScoringService, telemetry: Telemetry
+        self,
+        catalog: Catalog,
+        embeddings: EmbeddingService,
+        neutral: NeutralVectors,
+        scoring: ScoringService,
+        telemetry: Telemetry,
     ) -> None:
         self._catalog, self._embeddings, self._scoring = catalog, embeddings, scoring
-        self._neutral = NeutralVectors(embeddings)
+        self._neutral = neutral
         self._usage = Usage(telemetry, RERANKER)
 
     async def rerank(

@@ -26,9 +26,8 @@ class SimilarityResult:
 class SimilarityService:
     """The use case behind ``/v1/similarity``. Belongs to the loop's thread."""
 
-    def __init__(self, embeddings: EmbeddingService) -> None:
-        self._embeddings = embeddings
-        self._neutral = NeutralVectors(embeddings)
+    def __init__(self, embeddings: EmbeddingService, neutral: NeutralVectors) -> None:
+        self._embeddings, self._neutral = embeddings, neutral
 
     async def compare(
         self,

@@ -51,9 +51,11 @@ class ZeroShotRequest:
 class ZeroShotClassifier:
     """Scores texts for labels that no classifier was trained on. Belongs to the loop's thread."""
 
-    def __init__(self, catalog: Catalog, embeddings: EmbeddingService, scoring: ScoringService) -> None:
+    def __init__(
+        self, catalog: Catalog, embeddings: EmbeddingService, neutral: NeutralVectors, scoring: ScoringService
+    ) -> None:
         self._catalog, self._embeddings, self._scoring = catalog, embeddings, scoring
-        self._neutral = NeutralVectors(embeddings)
+        self._neutral = neutral
         self._reference: tuple[LoadedModel, Reference] | None = None  # of the embedding model used last
 
     def is_nli(self, model: LoadedModel) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.models import encoder_benchmark
+from backend.services.bundled_heads import BundledHeads
 
 Start = Callable[..., Coroutine[Any, Any, Services]]
 QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second
@@ -26,6 +27,8 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def start(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Start]:
     """Build services from settings; they are closed after the test."""
     monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.02)
+    # Fitting 2,400 examples to the vectors of a random encoder takes minutes; services/test_bundled_heads.py learns.
+    monkeypatch.setattr(BundledHeads, "has_examples", lambda *_: False)
     started: list[Services] = []
 
     async def run(**settings: Any) -> Services:

@@ -75,13 +75,12 @@ def small(monkeypatch: pytest.MonkeyPatch, tiny: TinyModels, taggers: TinyTagger
 
 async def until(holds: Callable[[], Any]) -> None:
     """Wait for what a background task does."""
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - the task under test has no event to wait for
             await asyncio.sleep(0.02)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_the_bundled_model_serves_until_the_hub_is_back(start, hub, caplog):
     """Ready and degraded; its own names only; then the model that was set, without a lost request."""
     services = await start(embedding_model=WANTED, model_aliases="an-alias", cache_enabled=False, **QUICK)
@@ -124,7 +123,6 @@ async def test_the_bundled_model_serves_until_the_hub_is_back(start, hub, caplog
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_a_hub_that_is_back_before_the_model_is(start, hub, small):
     """A repository that is not there yet is asked for again; at the start it would be an error."""
     services = await start(embedding_model="owner/later", **QUICK)
@@ -137,7 +135,6 @@ async def test_a_hub_that_is_back_before_the_model_is(start, hub, small):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_what_the_hub_is_sure_of_stops_the_start(start, hub):
     """404 is no failure of the network."""
     hub.is_open = True
@@ -147,7 +144,6 @@ async def test_what_the_hub_is_sure_of_stops_the_start(start, hub):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_every_model_of_the_profile_comes_later(start, hub, small, taggers: TinyTaggers, scorers: TinyScorers):
     """The bundled tagger serves in place of the profile's; nothing does in place of its classifier."""
     profile = PROFILES["multilingual"]
@@ -175,7 +171,6 @@ async def test_every_model_of_the_profile_comes_later(start, hub, small, taggers
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)  # both encoders learn the bundled classifiers meanwhile
 async def test_classifiers_follow(start, hub, small, state_dir, tmp_path):
     """One that was taught meanwhile is learnt again; a configured one of the model that was set waits for it."""
     examples = {"bill": ["la factura", "the invoice"], "mail": ["la carta", "the letter"]}
@@ -199,7 +194,6 @@ async def test_classifiers_follow(start, hub, small, state_dir, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_vectors_of_the_two_models_share_no_key(start, hub, small):
     """What was cached while the other model served is never answered as the wanted model's."""
     services = await start(embedding_model=WANTED, **QUICK)
@@ -213,7 +207,6 @@ async def test_vectors_of_the_two_models_share_no_key(start, hub, small):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 async def test_closing_stops_the_tries(start, hub, small, caplog):
     """Nothing is asked of the hub after it."""
     caplog.set_level(logging.WARNING)

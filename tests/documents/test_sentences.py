@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -181,6 +182,7 @@ SENTENCES = np.array([[0, 10], [11, 20], [21, 60], [61, 70]])
         pytest.param([0, 5, 11, 15, 21, 61], 4, [(0, 20), (21, 70)], id="whole-sentences"),
         pytest.param([0, 5, 11, 15, 21, 61], 3, [(0, 10), (11, 60), (61, 70)], id="as-many-as-fit"),
         pytest.param([0, 21, 30, 40, 50, 61], 2, [(0, 20), (21, 40), (40, 60), (61, 70)], id="a-long-one-is-cut"),
+        pytest.param([0, 10, 15, 20, 60], 3, [(0, 20), (21, 70)], id="first-tokens-at-the-space-before"),
         pytest.param([], 4, [], id="no-tokens"),
     ],
 )
@@ -190,13 +192,11 @@ def test_chunk_spans(tokens: list[int], most: int, expected: list[tuple[int, int
 
 
 @given(st.lists(st.integers(0, 69), unique=True, max_size=60), st.integers(1, 20))
-def test_every_token_of_a_sentence_is_in_one_chunk(tokens: list[int], most: int) -> None:
-    """No token is lost or repeated, and no chunk is too long."""
-    starts = np.array(sorted(tokens), np.int64)
-    inside = [token for token in sorted(tokens) if any(first <= token < last for first, last in SENTENCES.tolist())]
+def test_every_token_is_in_one_chunk(tokens: list[int], most: int) -> None:
+    """No token is lost or repeated, and no chunk is too long; a token at a space belongs to the word after it."""
+    chunks = chunk_spans(np.array(sorted(tokens), np.int64), SENTENCES, most)
 
-    chunks = chunk_spans(starts, SENTENCES, most)
-
-    tokens_of = [[token for token in inside if first <= token < last] for first, last in chunks]
-    assert inside == [token for chunk in tokens_of for token in chunk]
+    ends = [end for _, end in chunks]
+    tokens_of = [[token for token in sorted(tokens) if first <= token < last] for first, last in pairwise([0, *ends])]
+    assert sorted(tokens) == [token for chunk in tokens_of for token in chunk]
     assert all(0 < len(chunk) <= most for chunk in tokens_of)

@@ -11,6 +11,7 @@ import numpy as np
 from backend.models.classifier_head import ClassifierHead, write_head
 from backend.services.classification import ClassificationService
 from backend.services.classifiers import ClassifierRegistry
+from backend.services.neutral_vectors import NeutralVectors
 from backend.services.scoring import ScoringService
 from tests.services.service_stack import ServiceStack
 
@@ -49,7 +50,6 @@ def build_classification(stack: ServiceStack, root: Path) -> ClassificationSetup
     encoder = stack.catalog.embedding().spec.identity
     registry = ClassifierRegistry(root / "state", encoder, bundled=root / "bundled")
     registry.start()
-    scoring = ScoringService(stack.inference)
-    return ClassificationSetup(
-        ClassificationService(stack.catalog, registry, stack.service, scoring, stack.telemetry), registry, stack
-    )
+    neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
+    service = ClassificationService(stack.catalog, registry, stack.service, scoring, stack.telemetry, neutral=neutral)
+    return ClassificationSetup(service, registry, stack)

@@ -11,6 +11,7 @@ from backend.errors import TooLarge, UnknownModel
 from backend.models.calibration import relevance
 from backend.models.numpy_layers import sigmoid
 from backend.services.embeddings import EmbedOptions
+from backend.services.neutral_vectors import NeutralVectors
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
 from tests.services.loaded_models import embedding_model, scoring_model
@@ -24,7 +25,8 @@ CLOSE = 1e-4  # float32 summed in another order, over two layers of random weigh
 
 
 def service_of(stack: ServiceStack) -> RerankService:
-    return RerankService(stack.catalog, stack.service, ScoringService(stack.inference), stack.telemetry)
+    neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
+    return RerankService(stack.catalog, stack.service, neutral, scoring, stack.telemetry)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])

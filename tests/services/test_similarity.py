@@ -8,6 +8,7 @@ import pytest
 from backend.engines.neutral_texts import ALL_NEUTRAL_TEXTS, unrelated_cosine
 from backend.models.calibration import likeness
 from backend.services.embeddings import EmbedOptions
+from backend.services.neutral_vectors import NeutralVectors
 from backend.services.similarity import SimilarityService
 from tests.services.service_stack import PROMPTS, VectorEngine
 
@@ -19,7 +20,9 @@ async def test_scores_start_from_unrelated_texts(build, options):
     """The neutral texts have the same prompt and dimensions; equal texts score 1."""
     stack = build(VectorEngine(), spec={"prompts": PROMPTS})
 
-    compared = await SimilarityService(stack.service).compare("la factura", SENTENCES, options)
+    compared = await SimilarityService(stack.service, NeutralVectors(stack.service)).compare(
+        "la factura", SENTENCES, options
+    )
 
     cosines, _ = await stack.service.similarity("la factura", SENTENCES, options)
     same = (options or EmbedOptions())._replace(normalize=True)

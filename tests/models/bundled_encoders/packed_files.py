@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from backend.models.bundled_encoders import converted_folder
 from backend.models.bundled_encoders.conversion import convert
 from backend.models.bundled_encoders.packed_weights import BLOCK, BLOCK_VALUES, FLOAT32, Q4_0, read_packed
 from backend.models.bundled_encoders.recipes import PACKED_FILE, Recipe
@@ -50,6 +52,15 @@ def packed_file(folder: Path, seed: int = 7, pieces: Sequence[str] = PIECES) -> 
     file = folder / PACKED_FILE
     file.write_bytes(head + _placed(directory, len(head), tensors) + content)
     return PackedFile(file, tensors, scores.astype(np.float32))
+
+
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a small packed file in place of the installed package's, in an installation without a converted folder."""
+    (folder / "package").mkdir()
+    file = packed_file(folder / "package").file
+    monkeypatch.setattr(converted_folder, "packed_file", lambda: file)
+    monkeypatch.setattr(converted_folder, "INSTALLED", folder / "installed")
+    return file
 
 
 def recipe_of(packed: Path, work: Path, layers: Path | None = None, student: Any = None) -> Recipe:

@@ -18,12 +18,7 @@ from tests.models.bundled_encoders import packed_files
 
 @pytest.fixture
 def packed(tmp_path: Path, monkeypatch) -> Path:
-    """A small packed file in place of the installed package's, and an installation without a converted folder."""
-    (tmp_path / "package").mkdir()
-    file = packed_files.packed_file(tmp_path / "package").file
-    monkeypatch.setattr(converted_folder, "packed_file", lambda: file)
-    monkeypatch.setattr(converted_folder, "INSTALLED", tmp_path / "installed")
-    return file
+    return packed_files.install(tmp_path, monkeypatch)
 
 
 @pytest.fixture
