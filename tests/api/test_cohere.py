@@ -162,6 +162,7 @@ async def test_the_caller_pays_for_tokens(client: httpx.AsyncClient) -> None:
         pytest.param({"texts": ["a", 5]}, 422, "texts", ["texts[1]", "a number"], id="number"),
         pytest.param({"texts": None}, 422, "texts", [], id="nothing"),
         pytest.param({"images": ["data:image/png;base64,AAAA"]}, 422, "images", ["only texts"], id="images"),
+        pytest.param({"images": {}}, 422, "images", ["only texts"], id="images-of-another-type"),
         pytest.param({"input_type": "image"}, 422, "input_type", ["images are not read"], id="image"),
         pytest.param({"input_type": "poem"}, 422, "input_type", ["search_query", "'poem'"], id="input-type"),
         pytest.param({"input_type": 5}, 422, "input_type", ["search_query"], id="number-as-input-type"),

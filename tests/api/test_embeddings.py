@@ -149,6 +149,7 @@ async def test_options(
         pytest.param({"task": "poetry"}, "task", ["retrieval.query", "'poetry'"], id="unknown-task"),
         pytest.param({"input_type": "image"}, "input_type", ["images are not read"], id="image"),
         pytest.param({"late_chunking": True}, "late_chunking", ["not served"], id="late-chunking"),
+        pytest.param({"return_multivector": 0}, "return_multivector", ["not served"], id="multivector-0"),
         pytest.param({"return_multivector": True}, "return_multivector", ["not served"], id="multivector"),
         pytest.param({"embedding_type": "int4"}, "embedding_type", ["ubinary", "int4"], id="unknown-type"),
         pytest.param({"truncate": "End"}, "truncate", ["end", "'End'"], id="truncate"),

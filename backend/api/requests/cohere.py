@@ -23,7 +23,7 @@ _INPUT = {
 
 
 def _check_no_images(value: Any, info: ValidationInfo) -> None:
-    if value:
+    if value is not None and not (type(value) is list and not value):
         raise InvalidField(f"{info.field_name}: images are not read, only texts", param=info.field_name)
 
 

@@ -159,7 +159,7 @@ def _check_truncate(value: Any, info: ValidationInfo) -> Truncate | None:
 
 
 def _refuse(value: Any, info: ValidationInfo) -> None:
-    if value not in (None, False):
+    if value is not None and value is not False:  # 0 and 0.0 equal False
         raise InvalidField(f"{info.field_name}: is not served; leave it out", param=info.field_name)
 
 
