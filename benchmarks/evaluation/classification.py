@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from backend.errors import BadData
 from backend.models.classifier_head import NONE
 from backend.services.classification import ClassifiedText
+from backend.services.classifiers import EXAMPLES_MAX
 from backend.training.data.texts import LabelledText, read_labelled, read_rows
 from backend.training.tasks.text_classifier import read_data
 from benchmarks.evaluation.records import CLASSES, TRAINED, ZERO_SHOT, Evaluation, EvaluationContext, NotMeasured, Row
@@ -113,7 +114,7 @@ async def evaluate_trained(context: EvaluationContext, dataset: ClassSet) -> lis
     classes: dict[str, str] = {}
     for example in split.train:
         classes.setdefault(example.text, example.labels[0])  # a text of two classes would be refused
-    chosen = list(classes.items())[:: _QUICK_EVERY if context.is_quick else 1]
+    chosen = _evenly(list(classes.items()), EXAMPLES_MAX)[:: _QUICK_EVERY if context.is_quick else 1]
     examples: dict[str, list[str]] = {}
     for text, label in chosen:
         examples.setdefault(label, []).append(text)
@@ -229,6 +230,13 @@ async def _classify(
         )
         answers, answered_by = [*answers, *classified.rows], classified.model
     return answers, answered_by
+
+
+def _evenly(examples: Sequence[tuple[str, str]], at_most: int) -> Sequence[tuple[str, str]]:
+    """As many as a request may train on, taken evenly: data sets are sorted by class."""
+    if len(examples) <= at_most:
+        return examples
+    return [examples[round(index * len(examples) / at_most)] for index in range(at_most)]
 
 
 def scores_of(answers: Sequence[ClassifiedText], expected: Sequence[str]) -> tuple[float, dict[str, float]]:
