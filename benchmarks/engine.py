@@ -65,6 +65,8 @@ def _service_encode(precision: Literal["auto", "exact", "bf16"], **settings: str
 
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     services = runner.run(build(load_settings(precision=precision, cache_enabled=False, **settings)))
+    while services.classification.report()["pending"]:  # learnt in the background, beside what is measured
+        runner.run(asyncio.sleep(1))
     return lambda texts: runner.run(services.embeddings.embed(list(texts)))
 
 

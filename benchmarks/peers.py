@@ -54,6 +54,7 @@ class Peer:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     ready_path: str = "/health/ready"
+    classifiers_path: str = ""  # where a service tells which classifiers it still learns in the background
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def ours(state: Path, *, name: str = OURS, **settings: str) -> Peer:
         "CACHE_ENABLED": "false",
         "MODEL_ALIASES": MODEL,  # an EMBEDDING_MODEL of the environment answers to it too
     }
-    return Peer(name, (sys.executable, "-m", "backend.main"), env | settings)
+    return Peer(name, (sys.executable, "-m", "backend.main"), env | settings, classifiers_path="/v1/classifiers")
 
 
 def bare_fastapi() -> Peer:
@@ -151,7 +152,7 @@ def install_infinity(venv: Path) -> None:
 
 @contextlib.contextmanager
 def running(peer: Peer, logs: Path) -> Iterator[Server]:
-    """Start ``peer`` on a free port, wait until it is ready, and stop it with its children at the end.
+    """Start ``peer`` on a free port, wait until it is ready and at rest, and stop it with its children at the end.
 
     Its output goes to ``logs/<name>.log``. Raises PeerError.
     """
@@ -165,7 +166,10 @@ def running(peer: Peer, logs: Path) -> Iterator[Server]:
         )
     try:
         _wait_ready(process, f"http://127.0.0.1:{port}{peer.ready_path}")
-        yield Server(peer, port, process.pid, time.monotonic() - started_s)
+        server = Server(peer, port, process.pid, time.monotonic() - started_s)
+        if peer.classifiers_path:
+            _wait_learnt(process, f"http://127.0.0.1:{port}{peer.classifiers_path}")
+        yield server
     except (OSError, subprocess.CalledProcessError) as error:
         if process.poll() is None:
             raise
@@ -191,6 +195,17 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str) -> None:
                 return
         time.sleep(_POLL_INTERVAL_S)
     raise PeerError(f"not ready after {_READY_TIMEOUT_S:.0f} s")
+
+
+def _wait_learnt(process: subprocess.Popen[bytes], url: str) -> None:
+    """Wait until no classifier is learnt any more: with another encoder that takes minutes, once a state folder."""
+    deadline_s = time.monotonic() + _READY_TIMEOUT_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            if b'"pending"' not in response.read():
+                return
+        time.sleep(1)
+    raise PeerError(f"still learning classifiers after {_READY_TIMEOUT_S:.0f} s, or ended")
 
 
 def log_of(peer: Peer, logs: Path) -> Path:
