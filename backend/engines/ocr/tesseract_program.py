@@ -90,7 +90,7 @@ def _words(table: str) -> Iterator[TesseractWord]:
 def _version_of(program: str) -> str:
     path = shutil.which(program)
     if path is None:
-        raise SetupError(f"the program '{program}' is not on this machine; install tesseract-ocr")
+        raise SetupError(f"the program '{program}' is not on this machine (install tesseract-ocr)")
     try:
         answer = subprocess.run(  # noqa: S603 - a program of this machine, found by name
             [path, "--version"],

@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 
 from backend.errors import ModelUnavailable
-from backend.models.bundled_encoders.converted_folder import INSTALLED, convert_into
+from backend.models.bundled_encoders.converted_folder import convert_into
 from backend.models.bundled_encoders.recipes import FULL, STUDENT, student_recipe
+from backend.models.unpacked_folder import INSTALLED
 
 
 def main() -> int:

