@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,7 +17,8 @@ from starlette.routing import Route
 from backend.api.routes import page
 from tests.browser.drawn_documents import DrawnPage, document_json, invoice
 
-JOB = "job-1"
+JOB = "job-1"  # the first; each upload makes another
+ENGINES = {"tesseract": ["es", "en", "fr"], "pytesseract": ["es", "en", "fr"], "rapidocr": ["es", "en", "fr", "de"]}
 
 
 @dataclass
@@ -35,7 +37,12 @@ class FakeJobService:
     forms: list[dict[str, Any]] = field(default_factory=list)  # every upload: its fields, and its file's name
     resumed_from: list[str | None] = field(default_factory=list)  # Last-Event-ID of every stream
     pictures: list[str] = field(default_factory=list)  # "number?dpi=…" of every requested picture
-    deleted: int = 0
+    deleted_ids: list[str] = field(default_factory=list)
+    confidence: float | None = None  # of every scanned page, instead of the drawn pages' own
+    entities: bool = True  # False: none is found
+    usual_languages: tuple[str, ...] = ("es", "en")  # OCR_LANGUAGES
+    system: Response | None = None  # to GET /v1/system, instead of its engines
+    age_s: float = 0  # of the job, as its created_at tells
 
     def __post_init__(self) -> None:
         self._events: list[tuple[str, dict[str, Any]]] = []
@@ -47,6 +54,7 @@ class FakeJobService:
         routes = [
             *page.ROUTES,
             Route("/v1/models", self._models),
+            Route("/v1/system", self._system),
             Route("/v1/jobs", self._post, methods=["POST"]),
             Route("/v1/jobs/{id}", self._get),
             Route("/v1/jobs/{id}", self._delete, methods=["DELETE"]),
@@ -77,7 +85,15 @@ class FakeJobService:
     def _document(self) -> dict[str, Any]:
         if self._document_json is None:
             self._document_json = document_json(self.pages, self.failed)
+            if not self.entities:
+                self._document_json["entities"] = []
+            for page_json in self._document_json["pages"]:
+                if self.confidence is not None and page_json["source"] == "ocr":
+                    page_json["confidence"] = self.confidence
         return self._document_json
+
+    def _id(self) -> str:
+        return f"job-{len(self.forms)}" if self.forms else JOB
 
     def _progress(self, stage: str) -> dict[str, Any]:
         return {"stage": stage, "pages_done": self._done, "pages_total": len(self.pages), "failed_pages": 0}
@@ -86,7 +102,8 @@ class FakeJobService:
         stage = "done" if self._status == "succeeded" else "queued"
         name = self.forms[-1]["name"] if self.forms else "earlier.pdf"
         return {
-            "id": JOB,
+            "id": self._id(),
+            "created_at": datetime.now(UTC).timestamp() - self.age_s,
             "object": "job",
             "status": self._status,
             "file": {"name": name, "bytes": 1, "sha256": "0" * 64},
@@ -124,6 +141,7 @@ class FakeJobService:
         if self.refusals:
             return self.refusals.pop(0)
         self._events, self._status, self._error, self._done = [], "running", None, 0
+        self._document_json = None
         if self.password is not None and fields.get("password") != self.password:
             code = "wrong_password" if "password" in fields else "password_required"
             await self.finish("failed", {"message": "the file is encrypted", "code": code, "status": 422})
@@ -139,14 +157,20 @@ class FakeJobService:
     async def _models(self, request: Request) -> Response:
         return self._refused(request) or JSONResponse({"object": "list", "data": []})
 
+    async def _system(self, request: Request) -> Response:
+        engines = {name: {"version": f"{name} 1.0", "languages": codes} for name, codes in ENGINES.items()}
+        if self.system is not None:
+            return self.system
+        return self._refused(request) or JSONResponse({"ocr": {"engines": engines, "languages": self.usual_languages}})
+
     async def _get(self, request: Request) -> Response:
         return self._refused(request) or JSONResponse(
             self._job(with_result=request.query_params.get("result") != "false")
         )
 
     async def _delete(self, request: Request) -> Response:
-        self.deleted += 1
-        if self._status != "running":
+        self.deleted_ids.append(request.path_params["id"])
+        if request.path_params["id"] != self._id() or self._status != "running":
             return Response(status_code=204)
         await self.finish("cancelled")
         return JSONResponse(self._job(with_result=False))

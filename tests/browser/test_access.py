@@ -23,7 +23,7 @@ NAMED = {
 }
 
 
-async def _require_names(tab: Tab) -> list[dict[str, Any]]:
+async def require_names(tab: Tab) -> list[dict[str, Any]]:
     """Every control and region has a name, and the page one main heading. Returns the accessibility tree."""
     nodes = await tab.accessible()
     assert [] == [node for node in nodes if node["role"] in NAMED and not node["name"].strip()]
@@ -31,7 +31,7 @@ async def _require_names(tab: Tab) -> list[dict[str, Any]]:
     return nodes
 
 
-async def _require_legible(tab: Tab, least_texts: int = 10) -> None:
+async def require_legible(tab: Tab, least_texts: int = 10) -> None:
     """Contrast as WCAG AA asks, targets of 24 pixels, and nothing wider than the window."""
     audit = await tab.run(AUDIT)
     assert audit["looked"] >= least_texts
@@ -46,7 +46,7 @@ def _named(nodes: list[dict[str, Any]], role: str) -> list[str]:
 async def test_the_start_has_landmarks_names_and_labels(tab: Tab) -> None:
     """A screen reader finds its way: landmarks, one heading, a label for every field."""
     await tab.run("document.querySelector('.options').open = true")
-    nodes = await _require_names(tab)
+    nodes = await require_names(tab)
 
     assert {"banner", "main", "navigation", "status"} <= {node["role"] for node in nodes}
     assert ["See everything a document says"] == _named(nodes, "heading")
@@ -65,7 +65,7 @@ async def test_a_result_has_names_and_roles(tab: Tab, service: FakeJobService, f
     await tab.wait_for(DONE)
     await tab.wait_for("document.querySelector('#page-1 img').naturalWidth")
     await tab.click("#tab-entities")
-    nodes = await _require_names(tab)
+    nodes = await require_names(tab)
 
     assert ["Overview", "Entities", "Text", "Downloads"] == _named(nodes, "tab")
     assert ["Entities"] == [node["name"] for node in nodes if node["role"] == "tab" and node.get("selected")]
@@ -85,7 +85,7 @@ async def test_progress_is_announced_politely(tab: Tab, service: FakeJobService,
     await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
     await service.read_page()
     await tab.wait_for("document.querySelector('#status').textContent === 'Reading: 1 of 2 pages'")
-    nodes = await _require_names(tab)
+    nodes = await require_names(tab)
 
     assert ["Reading: 1 of 2 pages"] == _named(nodes, "progressbar")
     assert {"polite"} == {node["live"] for node in nodes if node["role"] == "status"}
@@ -127,21 +127,21 @@ async def test_contrast(tab: Tab, service: FakeJobService, file: File, dark: boo
     await tab.show(dark=dark)
     assert dark == await tab.run("matchMedia('(prefers-color-scheme: dark)').matches")
     await tab.run("document.querySelector('.options').open = true")
-    await _require_legible(tab, 25)
+    await require_legible(tab, 25)
     service.pages, service.failed = [invoice(), letter(2), letter(3)], (3,)
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     for name in TABS:
         await tab.click(f"#tab-{name}")
-        await _require_legible(tab, 20)
+        await require_legible(tab, 20)
     service.refusals = [problem(413, "too_large", "pages: 300 is over the limit of 200 (LIMIT_PAGES)")]
     await tab.choose_file(file("b.pdf"))
     await tab.wait_for("document.querySelector('[role=alert]')")
-    await _require_legible(tab)
+    await require_legible(tab)
     service.key = "secret"
     await tab.click("#again")
     await tab.wait_for("document.querySelector('#secret').open")
-    await _require_legible(tab)
+    await require_legible(tab)
 
 
 @pytest.mark.parametrize(("width_px", "height_px"), [(360, 740), (640, 430)], ids=["phone", "200-percent"])
@@ -149,13 +149,13 @@ async def test_small_windows(tab: Tab, service: FakeJobService, file: File, widt
     """On a telephone and at 200 % zoom nothing is cut off at the side and every target can be hit."""
     await tab.show(width_px=width_px, height_px=height_px)
     await tab.run("document.querySelector('.options').open = true")
-    await _require_legible(tab, 25)
+    await require_legible(tab, 25)
     service.pages = [invoice(), letter(2)]
     await tab.choose_file(file("a-file-with-a-name-that-is-far-too-long-for-a-small-window-and-has-no-space-in-it.pdf"))
     await tab.wait_for(DONE)
     for name in TABS:
         await tab.click(f"#tab-{name}")
-        await _require_legible(tab, 20)
+        await require_legible(tab, 20)
         cut = "(one => one.scrollWidth - one.clientWidth)(document.querySelector('[role=tabpanel]:not([hidden])'))"
         assert 0 == await tab.run(cut), name
 

@@ -98,6 +98,32 @@ async def test_each_page_appears_when_it_is_read(tab: Tab, service: FakeJobServi
     assert "Done: 3 pages read." == await tab.run("document.querySelector('#status').textContent")
 
 
+async def test_the_time_is_counted_while_a_page_is_read(tab: Tab, service: FakeJobService, file: File) -> None:
+    """A scan of one page has no share to show: the bar moves, and the seconds so far stand beside it, unannounced."""
+    service.step_by_step = True
+    await tab.choose_file(file("scan.png"))
+    await tab.wait_for("/^· [1-9] sec so far$/.test(document.querySelector('#elapsed').innerText)")
+
+    assert await tab.run("!document.querySelector('#progress').hasAttribute('value')")
+    assert "so far" not in await tab.run("document.querySelector('#status').textContent")
+    await service.read_page()
+    await service.finish()
+    await tab.wait_for(DONE)
+    assert await tab.run("!document.querySelector('#elapsed').checkVisibility()")
+
+
+async def test_the_time_goes_on_after_a_reload(
+    chrome: Chrome, url: str, tab: Tab, service: FakeJobService, file: File
+) -> None:
+    """It counts from when the service got the document."""
+    service.step_by_step, service.age_s = True, 70
+    await tab.choose_file(file("scan.png"))
+    await tab.wait_for("document.querySelector('#progress-text').innerText.startsWith('Waiting')")
+    async with open_tab(chrome) as other:
+        await other.open(f"{url}#job={JOB}")
+        await other.wait_for("document.querySelector('#elapsed').innerText.startsWith('· 1 min 1')")
+
+
 async def test_marks_lie_on_their_words(tab: Tab, file: File) -> None:
     """A box in page units lies over the same place of the picture, whatever the zoom."""
     await tab.choose_file(file("a.pdf"))
@@ -244,6 +270,6 @@ async def test_a_document_can_be_deleted_from_the_service(tab: Tab, service: Fak
     await tab.click("#forget")
     await tab.wait_for("!document.querySelector('#intake').hidden")
 
-    assert 1 == service.deleted
+    assert [JOB] == service.deleted_ids
     assert "" == await tab.run("location.hash")
     assert "The document was deleted from the server." == await tab.run("document.querySelector('#status').textContent")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.chrome import Chrome, Tab, open_tab
 from tests.browser.drawn_documents import invoice, letter
-from tests.browser.fake_job_service import FakeJobService, problem
+from tests.browser.fake_job_service import JOB, FakeJobService, problem
 
 pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
@@ -174,7 +174,7 @@ async def test_cancelling_keeps_what_was_read(tab: Tab, service: FakeJobService,
     await tab.click("#cancel")
     await tab.wait_for(DONE)
 
-    assert 1 == service.deleted
+    assert [JOB] == service.deleted_ids
     assert "Cancelled. What was read until then is shown." == await tab.text("[data-kind=ended]")
     assert 1 == await tab.run("document.querySelectorAll('.page').length")
     await tab.click("#tab-entities")

@@ -7,10 +7,12 @@ import { goBack, showEntities, waitForEntities } from "./entities.js";
 import { follow } from "./events.js";
 import { choose, formOf, receive } from "./intake.js";
 import { bindStatic, language, preferred, quote, say, speak } from "./language.js";
-import { announce, announceProgress, clear, showFailedPages, showNotice, showProblem, showWait } from "./notices.js";
+import { announce, clear, showFailedPages, showNotice, showProblem, showWait } from "./notices.js";
 import { showOverview, waitForOverview } from "./overview.js";
 import { markEntities, putPage, redrawPages, reset, startPages } from "./pages.js";
+import { hideProgress, showProgress, startClock } from "./progress.js";
 import { putText, resetText, setWholeText } from "./reading.js";
+import { offerRereading } from "./reread.js";
 import { askSecret } from "./secret.js";
 import { select, startTabs } from "./tabs.js";
 
@@ -19,7 +21,12 @@ const LARGE_BYTES = 64 * 1024; // smaller ones are sent before an answer can com
 const LOCKED = ["password_required", "wrong_password"];
 
 // What is shown now. A new document gets a new one; what still runs for the old is stopped by its control.
-let now = { file: null, job: null, control: new AbortController() };
+let now = reading(null);
+
+/** A document that is read: with `wishes` instead of the options, and in place of the job `replaced`. */
+function reading(file, { password = null, wishes = {}, replaced = null } = {}) {
+  return { file, password, wishes, replaced, job: null, control: new AbortController() };
+}
 
 const path = (job, rest = "") => `jobs/${encodeURIComponent(job.id)}${rest}`;
 const waits = () => ({
@@ -35,29 +42,39 @@ function show(sections) {
   for (const [id, shown] of Object.entries(sections)) find(id).hidden = !shown;
 }
 
-function begin(file, name) {
+function begin(mine, name) {
   now.control.abort();
-  now = { file, job: null, control: new AbortController() };
+  now = mine;
   clear();
+  hideProgress();
+  startClock();
   show({ intake: false, wishes: false, work: true });
   find("result").hidden = true;
   quote(find("file-name"), name);
   document.title = `${name} · FinancIA`;
-  if (file) say(find("file-facts"), "facts_waiting", { bytes: file.size });
+  if (mine.file) say(find("file-facts"), "facts_waiting", { bytes: mine.file.size });
   buttons([]);
-  return now;
 }
 
-/** Read a file from the start, with a password if one is known. */
-async function read(file, leftOut = 0) {
-  const mine = begin(file, file.name || "clipboard.png");
-  if (leftOut) showNotice("left-out", "one_file", { name: file.name });
+/** Read a file from the start; `leftOut` others came with it. */
+async function read(mine, leftOut = 0) {
+  begin(mine, mine.file.name || "clipboard.png");
+  if (leftOut) showNotice("left-out", "one_file", { name: mine.file.name });
   find("file-name").focus();
-  await guarded(mine, () => send(mine, null));
+  await guarded(mine, () => send(mine));
 }
 
-async function send(mine, password) {
-  const form = formOf(mine.file, password);
+/** Delete a job that another replaces. It would be forgotten anyway, so a failure is none to tell. */
+async function drop(job) {
+  try {
+    await call(path(job), { method: "DELETE" });
+  } catch (error) {
+    if (!(error instanceof Problem || error instanceof Lost || error instanceof GivenUp)) throw error;
+  }
+}
+
+async function send(mine) {
+  const form = formOf(mine.file, mine.password, mine.wishes);
   const onSent = (part) => showProgress("uploading", { part }, part);
   onSent(0);
   buttons(["cancel"]);
@@ -65,6 +82,7 @@ async function send(mine, password) {
   if (mine.file.size > LARGE_BYTES) await persist(() => call("models", { signal: mine.control.signal }), waits());
   const attempt = () => upload("jobs", form, { onSent, signal: mine.control.signal });
   const job = await persist(attempt, waits());
+  if (mine.replaced) await drop(mine.replaced);
   await watch(mine, job);
 }
 
@@ -83,7 +101,7 @@ async function watch(mine, job) {
   await follow(path(job, "/events"), { ...waits(), onEvent });
   showProgress("collecting", {});
   const get = async () => (await call(path(job), { signal: mine.control.signal })).json();
-  end(mine, await persist(get, waits()));
+  await end(mine, await persist(get, waits()));
 }
 
 function prepare(job) {
@@ -101,22 +119,26 @@ function showPage(page) {
   putText(page.number, page.text ?? "");
 }
 
+/** Until the first page is done the bar only moves: of a single page there is no share to show. */
 function tell(progress) {
   const { stage, pages_done: done, pages_total: total } = progress ?? { stage: "queued" };
-  if (stage === "reading") showProgress(total ? "reading" : "reading_unknown", { done, total }, total ? done / total : null);
+  if (stage === "reading") showProgress(total ? "reading" : "reading_unknown", { done, total }, done && total ? done / total : null);
   else if (stage !== "done") showProgress(stage, {});
 }
 
-function end(mine, job) {
+async function end(mine, job) {
   mine.job = job;
-  find("progress-box").hidden = true;
+  hideProgress();
   if (job.result) showResult(job);
   buttons(["forget", ...(mine.file && job.status !== "succeeded" ? ["again"] : [])]);
   if (job.status === "failed") throw problemFrom(job.error);
   if (job.status === "cancelled") {
     showNotice("ended", job.result?.pages?.length ? "cancelled_partly" : "cancelled");
     announce("cancelled");
+    return;
   }
+  const reread = (wishes) => read(reading(mine.file, { password: mine.password, wishes, replaced: job }));
+  await offerRereading(job.result, { signal: mine.control.signal, reread: mine.file && reread });
 }
 
 function showResult(job) {
@@ -136,14 +158,6 @@ function showResult(job) {
   announce(failed.length ? "done_partly" : "done", { pages, failed: failed.length });
 }
 
-function showProgress(key, values, part = null) {
-  find("progress-box").hidden = false;
-  if (part === null) find("progress").removeAttribute("value");
-  else find("progress").value = part;
-  say(find("progress-text"), key, values);
-  announceProgress(key, values);
-}
-
 function buttons(shown) {
   for (const id of ["cancel", "again", "forget"]) find(id).hidden = !shown.includes(id);
 }
@@ -155,7 +169,7 @@ async function guarded(mine, act) {
   } catch (error) {
     if (mine !== now) return;
     clear("wait");
-    find("progress-box").hidden = true;
+    hideProgress();
     if (LOCKED.includes(error.code)) await unlock(mine, error);
     else if (error instanceof GivenUp) settle(mine);
     else if (error instanceof Problem || error instanceof Lost) fail(mine, error);
@@ -175,7 +189,7 @@ async function unlock(mine, error) {
   const password = await askSecret("password", error.code === "wrong_password");
   if (mine !== now) return;
   if (password === null) fail(mine, error);
-  else await guarded(mine, () => send(mine, password));
+  else await guarded(mine, () => send(Object.assign(mine, { password })));
 }
 
 function fail(mine, error) {
@@ -186,7 +200,7 @@ function fail(mine, error) {
 }
 
 function settle(mine) {
-  find("progress-box").hidden = true;
+  hideProgress();
   buttons([...(mine.file ? ["again"] : []), ...(mine.job && !LIVE.includes(mine.job.status) ? ["forget"] : [])]);
 }
 
@@ -212,7 +226,8 @@ async function forget() {
 
 function startAnew() {
   now.control.abort();
-  now = { file: null, job: null, control: new AbortController() };
+  now = reading(null);
+  hideProgress();
   history.replaceState(null, "", location.pathname);
   document.title = "FinancIA";
   clear();
@@ -228,11 +243,14 @@ async function resume() {
     show({ intake: true, wishes: true });
     return;
   }
-  const mine = begin(null, "…");
+  const mine = reading(null);
+  begin(mine, "…");
   await guarded(mine, async () => {
     const job = { id: decodeURIComponent(id) };
     const get = async () => (await call(path(job, "?result=false"), { signal: mine.control.signal })).json();
-    await watch(mine, await persist(get, waits()));
+    const known = await persist(get, waits());
+    startClock(known.created_at);
+    await watch(mine, known);
   });
 }
 
@@ -258,9 +276,9 @@ startLanguages();
 startTabs();
 startPages();
 keysFrom((wrong) => askSecret("key", wrong));
-receive(read);
+receive((file, leftOut) => read(reading(file), leftOut));
 find("cancel").addEventListener("click", cancel);
-find("again").addEventListener("click", () => read(now.file));
+find("again").addEventListener("click", () => read(reading(now.file)));
 find("forget").addEventListener("click", forget);
 find("new").addEventListener("click", () => {
   startAnew();

@@ -49,13 +49,13 @@ function accept(files, take) {
   if (files.length) take(files[0], files.length - 1);
 }
 
-/** The form of a request: the wishes that are not the defaults, then the file. */
-export function formOf(file, password) {
+/** The form of a request: the options that are not the defaults, `wishes` before them, then the file. */
+export function formOf(file, password, wishes = {}) {
   const form = new FormData();
   const features = [...find("features").querySelectorAll("input:checked")].map((box) => box.value);
   if (features.length) form.set("features", features.join());
   for (const name of ["pages", "language", "source", "engine"]) {
-    const value = find("options").elements[name].value.replaceAll(" ", "");
+    const value = (wishes[name] ?? find("options").elements[name].value).replaceAll(" ", "");
     if (value) form.set(name, value);
   }
   if (password) form.set("password", password);

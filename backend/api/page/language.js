@@ -86,6 +86,14 @@ export function seconds(value) {
   return number(shown, options);
 }
 
+/** Whole seconds, and minutes from the first one on: for a time that is still running. */
+export function duration(value) {
+  const unit = (count, name) => number(count, { style: "unit", unit: name });
+  const rest = Math.floor(value) % 60;
+  const minutes = Math.floor(value / 60);
+  return minutes ? `${unit(minutes, "minute")} ${unit(rest, "second")}` : unit(rest, "second");
+}
+
 function bytes(value) {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"];
   const step = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, value)) / 3));

@@ -70,7 +70,8 @@ export function showFailedPages(failed) {
   put("pages", { class: "notice bad" }, heading, make("ul", {}, ...items));
 }
 
-function put(kind, properties, ...children) {
+/** A notice made of `children`, which stays until it is cleared. */
+export function put(kind, properties, ...children) {
   const text = make("div", { class: "notice-text" }, ...children);
   find("notices").append(make("div", { ...properties, "data-kind": kind }, icon("warning"), text));
 }
