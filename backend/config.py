@@ -121,7 +121,9 @@ class Settings(BaseSettings):
         "there; the others are that engine or an error.",
     )
     ocr_languages: Words = Field(
-        ("es", "en"), description="Languages of the print where a request names none, most likely first; few are best."
+        ("es", "en"),
+        description="Languages of the print where a request names none, most likely first: a page is read with the "
+        "first two, and once more where its text is in another. Data come for es, en, ca, gl, eu, fr, pt, it and de.",
     )
     tessdata_prefix: Path | None = Field(
         None,

@@ -27,7 +27,7 @@ from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
 from backend.services.documents.extraction import DocumentExtractor
 from backend.services.documents.ocr import OcrService
-from backend.services.documents.ocr_engines import load_ocr_engines
+from backend.services.documents.ocr_engines import check_default_languages, load_ocr_engines
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
 from backend.services.loading import LoadContext
@@ -92,7 +92,7 @@ def build_documents(
 ) -> DocumentRuntime:
     """Document processing and jobs, not started yet.
 
-    Raises: SetupError for an OCR_ENGINE that is not installed.
+    Raises: SetupError for an OCR_ENGINE that is not installed, or OCR_LANGUAGES that no engine reads.
     """
     placement, telemetry, limits = ground.placements[0], ground.telemetry, file_limits(settings)
     lanes = _page_lanes(settings, ground)
@@ -100,6 +100,7 @@ def build_documents(
     engines = load_ocr_engines(
         settings.ocr_engine, tessdata, placement.device, placement.threads, keep_in=ground.models_dir
     )
+    check_default_languages(settings.ocr_languages, engines)
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes

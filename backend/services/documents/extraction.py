@@ -27,6 +27,7 @@ from backend.errors import InferenceFailed, TooLarge, UnreadableFile
 from backend.services.bulk_retry import retry_bulk
 from backend.services.documents.ocr import OcrService, page_of
 from backend.services.documents.ocr_backlog import AdmittedPages
+from backend.services.documents.page_languages import first_guess, recognize_in_its_language
 from backend.services.documents.records import (
     DocumentEvent,
     DocumentOptions,
@@ -49,7 +50,7 @@ class _Extraction:
     urgency: Urgency
     on_event: EventCallback
     numbers: tuple[int, ...]  # pages to extract
-    languages: tuple[str, ...]  # of the print
+    languages: tuple[str, ...]  # of the print: those of the request, which are read all at once, or OCR_LANGUAGES
     keys: CacheNamespace  # of pages of these options
     pages: dict[int, Page] = field(default_factory=dict)
     failed: dict[int, FailedPage] = field(default_factory=dict)
@@ -59,6 +60,11 @@ class _Extraction:
     @property
     def pages_left(self) -> int:
         return len(self.numbers) - len(self.pages) - len(self.failed)
+
+    def language_before(self, number: int) -> str | None:
+        """The language of the nearest page before this one that is there; None where none is."""
+        earlier = [done for done, page in self.pages.items() if done < number and page.language]
+        return self.pages[max(earlier)].language if earlier else None
 
     def page_done(self) -> None:
         if self.admitted is not None:
@@ -120,7 +126,8 @@ class DocumentExtractor:
         try:
             numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
             languages = options.languages or self._languages
-            keys = self._keys.narrow(options.source, options.engine, *languages)
+            chosen = () if options.languages else ("by page",)
+            keys = self._keys.narrow(options.source, options.engine, *languages, *chosen)
             extraction = _Extraction(file, options, urgency, on_event, numbers, languages, keys)
             on_event(extraction.event())
             opened_s = time.perf_counter()
@@ -165,7 +172,8 @@ class DocumentExtractor:
 
     async def warm_up(self, lanes: int) -> None:
         """Start a reader process, and load OCR data on every lane, before the first file comes."""
-        await asyncio.gather(self._on_thread(self._readers.start), self._ocr.warm_up(lanes, self._languages))
+        first = first_guess(self._languages, None)
+        await asyncio.gather(self._on_thread(self._readers.start), self._ocr.warm_up(lanes, first))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -249,9 +257,11 @@ class DocumentExtractor:
         )
         draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=_until(urgency))
         raster = await retry_bulk(urgency, partial(self._on_thread, draw))
-        image = OcrImage(raster.pixels, raster.dpi, extraction.languages, self._readers.limits.page_s)
+        listed, options = extraction.languages, extraction.options
+        first = options.languages or first_guess(listed, extraction.language_before(number))
+        image = OcrImage(raster.pixels, raster.dpi, first, self._readers.limits.page_s)
         started_s = time.perf_counter()
-        result = await self._ocr.recognize(image, extraction.options.engine, urgency)
+        result = await recognize_in_its_language(self._ocr, image, listed, options.engine, urgency)
         extraction.ocr_s += time.perf_counter() - started_s
         return page_of(raster, result, number, file.kind, chosen)
 

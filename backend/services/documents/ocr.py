@@ -173,6 +173,13 @@ class OcrService:
         except (Overloaded, TooLarge, InferenceFailed) as error:  # a doubtful result is better than none
             return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
 
+    def tesseract_of(self, engine: OcrEngineName) -> OcrEngineName | None:
+        """The Tesseract that reads where a request names ``engine``; None where RapidOCR reads alone."""
+        name = self._engines.default if engine == "auto" else engine
+        if name == "auto":
+            name = "tesseract" if self._engines.tesseract is not None else "pytesseract"
+        return name if isinstance(self._engines.by_name.get(name), TesseractInfo) else None
+
     def _plan(self, languages: Sequence[str], engine: OcrEngineName) -> _Plan:
         engines = self._engines
         if not engines.names:

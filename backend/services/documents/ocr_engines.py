@@ -101,6 +101,16 @@ def cannot_read(languages: Sequence[str], engine: str, known: Sequence[str]) -> 
     )
 
 
+def check_default_languages(languages: Sequence[str], engines: OcrEngines) -> None:
+    """Raises: SetupError for OCR_LANGUAGES that no engine reads; without an engine nothing is checked."""
+    unknown = [language for language in languages if language not in engines.languages]
+    if unknown and engines.names:
+        raise SetupError(
+            f"OCR_LANGUAGES: {', '.join(unknown)} cannot be read here, only {', '.join(engines.languages)}. Leave it "
+            "out, or install tesseract-ocr-<language>"
+        )
+
+
 def load_ocr_engines(
     default: OcrEngineName,
     tessdata_folder: str | None = None,

@@ -70,6 +70,9 @@ class ScriptedOcr:
             raise
         return self.result or result_of()
 
+    def tesseract_of(self, engine: Any) -> Any:
+        return "tesseract"
+
     def report(self) -> dict[str, Any]:
         return {"engines": self.engines}
 

@@ -10,8 +10,9 @@ from backend.engines.ocr import shipped_tessdata, tessdata
 from backend.engines.ocr.records import OcrImage
 from backend.errors import SetupError
 from backend.services.documents import ocr_engines
-from backend.services.documents.ocr_engines import load_ocr_engines
+from backend.services.documents.ocr_engines import OcrEngines, TesseractInfo, check_default_languages, load_ocr_engines
 from tests.engines.ocr.drawn_pages import TEXT, drawn_page, pixels_of
+from tests.fakes import EchoEngine
 
 
 @pytest.fixture
@@ -57,6 +58,16 @@ def test_with_both_auto_chooses_by_page():
     assert ("tesseract", "pytesseract", "rapidocr") == engines.names
     assert "Tesseract reads first" in engines.why
     assert {"es", "en", "fr", "zh"} <= set(engines.languages)
+
+
+def test_default_languages_that_nobody_reads_stop_the_start():
+    """Each scan would be refused otherwise. Without any engine the texts of PDFs are still read."""
+    engines = OcrEngines(TesseractInfo(EchoEngine("ocr_tesseract"), "tesseract 5", ("en", "es")))
+
+    check_default_languages(("es", "en"), engines)
+    check_default_languages(("spa",), OcrEngines())
+    with pytest.raises(SetupError, match="OCR_LANGUAGES: spa, ru cannot be read here, only en, es"):
+        check_default_languages(("es", "spa", "ru"), engines)
 
 
 @pytest.mark.slow  # unpacks the data, and loads three languages

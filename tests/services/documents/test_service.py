@@ -97,6 +97,31 @@ async def test_a_scan_is_recognised(documents: DocumentsFixture) -> None:
     assert 1 == answer.extraction.ocr_pages
 
 
+FRENCH = "Le conseil municipal se réunit chaque mois à la mairie pour examiner toutes les demandes des habitants"
+
+
+async def test_pages_after_a_page_in_another_language_are_read_with_it_at_once(documents: DocumentsFixture) -> None:
+    """The first page of a file is read twice, the others are not."""
+    extractor = documents.service.extractor
+    extractor._languages, extractor._pages_at_once = ("es", "en", "fr"), 1
+    documents.ocr.result = result_of(((*FRENCH.split(), *FRENCH.split()),))
+
+    await documents.process(SCAN)
+
+    assert [("es", "en"), ("fr",), ("fr",), ("fr",)] == [image.languages for image in documents.ocr.images]
+
+
+async def test_the_languages_of_a_request_are_read_at_once(documents: DocumentsFixture) -> None:
+    """And are no answer for a request without them: how a page is read differs."""
+    listed = ("es", "en", "fr")
+    documents.service.extractor._languages = listed
+
+    for languages in (listed, ()):
+        await documents.process(SCAN, pages="1", languages=languages)
+
+    assert [listed, ("es", "en")] == [image.languages for image in documents.ocr.images]
+
+
 async def test_a_sideways_page_is_rotated(documents: DocumentsFixture) -> None:
     """Width and height are swapped, and boxes are those after the rotation."""
     documents.ocr.result = result_of(rotation=90)

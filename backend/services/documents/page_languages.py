@@ -1,0 +1,84 @@
+"""Which languages a page is read with, where OCR_LANGUAGES lists more than Tesseract should choose from at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backend.documents.language import detect
+from backend.engines.ocr.engine_choice import OcrEngineName, reason_for_doubt
+from backend.engines.ocr.rapidocr_models import is_latin_print
+from backend.engines.ocr.records import OcrImage, OcrResult
+from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge
+from backend.services.documents.ocr import OcrService
+from backend.services.inference import Urgency
+
+_AT_ONCE = 2
+# Sentences of nine languages (SIB-200) in pairs, of 270 characters, were told apart without a fault at this score.
+_SURE = 0.9
+_LEAST_WORDS = 20
+
+
+def first_guess(listed: tuple[str, ...], earlier: str | None) -> tuple[str, ...]:
+    """The languages to read a page with at first: at most two, while all are of Latin print.
+
+    Pages of other scripts tell nothing in the wrong language, so with one of those on the list all are read at once.
+
+    Args:
+        listed: OCR_LANGUAGES, most likely first.
+        earlier: the language of an earlier page of the file, None where it is not known.
+    """
+    if len(listed) <= _AT_ONCE or not is_latin_print(listed):
+        return listed
+    return listed[:_AT_ONCE] if earlier is None else _languages_for(earlier, listed)
+
+
+def second_guess(result: OcrResult, read_with: Sequence[str], listed: tuple[str, ...]) -> tuple[str, ...]:
+    """The languages to read a page with once more: those of its text; empty where it was read with them."""
+    if set(listed) <= set(read_with) or len(result.words) < _LEAST_WORDS:
+        return ()
+    language = detect(" ".join(word.text for word in result.words))
+    if language is None or language.score < _SURE or language.code in read_with or language.code not in listed:
+        return ()
+    return _languages_for(language.code, listed)
+
+
+async def recognize_in_its_language(
+    ocr: OcrService, image: OcrImage, listed: tuple[str, ...], engine: OcrEngineName, urgency: Urgency
+) -> OcrResult:
+    """The words of a page, read again by Tesseract where its text turns out to be in another language of ``listed``.
+
+    RapidOCR's result is replaced only by one that Tesseract is sure of: it reads all Latin print alike.
+
+    Args:
+        image: with the languages of `first_guess`.
+
+    Raises: what `OcrService.recognize` raises.
+    """
+    first = await ocr.recognize(image, engine, urgency)
+    again = ocr.tesseract_of(engine)
+    if again is None:
+        return first
+    languages = await asyncio.to_thread(second_guess, first, image.languages, listed)
+    if not languages:
+        return first
+    named = ",".join(languages)
+    try:
+        second = await ocr.recognize(replace(image, languages=languages), again, urgency)
+    except (Overloaded, TooLarge, InferenceFailed, InvalidField) as error:  # no data: RapidOCR may know the language
+        return replace(first, why=f"{first.why}; it could not be read again in {named}: {error}")
+    if _is_better(second, first):
+        return replace(second, why=f"{second.why}; read again in {named}, the language of its text")
+    return replace(first, why=f"{first.why}; read again in {named}, which was no better")
+
+
+def _languages_for(language: str, listed: tuple[str, ...]) -> tuple[str, ...]:
+    usual = listed[:_AT_ONCE]
+    return usual if language in usual or language not in listed else (language,)
+
+
+def _is_better(second: OcrResult, first: OcrResult) -> bool:
+    if first.engine.partition(" ")[0] != second.engine.partition(" ")[0]:
+        return not reason_for_doubt(second)
+    return (second.confidence or 0.0) > (first.confidence or 0.0)
