@@ -55,6 +55,7 @@ class Peer:
     env: Mapping[str, str] = field(default_factory=dict)
     ready_path: str = "/health/ready"
     classifiers_path: str = ""  # where a service tells which classifiers it still learns in the background
+    cwd: Path = ROOT  # another checkout: its package is the one that is imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ def running(peer: Peer, logs: Path) -> Iterator[Server]:
     with log_of(peer, logs).open("ab") as output:
         started_s = time.monotonic()
         process = subprocess.Popen(
-            argv, cwd=ROOT, env=env, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            argv, cwd=peer.cwd, env=env, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
     try:
         _wait_ready(process, f"http://127.0.0.1:{port}{peer.ready_path}")
