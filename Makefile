@@ -89,7 +89,7 @@ bench-tasks: $(VENV)/.dev ## What classes, entities and analyses cost beside emb
 	@$(PY) -m benchmarks.tasks $(ARGS)
 	@$(PY) -m benchmarks.render
 
-bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesseract and RapidOCR (ARGS=--memory: 2,000 pages)
+bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesseract and RapidOCR (ARGS=--memory: 10,000 pages)
 	-@$(PY) -m benchmarks.ocr $(ARGS)
 	@$(PY) -m benchmarks.render
 

@@ -71,10 +71,11 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def commit() -> str:
+def commit(checkout: Path = ROOT) -> str:
     """The commit measured, with ``+changes`` when the tree differs from it."""
-    head = _output("git", "rev-parse", "--short=12", "HEAD") or "none"
-    changed = _output("git", "status", "--porcelain", "--untracked-files=no")
+    git = ("git", "-C", str(checkout))
+    head = _output(*git, "rev-parse", "--short=12", "HEAD") or "none"
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
     return f"{head}+changes" if changed else head
 
 

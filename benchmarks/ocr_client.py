@@ -1,4 +1,4 @@
-"""HTTP client of the OCR benchmark: sends files one at a time, concurrently, or as a job whose events it follows."""
+"""HTTP client of the OCR benchmark: sends files one at a time, concurrently, or as a job that it follows."""
 
 from __future__ import annotations
 
@@ -52,6 +52,21 @@ def first_page_s(port: int, file: bytes, **fields: str) -> float:
             if event == "end":
                 break
     raise RuntimeError("the job ended before a page event")
+
+
+def searchable_pdf(port: int, file: bytes, **fields: str) -> bytes:
+    """The searchable PDF of a job: sent, followed to its end, fetched. Raises: RequestRefused."""
+    with closing(_connection(port)) as connection:
+        job = _post(connection, "/v1/jobs", file, fields)
+        connection.request("GET", f"/v1/jobs/{job['id']}/events")
+        connection.getresponse().read()  # ends with the job
+        path = f"/v1/jobs/{job['id']}/result?format=pdf"
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+        if response.status != http.client.OK:
+            raise RequestRefused(path, response.status, body)
+    return body
 
 
 def events(lines: Iterator[bytes] | http.client.HTTPResponse) -> Iterator[str]:

@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 
 from benchmarks.ocr_client import read_all
+from benchmarks.ocr_comparisons import CLIENTS_A_CORE, LANGUAGE
 from benchmarks.ocr_pages import digital_pdf, slip
 from benchmarks.ocr_peers import cores
-from benchmarks.ocr_speed import CLIENTS_A_CORE, LANGUAGE
 from benchmarks.peers import ours, running
 
 TARGET_BYTES_A_PAGE = 1024

@@ -129,9 +129,9 @@ def _drawable(sentence: str, font: Font) -> str:
     return unicodedata.normalize("NFKD", sentence).encode("ascii", "ignore").decode("ascii")
 
 
-def scanned_pdf(pages: Sequence[DrawnPage]) -> bytes:
+def scanned_pdf(images: Sequence[bytes]) -> bytes:
     """A PDF of images, as scanners write it."""
-    first, *others = [Image.open(io.BytesIO(page.png)) for page in pages]
+    first, *others = [Image.open(io.BytesIO(image)) for image in images]
     target = io.BytesIO()
     first.save(target, "PDF", save_all=True, append_images=others, resolution=DPI)
     return target.getvalue()

@@ -54,6 +54,7 @@ class Peer:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     ready_path: str = "/health/ready"
+    cwd: Path = ROOT  # another checkout: its package is the one that is imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def running(peer: Peer, logs: Path) -> Iterator[Server]:
     with log_of(peer, logs).open("ab") as output:
         started_s = time.monotonic()
         process = subprocess.Popen(
-            argv, cwd=ROOT, env=env, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+            argv, cwd=peer.cwd, env=env, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
         )
     try:
         _wait_ready(process, f"http://127.0.0.1:{port}{peer.ready_path}")

@@ -49,8 +49,8 @@ def known_texts() -> tuple[str, ...]:
 def known_files() -> dict[str, bytes]:
     """Files of known content: small scans, and PDFs of scans and of text."""
     files = {f"slip-{number}": slip(number).png for number in range(4)}
-    files["scanned-2"] = scanned_pdf([slip(10), slip(11)])
-    files["scanned-4"] = scanned_pdf([slip(number) for number in range(20, 24)])
+    files["scanned-2"] = scanned_pdf([slip(10).png, slip(11).png])
+    files["scanned-4"] = scanned_pdf([slip(number).png for number in range(20, 24)])
     files["digital-5"] = digital_pdf("soak", 5)
     return files
 

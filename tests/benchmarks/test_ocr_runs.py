@@ -4,8 +4,9 @@ import pytest
 
 from benchmarks import ocr, ocr_speed
 from benchmarks.ocr_memory import MemorySample, as_json, slope
-from benchmarks.ocr_quality import DATASETS, RAPIDOCR, TESSERACT_POOL, OcrDataset, Page, pages_of, row_of
-from benchmarks.ocr_speed import AUTO, TESSERACT, Pass, SpeedResults, rates_of
+from benchmarks.ocr_quality import DATASETS, RAPIDOCR_LOOP, TESSERACT_POOL, OcrDataset, Page, pages_of, row_of
+from benchmarks.ocr_speed import Pass, SpeedResults, rates_of
+from benchmarks.ocr_timings import AUTO, TESSERACT
 
 
 def speed_of(**rates):
@@ -52,7 +53,7 @@ def test_the_shared_sets_are_whole(data_dir):
 def test_a_row_has_its_own_bars(tmp_path):
     """The CER target is plain Tesseract's on the data set; the recall target is fixed."""
     pages = [Page(tmp_path / "a.jpg", "uno dos")]
-    texts = {AUTO: ["uno dos"], TESSERACT_POOL: ["uno das"], RAPIDOCR: ["unodos"]}
+    texts = {AUTO: ["uno dos"], TESSERACT_POOL: ["uno das"], RAPIDOCR_LOOP: ["unodos"]}
 
     row = row_of(OcrDataset("set", "A set", keeps_cer=True, recall_target=0.9), pages, texts)
 

@@ -2,9 +2,11 @@
 
 import pytest
 
-from benchmarks.ocr_quality import RAPIDOCR, TESSERACT_POOL
-from benchmarks.ocr_speed import AUTO, DIGITAL, TESSERACT
+from benchmarks.ocr_quality import RAPIDOCR_LOOP, TESSERACT_POOL
+from benchmarks.ocr_searchable import OCRMYPDF
+from benchmarks.ocr_speed import DIGITAL
 from benchmarks.ocr_tables import memory_section, missed, ocr_section
+from benchmarks.ocr_timings import AUTO, BEFORE, MIXED, SEARCHABLE, SINGLE, TESSERACT
 from tests.benchmarks.test_render import ABOUT, rows
 
 
@@ -23,7 +25,7 @@ def result():
     readers = {
         AUTO: {"cer": 0.031, "recall": 0.92},
         TESSERACT_POOL: {"cer": 0.035, "recall": 0.86},
-        RAPIDOCR: {"cer": 0.1, "recall": 0.9},
+        RAPIDOCR_LOOP: {"cer": 0.1, "recall": 0.9},
     }
     base = {"pages": 21, "readers": readers, "cer_target": None, "recall_target": None}
     return ABOUT | {
@@ -64,7 +66,7 @@ def test_quality_beside_its_bars(result):
     """Characters and words of three readers, and which of them counts for the set."""
     section = ocr_section(result)
 
-    assert [["21", "0.031", "0.035", "0.100", "0.920", "0.860", "0.900", "CER of Tesseract"]] == [
+    assert [["21", "0.031", "0.035", "0.100", "0.920", "0.860", "0.900", "CER 0.035"]] == [
         cells[1:] for cells in rows(section, "Spanish books")
     ]
     assert "recall 0.93 (missed)" == rows(section, "receipts")[0][-1]
@@ -93,3 +95,25 @@ def test_memory_is_one_sentence(slope, end):
     assert "over 2,016 pages" in section
     assert "700 MiB half-way, 701 MiB at the end" in section
     assert section.endswith(f"(to reach: under {end}")
+
+
+def test_other_work_beside_its_bars(result):
+    """Seconds a page of each reader, our time against it, and whose commit was before."""
+    row = {"pages": 2, "cer": None}
+    result["before"] = "d2cf607"
+    result["comparisons"] = [
+        {**row, "work": SINGLE, "reader": AUTO, "seconds": spread(4.0), "ours_over": spread(1.0), "target": None},
+        {**row, "work": SINGLE, "reader": BEFORE, "seconds": spread(8.0), "ours_over": spread(0.5), "target": 0.6},
+        {**row, "work": MIXED, "reader": BEFORE, "seconds": spread(4.4), "ours_over": spread(0.9), "target": 0.77},
+        {**row, "work": SEARCHABLE, "reader": OCRMYPDF, "seconds": spread(6.0), "ours_over": spread(0.7), "target": 1}
+        | {"cer": 0.004},
+    ]
+    section = ocr_section(result)
+
+    single = rows(section, "one scanned A4 page at a time, nothing else to do")
+    assert ["2", "**FinancIA Inference**", "2.00", "-", "-", "-"] == single[0][1:]
+    assert ["2", "FinancIA Inference, commit `d2cf607`", "4.00", "0.50x", "at most 0.60x", "-"] == single[1][1:]
+    searchable = rows(section, "a scanned PDF made searchable: ours as a job")[0]
+    assert ["OCRmyPDF 17", "3.00", "0.70x", "at most 1.00x", "0.0040"] == searchable[2:]
+    assert "mixed at 0.77x before" in missed(result)
+    assert "at most 0.77x (missed)" in section

@@ -1,0 +1,53 @@
+"""Making a scanned PDF searchable: OCRmyPDF, in an environment of its own, beside this service's jobs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pypdfium2
+
+from benchmarks.machine import ROOT
+from benchmarks.ocr_client import searchable_pdf
+from benchmarks.ocr_peers import LANGUAGES, cores
+
+OCRMYPDF = "ocrmypdf"
+PAGES = 20
+VENV = ROOT / ".venv-ocrmypdf"  # its requirements are not ours; it calls the program tesseract
+# From version 17 on it draws and writes PDFs by libraries, so that Ghostscript is not needed.
+_OCRMYPDF = "ocrmypdf==17.13.0"
+
+
+def install_ocrmypdf(venv: Path = VENV) -> None:
+    """Create OCRmyPDF's environment unless it exists. Raises: subprocess.CalledProcessError."""
+    if (venv / "bin" / "ocrmypdf").exists():
+        return
+    print(f"creating {venv} for {_OCRMYPDF}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=True)
+    subprocess.run([str(venv / "bin" / "pip"), "install", "--quiet", _OCRMYPDF], check=True)
+
+
+def by_ocrmypdf(scans: Path, target: Path, venv: Path = VENV) -> tuple[float, list[str]]:
+    """Seconds of the command as it starts by default, a page on each core, and the texts of its pages.
+
+    Raises: subprocess.CalledProcessError.
+    """
+    command = [str(venv / "bin" / "ocrmypdf"), f"--language={LANGUAGES}", f"--jobs={cores()}", "--quiet"]
+    started_s = time.perf_counter()
+    subprocess.run([*command, str(scans), str(target)], check=True)
+    return time.perf_counter() - started_s, texts_of(target.read_bytes())
+
+
+def by_job(port: int, scans: Path, language: str) -> tuple[float, list[str]]:
+    """Seconds from sending a job to its searchable PDF, and the texts of its pages. Raises: RequestRefused."""
+    started_s = time.perf_counter()
+    file = searchable_pdf(port, scans.read_bytes(), language=language, features="text,words")
+    return time.perf_counter() - started_s, texts_of(file)
+
+
+def texts_of(file: bytes) -> list[str]:
+    """The text layer of each page."""
+    with pypdfium2.PdfDocument(file) as document:
+        return [page.get_textpage().get_text_range() for page in document]
