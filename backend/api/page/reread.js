@@ -5,7 +5,9 @@ import { find, make } from "./dom.js";
 import { languageName, later, say, t } from "./language.js";
 import { announce, clear, put } from "./notices.js";
 
-const UNSURE = 0.75; // confidence of a page
+// Confidence of a page. Of eight French typescripts Tesseract gave four less, in which it found 71 to 84 % of the words, and
+// four more, with 80 to 99 %; RapidOCR's good pages have 0.95.
+const UNSURE = 0.85;
 const AUTO = "auto";
 
 /**
