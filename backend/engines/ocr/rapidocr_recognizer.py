@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from statistics import median
 
 import numpy as np
 
@@ -15,14 +13,13 @@ from backend.engines.ocr.rapidocr_detector import normalized
 from backend.engines.ocr.rapidocr_models import Numbers, RapidOcrModels
 from backend.engines.ocr.reading_order import TextLine, in_order
 from backend.engines.ocr.records import RECOGNIZE, OcrBlocks, OcrWord, PixelBox
-from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Crop, Pixels, Quad
+from backend.engines.ocr.text_boxes import CROP_HEIGHT_PX, Crop, Pixels, Quad, middle_of
 
 _BUCKETS_PX = (320, 400, 480, 640, 800, 960, 1120, 1280, 1440, 1600, 1920, 2240, 2560, 3200)
 # A batch gains nothing on a CPU (20.8 ms a crop of 320 px, one or four), and short batches free the lane.
 _CPU_BUDGET_PX = 2560
 _GPU_BUDGET_PX = 32_768
 _MIN_LINE_CONFIDENCE = 0.5  # below, a line is a picture or a rule; RapidOCR's own threshold
-_MIN_ASPECT = 5.0  # width to height of lines whose slope counts for the page
 
 
 class RecognitionEngine:
@@ -67,15 +64,13 @@ def bucket_px(width_px: int) -> int:
 def words_on_page(crops: Sequence[Crop], lines: Sequence[RecognizedLine]) -> OcrBlocks:
     """The words of all legible lines in reading order, boxes in pixels of the page."""
     legible = [(crop, line) for crop, line in zip(crops, lines, strict=True) if line.confidence >= _MIN_LINE_CONFIDENCE]
-    slope = _page_slope([crop.line.quad for crop, _ in legible])
-    return in_order([_text_line(crop, line, slope) for crop, line in legible])
+    return in_order([_text_line(crop, line) for crop, line in legible])
 
 
-def _text_line(crop: Crop, line: RecognizedLine, slope: float) -> TextLine:
+def _text_line(crop: Crop, line: RecognizedLine) -> TextLine:
     words = tuple(OcrWord(word.text, _word_box(crop, word), word.confidence) for word in line.words)
-    quad = crop.line.quad
-    deskewed = quad - np.stack([np.zeros(4), quad[:, 0] * slope], axis=1)
-    return TextLine(words, _box_around(deskewed))
+    height = float(np.linalg.norm(crop.line.quad[3] - crop.line.quad[0]))
+    return TextLine(words, middle_of(crop.line).astype(np.float64), height)
 
 
 def _word_box(crop: Crop, word: CropWord) -> PixelBox:
@@ -95,14 +90,3 @@ def _box_around(corners: Quad) -> PixelBox:
     left, top = corners.min(axis=0)
     right, bottom = corners.max(axis=0)
     return PixelBox(float(max(left, 0)), float(max(top, 0)), float(right), float(bottom))
-
-
-def _page_slope(quads: Sequence[Quad]) -> float:
-    """Median slope of the page's long lines, pixels down per pixel to the right; 0 without any."""
-    slopes = []
-    for quad in quads:
-        (across, down), (_, height) = quad[1] - quad[0], quad[3] - quad[0]
-        if across > _MIN_ASPECT * max(1.0, float(height)):
-            slopes.append(float(down) / float(across))
-    slope = median(slopes) if slopes else 0.0
-    return slope if math.isfinite(slope) else 0.0

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.engines.ocr.curved_lines import Bend, crop_along_bend, fit_bend
+from backend.engines.ocr.curved_lines import Bend, bend_offset, crop_along_bend, fit_bend
 
 TEXT_PROBABILITY = 0.3  # a pixel is text above this
 _MIN_BOX_PROBABILITY = 0.5  # mean within a contour; below, it is noise
@@ -78,6 +78,16 @@ def rotate_line(line: Line, degrees: int, width_px: int, height_px: int) -> Line
         return Line(_from_top_left(np.stack([height_px - y, x], axis=1)))
     bend = None if line.bend is None else -line.bend[::-1]
     return Line(_from_top_left(np.stack([width_px - x, height_px - y], axis=1)), bend)
+
+
+def middle_of(line: Line) -> NDArray[np.float32]:
+    """(points, 2): along the middle of the line from its start to its end; two points where it is straight."""
+    quad, bend = line
+    start, end = (quad[0] + quad[3]) / 2, (quad[1] + quad[2]) / 2
+    if bend is None:
+        return np.stack([start, end])
+    points = [start + (end - start) * along + bend_offset(quad, bend, along) for along in np.linspace(0, 1, len(bend))]
+    return np.stack(points)
 
 
 def is_tall(line: Line) -> bool:

@@ -1,22 +1,84 @@
-"""Detected lines sorted into reading order."""
+"""Detected lines sorted into reading order, on level, skewed and curled pages."""
 
 from __future__ import annotations
 
+import math
 import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
 
 from backend.engines.ocr.reading_order import TextLine, in_order
 from backend.engines.ocr.records import OcrWord, PixelBox
 
+Warp = Callable[[np.ndarray], np.ndarray]  # (points, 2) on the level page -> on the scanned one
+
 
 def text_line(text: str, left: float, top: float, width: float = 100, height: float = 10) -> TextLine:
     box = PixelBox(left, top, left + width, top + height)
-    return TextLine(tuple(OcrWord(word, box, 1.0) for word in text.split()), box)
+    middle = np.array([[left, top + height / 2], [left + width, top + height / 2]])
+    return TextLine(tuple(OcrWord(word, box, 1.0) for word in text.split()), middle, height)
 
 
-def read(*strips: TextLine) -> list[list[str]]:
+def read(*strips: TextLine, seed: int = 7) -> list[list[str]]:
     """Texts of the sorted lines in their blocks, for lines that come in random order."""
-    shuffled = random.Random(7).sample(strips, len(strips))
+    shuffled = random.Random(seed).sample(strips, len(strips))
     return [[" ".join(word.text for word in line) for line in block] for block in in_order(shuffled)]
+
+
+def lines_of(blocks: list[list[str]]) -> list[str]:
+    return [line for block in blocks for line in block]
+
+
+def warped(line: TextLine, warp: Warp) -> TextLine:
+    """The line as a detector gives it on a warped page: straight between its ends, with errors of a pixel."""
+    noise = np.random.default_rng(len(line.words[0].text)).normal(0, 1, (2, 2)) * (0, 1)
+    return TextLine(line.words, warp(line.middle) + noise, line.height)
+
+
+def skewed(degrees: float) -> Warp:
+    return lambda points: points + np.stack([0 * points[:, 0], math.tan(math.radians(degrees)) * points[:, 0]], axis=1)
+
+
+def curled(points: np.ndarray) -> np.ndarray:
+    """A page that bends to its spine at the left, by one and a half lines and more further down."""
+    bend = 60 * np.exp(-points[:, 0] / 500) * (1 + points[:, 1] / 2000)
+    return points + np.stack([0 * bend, bend], axis=1)
+
+
+def wavy(points: np.ndarray) -> np.ndarray:
+    wave = 24 * np.sin(points[:, 0] / 280)
+    return points + np.stack([0 * wave, wave], axis=1)
+
+
+WARPS = [
+    pytest.param(skewed(0), id="level"),
+    pytest.param(skewed(-1), id="skewed-1"),
+    pytest.param(skewed(4), id="skewed-4"),
+    pytest.param(curled, id="curled"),
+    pytest.param(wavy, id="wavy"),
+]
+
+
+def column(name: str, left: float, top: float, width: float, rows: int) -> list[list[str | TextLine]]:
+    """Rows of prose, each detected in two pieces of different lengths, with the text of the whole row."""
+    column_rows: list[list[str | TextLine]] = []
+    for row in range(rows):
+        cut = width * (0.3 + 0.4 * (row * 7 % 5) / 5)
+        first, second = f"{name} {row} starts with some words", f"and {name} {row} ends"
+        y = top + 40 * row
+        pieces = [text_line(first, left, y, cut - 8, 28), text_line(second, left + cut + 8, y, width - cut - 8, 28)]
+        column_rows.append([f"{first} {second}", *pieces])
+    return column_rows
+
+
+def texts(rows: Sequence[list[str | TextLine]]) -> list[str]:
+    return [str(row[0]) for row in rows]
+
+
+def pieces_on(rows: Sequence[list[str | TextLine]], warp: Warp) -> list[TextLine]:
+    return [warped(piece, warp) for row in rows for piece in row[1:] if isinstance(piece, TextLine)]
 
 
 def test_no_lines():
@@ -40,14 +102,38 @@ def test_white_gaps_separate_blocks():
     assert [["a", "b"], ["c"]] == read(text_line("a", 0, 0), text_line("b", 0, 15), text_line("c", 0, 60))
 
 
-def test_columns_of_prose_are_read_one_after_the_other():
-    """A headline above, two filled columns, a footer below."""
-    head, foot = text_line("headline", 0, 0, 400), text_line("footer", 0, 300, 400)
-    left = [text_line(f"left{row}", 0, 40 + 14 * row, 180) for row in range(8)]
-    right = [text_line(f"right{row}", 220, 40 + 14 * row, 180) for row in range(8)]
-    lines = [line for block in read(head, *left, *right, foot) for line in block]
+@pytest.mark.parametrize("warp", WARPS)
+def test_lines_in_pieces_are_joined(warp):
+    """A typescript with lines that the detector cut, on paper that is not flat."""
+    rows = column("prose", 100, 100, 1500, 40)
 
-    assert ["headline", *(f"left{row}" for row in range(8)), *(f"right{row}" for row in range(8)), "footer"] == lines
+    assert texts(rows) == lines_of(read(*pieces_on(rows, warp)))
+
+
+@pytest.mark.parametrize("warp", WARPS)
+def test_columns_of_prose_are_read_one_after_the_other(warp):
+    """A headline above, two filled columns, a footer below."""
+    head, foot = text_line("headline", 100, 0, 1500, 40), text_line("footer", 600, 1000, 400, 28)
+    left, right = column("left", 100, 100, 700, 20), column("right", 860, 100, 740, 18)
+    pieces = [warped(head, warp), warped(foot, warp), *pieces_on(left + right, warp)]
+
+    assert ["headline", *texts(left + right), "footer"] == lines_of(read(*pieces))
+
+
+def test_the_rows_of_columns_need_not_be_level():
+    """Two pages on one scan: the lines of the right one are half a line lower."""
+    left, right = column("left", 100, 100, 700, 20), column("right", 960, 120, 700, 20)
+
+    assert texts(left + right) == lines_of(read(*pieces_on(left + right, skewed(1))))
+
+
+@pytest.mark.parametrize("warp", WARPS[:3])
+def test_table_rows(warp):
+    """Short cells show hardly any slope each, but together: they are level at one."""
+    cells = [[text_line(f"r{row}c{x}", x, 100 + 50 * row, 90, 28) for x in (0, 400, 800, 1500)] for row in range(12)]
+    pieces = [warped(cell, warp) for row in cells for cell in row]
+
+    assert [f"r{row}c0 r{row}c400 r{row}c800 r{row}c1500" for row in range(12)] == lines_of(read(*pieces))
 
 
 def test_names_beside_amounts_are_rows():
@@ -55,6 +141,47 @@ def test_names_beside_amounts_are_rows():
     widths = [30, 60, 90, 40, 100, 50, 20, 70]
     names = [text_line(f"name{row}", 0, 14 * row, width) for row, width in enumerate(widths)]
     amounts = [text_line(f"amount{row}", 300, 14 * row, 200 - width) for row, width in enumerate(widths)]
-    lines = [line for block in read(*names, *amounts) for line in block]
 
-    assert [f"name{row} amount{row}" for row in range(8)] == lines
+    assert [f"name{row} amount{row}" for row in range(8)] == lines_of(read(*names, *amounts))
+
+
+def test_amounts_of_one_length_are_no_column_of_prose():
+    names = [text_line(f"an article with a long name {row}", 0, 14 * row, 200) for row in range(12)]
+    amounts = [text_line(f"{row + 10}.00", 400, 14 * row, 40) for row in range(12)]
+
+    lines = lines_of(read(*names, *amounts))
+
+    assert [f"an article with a long name {row} {row + 10}.00" for row in range(12)] == lines
+
+
+def test_a_footnote_mark_stays_on_its_line():
+    strips = [
+        text_line("as was said", 0, 0, 200, 30),
+        text_line("1", 202, -2, 8, 14),
+        text_line("before", 214, 0, 90, 30),
+        text_line("and again", 0, 40, 200, 30),
+    ]
+
+    assert ["as was said 1 before", "and again"] == lines_of(read(*strips))
+
+
+def test_a_stamp_along_the_margin_joins_no_row():
+    """A line that runs down the page is read where it begins."""
+    stamp = TextLine((OcrWord("stamp", PixelBox(0, 0, 20, 300), 1.0),), np.array([[-30.0, 5.0], [-30.0, 300.0]]), 20)
+    rows = column("row", 0, 20, 800, 8)
+
+    assert ["stamp", *texts(rows)] == lines_of(read(stamp, *pieces_on(rows, skewed(0))))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_word_once_in_an_order_that_input_does_not_change(seed):
+    """Random boxes, as in a picture: no order is right, but none may lose words or depend on chance."""
+    rng = np.random.default_rng(seed)
+    strips = [
+        text_line(f"w{index}", x, y, width, height)
+        for index, (x, y, width, height) in enumerate(rng.uniform([0, 0, 1, 1], [900, 900, 400, 60], (60, 4)))
+    ]
+    words = " ".join(lines_of(read(*strips))).split()
+
+    assert sorted(f"w{index}" for index in range(60)) == sorted(words)
+    assert words == " ".join(lines_of(read(*strips, seed=seed))).split()
