@@ -108,7 +108,8 @@ async def test_pages_after_a_page_in_another_language_are_read_with_it_at_once(d
 
     await documents.process(SCAN)
 
-    assert [("es", "en"), ("fr",), ("fr",), ("fr",)] == [image.languages for image in documents.ocr.images]
+    french = ("fr", "es")
+    assert [("es", "en"), french, french, french] == [image.languages for image in documents.ocr.images]
 
 
 async def test_the_languages_of_a_request_are_read_at_once(documents: DocumentsFixture) -> None:
