@@ -9,6 +9,9 @@ torch's wheel is another one for each CUDA version and comes from an index of it
 ``torch-cpu.txt``, ``torch-cu129.txt`` and so on hold torch and what it alone asks for, with checksums. Where it does
 not answer, a list of this version stays, one of another version is removed, and the image installs ``torch.txt``,
 without checksums.
+
+``onnxruntime-cu12-x86_64.txt`` and its like hold the ONNX Runtime that takes the place of serve.txt's in the GPU image:
+its CUDA must be of torch's major, whose libraries it loads.
 """
 
 from __future__ import annotations
@@ -49,6 +52,9 @@ TORCH = """\
 # Written by `make lock`; do not edit.
 torch=={}
 """
+# CUDA major of torch's build -> version of onnxruntime-gpu, and the processors it has wheels for. 1.26 is the last
+# for CUDA 12 (onnxruntime/capi/build_and_package_info.py: 12.8; of 1.27: 13.0); "" is onnxruntime's own version.
+ONNXRUNTIME_GPU: Mapping[str, tuple[str, Sequence[str]]] = {"cu12": ("1.26.0", ("x86_64",)), "cu13": ("", MACHINES)}
 # The last part of an index's address -> the processors it has wheels for.
 BUILDS: Mapping[str, Sequence[str]] = {
     "cpu": MACHINES,
@@ -86,9 +92,14 @@ def needed(report: Mapping[str, Any], versions: Mapping[str, str]) -> set[str]:
     return (names & versions.keys()) - {"torch"}
 
 
-def render(file: str, versions: Mapping[str, str], hashes: Mapping[str, Iterable[str]]) -> str:
+def render(
+    file: str,
+    versions: Mapping[str, str],
+    hashes: Mapping[str, Iterable[str]],
+    machines: Sequence[str] = MACHINES,
+) -> str:
     """The text of a file, sorted, in the form that `pip install --require-hashes -r` reads."""
-    lines = [_HEAD.format(file=file, python=PYTHON, machines=" and ".join(MACHINES))]
+    lines = [_HEAD.format(file=file, python=PYTHON, machines=" and ".join(machines))]
     for name in sorted(hashes):
         told = " \\\n".join(
             [f"{name}=={versions[name]}", *(f"    --hash=sha256:{one}" for one in sorted(hashes[name]))]
@@ -197,6 +208,23 @@ def _kept(file: Path, version: str) -> str:
     return f"and what it said of torch {found} is removed: run `make lock` where it answers"
 
 
+def lock_onnxruntime(own_version: str, folder: Path) -> list[str]:
+    """Write the lists of onnxruntime-gpu, one for each CUDA and processor; the names of the files.
+
+    pip downloads each wheel, 250 MB, to read what it asks for: its index does not tell.
+    """
+    files = []
+    for cuda, (version, machines) in ONNXRUNTIME_GPU.items():
+        versions = {"onnxruntime-gpu": version or own_version}
+        for machine in machines:
+            [checksum] = _wheels(machine, [f"onnxruntime-gpu=={versions['onnxruntime-gpu']}"]).values()
+            file = f"onnxruntime-{cuda}-{machine}"
+            text = render(file, versions, {"onnxruntime-gpu": {checksum}}, [machine])
+            (folder / f"{file}.txt").write_text(text, encoding="utf-8")
+            files.append(f"{file}.txt")
+    return files
+
+
 def main() -> None:
     """Ask pip what it would install, and write the files."""
     versions = pins((ROOT / "constraints.txt").read_text(encoding="utf-8")) | BEFORE_3_11_3
@@ -210,6 +238,7 @@ def main() -> None:
         (FOLDER / f"{file}.txt").write_text(render(file, versions, hashes), encoding="utf-8")
         print(f"{file}.txt: {len(names)} packages")
     (FOLDER / "torch.txt").write_text(TORCH.format(versions["torch"]), encoding="utf-8")
+    print(", ".join(lock_onnxruntime(versions["onnxruntime"], FOLDER)))
     for build in BUILDS:
         print(lock_torch(build, versions["torch"], wanted["serve"], index=f"{INDEX}/{build}", folder=FOLDER))
 

@@ -35,7 +35,11 @@ OUTPUT = ROOT / "build" / "sbom"
 BUNDLED = ROOT / "backend" / "models" / "bundled"
 # Image -> its lists of packages, as its Dockerfile installs them with its defaults; torch's list of a build is used
 # where `make lock` could write it.
-IMAGES = {"financia-backend": ("serve", "torch-cpu"), "financia-backend-gpu": ("serve", "train", "torch-cu129")}
+IMAGES = {
+    "financia-backend": ("serve", "torch-cpu"),
+    "financia-backend-gpu": ("serve", "train", "torch-cu129", "onnxruntime-cu12-x86_64"),
+}
+REPLACED = {"onnxruntime-gpu": "onnxruntime"}  # package -> the one of serve.txt that it takes the place of
 
 _GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"  # the exception is for exactly this: running compiled programs
 # Whoever passes an image on may do so under these without more than naming them (and, for the MPL, LGPL and the GCC
@@ -69,6 +73,7 @@ LICENCES = {
     "nvidia-ml-py": "BSD-3-Clause",
     "omegaconf": "BSD-3-Clause",
     "onnxruntime": "MIT",
+    "onnxruntime-gpu": "MIT",
     "opencv-python-headless": "Apache-2.0",
     "openvino-telemetry": "Apache-2.0",
     "peft": "Apache-2.0",
@@ -163,6 +168,8 @@ def packages_of(image: str) -> tuple[dict[str, str], dict[str, set[str]], list[s
         text = list_file.read_text(encoding="utf-8")
         versions |= pins(text)
         hashes |= checksums(text)
+    for package in REPLACED.keys() & versions.keys():
+        del versions[REPLACED[package]]
     return versions, hashes, missing
 
 

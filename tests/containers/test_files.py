@@ -219,11 +219,12 @@ def test_the_two_compose_files_differ_where_they_must():
 
 
 def test_the_two_images_differ_where_they_say_so():
-    """Training, the index of torch and its check, what NVIDIA's toolkit reads, and the title."""
+    """Training, ONNX Runtime, the index of torch and its check, what NVIDIA's toolkit reads, and the title."""
     lines = [line for line in difflib.ndiff(instructions("cpu"), instructions("gpu")) if line[0] in "+-"]
     words = {re.sub(r"=.*", "", line[2:]) if "ARG" in line or "ENV" in line else line[2:7] for line in lines}
 
-    assert {"ARG WITH_TRAINING", "ARG TORCH_INDEX_URL", "ENV NVIDIA_VISIBLE_DEVICES", "RUN /", "LABEL"} >= words
+    shared = {"ARG WITH_TRAINING", "ARG TORCH_INDEX_URL", "ENV NVIDIA_VISIBLE_DEVICES", "RUN /", "LABEL"}
+    assert shared | {"COPY ", "RUN -"} >= words
     assert {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"} == set(environment("gpu")) - set(environment("cpu"))
 
 
@@ -329,6 +330,33 @@ def test_torch_is_checked_where_its_build_has_a_list(kind: str, tmp_path: Path):
     other = said("https://mirror.example/whl/cu126")
     assert "no checksums of torch's cu126 build" in other
     assert f"--index-url|https://mirror.example/whl/cu126|--requirement|{tmp_path}/torch.txt|" in other
+
+
+@pytest.mark.parametrize(
+    ("build", "machine", "list_name"),
+    [
+        pytest.param("cu129", "x86_64", "onnxruntime-cu12-x86_64.txt", id="cuda-12"),
+        pytest.param("cu126/", "x86_64", "onnxruntime-cu12-x86_64.txt", id="an-older-cuda-12"),
+        pytest.param("cu130", "aarch64", "onnxruntime-cu13-aarch64.txt", id="cuda-13-on-arm"),
+        pytest.param("cu129", "aarch64", None, id="no-wheel-for-cuda-12-on-arm"),
+    ],
+)
+def test_onnxruntime_has_the_cuda_of_torch(tmp_path: Path, build: str, machine: str, list_name: str | None):
+    """The Dockerfile's line, run in a shell: it replaces the one without CUDA, where there is one to replace it."""
+    [line] = [line for line in instructions("gpu") if "onnxruntime-" in line and line.startswith("RUN ")]
+    for program, script in {"python3": 'printf "%s|" "$@"', "uname": f"echo {machine}"}.items():
+        (tmp_path / program).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+        (tmp_path / program).chmod(0o755)
+    script = line.partition("/root/.cache/pip")[2].replace("/build/", f"{FOLDER}/")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX_URL": f"https://mirror.example/whl/{build}"}
+    said = subprocess.run(["sh", "-euc", script], env=env, capture_output=True, text=True, check=True).stdout
+
+    if list_name is None:
+        assert "RapidOCR runs on the CPU" in said
+        assert "pip" not in said
+    else:
+        assert "uninstall|--yes|onnxruntime|" in said
+        assert f"install|--require-hashes|--no-deps|--requirement|{FOLDER}/{list_name}|" in said
 
 
 def test_lists_are_written_as_pip_reads_them():
