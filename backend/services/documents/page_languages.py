@@ -75,10 +75,10 @@ async def recognize_in_its_language(
     try:
         second = await ocr.recognize(replace(image, languages=languages), again, urgency)
     except (Overloaded, TooLarge, InferenceFailed, InvalidField) as error:  # no data: RapidOCR may know the language
-        return replace(first, why=f"{first.why}; it could not be read again in {named}: {error}")
+        return replace(first, why=f"{first.why}; it could not be read again with {named}: {error}")
     if _is_no_worse(second, first):
-        return replace(second, why=f"{second.why}; read again in {named}, the language of its text")
-    return replace(first, why=f"{first.why}; read again in {named}, which was worse")
+        return replace(second, why=f"Tesseract read it again with {named}, for the language of its text; {first.why}")
+    return replace(first, why=f"{first.why}; Tesseract read it again with {named}, which was no better")
 
 
 def _languages_for(language: str, listed: tuple[str, ...]) -> tuple[str, ...]:

@@ -92,7 +92,7 @@ async def test_a_page_in_another_listed_language_is_read_again():
 
     assert [(("es", "en"), "auto"), (("fr", "es"), "tesseract")] == ocr.asked
     assert 0.96 == result.confidence
-    assert "read again in fr,es, the language of its text" in result.why
+    assert "Tesseract read it again with fr,es, for the language of its text" in result.why
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_the_first_reading_stays_where_the_second_is_worse(first: OcrResul
     result = await read(ScriptedOcr([first, second]), "es", "en")
 
     assert first == replace(result, why=first.why)
-    assert "read again in fr,es, which was worse" in result.why
+    assert "Tesseract read it again with fr,es, which was no better" in result.why
 
 
 async def test_rapidocr_gives_way_to_a_sure_reading():
@@ -124,7 +124,7 @@ async def test_a_second_reading_that_fails_is_no_loss(error: Exception):
     result = await read(ScriptedOcr([result_of(FRENCH), error]), "es", "en")
 
     assert result_of(FRENCH).words == result.words
-    assert f"it could not be read again in fr,es: {error}" in result.why
+    assert f"it could not be read again with fr,es: {error}" in result.why
 
 
 async def test_where_tesseract_does_not_read_nothing_is_read_again():
