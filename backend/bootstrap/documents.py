@@ -16,9 +16,13 @@ from backend.batching.policy import QueueLimits
 from backend.cache.blobs import BlobCache
 from backend.cache.store import VectorCache
 from backend.config import Settings
+from backend.device.memory.device_memory import apply_ceiling
+from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.documents.parsing.file_readers import FileReaders
 from backend.documents.parsing.limits import FileLimits
+from backend.engines.ocr.rapidocr_autotune import RuntimeSelector
+from backend.engines.ocr.rapidocr_sessions import LaneThreads
 from backend.engines.ocr.records import OCR_TASKS
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
@@ -27,7 +31,7 @@ from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
 from backend.services.documents.extraction import DocumentExtractor
 from backend.services.documents.ocr import OcrService
-from backend.services.documents.ocr_engines import check_default_languages, load_ocr_engines
+from backend.services.documents.ocr_engines import RapidOcrPlace, check_default_languages, load_ocr_engines
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
 from backend.services.loading import LoadContext
@@ -39,6 +43,8 @@ from backend.telemetry import OOM_ACTIONS, READER_ENDS, READER_STATES, Telemetry
 # (docs/documents.md).
 NICENESS = 10
 _log = logging.getLogger(__name__)
+# Of a GPU for RapidOCR's networks, at most: they are small, and need no more for one page after the other.
+_DEVICE_RATIO, _DEVICE_BYTES = 0.25, 2 * 2**30
 _PREFETCH = 2  # pages of a file that are rendered while others are on the lanes
 
 
@@ -97,10 +103,11 @@ def build_documents(
     placement, telemetry, limits = ground.placements[0], ground.telemetry, file_limits(settings)
     lanes = _page_lanes(settings, ground)
     tessdata = None if settings.tessdata_prefix is None else str(settings.tessdata_prefix)
-    engines = load_ocr_engines(
-        settings.ocr_engine, tessdata, placement.device, placement.threads, keep_in=ground.models_dir
-    )
+    place = _rapidocr_place(ground, placement)
+    engines = load_ocr_engines(settings.ocr_engine, tessdata, place, keep_in=ground.models_dir)
     check_default_languages(settings.ocr_languages, engines)
+    if engines.rapidocr is not None and engines.rapidocr.on_device:  # torch's ceiling does not bind ONNX Runtime
+        apply_ceiling(placement.device, placement.memory_bytes - place.device_bytes)
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes
@@ -127,6 +134,14 @@ def build_documents(
         supervisor=supervisor,
     )
     return DocumentRuntime(documents, jobs, limits, lanes)
+
+
+def _rapidocr_place(ground: LoadContext, placement: Placement) -> RapidOcrPlace:
+    """On the device of the models, with a part of their memory; on the CPU with a thread of each page lane."""
+    cores = LaneThreads(threads=1, lanes=ground.facts.cores)
+    device_bytes = min(_DEVICE_BYTES, int(_DEVICE_RATIO * placement.memory_bytes))
+    selector = RuntimeSelector(ground.facts, cores, ground.tuned)
+    return RapidOcrPlace(placement.device, device_bytes, cores.threads, cores.lanes, selector)
 
 
 def _page_lanes(settings: Settings, ground: LoadContext) -> Batcher:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.engines.engine import BatchLimits, UnlimitedBatches
-from backend.engines.ocr.rapidocr_models import Numbers, RapidOcrModels
+from backend.engines.ocr.rapidocr_models import RapidOcrModels
+from backend.engines.ocr.rapidocr_sessions import Numbers
 from backend.engines.ocr.records import DETECT
 from backend.engines.ocr.text_boxes import (
     CROP_HEIGHT_PX,

@@ -1,20 +1,31 @@
-"""RapidOCR's networks as ONNX Runtime sessions: files of its wheel, opened at first use, shared by all lanes."""
+"""RapidOCR's networks: files of its wheel, opened at first use on the chosen runtime, shared by all lanes."""
 
 from __future__ import annotations
 
 import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import replace
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from backend.errors import ModelUnavailable
+from backend.engines.ocr.rapidocr_sessions import (
+    ONNX_FP32,
+    Graph,
+    LaneThreads,
+    Numbers,
+    OnnxSession,
+    Provider,
+    Session,
+    choose_provider,
+    open_on_cpu,
+    open_on_cuda,
+)
+from backend.models.runtimes import Candidate
 
 Network = Literal["detect", "recognize", "upright"]
 _FILES: Mapping[Network, str] = {
@@ -23,13 +34,11 @@ _FILES: Mapping[Network, str] = {
     "upright": "ch_ppocr_mobile_v2.0_cls_mobile.onnx",
 }
 _MODULES = ("rapidocr", "onnxruntime", "onnx", "cv2")
-_CPU = "CPUExecutionProvider"
-_ARENA = {
-    "max_mem": 0,  # no limit
-    "arena_extend_strategy": 0,  # each extent twice the last
-    "initial_chunk_size_bytes": 2**20,
-    "max_dead_bytes_per_chunk": 2**20,  # larger remainders are split off for other requests
-}
+# Of the memory that RapidOCR may take of a GPU; the recogniser counts twice, for each of its character sets.
+_DEVICE_SHARES: Mapping[Network, float] = {"detect": 0.5, "recognize": 0.2, "upright": 0.1}
+# OpenVINO keeps about a hundred kernels for each size that a network has seen. Pages have any size, and without a bound
+# every new one took 4 MB more (48 sizes); lines have one of few.
+_KERNELS_KEPT: Mapping[Network, int] = {"detect": 512, "recognize": 5000, "upright": 512}
 _LOGITS = "MatMul"  # operator; the recogniser ends in MatMul (hidden, characters), Add, Softmax
 
 _TYPOGRAPHY = range(0x2010, 0x2040)  # dashes, typographic quotes, daggers, bullets, per mille
@@ -42,15 +51,6 @@ _LATIN_LANGUAGES = (
 )
 # Beyond Latin print: Vietnamese, whose letters stand in a block of their own, Chinese and Japanese.
 LANGUAGES = tuple(sorted([*_LATIN_LANGUAGES, "ja", "vi", "zh"]))  # ISO 639-1, as PP-OCRv6 lists them
-
-Numbers = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    name: str  # "CPUExecutionProvider" or "CUDAExecutionProvider"
-    options: Mapping[str, str]
-    why: str  # one sentence; shown by GET /v1/system
 
 
 def rapidocr_version() -> str:
@@ -73,97 +73,98 @@ def is_latin(character: str) -> bool:
     return all(ord(point) < _LATIN_END or ord(point) in _TYPOGRAPHY or point in _SYMBOLS for point in character)
 
 
-def choose_provider(device: str, available: Sequence[str]) -> Provider:
-    """The provider for a torch device string: CUDA's where the device is CUDA and this ONNX Runtime has it.
-
-    cuDNN's algorithm search is set to its heuristic: by default it searches anew for every new shape, which made a GPU
-    4.4 times slower than a CPU (docling PR #4168).
-    """
-    if not device.startswith("cuda"):
-        return Provider(_CPU, {}, f"ONNX Runtime on the CPU, as the models are ({device})")
-    if "CUDAExecutionProvider" not in available:
-        why = (
-            f"this onnxruntime has no CUDA ({', '.join(available)}): RapidOCR runs on the CPU; install onnxruntime-gpu"
-        )
-        return Provider(_CPU, {}, why)
-    options = {"device_id": device.partition(":")[2] or "0", "cudnn_conv_algo_search": "HEURISTIC"}
-    return Provider("CUDAExecutionProvider", options, f"ONNX Runtime on {device}, cuDNN's search by its heuristic")
-
-
 class RapidOcrModels:
-    """The sessions, each opened once by the lane that needs it first. Any thread."""
+    """The networks, each opened once by the lane that needs it first. Any thread."""
 
-    def __init__(self, device: str, threads: int) -> None:
-        """Opens nothing yet. ``device``: torch device string; ``threads``: of a lane, for arithmetic on a CPU."""
-        self._device, self._threads = device, threads
+    def __init__(
+        self, device: str, threads: int, *, lanes: int = 1, runtime: Candidate = ONNX_FP32, device_bytes: int = 0
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            device: torch device string.
+            threads: of a lane, for arithmetic on a CPU.
+            lanes: that run at the same time.
+            runtime: what executes the networks on a CPU.
+            device_bytes: that the networks together may take of a GPU; 0 for no limit.
+        """
+        self._device, self._device_bytes = device, device_bytes
+        self.cores = LaneThreads(threads, lanes)
+        self._runtime = runtime
         self._lock = threading.Lock()
-        self._sessions: dict[tuple[Network, bool], Any] = {}
+        self._sessions: dict[tuple[Network, bool], Session] = {}
         self._characters: dict[bool, tuple[str, ...]] = {}
 
     @property
+    def runtime(self) -> Candidate:
+        """What executes the networks on a CPU."""
+        return self._runtime
+
+    @property
+    def is_wanted_on_cuda(self) -> bool:
+        """Whether the models' device is a GPU that ONNX Runtime may have code for."""
+        return self._device.startswith("cuda")
+
+    @cached_property
     def provider(self) -> Provider:
-        """Where the sessions run. Imports ONNX Runtime."""
+        """Where the networks run: on a GPU only if the smallest of them does. Seconds on CUDA; imports ONNX Runtime."""
         import onnxruntime  # lazily: a service without OCR does not need it
 
-        return choose_provider(self._device, onnxruntime.get_available_providers())
+        provider = choose_provider(self._device, onnxruntime.get_available_providers())
+        if not provider.is_cuda:
+            return provider
+        try:
+            OnnxSession(str(_paths()["upright"]), provider, self.cores).run(np.zeros((1, 3, 48, 192), np.float32))
+        except Exception as error:  # noqa: BLE001  # the border to a foreign runtime; whatever fails there, the CPU works
+            why = f"RapidOCR runs on the CPU, for a network failed on {self._device}: {error}"
+            return replace(choose_provider("cpu", ()), why=why)
+        return provider
+
+    def use(self, runtime: Candidate) -> None:
+        """Execute the networks on another runtime from now on."""
+        with self._lock:
+            self._runtime = runtime
+            self._sessions.clear()
 
     def run(self, network: Network, pixels: Numbers, *, latin: bool = False) -> Numbers:
         """The output of a network for (batch, 3, height, width_px). Runs on a lane. Raises: ModelUnavailable."""
-        return _run(self._session(network, latin), pixels)
+        return self._session(network, latin).run(pixels)
 
     def release_memory(self) -> None:
-        """Return the arena's free memory, some hundred MB after past pages, to the system. Any thread, 20 ms.
-
-        ONNX Runtime does so only at the end of a run, hence one with the smallest image. Doing so after every run would
-        cost 6 % of the time (measured on business papers), so this is called when no page is recognised.
-        """
+        """Return the free memory of past pages, some hundred MB, to the system. Any thread, while no page is read."""
         with self._lock:
-            session = self._sessions.get(("detect", False))
-        if session is None or session.get_providers()[0] != _CPU:
-            return
-        import onnxruntime  # see ``provider``
-
-        options = onnxruntime.RunOptions()
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        _run(session, np.zeros((1, 3, 32, 32), np.float32), options)
+            sessions = list(self._sessions.values())
+        for session in sessions:
+            session.release_memory()
 
     def characters(self, *, latin: bool) -> tuple[str, ...]:
         """The characters of the recogniser's classes; the first is CTC's blank, the last the space."""
         self._session("recognize", latin)
         return self._characters[latin]
 
-    def _session(self, network: Network, latin: bool) -> Any:
+    def _session(self, network: Network, latin: bool) -> Session:
         with self._lock:
             key = (network, latin)
             if key not in self._sessions:
                 self._sessions[key] = self._open(network, latin)
             return self._sessions[key]
 
-    def _open(self, network: Network, latin: bool) -> Any:
+    def _open(self, network: Network, latin: bool) -> Session:
         import cv2  # lazily: only pages need it
-        import onnxruntime  # see ``provider``
 
-        cv2.setNumThreads(self._threads)  # more would take the other lanes' cores
-        graph: bytes | str = str(_paths()[network])
+        cv2.setNumThreads(self.cores.threads)  # more would take the other lanes' cores
+        graph: Graph = str(_paths()[network])
         if network == "recognize":
             graph, self._characters[latin] = _recognizer(latin)
-        provider = self.provider
-        options = _options(self._threads)
-        if provider.name == _CPU:
-            _share_arena()
-            options.add_session_config_entry("session.use_env_allocators", "1")
-        try:
-            session = onnxruntime.InferenceSession(graph, options, providers=[(provider.name, dict(provider.options))])
-        except Exception as error:  # its errors share no other base
-            raise ModelUnavailable(f"ONNX Runtime refuses RapidOCR's {_FILES[network]}: {error}") from error
-        if session.get_providers()[0] != provider.name:  # it falls back silently
-            raise ModelUnavailable(f"ONNX Runtime offers {provider.name} but could not start it; see its log")
-        return session
+        if self.is_wanted_on_cuda and self.provider.is_cuda:
+            return open_on_cuda(graph, self._limited(network), self.cores)
+        return open_on_cpu(graph, self._runtime, self.cores, _KERNELS_KEPT[network])
 
-
-def _run(session: Any, pixels: Numbers, options: Any = None) -> Numbers:
-    output: Numbers = session.run(None, {session.get_inputs()[0].name: pixels}, options)[0]
-    return output
+    def _limited(self, network: Network) -> Provider:
+        if not self._device_bytes:
+            return self.provider
+        limit = {"gpu_mem_limit": str(int(_DEVICE_SHARES[network] * self._device_bytes))}
+        return replace(self.provider, options={**self.provider.options, **limit})
 
 
 @cache
@@ -195,29 +196,3 @@ def _recognizer(latin: bool) -> tuple[bytes, tuple[str, ...]]:
     del model.graph.output[0].type.tensor_type.shape.dim[:]
     model.graph.output[0].type.tensor_type.ClearField("shape")
     return model.SerializeToString(), tuple(characters[index] for index in classes)
-
-
-@cache
-def _share_arena() -> None:
-    """Register one arena for all sessions of this process.
-
-    With one each, every session keeps its own peak: 1.43 GB instead of 0.95 on business papers, for 4 % of the time.
-    """
-    import onnxruntime  # see ``provider``
-
-    memory = onnxruntime.OrtMemoryInfo(
-        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
-    )
-    onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(_ARENA))
-
-
-def _options(threads: int) -> Any:
-    import onnxruntime  # see ``provider``
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.enable_mem_pattern = False  # shapes change with every page: memory patterns would be kept for nothing
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # spinning would take cores of other lanes
-    return options

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from backend.engines.engine import Engine
 from backend.engines.ocr.engine_choice import OcrEngineName
+from backend.engines.ocr.rapidocr_autotune import RuntimeSelector, TunedModels
 from backend.engines.ocr.rapidocr_detector import DetectionEngine
 from backend.engines.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin_print, rapidocr_version
 from backend.engines.ocr.rapidocr_recognizer import RecognitionEngine
@@ -36,12 +37,29 @@ class RapidOcrEngines:
     every_script: Engine
     languages: tuple[str, ...] = LANGUAGES
     on_device: bool = False  # its sessions run on the device of the models, not on the CPU beside it
-    why: str = ""  # where they run; one sentence
+    runs_on: Callable[[], str] = lambda: ""  # one sentence: what executes the networks, and why
+    warm_up: Callable[[], None] = lambda: None  # loads the networks, after measuring runtimes at the first start
     release_memory: Callable[[], None] = lambda: None  # that past pages took; any thread
+
+    @property
+    def why(self) -> str:
+        """Where the networks run; one sentence."""
+        return self.runs_on()
 
     def recognizer(self, languages: Sequence[str]) -> Engine:
         """The recogniser for a page in these languages."""
         return self.latin if is_latin_print(languages) else self.every_script
+
+
+@dataclass(frozen=True, slots=True)
+class RapidOcrPlace:
+    """Where RapidOCR's networks may run."""
+
+    device: str = "cpu"  # torch device string of the placement
+    device_bytes: int = 0  # that the networks may take of a GPU; 0 for no limit
+    threads: int = 1  # of a page lane, for arithmetic on a CPU
+    lanes: int = 1  # for pages
+    selector: RuntimeSelector | None = None  # of the runtime on a CPU; None: ONNX Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,18 +132,16 @@ def check_default_languages(languages: Sequence[str], engines: OcrEngines) -> No
 def load_ocr_engines(
     default: OcrEngineName,
     tessdata_folder: str | None = None,
-    device: str = "cpu",
-    threads: int = 1,
+    place: RapidOcrPlace | None = None,
     *,
     keep_in: Path | None = None,
 ) -> OcrEngines:
-    """Find the engines. No network is loaded before the first page.
+    """Find the engines. RapidOCR's networks are loaded by its ``warm_up``, or with the first page.
 
     Args:
         default: OCR_ENGINE. An engine named here must be usable; ``auto`` takes what there is.
         tessdata_folder: TESSDATA_PREFIX; None uses the data that come with the service, and the machine's.
-        device: torch device string of the placement.
-        threads: of a lane, for arithmetic.
+        place: where RapidOCR may run; None: on the CPU.
         keep_in: where language data are unpacked that the installation has not; None for the installation itself.
 
     Raises: SetupError when the named engine cannot be used, or TESSDATA_PREFIX has no data.
@@ -138,7 +154,7 @@ def load_ocr_engines(
     else:
         tesseract = _start_tesseract(partial(start_tesseract, data), absent)
         program = _start_tesseract(partial(start_tesseract_program, data), absent)
-    rapidocr = _start_rapidocr(device, threads, absent)
+    rapidocr = _start_rapidocr(place or RapidOcrPlace(), absent)
     digest = "" if data is None else data.digest()
     engines = OcrEngines(tesseract, program, rapidocr, default, tuple(absent), digest)
     if default != "auto" and default not in engines.names:
@@ -158,20 +174,21 @@ def _start_tesseract(start: partial[TesseractEngine], absent: list[str]) -> Tess
     return TesseractInfo(engine, engine.version, engine.languages)
 
 
-def _start_rapidocr(device: str, threads: int, absent: list[str]) -> RapidOcrEngines | None:
+def _start_rapidocr(place: RapidOcrPlace, absent: list[str]) -> RapidOcrEngines | None:
     version = rapidocr_version()
     if not version:
         absent.append("rapidocr, or its models, OpenCV or ONNX Runtime, is not installed")
         return None
-    models = RapidOcrModels(device, threads)
-    on_device = device.startswith("cuda") and models.provider.name == "CUDAExecutionProvider"
-    why = models.provider.why if device.startswith("cuda") else "ONNX Runtime on the CPU"
+    models = RapidOcrModels(place.device, place.threads, lanes=place.lanes, device_bytes=place.device_bytes)
+    on_device = place.device.startswith("cuda") and models.provider.is_cuda
+    tuned = TunedModels(models, None if on_device else place.selector)
     return RapidOcrEngines(
         version=f"rapidocr {version}",
         detect=DetectionEngine(models),
         latin=RecognitionEngine(models, latin=True, on_gpu=on_device),
         every_script=RecognitionEngine(models, latin=False, on_gpu=on_device),
         on_device=on_device,
-        why=why,
+        runs_on=tuned.why,
+        warm_up=tuned.warm_up,
         release_memory=models.release_memory,
     )

@@ -1,4 +1,4 @@
-"""Where RapidOCR's networks run, and which characters they answer with."""
+"""Which characters RapidOCR's networks answer with, and the memory they take."""
 
 from __future__ import annotations
 
@@ -9,36 +9,9 @@ import pytest
 from backend.engines.ocr.rapidocr_models import (
     LANGUAGES,
     RapidOcrModels,
-    choose_provider,
     is_latin,
     is_latin_print,
 )
-
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-
-
-@pytest.mark.parametrize(
-    ("device", "available", "expected", "why"),
-    [
-        pytest.param("cpu", [CUDA, CPU], CPU, "as the models are", id="the-cpu-was-chosen"),
-        pytest.param("mps", [CPU], CPU, "mps", id="a-device-that-onnx-runtime-does-not-know"),
-        pytest.param("cuda:1", [CUDA, CPU], CUDA, "cuda:1", id="cuda"),
-        pytest.param("cuda:0", [CPU], CPU, "install onnxruntime-gpu", id="cuda-without-the-package"),
-    ],
-)
-def test_choose_provider(device, available, expected, why):
-    """The device of the models where ONNX Runtime supports it; a fallback is reported."""
-    provider = choose_provider(device, available)
-
-    assert expected == provider.name
-    assert why in provider.why
-
-
-def test_cuda_options():
-    """The default search tries every algorithm for every new shape."""
-    options = choose_provider("cuda:1", [CUDA]).options
-
-    assert {"device_id": "1", "cudnn_conv_algo_search": "HEURISTIC"} == dict(options)
 
 
 @pytest.mark.parametrize(
