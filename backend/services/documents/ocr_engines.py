@@ -12,16 +12,19 @@ from backend.engines.ocr.engine_choice import OcrEngineName
 from backend.engines.ocr.rapidocr_detector import DetectionEngine
 from backend.engines.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin_print, rapidocr_version
 from backend.engines.ocr.rapidocr_recognizer import RecognitionEngine
-from backend.engines.ocr.tessdata import find_tessdata
-from backend.engines.ocr.tesseract import TesseractEngine, start_tesseract, start_tesseract_program
+from backend.engines.ocr.tessdata import Tessdata, find_tessdata
+from backend.engines.ocr.tesseract import PreparationEngine, TesseractEngine, start_tesseract, start_tesseract_program
 from backend.errors import InvalidField, SetupError
 
 
 @dataclass(frozen=True, slots=True)
 class TesseractInfo:
-    """Tesseract as an engine for whole pages."""
+    """Tesseract's three engines: two make pages ready, one recognises their parts."""
 
-    engine: Engine  # payload OcrImage -> OcrResult
+    prepare: Engine
+    search: Engine  # prepares a page that may be upside down
+    read: Engine
+    where: str  # it runs, in a few words: "in the process"
     version: str  # "tesseract 5.5.1"
     languages: tuple[str, ...]  # ISO 639-1, of the installed data
 
@@ -37,6 +40,7 @@ class RapidOcrEngines:
     languages: tuple[str, ...] = LANGUAGES
     on_device: bool = False  # its sessions run on the device of the models, not on the CPU beside it
     why: str = ""  # where they run; one sentence
+    warm_up: Callable[[], None] = lambda: None  # loads the networks; any thread
     release_memory: Callable[[], None] = lambda: None  # that past pages took; any thread
 
     def recognizer(self, languages: Sequence[str]) -> Engine:
@@ -136,8 +140,8 @@ def load_ocr_engines(
     if data is None:
         absent.append("Tesseract's language data cannot be unpacked (the log says why), and this machine has none")
     else:
-        tesseract = _start_tesseract(partial(start_tesseract, data), absent)
-        program = _start_tesseract(partial(start_tesseract_program, data), absent)
+        tesseract = _start_tesseract(partial(start_tesseract, data), data, absent)
+        program = _start_tesseract(partial(start_tesseract_program, data), data, absent)
     rapidocr = _start_rapidocr(device, threads, absent)
     digest = "" if data is None else data.digest()
     engines = OcrEngines(tesseract, program, rapidocr, default, tuple(absent), digest)
@@ -149,13 +153,20 @@ def load_ocr_engines(
     return engines
 
 
-def _start_tesseract(start: partial[TesseractEngine], absent: list[str]) -> TesseractInfo | None:
+def _start_tesseract(start: partial[TesseractEngine], data: Tessdata, absent: list[str]) -> TesseractInfo | None:
     try:
         engine = start()
     except SetupError as error:
         absent.append(str(error))
         return None
-    return TesseractInfo(engine, engine.version, engine.languages)
+    return TesseractInfo(
+        prepare=PreparationEngine(engine, data),
+        search=PreparationEngine(engine, data, searches=True),
+        read=engine,
+        where=engine.backend.why,
+        version=engine.version,
+        languages=data.languages,
+    )
 
 
 def _start_rapidocr(device: str, threads: int, absent: list[str]) -> RapidOcrEngines | None:
