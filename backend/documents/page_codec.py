@@ -48,15 +48,17 @@ _FIELDS = (
     "number", "width", "height", "units_per_inch", "rotation", "text", "source", "why", "engine", "confidence",
     "language",
 )  # fmt: skip
+_LATER_FIELDS = ("incomplete",)  # which pages of earlier releases lack
 
 
 def _to_fields(page: Page) -> dict[str, Any]:
     words = [
         [word.text, *word.box, word.confidence, word.start, word.end, word.line, word.block] for word in page.words
     ]
-    return {name: getattr(page, name) for name in _FIELDS} | {"words": words}
+    return {name: getattr(page, name) for name in (*_FIELDS, *_LATER_FIELDS)} | {"words": words}
 
 
 def _from_fields(fields: dict[str, Any]) -> Page:
     words = tuple(Word(text, Box(*rest[:4]), *rest[4:]) for text, *rest in fields["words"])
-    return Page(**{name: fields[name] for name in _FIELDS}, words=words)
+    later = {name: fields[name] for name in _LATER_FIELDS if name in fields}
+    return Page(**{name: fields[name] for name in _FIELDS}, **later, words=words)

@@ -92,6 +92,7 @@ class Page:
     engine: str  # "pdfium", "tesseract 5.3.0", "rapidocr 3.10"
     confidence: float | None = None  # of the page, 0 to 1; None where it is unknown
     language: str | None = None  # ISO 639-1 of the text, or None
+    incomplete: bool = False  # a part of it could not be read, as ``why`` says
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,7 @@ def make_page(
     rotation: int = 0,
     confidence: float | None = None,
     language: str | None = None,
+    incomplete: bool = False,
 ) -> Page:
     """Build a page, its text and the spans of its words from blocks of lines of words in reading order.
 
@@ -168,6 +170,7 @@ def make_page(
         engine=engine,
         confidence=confidence,
         language=language,
+        incomplete=incomplete,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import orjson
 import pytest
 
@@ -18,10 +20,20 @@ def page_of(number: int = 1, **changes: object) -> Page:
     return make_page(blocks, number=number, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("page", [page_of(), page_of(confidence=0.5, language="es", rotation=90), page_of(7)])
+@pytest.mark.parametrize(
+    "page", [page_of(), page_of(confidence=0.5, language="es", rotation=90), page_of(7, incomplete=True)]
+)
 def test_a_page_comes_back_to_the_last_bit(page: Page) -> None:
     """Encoding is lossless."""
     assert page == unpack_page(pack_page(page))
+
+
+def test_a_page_of_an_earlier_release() -> None:
+    """It knew no unfinished pages."""
+    fields = orjson.loads(zlib.decompress(pack_page(page_of())))
+    del fields["incomplete"]
+
+    assert page_of() == unpack_page(zlib.compress(orjson.dumps(fields)))
 
 
 @pytest.mark.parametrize("blob", [b"", b"nonsense", pack_page(page_of())[:-9], b"x\x9c\x03\x00\x00\x00\x00\x01"])

@@ -57,6 +57,7 @@ class PageAnswer(TypedDict):
     engine: str
     confidence: float | None
     language: Annotated[str | None, Field(description="ISO 639-1.")]
+    incomplete: Annotated[bool, Field(description="A part of it was not read: `why` says what.")]
     start: Annotated[int, Field(description="Where its text begins in the document's.")]
     text: NotRequired[Annotated[str, Field(description="Absent where `features` leaves it out, as words are.")]]
     words: NotRequired[list[WordAnswer]]

@@ -106,6 +106,7 @@ _PAGE = {
     "engine": "tesseract 5.5.4",
     "confidence": 0.9541,
     "language": "es",
+    "incomplete": False,
     "start": 0,
     "text": _TEXT,
     "words": [_WORD],

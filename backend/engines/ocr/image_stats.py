@@ -88,6 +88,11 @@ def paper_of(gray: Gray) -> Gray:
     return np.asarray(cv2.medianBlur(closed, 5), np.uint8)
 
 
+def ink_of(gray: Gray) -> Gray:
+    """The print: 255 where the image is much darker than the paper around, 0 elsewhere."""
+    return _ink_of(_darker(gray, paper_of(gray)))
+
+
 def _darker(gray: Gray, paper: Gray) -> Gray:
     """How much darker each pixel is than the paper around it."""
     level = cv2.resize(paper, (gray.shape[1], gray.shape[0]), interpolation=cv2.INTER_LINEAR)

@@ -8,11 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+PREPARE = "ocr_prepare"
 TESSERACT = "ocr_tesseract"
 PROGRAM = "ocr_tesseract_program"
 DETECT = "ocr_detect"
 RECOGNIZE = "ocr_recognize"
-OCR_TASKS = (TESSERACT, PROGRAM, DETECT, RECOGNIZE)
+OCR_TASKS = (PREPARE, TESSERACT, PROGRAM, DETECT, RECOGNIZE)
 
 Gray = NDArray[np.uint8]  # (height, width_px)
 
@@ -37,12 +38,12 @@ OcrBlocks = tuple[tuple[tuple[OcrWord, ...], ...], ...]  # words of lines of blo
 
 @dataclass(frozen=True, slots=True)
 class OcrImage:
-    """One page to recognise: the payload of a page engine."""
+    """One page to recognise."""
 
     pixels: NDArray[np.uint8]  # (height, width_px) gray or (height, width_px, 3) RGB
     dpi: float | None  # None where it is unknown
     languages: tuple[str, ...]  # ISO 639-1, most likely first: ("es", "en")
-    limit_s: float  # seconds of work for the engine; TooLarge after that
+    limit_s: float  # seconds of work for each engine; then what it has read so far is its result
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class OcrResult:
     engine: str  # name and version: "tesseract 5.5.1", "rapidocr 3.10.0"
     why: str  # one sentence: which engine and preprocessing, and why
     steps: tuple[str, ...]  # preprocessing steps, e.g. "deskew -1.8°"
+    incomplete: str = ""  # one clause: why a part of the page was not read; "" for a whole page
 
     @property
     def words(self) -> tuple[OcrWord, ...]:

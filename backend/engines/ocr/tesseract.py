@@ -1,4 +1,4 @@
-"""Tesseract as an engine of the lanes: preprocesses pages, recognises them, and maps boxes back to the page."""
+"""Tesseract as engines of the lanes: one makes a page ready and cuts it into parts, one recognises parts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from backend.engines.engine import BatchLimits, UnlimitedBatches
 from backend.engines.ocr.languages import tesseract_code
-from backend.engines.ocr.page_time import LaneShares, PageTime
-from backend.engines.ocr.records import PROGRAM, TESSERACT, Gray, OcrImage, OcrResult
+from backend.engines.ocr.page_time import LaneShares, PageBudget
+from backend.engines.ocr.records import PREPARE, PROGRAM, TESSERACT, Gray, OcrImage
 from backend.engines.ocr.tessdata import Tessdata
 from backend.engines.ocr.tesseract_library import TesseractLibrary
+from backend.engines.ocr.tesseract_page import TesseractPage, TesseractPart, rows_of
 from backend.engines.ocr.tesseract_program import TesseractProgram
 from backend.engines.ocr.tesseract_words import TesseractBackend, TesseractResult
 from backend.errors import InvalidField
@@ -19,23 +20,14 @@ DEFAULT_DPI = 200.0  # of images without a resolution; Tesseract uses it for its
 
 
 @dataclass(frozen=True, slots=True)
-class TesseractPage:
-    """A page, and Tesseract's names of its languages."""
-
-    image: OcrImage
-    codes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TesseractEngine:
-    """An `Engine`: OcrImage -> OcrResult by Tesseract, one page a batch. All lanes may run it at once."""
+    """An `Engine`: TesseractPart -> TesseractResult, one part a batch. All lanes may run it at once."""
 
     backend: TesseractBackend
-    data: Tessdata
     shares: LaneShares = field(default_factory=LaneShares, compare=False)
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
     name: str = TESSERACT
-    budget: int = 1  # one page a batch: pages share no arithmetic
+    budget: int = 1  # one part a batch: parts share no arithmetic
     padding_cost: float = 1.0
 
     @property
@@ -43,27 +35,69 @@ class TesseractEngine:
         """Name and version: "tesseract 5.5.4"."""
         return f"tesseract {self.backend.version}"
 
-    @property
-    def languages(self) -> tuple[str, ...]:
-        return self.data.languages
-
     def on(self, device_index: int) -> TesseractEngine:  # noqa: ARG002 - the protocol's arguments
         """The same engine: it runs on the CPU, whatever the device of the lane."""
         return self
 
-    def prepare(self, payloads: Sequence[OcrImage]) -> list[TesseractPage]:
-        """Check the languages of the payloads.
+    def prepare(self, payloads: Sequence[TesseractPart]) -> Sequence[TesseractPart]:
+        """The parts as they are: `PreparationEngine` has prepared them."""
+        return payloads
+
+    def forward(self, prepared: Sequence[TesseractPart]) -> list[TesseractResult]:
+        return [self.recognize(part) for part in prepared]
+
+    def finish(self, output: list[TesseractResult]) -> list[TesseractResult]:
+        """The results as they are: nothing is left to do."""
+        return output
+
+    def recognize(self, part: TesseractPart) -> TesseractResult:
+        """The words of a part, or those so far when the budget of its page is spent.
+
+        Tesseract knows the clock only. Where it was stopped while a busy machine gave it too little of a core, it is
+        started again with the time that such a share needs.
+        """
+        part_time = self.shares.begin(part.budget, self.backend.work_clock)
+        result = TesseractResult((), None, complete=False)
+        try:
+            while not result.complete and (timeout_s := part_time.timeout_s()) > 0:
+                result = self.backend.recognize(part.gray, part.codes, part.dpi, timeout_s)
+        finally:
+            self.shares.end(part_time)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationEngine:
+    """An `Engine`: OcrImage -> TesseractPage, one page a batch: turned upright, preprocessed and cut into parts.
+
+    Args:
+        reader: recognises samples of a page that may lie on its side.
+        searches: in every direction, for pages that were badly recognised; otherwise only where lines run down.
+    """
+
+    reader: TesseractEngine
+    data: Tessdata
+    searches: bool = False
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
+    name: str = PREPARE
+    budget: int = 1
+    padding_cost: float = 1.0
+
+    def on(self, device_index: int) -> PreparationEngine:  # noqa: ARG002 - the protocol's arguments
+        return self
+
+    def prepare(self, payloads: Sequence[OcrImage]) -> list[tuple[OcrImage, tuple[str, ...]]]:
+        """The pages, and Tesseract's names of their languages.
 
         Raises:
             InvalidField: a language without data.
         """
-        return [TesseractPage(image, self.codes_of(image.languages)) for image in payloads]
+        return [(image, self.codes_of(image.languages)) for image in payloads]
 
-    def forward(self, prepared: list[TesseractPage]) -> list[OcrResult]:
-        return [self._recognize(page) for page in prepared]
+    def forward(self, prepared: list[tuple[OcrImage, tuple[str, ...]]]) -> list[TesseractPage]:
+        return [self._page(image, codes) for image, codes in prepared]
 
-    def finish(self, output: list[OcrResult]) -> list[OcrResult]:
-        """The results as they are: nothing is left to do."""
+    def finish(self, output: list[TesseractPage]) -> list[TesseractPage]:
         return output
 
     def codes_of(self, languages: Sequence[str]) -> tuple[str, ...]:
@@ -77,43 +111,30 @@ class TesseractEngine:
         if missing or not codes:
             raise InvalidField(
                 f"language: Tesseract has no data for '{','.join(missing)}' in {self.data.folder}, only for "
-                f"{', '.join(self.languages)}; install tesseract-ocr-<language> and start again, or ask for another "
-                "language or engine",
+                f"{', '.join(self.data.languages)}; install tesseract-ocr-<language> and start again, or ask "
+                "for another language or engine",
                 param="language",
             )
         return codes
 
-    def _recognize(self, page: TesseractPage) -> OcrResult:
-        page_time = self.shares.begin(page.image.limit_s, self.backend.work_clock)
-        try:
-            return self._recognize_within(page, page_time)
-        except TimeoutError as error:
-            advice = "Send it at a lower resolution, or ask for one language only"
-            raise page_time.error(advice) from error
-        finally:
-            self.shares.end(page_time)
+    def _page(self, image: OcrImage, codes: tuple[str, ...]) -> TesseractPage:
+        from backend.engines.ocr.orientation import densest_lines, turn_upright  # lazily: they load OpenCV
+        from backend.engines.ocr.page_strips import cut_into_strips
 
-    def _recognize_within(self, page: TesseractPage, page_time: PageTime) -> OcrResult:
-        from backend.engines.ocr.orientation import recognize_upright  # lazily: loads OpenCV
+        budget = PageBudget(image.limit_s)
 
         def recognize(gray: Gray, dpi: float) -> TesseractResult:
-            return self.backend.recognize(gray, page.codes, dpi, page_time.timeout_s())
+            return self.reader.recognize(TesseractPart(gray, codes, dpi, budget))
 
-        upright = recognize_upright(page.image.pixels, page.image.dpi or DEFAULT_DPI, recognize)
-        return OcrResult(
-            blocks=upright.blocks,
-            rotation=upright.rotation,
-            confidence=upright.confidence,
-            engine=self.version,
-            why=_why(self.backend.why, upright.steps, upright.confidence),
-            steps=upright.steps,
-        )
-
-
-def _why(where: str, steps: Sequence[str], confidence: float | None) -> str:
-    if confidence is None:
-        return f"Tesseract, {where}, found no words"
-    return f"Tesseract, {where}, after {', '.join(steps)}" if steps else f"Tesseract, {where}, on the page as it is"
+        page = turn_upright(image.pixels, image.dpi or DEFAULT_DPI, recognize, search=self.searches)
+        if page.gray is None:
+            return TesseractPage(page, (), ())
+        strips = cut_into_strips(page.gray, page.glyph_height)
+        parts = tuple(TesseractPart(rows_of(page.gray, strip), codes, page.dpi, budget) for strip in strips)
+        lines = densest_lines(page) if len(strips) == 1 else None
+        if lines is None:
+            return TesseractPage(page, strips, parts)
+        return TesseractPage(page, strips, parts, TesseractPart(lines[0], codes, page.dpi, budget), lines[1])
 
 
 def start_tesseract(data: Tessdata) -> TesseractEngine:
@@ -122,7 +143,7 @@ def start_tesseract(data: Tessdata) -> TesseractEngine:
     Raises:
         SetupError: tesserocr is absent.
     """
-    return TesseractEngine(TesseractLibrary(data), data)
+    return TesseractEngine(TesseractLibrary(data))
 
 
 def start_tesseract_program(data: Tessdata, program: str = "tesseract") -> TesseractEngine:
@@ -131,4 +152,4 @@ def start_tesseract_program(data: Tessdata, program: str = "tesseract") -> Tesse
     Raises:
         SetupError: the program or pytesseract is absent.
     """
-    return TesseractEngine(TesseractProgram(data, program), data, name=PROGRAM)
+    return TesseractEngine(TesseractProgram(data, program), name=PROGRAM)

@@ -36,7 +36,7 @@ class TesseractLibrary:
         Raises:
             SetupError: tesserocr cannot be imported here.
         """
-        self._data = data
+        self.data = data
         self._tesserocr = _load()
         self._local = threading.local()
 
@@ -54,14 +54,15 @@ class TesseractLibrary:
 
     def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
         """See `TesseractBackend`. Layout analysis, a fifth of the time, does not check the time limit."""
+        ends_s = time.monotonic() + limit_s
         height, width_px = gray.shape
         api = self._api(codes)
         try:
             api.SetImageBytes(gray.tobytes(), width_px, height, 1, width_px)
             api.SetSourceResolution(round(dpi))
-            if not api.Recognize(timeout=max(1, round(limit_s * 1000))):
-                raise TimeoutError
-            return result_of(self._words(api), width_px, height)
+            done = api.Recognize(timeout=max(1, round(limit_s * 1000)))
+            result = result_of(self._words(api), width_px, height)
+            return result._replace(complete=done or time.monotonic() < ends_s)  # it also fails where it finds no block
         except RuntimeError as error:
             self._drop(codes)
             raise InferenceFailed(f"Tesseract failed on this page: {error}") from error
@@ -110,7 +111,7 @@ class TesseractLibrary:
         return apis
 
     def _start(self, codes: tuple[str, ...]) -> Any:
-        folder = f"{self._data.folder}/"
+        folder = f"{self.data.folder}/"
         try:
             with _starting:
                 return self._tesserocr.PyTessBaseAPI(

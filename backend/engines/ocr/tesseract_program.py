@@ -33,7 +33,7 @@ class TesseractProgram:
         Raises:
             SetupError: pytesseract or the program is absent.
         """
-        self._data = data
+        self.data = data
         self._version = _version_of(program)
         self._pytesseract = _load(program)
 
@@ -58,16 +58,17 @@ class TesseractProgram:
             page = Path(folder) / "page.pgm"  # raw pixels: no time for a PNG
             page.write_bytes(b"P5 %d %d 255\n" % (width_px, height) + gray.tobytes())
             table = self._table(page, codes, dpi, limit_s)
-        return result_of(_words(table), width_px, height)
+        return result_of(_words(table or ""), width_px, height)._replace(complete=table is not None)
 
-    def _table(self, page: Path, codes: tuple[str, ...], dpi: float, limit_s: float) -> str:
-        config = f'--dpi {round(dpi)} --psm 3 --tessdata-dir "{self._data.folder.as_posix()}"'
+    def _table(self, page: Path, codes: tuple[str, ...], dpi: float, limit_s: float) -> str | None:
+        """Its output; None when its time was over."""
+        config = f'--dpi {round(dpi)} --psm 3 --tessdata-dir "{self.data.folder.as_posix()}"'
         try:
             return str(self._pytesseract.image_to_data(str(page), lang="+".join(codes), config=config, timeout=limit_s))
         except self._pytesseract.TesseractError as error:
             raise InferenceFailed(f"Tesseract failed on this page: {str(error.message)[:300]}") from error
-        except RuntimeError as error:  # of pytesseract, after it has killed the program
-            raise TimeoutError from error
+        except RuntimeError:  # of pytesseract, after it has killed the program
+            return None
 
 
 def _words(table: str) -> Iterator[TesseractWord]:

@@ -19,6 +19,8 @@ _MOST_PARTS = 1000  # of lines; with more (noise, maps) the order is left as it 
 _WIDE_GAP = 2.0  # heights between words that may belong to different columns
 _SLOPE_WORDS = 4  # of a line whose slope counts; with fewer, letters without ascenders tilt it
 _SLOPE_ASPECT = 8.0  # width to height
+_EDGE_PX = 2
+_LEGIBLE = 0.8  # confidence of a word that counts when two results are compared
 
 
 class TesseractWord(NamedTuple):
@@ -36,6 +38,7 @@ class TesseractResult(NamedTuple):
 
     blocks: OcrBlocks  # a block is a paragraph of Tesseract's
     confidence: float | None  # mean over letters, 0..1; None where there is no word
+    complete: bool = True  # False when its time was over before all was recognised
 
 
 class TesseractBackend(Protocol):
@@ -53,16 +56,42 @@ class TesseractBackend(Protocol):
         """Seconds of work that this thread's pages have cost so far; only differences mean something."""
 
     def recognize(self, gray: Gray, codes: tuple[str, ...], dpi: float, limit_s: float) -> TesseractResult:
-        """Recognise a page. Blocks for as long as it takes.
+        """Recognise a page or a part of one. Blocks for as long as it takes.
 
         Args:
             gray: (height, width_px), dark ink on light paper.
             codes: Tesseract's names of installed languages, most likely first.
+            limit_s: on the clock; then the words so far are the result, none where Tesseract does not tell them.
 
         Raises:
-            TimeoutError: over ``limit_s`` on the clock; the page was abandoned.
             InferenceFailed: Tesseract failed on it.
         """
+
+
+def confidence_of(blocks: OcrBlocks) -> float | None:
+    """Mean confidence over the letters; None without words."""
+    words = [word for block in blocks for line in block for word in line]
+    letters = sum(len(word.text) for word in words)
+    return sum(len(word.text) * word.confidence for word in words) / letters if letters else None
+
+
+def legible_letters(blocks: OcrBlocks) -> int:
+    """Letters of the words that are probably right."""
+    return sum(len(word.text) for block in blocks for line in block for word in line if word.confidence >= _LEGIBLE)
+
+
+def without_edge_words(result: TesseractResult, width_px: int, height: int) -> TesseractResult:
+    """The result of a sample without what its borders may have cut."""
+    inside = tuple(
+        tuple(tuple(word for word in line if _is_inside(word.box, width_px, height)) for line in block)
+        for block in result.blocks
+    )
+    return TesseractResult(inside, confidence_of(inside), result.complete)
+
+
+def _is_inside(box: PixelBox, width_px: int, height: int) -> bool:
+    right, bottom = width_px - _EDGE_PX, height - _EDGE_PX
+    return box.left > _EDGE_PX and box.top > _EDGE_PX and box.right < right and box.bottom < bottom
 
 
 def result_of(words: Iterable[TesseractWord], width_px: int, height: int) -> TesseractResult:
@@ -72,7 +101,6 @@ def result_of(words: Iterable[TesseractWord], width_px: int, height: int) -> Tes
     """
     blocks: list[list[list[OcrWord]]] = []
     place = (-1, -1)
-    letters, confidence_sum = 0, 0.0
     for raw in words:
         word = _clean_word(raw, width_px, height)
         if word is None:
@@ -83,10 +111,8 @@ def result_of(words: Iterable[TesseractWord], width_px: int, height: int) -> Tes
             blocks[-1].append([])
         place = (raw.paragraph, raw.line)
         blocks[-1][-1].append(word)
-        letters += len(word.text)
-        confidence_sum += len(word.text) * word.confidence
     result_blocks = tuple(tuple(tuple(line) for line in block) for block in blocks)
-    return TesseractResult(_reordered(result_blocks), confidence_sum / letters if letters else None)
+    return TesseractResult(_reordered(result_blocks), confidence_of(result_blocks))
 
 
 def _reordered(blocks: OcrBlocks) -> OcrBlocks:

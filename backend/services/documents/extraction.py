@@ -244,7 +244,8 @@ class DocumentExtractor:
         else:
             page = await self._ocr_page(extraction, number, layer, chosen)
         page, packed = await self._on_thread(partial(_with_language, page))
-        self._cache.put(key, packed)
+        if not page.incomplete:  # it may be read to its end another time
+            self._cache.put(key, packed)
         return page
 
     async def _ocr_page(self, extraction: _Extraction, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:

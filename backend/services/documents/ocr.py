@@ -3,67 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.batching.batcher import Batcher
-from backend.batching.policy import portions
-from backend.batching.work_item import WorkItem
 from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
-from backend.engines.engine import Engine
-from backend.engines.ocr.ctc_words import RecognizedLine, page_confidence
 from backend.engines.ocr.engine_choice import OcrEngineName, accept_first, choose_result, reason_for_doubt
-from backend.engines.ocr.page_time import too_long
-from backend.engines.ocr.rapidocr_detector import DetectedPage
-from backend.engines.ocr.rapidocr_recognizer import bucket_px, words_on_page
+from backend.engines.ocr.page_probe import reason_to_leave
 from backend.engines.ocr.records import OcrImage, OcrResult, PixelBox
-from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge, Unavailable
-from backend.services.bulk_retry import retry_bulk
+from backend.engines.ocr.tesseract_words import TesseractResult, legible_letters
+from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.services.documents.ocr_backlog import OcrBacklog
 from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
+from backend.services.documents.page_run import PageRun
+from backend.services.documents.rapidocr_pages import RapidOcrPage
+from backend.services.documents.tesseract_pages import TesseractReading
 from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 
-_PIXELS_A_TOKEN = 256  # a page then weighs in the queue what texts of the same time on a lane do
-_LINES_AT_ONCE = 64  # of a page; its time limit is checked between them
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
-
-
-@dataclass(slots=True)
-class _LaneTime:
-    """Seconds of work that a page has cost, against its limit.
-
-    Lanes that run its lines in parallel count once; waiting for a core, and lines of other pages, do not.
-    """
-
-    limit_s: float
-    on_device: bool  # then the lane's thread waits while the device works
-    seconds: float = 0.0
-
-    def add(self, items: Sequence[WorkItem]) -> None:
-        """Count items that ran in parallel. Raises: TooLarge when the limit has passed."""
-        passed_s = max(item.finished_s for item in items) - min(item.started_s for item in items)
-        worked_s = sum(item.lane_s if self.on_device else item.work_s for item in items)
-        self.seconds += min(passed_s, worked_s)
-        if self.seconds > self.limit_s:
-            raise too_long(
-                self.seconds, self.limit_s, "Send the page at a lower resolution, or ask for engine=tesseract"
-            )
-
-
-@dataclass(slots=True)
-class _PageRun:
-    """How urgent a page is, and what it has cost."""
-
-    urgency: Urgency
-    lane_s: float = 0.0  # all lanes and engines together
+_READING_ERRORS = (Overloaded, InferenceFailed)  # of one engine; the other one may read the page
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +58,7 @@ class OcrService:
         on_device = engines.rapidocr is not None and engines.rapidocr.on_device
         self._rapidocr_lanes = model_lanes if on_device else cpu_lanes
         self._idle_trim = idle_trim or IdleTrim()
+        self._pages = 0  # that are being read
         self.backlog = OcrBacklog(lambda: cpu_lanes.status().lanes_alive)
         if engines.rapidocr is not None:
             self._idle_trim.add(engines.rapidocr.release_memory)
@@ -116,62 +84,97 @@ class OcrService:
         }
 
     async def warm_up(self, lanes: int, languages: Sequence[str]) -> None:
-        """Load Tesseract's data on every lane: half a second that the first pages need not wait for.
+        """Load what the first pages would wait for: Tesseract's data on every lane, and RapidOCR's networks.
 
-        RapidOCR's networks are not loaded: they take 0.7 GB, and many services never need them.
+        Of the two only what OCR_ENGINE may use.
         """
-        if self._engines.tesseract is None or self._engines.default not in ("auto", "tesseract"):
-            return
-        bars = np.full((64, 256), 255, np.uint8)
-        bars[24:40, 32:224:8] = 0
-        image = OcrImage(bars, None, tuple(languages), _WARM_UP_S)
-        pages = [self.recognize(image, "tesseract") for _ in range(lanes)]
-        await asyncio.gather(*pages, return_exceptions=True)  # a fault shows again with the first request, as its error
+        engines = self._engines
+        loading: list[Coroutine[Any, Any, None]] = []
+        if engines.rapidocr is not None and engines.default in ("auto", "rapidocr"):
+            loading.append(asyncio.to_thread(engines.rapidocr.warm_up))
+        if engines.tesseract is not None and engines.default in ("auto", "tesseract"):
+            bars = np.full((64, 256), 255, np.uint8)
+            bars[24:40, 32:224:8] = 0
+            image = OcrImage(bars, None, tuple(languages), _WARM_UP_S)
+            loading += [self._warm_lane(image) for _ in range(lanes)]
+        await asyncio.gather(*loading, return_exceptions=True)  # a fault shows with the first request, as its error
+
+    async def _warm_lane(self, image: OcrImage) -> None:
+        await self.recognize(image, "tesseract")
 
     async def recognize(
         self, image: OcrImage, engine: OcrEngineName = "auto", urgency: Urgency | None = None
     ) -> OcrResult:
         """The words of a page. Cancelling gives up what still waits for a lane.
 
+        A page whose time is over (``limit_s``) is what was read of it by then, and its ``incomplete`` says so.
+
         Args:
             engine: "auto" is the setting OCR_ENGINE, and by default a choice page by page (`engine_choice`).
 
-        Raises: InvalidField for an engine or a language that is not here; TooLarge over the page's seconds; Overloaded,
-            Unavailable, DeadlineExceeded, InferenceFailed for the service.
+        Raises: InvalidField for an engine or a language that is not here; Overloaded, Unavailable, DeadlineExceeded,
+            InferenceFailed for the service.
         """
         plan = self._plan(image.languages, self._engines.default if engine == "auto" else engine)
-        with self._idle_trim.busy():
-            run = _PageRun(urgency or Urgency())
-            result = await self._run_plan(plan, image, run)
+        run = PageRun(image, urgency or Urgency(), on_device=plan.rapidocr is not None and plan.rapidocr.on_device)
+        self._pages += 1
+        try:
+            with self._idle_trim.busy():
+                result = await self._run_plan(plan, run)
+        finally:
+            self._pages -= 1
         if run.lane_s:
             self.backlog.measured(run.lane_s)
         return result
 
-    async def _run_plan(self, plan: _Plan, image: OcrImage, run: _PageRun) -> OcrResult:
-        if await asyncio.to_thread(_is_blank, image.pixels):
+    async def _run_plan(self, plan: _Plan, run: PageRun) -> OcrResult:
+        if await asyncio.to_thread(_is_blank, run.image.pixels):
             return OcrResult((), 0, None, "none", "the page is blank: no engine was asked", ())
-        if plan.tesseract is None:
-            assert plan.rapidocr is not None  # a plan has one of them
-            return replace(await self._rapidocr(plan.rapidocr, image, run), why=f"RapidOCR read it: {plan.why}")
-        if plan.rapidocr is None:
-            result = await self._tesseract(plan.tesseract, image, run)
-            return replace(result, why=f"{result.why}; {plan.why}")
-        return await self._tesseract_then_rapidocr(plan.tesseract, plan.rapidocr, image, run)
+        async with AsyncExitStack() as stack:
+            tesseract = rapidocr = None
+            if plan.tesseract is not None:
+                tesseract = TesseractReading(plan.tesseract, self._cpu_lanes, run)
+                stack.push_async_callback(tesseract.close)
+            if plan.rapidocr is not None:
+                rapidocr = RapidOcrPage(plan.rapidocr, self._rapidocr_lanes, run)
+                stack.push_async_callback(rapidocr.close)
+            if tesseract is not None and rapidocr is not None:
+                return await self._read_by_either(tesseract, rapidocr)
+            if tesseract is not None:
+                await tesseract.prepare()
+                result = await tesseract.result(searches=True)
+                return replace(result, why=f"{result.why}; {plan.why}")
+            assert rapidocr is not None  # a plan has one of them
+            return replace(await rapidocr.read(), why=f"RapidOCR read it: {plan.why}")
 
-    async def _tesseract_then_rapidocr(
-        self, tesseract: TesseractInfo, rapidocr: RapidOcrEngines, image: OcrImage, run: _PageRun
-    ) -> OcrResult:
+    async def _read_by_either(self, tesseract: TesseractReading, rapidocr: RapidOcrPage) -> OcrResult:
+        """Tesseract's result, or RapidOCR's where that of a few lines, or of the whole page, is in doubt."""
         try:
-            first = await self._tesseract(tesseract, image, run)
+            await tesseract.prepare()
+            self._use_free_lanes(tesseract, rapidocr)
+            lines, why = await tesseract.first_lines(reason_to_leave)
+            if why:
+                await tesseract.close()
+                return await _read_by_rapidocr(tesseract, rapidocr, lines, why)
+            first = await tesseract.result(searches=False)
         except InferenceFailed as error:
-            return replace(await self._rapidocr(rapidocr, image, run), why=f"RapidOCR read it: {error}")
-        why = reason_for_doubt(first)
-        if not why:
+            return replace(await rapidocr.read(), why=f"RapidOCR read it: {error}")
+        doubt = first.incomplete or reason_for_doubt(first)
+        if not doubt:
             return accept_first(first)
         try:
-            return choose_result(first, await self._rapidocr(rapidocr, image, run), why)
-        except (Overloaded, TooLarge, InferenceFailed) as error:  # a doubtful result is better than none
-            return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
+            return _better(first, await rapidocr.read(), doubt)
+        except _READING_ERRORS as error:  # a doubtful result is better than none
+            return replace(first, why=f"{first.why}; {doubt}, but RapidOCR could not read it: {error}")
+
+    def _use_free_lanes(self, tesseract: TesseractReading, rapidocr: RapidOcrPage) -> None:
+        """Lanes without a page begin with what the page will most likely need after its first lines."""
+        if self._pages >= self._cpu_lanes.status().lanes_alive:
+            return
+        if tesseract.is_cut:  # prose on clean paper
+            tesseract.start()
+        else:
+            rapidocr.start()
 
     def tesseract_of(self, engine: OcrEngineName) -> OcrEngineName | None:
         """The Tesseract that reads where a request names ``engine``; None where RapidOCR reads alone."""
@@ -195,34 +198,26 @@ class OcrService:
         why = f"{engine} was asked for"
         return _Plan(None, chosen, why) if isinstance(chosen, RapidOcrEngines) else _Plan(chosen, None, why)
 
-    async def _tesseract(self, tesseract: TesseractInfo, image: OcrImage, run: _PageRun) -> OcrResult:
-        [result], _ = await _run(self._cpu_lanes, tesseract.engine, [image], [_cost(image.pixels)], run)
-        return cast("OcrResult", result)
 
-    async def _rapidocr(self, rapidocr: RapidOcrEngines, image: OcrImage, run: _PageRun) -> OcrResult:
-        lane_time = _LaneTime(image.limit_s, rapidocr.on_device)
-        [detected] = await self._on_lanes(rapidocr.detect, [image.pixels], [_cost(image.pixels)], run, lane_time)
-        page = cast("DetectedPage", detected)
-        recognizer = rapidocr.recognizer(image.languages)
-        lines: list[RecognizedLine] = []
-        for start in range(0, len(page.lines), _LINES_AT_ONCE):
-            crops = [line.pixels for line in page.lines[start : start + _LINES_AT_ONCE]]
-            costs = [bucket_px(crop.shape[1]) for crop in crops]
-            lines += await self._on_lanes(recognizer, crops, costs, run, lane_time)
-        blocks = await asyncio.to_thread(words_on_page, page.lines, lines)
-        steps = (f"turn {page.rotation}°",) if page.rotation else ()
-        return OcrResult(blocks, page.rotation, page_confidence(lines), rapidocr.version, "RapidOCR read it", steps)
+async def _read_by_rapidocr(
+    tesseract: TesseractReading, rapidocr: RapidOcrPage, lines: TesseractResult, why: str
+) -> OcrResult:
+    """RapidOCR's result, unless it is far behind the few lines that Tesseract has read: then the better of both."""
+    try:
+        second = await rapidocr.read()
+    except _READING_ERRORS as error:
+        first = await tesseract.result(searches=True)
+        return replace(first, why=f"{first.why}; {why}, but RapidOCR could not read it: {error}")
+    if legible_letters(second.blocks) >= legible_letters(lines.blocks):
+        return replace(second, why=f"{second.why}; {why}")
+    return _better(await tesseract.result(searches=True), second, why)
 
-    async def _on_lanes(
-        self, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], run: _PageRun, lane_time: _LaneTime
-    ) -> list[Any]:
-        """Lines of one page go in parts that the queue can hold: none of them is refused for its neighbours."""
-        results: list[Any] = []
-        for part in portions(costs, self._rapidocr_lanes.bulk_tokens):
-            values, items = await _run(self._rapidocr_lanes, engine, payloads[part], costs[part], run)
-            lane_time.add(items)
-            results += values
-        return results
+
+def _better(first: OcrResult, second: OcrResult, why: str) -> OcrResult:
+    """The choice of `choose_result`, and of two results where RapidOCR's is not whole the one with more letters."""
+    if second.incomplete and legible_letters(first.blocks) > legible_letters(second.blocks):
+        return replace(first, why=f"{first.why}; {why}, but RapidOCR read less: {second.incomplete}")
+    return choose_result(first, second, why)
 
 
 def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: ChosenSource) -> Page:
@@ -243,7 +238,8 @@ def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: C
         ]
         for block in result.blocks
     ]
-    why = "; ".join(reason for reason in (chosen.why, result.why, raster.why, raster.incomplete) if reason)
+    missing = (result.incomplete, raster.incomplete)
+    why = "; ".join(reason for reason in (chosen.why, result.why, raster.why, *missing) if reason)
     return make_page(
         blocks,
         number=number,
@@ -255,6 +251,7 @@ def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: C
         why=why,
         engine=result.engine,
         confidence=result.confidence,
+        incomplete=any(missing),
     )
 
 
@@ -266,25 +263,6 @@ def _units_per_inch(raster: Raster, kind: str) -> float:
     if kind == "pdf" or raster.dpi is None:
         return POINTS_PER_INCH
     return float(np.float64(raster.dpi) / max(raster.scale_x, raster.scale_y))
-
-
-async def _run(
-    lanes: Batcher, engine: Engine, payloads: Sequence[Any], costs: Sequence[int], page: _PageRun
-) -> tuple[list[Any], list[WorkItem]]:
-    """The results in order, and their items. Bulk work that the lanes refuse for now is tried again."""
-    priority, deadline_s = page.urgency
-
-    async def run() -> tuple[list[Any], list[WorkItem]]:
-        items = lanes.submit(engine, payloads, costs, priority=priority, deadline_s=deadline_s)
-        try:
-            return [await item.future for item in items], items
-        finally:
-            for item in items:
-                item.abandon()  # when one fails or the caller leaves, those that still wait are dropped
-
-    values, items = await retry_bulk(page.urgency, run)
-    page.lane_s += sum(item.lane_s for item in items)
-    return values, items
 
 
 def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:
@@ -302,8 +280,3 @@ def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:
 
 def _is_blank(pixels: NDArray[np.uint8]) -> bool:
     return int(pixels.max(initial=0)) - int(pixels.min(initial=255)) <= _BLANK_LEVELS
-
-
-def _cost(pixels: NDArray[np.uint8]) -> int:
-    height, width_px = pixels.shape[:2]
-    return max(1, int(height * width_px) // _PIXELS_A_TOKEN)

@@ -13,16 +13,19 @@ from backend.engines.ocr.rapidocr_autotune import RuntimeSelector, TunedModels
 from backend.engines.ocr.rapidocr_detector import DetectionEngine
 from backend.engines.ocr.rapidocr_models import LANGUAGES, RapidOcrModels, is_latin_print, rapidocr_version
 from backend.engines.ocr.rapidocr_recognizer import RecognitionEngine
-from backend.engines.ocr.tessdata import find_tessdata
-from backend.engines.ocr.tesseract import TesseractEngine, start_tesseract, start_tesseract_program
+from backend.engines.ocr.tessdata import Tessdata, find_tessdata
+from backend.engines.ocr.tesseract import PreparationEngine, TesseractEngine, start_tesseract, start_tesseract_program
 from backend.errors import InvalidField, SetupError
 
 
 @dataclass(frozen=True, slots=True)
 class TesseractInfo:
-    """Tesseract as an engine for whole pages."""
+    """Tesseract's three engines: two make pages ready, one recognises their parts."""
 
-    engine: Engine  # payload OcrImage -> OcrResult
+    prepare: Engine
+    search: Engine  # prepares a page that may be upside down
+    read: Engine
+    where: str  # it runs, in a few words: "in the process"
     version: str  # "tesseract 5.5.1"
     languages: tuple[str, ...]  # ISO 639-1, of the installed data
 
@@ -152,8 +155,8 @@ def load_ocr_engines(
     if data is None:
         absent.append("Tesseract's language data cannot be unpacked (the log says why), and this machine has none")
     else:
-        tesseract = _start_tesseract(partial(start_tesseract, data), absent)
-        program = _start_tesseract(partial(start_tesseract_program, data), absent)
+        tesseract = _start_tesseract(partial(start_tesseract, data), data, absent)
+        program = _start_tesseract(partial(start_tesseract_program, data), data, absent)
     rapidocr = _start_rapidocr(place or RapidOcrPlace(), absent)
     digest = "" if data is None else data.digest()
     engines = OcrEngines(tesseract, program, rapidocr, default, tuple(absent), digest)
@@ -165,13 +168,20 @@ def load_ocr_engines(
     return engines
 
 
-def _start_tesseract(start: partial[TesseractEngine], absent: list[str]) -> TesseractInfo | None:
+def _start_tesseract(start: partial[TesseractEngine], data: Tessdata, absent: list[str]) -> TesseractInfo | None:
     try:
         engine = start()
     except SetupError as error:
         absent.append(str(error))
         return None
-    return TesseractInfo(engine, engine.version, engine.languages)
+    return TesseractInfo(
+        prepare=PreparationEngine(engine, data),
+        search=PreparationEngine(engine, data, searches=True),
+        read=engine,
+        where=engine.backend.why,
+        version=engine.version,
+        languages=data.languages,
+    )
 
 
 def _start_rapidocr(place: RapidOcrPlace, absent: list[str]) -> RapidOcrEngines | None:

@@ -40,7 +40,7 @@ def test_fields_stand_in_a_fixed_order_and_numbers_are_short():
         == (
             '{"kind":"pdf","page_count":7,"sha256":"ff","metadata":{"title":"AB"},"pages":[{"number":2,"width":595.28,'
             '"height":841.89,"units_per_inch":72.0,"rotation":0,"source":"ocr","why":"scan","engine":"e",'
-            '"confidence":0.6667,"language":null,"start":0,"text":"Sí","words":[{"text":"Sí","box":[0.33,2.0,3.33,4.0],'
+            '"confidence":0.6667,"language":null,"incomplete":false,"start":0,"text":"Sí","words":[{"text":"Sí","box":[0.33,2.0,3.33,4.0],'
             '"confidence":0.9877,"start":0,"end":2,"line":0,"block":0}]}]}'
         ).encode()
     )

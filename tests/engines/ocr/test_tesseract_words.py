@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.engines.ocr.records import OcrWord, PixelBox
-from backend.engines.ocr.tesseract_words import TesseractWord, result_of
+from backend.engines.ocr.tesseract_words import TesseractWord, legible_letters, result_of
 
 BOX = (10, 10, 50, 30)
 
@@ -99,4 +99,10 @@ def test_boxes_and_confidences_are_within_bounds():
 
 
 def test_no_words():
-    assert ((), None) == result_of([], 10, 10)
+    assert ((), None, True) == result_of([], 10, 10)
+
+
+def test_letters_of_legible_words():
+    blocks = result_of([TesseractWord("nueve", BOX, 0.8, 0, 0), TesseractWord("cuatro", BOX, 0.7, 0, 0)], 99, 99).blocks
+
+    assert 5 == legible_letters(blocks)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +21,18 @@ from backend.documents.pages import Box
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
 from backend.engines.ocr.ctc_words import CropWord, RecognizedLine
+from backend.engines.ocr.orientation import UprightPage
+from backend.engines.ocr.page_strips import Strip
+from backend.engines.ocr.page_time import PageBudget
 from backend.engines.ocr.rapidocr_detector import DetectedPage
 from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
+from backend.engines.ocr.tesseract_page import TesseractPage, TesseractPart, rows_of
+from backend.engines.ocr.tesseract_words import TesseractResult
 from backend.engines.ocr.text_boxes import Crop, Line
-from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge, Unavailable
-from backend.services.documents.ocr import OcrService, _LaneTime, page_of
+from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
+from backend.services.documents.ocr import OcrService, page_of
 from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo
+from backend.services.documents.page_run import PageRun
 from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 from backend.telemetry import Telemetry
@@ -34,6 +42,7 @@ INK = np.full((40, 60), 255, np.uint8)
 INK[10:20, 10:50] = 0
 PAGE = OcrImage(INK, 200.0, ("es", "en"), limit_s=60.0)
 LINES = 70  # more than go to a lane at once
+SAMPLE_DPI = 77.0  # tells the sample of a page from its parts
 
 
 @dataclass
@@ -50,9 +59,22 @@ class ScriptedEngine(EchoEngine):
         return [self.answer for _ in output]
 
 
-def tesseract(confidence: float = 0.95, words: int = 50) -> OcrResult:
-    line = tuple(OcrWord("palabra", PixelBox(0, 0, 9, 9), confidence) for _ in range(words))
-    return OcrResult(((line,),), 0, confidence, "tesseract 5", "Tesseract", ())
+def tesseract(confidence: float = 0.95, words: int = 50, *, complete: bool = True) -> TesseractResult:
+    line = tuple(OcrWord("palabra", PixelBox(3, 13, 6, 16), confidence) for _ in range(words))
+    return TesseractResult(((line,),), confidence if words else None, complete)
+
+
+def prepared(strips: int = 1, *, sample: bool = False, glyphs: int = 0, rotation: int = 0) -> TesseractPage:
+    """A page of twenty rows a strip; a strip below another one has a margin of ten rows more."""
+    gray = np.zeros((20 * strips, 10), np.uint8)
+    size = (gray.shape[0], gray.shape[1])
+    upright = UprightPage(gray, 200.0, 5.0, np.eye(2, 3), rotation, size, glyphs, ())
+    budget = PageBudget(60.0)
+    cuts = tuple(Strip(top, top + 20, continues=False, ink_share=1 / strips) for top in range(0, 20 * strips, 20))
+    parts = tuple(TesseractPart(rows_of(gray, cut), ("spa",), 200.0 + cut.top / 2, budget) for cut in cuts)
+    return TesseractPage(
+        upright, cuts, parts, TesseractPart(gray, ("spa",), SAMPLE_DPI, budget) if sample else None, 0.2
+    )
 
 
 def detected(rotation: int = 0) -> DetectedPage:
@@ -68,6 +90,8 @@ READ = RecognizedLine((CropWord("hola", 0, 200, 0.99), CropWord("mundo", 216, 43
 class OcrUnderTest:
     """Scripted engines, and services over them."""
 
+    prepare: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_prepare", answer=prepared()))
+    search: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_prepare", answer=prepared()))
     tesseract: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_tesseract", answer=tesseract()))
     detect: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_detect", answer=detected()))
     latin: ScriptedEngine = field(default_factory=lambda: ScriptedEngine("ocr_recognize", budget=2000, answer=READ))
@@ -78,7 +102,8 @@ class OcrUnderTest:
 
     @property
     def all(self) -> OcrEngines:
-        facts = TesseractInfo(self.tesseract, "tesseract 5", ("en", "es"))
+        engines = (self.prepare, self.search, self.tesseract)
+        facts = TesseractInfo(*engines, "in a test", "tesseract 5", ("en", "es"))
         rapidocr = RapidOcrEngines("rapidocr 3", self.detect, self.latin, self.every_script, ("en", "es", "fr", "zh"))
         return OcrEngines(facts, None, rapidocr)
 
@@ -246,23 +271,164 @@ async def test_a_doubtful_result_is_better_than_none(ocr):
     assert "RapidOCR could not read it: no boxes" in result.why
 
 
-async def test_the_time_limit_is_checked_between_groups_of_lines(ocr):
-    with pytest.raises(TooLarge, match="LIMIT_PAGE_S"):
-        await ocr.service().recognize(dataclasses.replace(PAGE, limit_s=-1.0), "rapidocr")
+async def test_lines_read_in_time_are_the_page(ocr):
+    """RapidOCR's time ends a page after some lines: those from the top, which is said, and no error."""
 
-    assert [] == ocr.latin.payloads
+    class HardLines(ScriptedEngine):
+        def forward(self, prepared: Any) -> Any:
+            began_s = time.thread_time()
+            while time.thread_time() < began_s + 0.02:
+                pass
+            return super().forward(prepared)
+
+    ocr.latin = HardLines("ocr_recognize", budget=500, answer=READ)
+    ocr.detect.answer = dataclasses.replace(detected(), lines=detected().lines[::-1])
+    result = await ocr.service().recognize(dataclasses.replace(PAGE, limit_s=0.05), "rapidocr")
+
+    lines = len(result.words) // 2
+    assert 1 <= lines < LINES
+    assert 12 * lines > max(word.box.top for word in result.words)
+    assert "0.05 s of work (LIMIT_PAGE_S)" in result.incomplete
 
 
 def test_only_the_work_of_a_page_counts(ocr):
     """Not the time in which its lines waited for a core, or for lines of other pages."""
     item = WorkItem(ocr.latin, None, 1, Priority.INTERACTIVE, 0.0, 0.0, asyncio.Future(loop=Mock()))
-    item.started_s, item.finished_s, item.lane_s, item.work_s = 100.0, 130.0, 20.0, 2.0
-    on_cpu, on_device = _LaneTime(10.0, on_device=False), _LaneTime(10.0, on_device=True)
-    on_cpu.add([item])
+    item.lane_s, item.work_s = 20.0, 2.0
+    on_cpu, on_device = PageBudget(10.0), PageBudget(10.0)
 
-    assert 2.0 == on_cpu.seconds
-    with pytest.raises(TooLarge, match=r"20\.0 is over the limit of 10\.0"):
-        on_device.add([item])
+    assert not PageRun(PAGE, Urgency()).spend(item, on_cpu)
+    assert PageRun(PAGE, Urgency(), on_device=True).spend(item, on_device)
+    assert (8.0, -10.0) == (on_cpu.left_s, on_device.left_s)
+
+
+async def test_words_read_in_time_are_the_page(ocr):
+    """Tesseract's too; they say what is missing."""
+    ocr.tesseract.answer = tesseract(complete=False)
+    result = await ocr.service().recognize(PAGE, "tesseract")
+
+    assert 50 == len(result.words)
+    assert "60 s of work (LIMIT_PAGE_S)" in result.incomplete
+
+
+async def test_a_page_that_tesseract_cannot_finish_is_rapidocrs(ocr):
+    """Even where what it has read is sure."""
+    ocr.tesseract.answer = tesseract(complete=False)
+    result = await ocr.service().recognize(PAGE)
+
+    assert ("rapidocr 3", "") == (result.engine, result.incomplete)
+    assert "LIMIT_PAGE_S" in result.why
+
+
+async def test_of_two_unfinished_pages_the_longer_one_is_kept(ocr):
+    ocr.tesseract.answer = tesseract(words=4, complete=False)
+    ocr.detect.answer = dataclasses.replace(detected(), lines=())
+    result = await ocr.service().recognize(PAGE)
+
+    assert "tesseract 5" == result.engine
+    assert result.incomplete
+
+
+@dataclass
+class PartsEngine(ScriptedEngine):
+    """Answers parts of a page by what ``answers`` says for their dpi, and others with ``answer``."""
+
+    answers: dict[float, TesseractResult] = field(default_factory=dict)
+
+    def finish(self, output: Any) -> list[Any]:
+        self.payloads += output
+        return [self.answers.get(part.dpi, self.answer) for part in output]
+
+
+async def test_a_few_doubtful_lines_leave_the_page_to_rapidocr(ocr):
+    """The part in the middle is read first; the others are not read at all while every lane has a page."""
+    ocr.prepare.answer = prepared(5)
+    ocr.tesseract.answer = tesseract(0.5)
+    result = await ocr.service().recognize(PAGE)
+
+    assert "rapidocr 3" == result.engine
+    assert "its first lines" in result.why
+    assert [220.0] == [part.dpi for part in ocr.tesseract.payloads]
+
+
+async def test_sure_lines_are_a_part_of_the_result(ocr):
+    """No part is read twice, and words come in the order of the page."""
+    ocr.prepare.answer = prepared(5)
+    answers = {200.0 + 10 * index: tesseract(0.95, words=index + 10) for index in range(5)}
+    ocr.tesseract = PartsEngine("ocr_tesseract", answers=answers)
+    result = await ocr.service().recognize(PAGE)
+
+    assert "tesseract 5" == result.engine
+    assert [220.0, 200.0, 210.0, 230.0, 240.0] == [part.dpi for part in ocr.tesseract.payloads]
+    assert [10, 11, 12, 13, 14] == [len(block[0]) for block in result.blocks]
+    assert [13.0, 23.0, 43.0, 63.0, 83.0] == [block[0][0].box.top for block in result.blocks]
+
+
+async def test_a_page_without_a_safe_cut_is_sampled(ocr):
+    """Its densest lines are read; their words are not part of the page."""
+    ocr.prepare.answer = prepared(sample=True)
+    sure = await ocr.service().recognize(PAGE)
+    ocr.tesseract.answer = tesseract(0.5)
+    doubtful = await ocr.service().recognize(PAGE)
+
+    assert ("tesseract 5", 50) == (sure.engine, len(sure.words))
+    assert "rapidocr 3" == doubtful.engine
+    assert [SAMPLE_DPI, 200.0, SAMPLE_DPI] == [part.dpi for part in ocr.tesseract.payloads]
+
+
+async def test_rapidocr_that_finds_less_than_a_few_lines(ocr):
+    """Then the rest of the page is Tesseract's too."""
+    ocr.prepare.answer = prepared(3)
+    ocr.tesseract.answer = TesseractResult((((OcrWord("legible" * 9, PixelBox(0, 0, 9, 9), 0.85),),),), 0.85)
+    ocr.detect.answer = dataclasses.replace(detected(), lines=detected().lines[:1])
+    result = await ocr.service().recognize(PAGE)
+
+    assert ("tesseract 5", 3) == (result.engine, len(result.words))
+    assert "RapidOCR found 9 letters of 189" in result.why
+
+
+@pytest.mark.parametrize(
+    ("page", "engines"),
+    [
+        pytest.param(prepared(3), ["ocr_tesseract", "ocr_tesseract"], id="parts"),
+        pytest.param(prepared(sample=True), ["ocr_detect", "ocr_tesseract"], id="detection-beside-the-sample"),
+    ],
+)
+async def test_one_page_uses_every_lane(ocr, page: TesseractPage, engines: list[str]):
+    """While Tesseract reads its first lines, a lane without a page does what comes next."""
+    ocr.batcher = Batcher(2, QueueLimits(1_000_000), Telemetry())
+    ocr.batcher.start(asyncio.get_running_loop())
+    ocr.prepare.answer = page
+    meeting = threading.Barrier(3)
+
+    class MeetingEngine(ScriptedEngine):
+        def forward(self, prepared: Any) -> Any:
+            met.append(self.name)
+            meeting.wait(TEST_TIMEOUT_S)
+            return super().forward(prepared)
+
+    met: list[str] = []
+    ocr.tesseract, ocr.detect = MeetingEngine("ocr_tesseract", budget=1), MeetingEngine("ocr_detect")
+    ocr.tesseract.answer, ocr.detect.answer = tesseract(), detected()
+    task = asyncio.create_task(ocr.service().recognize(PAGE))
+    await asyncio.to_thread(meeting.wait, TEST_TIMEOUT_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert engines == sorted(met[:2])
+
+
+async def test_an_upside_down_page_is_searched(ocr):
+    """By Tesseract alone: RapidOCR finds the rotation by itself."""
+    ocr.prepare.answer, ocr.search.answer = prepared(3, glyphs=90), prepared(2, glyphs=90, rotation=180)
+    ocr.tesseract.answer = tesseract(0.3)
+    alone = await ocr.service(rapidocr=None).recognize(PAGE)
+
+    assert (180, 100) == (alone.rotation, len(alone.words))
+    assert 5 == len(ocr.tesseract.payloads)
+    assert "rapidocr 3" == (await ocr.service().recognize(PAGE)).engine
+    assert 1 == len(ocr.search.payloads)
 
 
 async def test_lanes_tell_what_a_page_has_cost(ocr):
@@ -327,16 +493,26 @@ async def test_warm_up_recognises_a_page_on_every_lane(ocr):
     await ocr.service().warm_up(3, ("es", "en"))
 
     assert 3 == len(ocr.tesseract.payloads)
-    assert {("es", "en")} == {image.languages for image in ocr.tesseract.payloads}
+    assert {("es", "en")} == {image.languages for image in ocr.prepare.payloads}
     assert [] == ocr.detect.payloads
 
 
-@pytest.mark.parametrize("changes", [{"tesseract": None}, {"default": "rapidocr"}])
-async def test_unused_engines_are_not_warmed_up(ocr, changes):
-    """RapidOCR's networks come with the first page that needs them."""
-    await ocr.service(**changes).warm_up(2, ("es",))
+@pytest.mark.parametrize(
+    ("changes", "tesseract_pages", "networks"),
+    [
+        pytest.param({}, 2, 1, id="both"),
+        pytest.param({"tesseract": None}, 0, 1, id="no-tesseract"),
+        pytest.param({"default": "rapidocr"}, 0, 1, id="rapidocr-is-set"),
+        pytest.param({"default": "tesseract"}, 2, 0, id="tesseract-is-set"),
+    ],
+)
+async def test_what_may_be_used_is_warmed_up(ocr, changes, tesseract_pages: int, networks: int):
+    """Tesseract's data on each lane, RapidOCR's networks once."""
+    loaded: list[int] = []
+    rapidocr = dataclasses.replace(ocr.all.rapidocr, warm_up=lambda: loaded.append(1))
+    await ocr.service(rapidocr=rapidocr, **changes).warm_up(2, ("es",))
 
-    assert [] == ocr.tesseract.payloads == ocr.detect.payloads
+    assert (tesseract_pages, networks) == (len(ocr.prepare.payloads), len(loaded))
 
 
 async def test_a_failed_warm_up_is_no_error(ocr):
@@ -390,8 +566,12 @@ def test_units_per_inch(kind: str, dpi: float | None, expected: float) -> None:
 def test_reasons_are_joined() -> None:
     """Why OCR, which engine, which resolution, and what is missing."""
     page = page_of(raster(incomplete="the file is cut off"), turned_result(), 1, "pdf", CHOSEN)
+    whole = page_of(raster(), turned_result(), 1, "pdf", CHOSEN)
+    late = page_of(raster(), dataclasses.replace(turned_result(), incomplete="its time was over"), 1, "pdf", CHOSEN)
 
     assert "it has no text of its own; because; drawn so; the file is cut off" == page.why
+    assert "it has no text of its own; because; drawn so; its time was over" == late.why
+    assert [True, True, False] == [page.incomplete, late.incomplete, whole.incomplete]
     assert ("engine 1", 0.7, "ocr") == (page.engine, page.confidence, page.source)
 
 

@@ -62,7 +62,8 @@ def test_with_both_auto_chooses_by_page():
 
 def test_default_languages_that_nobody_reads_stop_the_start():
     """Each scan would be refused otherwise. Without any engine the texts of PDFs are still read."""
-    engines = OcrEngines(TesseractInfo(EchoEngine("ocr_tesseract"), "tesseract 5", ("en", "es")))
+    engine = EchoEngine("ocr_tesseract")
+    engines = OcrEngines(TesseractInfo(engine, engine, engine, "in a test", "tesseract 5", ("en", "es")))
 
     check_default_languages(("es", "en"), engines)
     check_default_languages(("spa",), OcrEngines())
@@ -82,7 +83,8 @@ async def test_a_machine_without_tesseract_reads_with_both_engines(tmp_path: Pat
     assert ("tesseract", "rapidocr") == engines.names
     assert "Tesseract reads first, RapidOCR the pages on which it is not sure" == engines.why
     assert {"es", "en", "ca", "gl", "eu", "fr", "pt", "it", "de"} <= set(engines.tesseract.languages)
-    engine = engines.tesseract.engine
+    prepare, read = engines.tesseract.prepare, engines.tesseract.read
     image = OcrImage(pixels_of(drawn_page()), None, ("es", "en", "ca"), 60.0)
-    [result] = engine.finish(engine.forward(engine.prepare([image])))
-    assert TEXT == " ".join(word.text for word in result.words)
+    [page] = prepare.finish(prepare.forward(prepare.prepare([image])))
+    result = page.joined(read.finish(read.forward(read.prepare(page.parts))))
+    assert TEXT == " ".join(word.text for block in result.blocks for line in block for word in line)
