@@ -170,8 +170,8 @@ class Settings(BaseSettings):
     )
     limit_page_s: Seconds = Field(
         20.0,
-        description="Seconds of work (of a core) that an OCR engine may spend on a page: then what it has read is the "
-        "answer, marked `incomplete`. Also to open a file and to draw a page; then 413.",
+        description="Seconds of work (of a core) that OCR may spend on a page (RapidOCR three times as many): then "
+        "what it has read is the answer, marked `incomplete`. Also to open a file and to draw a page; then 413.",
     )
     limit_render_pixels: Count = Field(
         40_000_000, description="Pixels a page is drawn with at most; a larger one gets fewer dpi."

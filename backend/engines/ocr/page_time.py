@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 def time_is_over(limit_s: float) -> str:
     """What an answer says of a page that was not read to its end."""
-    return f"its {limit_s:g} s of work (LIMIT_PAGE_S) were over before all of it was read"
+    return f"its {limit_s:.3g} s of work (LIMIT_PAGE_S) were over before all of it was read"
 
 
 @dataclass(slots=True)

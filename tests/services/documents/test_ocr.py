@@ -288,7 +288,7 @@ async def test_lines_read_in_time_are_the_page(ocr):
     lines = len(result.words) // 2
     assert 1 <= lines < LINES
     assert 12 * lines > max(word.box.top for word in result.words)
-    assert "0.05 s of work (LIMIT_PAGE_S)" in result.incomplete
+    assert "0.15 s of work (LIMIT_PAGE_S)" in result.incomplete
 
 
 def test_only_the_work_of_a_page_counts(ocr):
