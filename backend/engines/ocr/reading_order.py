@@ -24,6 +24,7 @@ _COLUMN_FILL = 0.75  # median share of a column's width that its rows fill; name
 _COLUMN_LETTERS = 14  # median of its rows; amounts and dates are shorter
 _RAGGED_FILL = 0.5  # the same where rows are as long as names beside amounts are not:
 _RAGGED_LETTERS = 28
+_GUTTER_WIDTH = 0.3  # of a row's height; the gap at a fold where a detector cut every line is narrower
 _GUTTER_STEPS = 4  # places per row height at which a gutter is looked for
 
 
@@ -133,6 +134,9 @@ def _prose_rows(rows: list[Row], x: float) -> int:
     left = [side for row in rows if (side := [piece for piece in row if piece.right <= x])]
     right = [side for row in rows if (side := [piece for piece in row if piece.left >= x])]
     if min(len(left), len(right)) < _COLUMN_ROWS:
+        return 0
+    white = min(row[0].left for row in right) - max(row[-1].right for row in left)
+    if white < _GUTTER_WIDTH * median(_bottom(row) - _top(row) for row in rows):
         return 0
     beside = min(_rows_within(left, right), _rows_within(right, left))
     return beside if all(map(_is_prose, (left, right))) else 0

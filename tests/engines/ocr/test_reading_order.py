@@ -120,6 +120,14 @@ def test_columns_of_prose_are_read_one_after_the_other(warp):
     assert ["headline", *texts(left + right), "footer"] == lines_of(read(*pieces))
 
 
+def test_lines_cut_at_a_fold_are_no_columns():
+    """The gap between two words of a line is narrower than a gutter, even where all lines are cut at one place."""
+    left = [text_line(f"the line {row} is cut", 0, 40 * row, 600, 28) for row in range(20)]
+    right = [text_line(f"at the fold {row}", 606, 40 * row, 600, 28) for row in range(20)]
+
+    assert [f"the line {row} is cut at the fold {row}" for row in range(20)] == lines_of(read(*left, *right))
+
+
 def test_the_rows_of_columns_need_not_be_level():
     """Two pages on one scan: the lines of the right one are half a line lower."""
     left, right = column("left", 100, 100, 700, 20), column("right", 960, 120, 700, 20)
