@@ -126,7 +126,8 @@ def _speed_rows(result: Result) -> Sequence[Sequence[str]]:
 
 def _comparison_rows(result: Result) -> Sequence[Sequence[str]]:
     rows = [["work", "pages", "reader", "seconds a page", "our time against it", "to reach", "CER"]]
-    for row in result["comparisons"]:
+    works = list(_WORKS)
+    for row in sorted(result["comparisons"], key=lambda row: works.index(row["work"])):
         is_ours, target = row["reader"] == AUTO, row["target"]
         cells = [_EMPTY if is_ours else _spread(row["ours_over"], "x")]
         cells += [_EMPTY if target is None else f"at most {target:.2f}x" + _or_missed(_reaches(row))]

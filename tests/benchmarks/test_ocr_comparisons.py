@@ -127,8 +127,9 @@ def test_ocrmypdf_is_called_with_a_page_on_each_core(monkeypatch, tmp_path):
     monkeypatch.setattr(ocr_searchable, "cores", lambda: 2)
     seconds, texts = by_ocrmypdf(tmp_path / "in.pdf", tmp_path / "out.pdf", tmp_path / "venv")
 
-    expected = ["--language=spa+eng", "--jobs=2", "--quiet", str(tmp_path / "in.pdf"), str(tmp_path / "out.pdf")]
-    assert [str(tmp_path / "venv/bin/ocrmypdf"), *expected] == called[0]
+    [[program, *flags, source, target]] = called
+    assert [str(tmp_path / name) for name in ("venv/bin/ocrmypdf", "in.pdf", "out.pdf")] == [program, source, target]
+    assert {"--language=spa+eng", "--jobs=2"} < set(flags)
     assert seconds >= 0
     assert ["", ""] == texts == texts_of((tmp_path / "out.pdf").read_bytes())
 

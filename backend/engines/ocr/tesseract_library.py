@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _APIS_A_THREAD = 3  # sets of languages that each lane keeps loaded; Spanish with English takes 54 MB (fast data)
 # Then replaced, in case of leaks. Rarely: 200 pages grew by 0.15 KB each, while a replacement in the running service
-# leaves 7 MB of holes in the heap, since 54 MB are freed between other allocations: every 500 pages, 14 KB a page.
+# left 7 MB of holes in the heap, as 54 MB are freed between other allocations: every 500 pages that was 14 KB a page.
 _PAGES_AN_API = 10_000
 _SILENT = 6  # leptonica's L_SEVERITY_NONE
 _starting = threading.Lock()  # Tesseract's parameters are process-wide while an API starts
