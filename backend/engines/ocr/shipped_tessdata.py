@@ -24,7 +24,6 @@ SHA256 = MappingProxyType({
     "cat": "250db73cd5b380d2798581295dc12f20d0828cdb335a65d833d12dfdbf57117d",
     "deu": "19d219bbb6672c869d20a9636c6816a81eb9a71796cb93ebe0cb1530e2cdb22d",
     "eng": "7d4322bd2a7749724879683fc3912cb542f19906c83bcc1a52132556427170b2",
-    "eus": "40e7418296c355d9fd9ca843d115c51e740089e576e887443e61704823cd6624",
     "fra": "ced037562e8c80c13122dece28dd477d399af80911a28791a66a63ac1e3445ca",
     "glg": "7947619c5544d86849f563bd737ad90dbea9f5319fbd838c4747a7a1cd40b260",
     "ita": "b8f89e1e785118dac4d51ae042c029a64edb5c3ee42ef73027a6d412748d8827",
@@ -46,10 +45,10 @@ def shipped_folder(keep_in: Path | None = None) -> Path:
             INSTALLED,
             keep_in,
             what="Tesseract's language data",
-            costs="unpacking at every start: a second and 23 MB of temporary files",
+            costs="unpacking at every start: a second and 18 MB of temporary files",
         )
     except OSError as error:
-        raise SetupError(f"no folder can hold Tesseract's language data, 23 MB ({error})") from error
+        raise SetupError(f"no folder can hold Tesseract's language data, 18 MB ({error})") from error
 
 
 def unpack_into(place: Path) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from backend.documents.language import detect
 from backend.engines.ocr.engine_choice import OcrEngineName, reason_for_doubt
+from backend.engines.ocr.languages import tesseract_code
 from backend.engines.ocr.rapidocr_models import is_latin_print
 from backend.engines.ocr.records import OcrImage, OcrResult
 from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge
@@ -83,7 +84,8 @@ async def recognize_in_its_language(
 
 def _languages_for(language: str, listed: tuple[str, ...]) -> tuple[str, ...]:
     usual = listed[:_AT_ONCE]
-    return usual if language in usual or language not in listed else (language, listed[0])
+    same_data = tesseract_code(language) in map(tesseract_code, usual)
+    return usual if same_data or language not in listed else (language, listed[0])
 
 
 def _is_no_worse(second: OcrResult, first: OcrResult) -> bool:

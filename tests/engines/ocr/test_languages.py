@@ -5,12 +5,18 @@ from __future__ import annotations
 from backend.engines.ocr.languages import TESSERACT_CODES, iso_codes, tesseract_code
 
 
-def test_every_code_has_one_counterpart():
-    assert tuple(TESSERACT_CODES) == iso_codes(TESSERACT_CODES.values())
+def test_every_code_has_its_counterpart():
+    assert set(TESSERACT_CODES) == set(iso_codes(TESSERACT_CODES.values()))
     assert "spa" == tesseract_code("es")
     assert tesseract_code("spa") is None
 
 
 def test_iso_codes_leave_out_what_is_no_language():
     """Orientation data and scripts lie among the languages."""
-    assert ("en", "es") == iso_codes(["eng", "osd", "Latin", "spa"])
+    assert ("en", "fr") == iso_codes(["eng", "osd", "Latin", "fra"])
+
+
+def test_basque_is_read_with_the_data_of_spanish():
+    """Its own data are of no use."""
+    assert "spa" == tesseract_code("eu")
+    assert ("es", "eu") == iso_codes(["spa"])

@@ -49,7 +49,7 @@ def test_shipped_data_need_no_tesseract_on_the_machine(shipped: Path):
     found = find_tessdata()
 
     assert found is not None
-    assert (shipped, ("eng", "spa"), ("en", "es")) == (found.folder, found.codes, found.languages)
+    assert (shipped, ("eng", "spa"), ("en", "es", "eu")) == (found.folder, found.codes, found.languages)
 
 
 def test_shipped_data_come_before_those_of_the_machine(shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -84,7 +84,7 @@ def test_further_languages_of_the_machine_join_them(
     assert found is not None
     assert found == again
     assert (tmp_path / ("state" if writable else "temporary")) in found.folder.parents
-    assert (("eng", "pol", "spa"), ("en", "pl", "es")) == (found.codes, found.languages)
+    assert (("eng", "pol", "spa"), ("en", "pl", "es", "eu")) == (found.codes, found.languages)
     assert {"eng": b"data", "pol": b"data", "spa": b"data"} == {
         file.name.removesuffix(".traineddata"): file.read_bytes() for file in found.folder.iterdir()
     }
@@ -130,7 +130,7 @@ def test_the_setting_names_the_folder(tmp_path: Path, above: bool):
     found = find_tessdata(str(tmp_path if above else folder))
 
     assert found is not None
-    assert (folder, ("eng", "spa"), ("en", "es")) == (found.folder, found.codes, found.languages)
+    assert (folder, ("eng", "spa"), ("en", "es", "eu")) == (found.folder, found.codes, found.languages)
     assert "TESSDATA_PREFIX" in found.why
 
 

@@ -60,6 +60,7 @@ async def read(ocr: Any, *languages: str, listed: tuple[str, ...] = LISTED) -> O
         pytest.param(LISTED, None, ("es", "en"), id="the-first-two"),
         pytest.param(LISTED, "fr", ("fr", "es"), id="that-of-an-earlier-page"),
         pytest.param(LISTED, "en", ("es", "en"), id="an-earlier-page-in-one-of-two"),
+        pytest.param(("es", "en", "eu"), "eu", ("es", "en"), id="Basque-has-the-data-of-Spanish"),
         pytest.param(LISTED, "it", ("es", "en"), id="an-earlier-page-in-an-unlisted-one"),
         pytest.param(("es", "en", "ru"), None, ("es", "en", "ru"), id="another-script-tells-nothing"),
     ],
