@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -151,7 +151,11 @@ class OnnxSession:
 
 
 class OpenVinoSession:
-    """A compiled network with as many infer requests as have run at once; a run executes on its caller's thread."""
+    """A network, compiled as many times as it has run at once; a run executes on its caller's thread.
+
+    One compiled network with a stream a lane would run on threads of its own: the time of the lane's thread, by which
+    pages are limited and runtimes compared, would then miss nine tenths of the work.
+    """
 
     def __init__(self, graph: Graph, dtype: str, cores: LaneThreads, kernels_kept: int) -> None:
         """Compile the network for any size; ``dtype`` is "fp32" or "bf16". Raises: RuntimeError."""
@@ -162,32 +166,54 @@ class OpenVinoSession:
         with kept_signal_stack():
             core = openvino.Core()
             model = core.read_model(io.BytesIO(graph) if isinstance(graph, bytes) else graph)
-            options = {
-                "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bf16" else "f32",
-                "NUM_STREAMS": cores.lanes,
-                "INFERENCE_NUM_THREADS": cores.lanes * cores.threads,
-                "CPU_RUNTIME_CACHE_CAPACITY": kernels_kept,
-                "ENABLE_CPU_PINNING": False,  # texts and the event loop share these cores
-            }
-            self._compiled = core.compile_model(model, "CPU", options)
+        options = {
+            "INFERENCE_PRECISION_HINT": "bf16" if dtype == "bf16" else "f32",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": cores.threads,
+            "CPU_RUNTIME_CACHE_CAPACITY": kernels_kept,
+            "ENABLE_CPU_PINNING": False,  # texts and the event loop share these cores
+        }
+        self._compile = partial(core.compile_model, model, "CPU", options)
         self._lock = threading.Lock()
-        self._idle_requests: list[Any] = []
+        self._idle = [self._compiled()]
 
     def run(self, pixels: Numbers) -> Numbers:
         with self._lock:
-            request = self._idle_requests.pop() if self._idle_requests else self._compiled.create_infer_request()
+            compiled = self._idle.pop() if self._idle else None
+        compiled = compiled or self._compiled()
         try:
-            output: Numbers = request.infer([pixels], share_inputs=True)[0]
+            output: Numbers = compiled.request.infer([pixels], share_inputs=True)[0]
         finally:
             with self._lock:
-                self._idle_requests.append(request)
+                self._idle.append(compiled)
         return output
 
     def release_memory(self) -> None:
-        """Free the buffers of past sizes."""
+        """Free the buffers of past sizes, of what does not run just now."""
         with self._lock:
-            self._idle_requests.clear()
-        self._compiled.release_memory()
+            idle, self._idle = self._idle, []
+        for compiled in idle:
+            compiled.release_memory()
+        with self._lock:
+            self._idle += idle
+
+    def _compiled(self) -> _Compiled:
+        from backend.models.openvino_encoder import kept_signal_stack  # imported already
+
+        with kept_signal_stack():
+            return _Compiled(self._compile())
+
+
+class _Compiled:
+    """A compiled network and its one request."""
+
+    def __init__(self, network: Any) -> None:
+        self._network, self.request = network, network.create_infer_request()
+
+    def release_memory(self) -> None:
+        self.request = None
+        self._network.release_memory()
+        self.request = self._network.create_infer_request()
 
 
 class CpuFallback:
