@@ -95,7 +95,7 @@ class DocumentExtractor:
     ) -> None:
         self._readers, self._ocr, self._cache = readers, ocr, cache
         self._languages, self._pages_at_once = languages, pages_at_once
-        self._keys = CacheNamespace("page", version, repr(ocr.report()), str(readers.limits.render_pixels))
+        self._keys = CacheNamespace("page", version, ocr.fingerprint, str(readers.limits.render_pixels))
         self._threads = ThreadPoolExecutor(max_workers=pages_at_once, thread_name_prefix="read")
         self._closer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="close")
 

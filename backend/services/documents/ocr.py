@@ -28,6 +28,9 @@ from backend.services.documents.tesseract_pages import TesseractReading
 from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 
+_READING_VERSION = (
+    2  # raise it when the same engines give other words or another order: cached pages are then read again
+)
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 _READING_ERRORS = (Overloaded, InferenceFailed)  # of one engine; the other one may read the page
@@ -67,6 +70,15 @@ class OcrService:
     def engines(self) -> tuple[str, ...]:
         """Names that a request may choose, beside "auto"."""
         return self._engines.names
+
+    @property
+    def fingerprint(self) -> str:
+        """What a page's words depend on beside the request: part of the keys of cached pages, the same on all replicas.
+
+        The runtime that executes RapidOCR's networks is not: it was chosen because it reads alike.
+        """
+        versions = sorted((name, engine.version) for name, engine in self._engines.by_name.items())
+        return repr((_READING_VERSION, self._engines.default, versions, self._engines.tessdata_digest))
 
     def report(self) -> dict[str, Any]:
         """The engines with their versions and languages, and what ``auto`` does, for GET /v1/system."""

@@ -73,6 +73,10 @@ class ScriptedOcr:
     def tesseract_of(self, engine: Any) -> Any:
         return "tesseract"
 
+    @property
+    def fingerprint(self) -> str:
+        return repr(self.engines)
+
     def report(self) -> dict[str, Any]:
         return {"engines": self.engines}
 

@@ -454,6 +454,16 @@ async def test_cancelling_abandons_waiting_lines(ocr):
     assert 1 == len(gated.batches)
 
 
+def test_the_fingerprint_of_replicas(ocr):
+    """Another runtime for the networks keeps the cached pages; other data or engines do not."""
+    here = ocr.service()
+    slower = dataclasses.replace(ocr.all.rapidocr, runs_on=lambda: "onnx fp32: 0.81 s for a made page")
+
+    assert here.fingerprint == ocr.service(rapidocr=slower).fingerprint
+    assert here.fingerprint != ocr.service(tessdata_digest="0123456789ab").fingerprint
+    assert here.fingerprint != ocr.service(tesseract=None).fingerprint
+
+
 async def test_report(ocr):
     """Engines with versions and languages, and what auto does."""
     report = ocr.service(absent=("pytesseract is not installed",), tessdata_digest="0123456789ab").report()
@@ -461,7 +471,7 @@ async def test_report(ocr):
     assert {"tesseract", "rapidocr"} == report["engines"].keys()
     assert {"version": "tesseract 5", "languages": ["en", "es"]} == report["engines"]["tesseract"]
     assert ["pytesseract is not installed"] == report["absent"]
-    assert "0123456789ab" == report["tessdata"]  # the report is in the keys of cached pages
+    assert "0123456789ab" == report["tessdata"]
     assert "Tesseract reads first" in report["why"]
     assert ("tesseract", "rapidocr") == ocr.service().engines
 
