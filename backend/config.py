@@ -123,7 +123,8 @@ class Settings(BaseSettings):
     ocr_languages: Words = Field(
         ("es", "en"),
         description="Languages of the print where a request names none, most likely first: a page is read with the "
-        "first two, and once more where its text is in another. Data come for es, en, ca, gl, eu, fr, pt, it and de.",
+        "first two, and once more where its text is in another. Data for es (and eu), en, ca, gl, fr, pt, it and de "
+        "come along.",
     )
     tessdata_prefix: Path | None = Field(
         None,

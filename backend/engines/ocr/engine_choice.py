@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from backend.engines.ocr.records import OcrResult
+from backend.engines.ocr.records import OcrBlocks, OcrResult
 
 OcrEngineName = Literal["auto", "tesseract", "pytesseract", "rapidocr"]
 
@@ -20,7 +20,7 @@ OcrEngineName = Literal["auto", "tesseract", "pytesseract", "rapidocr"]
 # or Italian print is recognised twice, and of the Spanish ones those that gain are. Receipts, typescript and
 # photographs, which were not used for the choice, go to RapidOCR at (nearly) all of those values, forms at 1 % only.
 _SURE_PAGE = 0.92  # confidence of a page
-_DOUBTFUL = 0.7  # confidence of a word
+DOUBTFUL = 0.7  # confidence of a word
 _DOUBTFUL_SHARE = 0.01  # of a page's words
 _LEGIBLE = 0.8  # confidence of a word that counts when two results are compared
 _FAR_FEWER = 0.5  # letters of one result to those of the other
@@ -32,7 +32,7 @@ def reason_for_doubt(result: OcrResult) -> str:
     if not words:
         return "Tesseract found no word"
     confidence = result.confidence or 0.0
-    share = sum(word.confidence < _DOUBTFUL for word in words) / len(words)
+    share = sum(word.confidence < DOUBTFUL for word in words) / len(words)
     if confidence >= _SURE_PAGE and share <= _DOUBTFUL_SHARE:
         return ""
     return f"Tesseract was unsure (confidence {confidence:.2f}, {share:.0%} of its words doubtful)"
@@ -48,11 +48,12 @@ def choose_result(first: OcrResult, second: OcrResult, why: str) -> OcrResult:
     Args:
         why: of `reason_for_doubt`.
     """
-    letters, rapidocr_letters = _legible(first), _legible(second)
+    letters, rapidocr_letters = legible_letters(first.blocks), legible_letters(second.blocks)
     if rapidocr_letters < _FAR_FEWER * letters:
         return replace(first, why=f"{first.why}; {why}, but RapidOCR found {rapidocr_letters} letters of {letters}")
     return replace(second, why=f"{second.why}; {why}")
 
 
-def _legible(result: OcrResult) -> int:
-    return sum(len(word.text) for word in result.words if word.confidence >= _LEGIBLE)
+def legible_letters(blocks: OcrBlocks) -> int:
+    """Letters of the words that are probably right."""
+    return sum(len(word.text) for block in blocks for line in block for word in line if word.confidence >= _LEGIBLE)

@@ -20,7 +20,6 @@ _WIDE_GAP = 2.0  # heights between words that may belong to different columns
 _SLOPE_WORDS = 4  # of a line whose slope counts; with fewer, letters without ascenders tilt it
 _SLOPE_ASPECT = 8.0  # width to height
 _EDGE_PX = 2
-_LEGIBLE = 0.8  # confidence of a word that counts when two results are compared
 
 
 class TesseractWord(NamedTuple):
@@ -73,11 +72,6 @@ def confidence_of(blocks: OcrBlocks) -> float | None:
     words = [word for block in blocks for line in block for word in line]
     letters = sum(len(word.text) for word in words)
     return sum(len(word.text) * word.confidence for word in words) / letters if letters else None
-
-
-def legible_letters(blocks: OcrBlocks) -> int:
-    """Letters of the words that are probably right."""
-    return sum(len(word.text) for block in blocks for line in block for word in line if word.confidence >= _LEGIBLE)
 
 
 def without_edge_words(result: TesseractResult, width_px: int, height: int) -> TesseractResult:

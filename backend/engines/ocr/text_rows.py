@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ def _neighbours(pieces: Sequence[Piece]) -> NDArray[np.int64]:
     lower, higher = np.minimum.outer(height, height), np.maximum.outer(height, height)
     offset = np.abs(end[:, None] - start[None, :])
     gap = left[None, :] - right[:, None]
-    beside = (offset < np.maximum(_SAME_ROW * lower, higher / 2 - _INSIDE * lower)) & (gap > -_OVERLAP * lower)
+    beside = _are_near(offset, gap, lower, higher)
     beside &= (left + right)[:, None] < (left + right)[None, :]
     cost = (offset + _GAP_COST * np.maximum(gap, 0)) / lower
     pairs = np.argwhere(beside)
@@ -83,6 +83,15 @@ def _neighbours(pieces: Sequence[Piece]) -> NDArray[np.int64]:
 
 def _is_beside(left: Piece, right: Piece) -> bool:
     lower, higher = sorted((left.height, right.height))
-    offset = abs(left.end - right.start)
-    near = offset < _SAME_ROW * lower or offset < higher / 2 - _INSIDE * lower
-    return near and right.left - left.right > -_OVERLAP * lower
+    return bool(_are_near(abs(left.end - right.start), right.left - left.right, lower, higher))
+
+
+def _are_near(offset: Any, gap: Any, lower: Any, higher: Any) -> Any:
+    """Whether two pieces may stand in one row; of numbers, or of arrays of one shape.
+
+    Args:
+        offset: between their middles where they meet.
+        gap: between them; negative where they overlap.
+        lower, higher: their heights, the smaller one first.
+    """
+    return (offset < np.maximum(_SAME_ROW * lower, higher / 2 - _INSIDE * lower)) & (gap > -_OVERLAP * lower)

@@ -15,10 +15,16 @@ from backend.batching.batcher import Batcher
 from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
-from backend.engines.ocr.engine_choice import OcrEngineName, accept_first, choose_result, reason_for_doubt
+from backend.engines.ocr.engine_choice import (
+    OcrEngineName,
+    accept_first,
+    choose_result,
+    legible_letters,
+    reason_for_doubt,
+)
 from backend.engines.ocr.page_probe import reason_to_leave
 from backend.engines.ocr.records import OcrImage, OcrResult, PixelBox
-from backend.engines.ocr.tesseract_words import TesseractResult, legible_letters
+from backend.engines.ocr.tesseract_words import TesseractResult
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.services.documents.ocr_backlog import OcrBacklog
 from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
@@ -28,9 +34,8 @@ from backend.services.documents.tesseract_pages import TesseractReading
 from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 
-_READING_VERSION = (
-    2  # raise it when the same engines give other words or another order: cached pages are then read again
-)
+# To be raised when the same engines give other words or another order: cached pages are then read again.
+_READING_VERSION = 2
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 _READING_ERRORS = (Overloaded, InferenceFailed)  # of one engine; the other one may read the page

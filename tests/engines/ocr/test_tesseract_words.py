@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from backend.engines.ocr.engine_choice import legible_letters
 from backend.engines.ocr.records import OcrWord, PixelBox
-from backend.engines.ocr.tesseract_words import TesseractWord, legible_letters, result_of
+from backend.engines.ocr.tesseract_words import TesseractWord, result_of
 
 BOX = (10, 10, 50, 30)
 
