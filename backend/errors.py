@@ -14,7 +14,9 @@
     │   ├── WrongHost                 421  a Host that this service does not answer to
     │   ├── CrossSite                 403  a request that another web site made a browser send
     │   ├── Unauthorized              401
+    │   │   └── KeyExpired            401  the key was one of this service's
     │   ├── Forbidden                 403  the key may not do this
+    │   ├── WrongEncoder              409  a vector store whose vectors another model made
     │   └── NotFound                  404
     │       └── UnknownModel          404  lists the known models
     ├── Overloaded                    429  the queue is full; Retry-After is computed
@@ -24,7 +26,10 @@
     ├── Unavailable                   503  not ready, draining, or a lane was lost
     │   ├── TooManyConnections        503  the limit of open connections is reached
     │   ├── ModelPending              503  the model is set, and could not be fetched from the hub yet
+    │   ├── UpstreamFailed            503  the API of SUMMARY_URL failed
     │   └── DeviceLost            503  the context of the device is dead: the process must end
+    ├── NotInstalled              503  this input needs an extra or a model that is absent; other work goes on
+    ├── StorageCorrupt            500  stored documents whose data are broken: never a wrong answer
     ├── JobOfAnotherRelease       503  another release wrote the job in a format that this one cannot read
     ├── DeadlineExceeded              504
     ├── InferenceFailed               500  the engine raised on this item alone
@@ -49,8 +54,7 @@ from typing import Literal
 
 UnavailableKind = Literal["passing", "lane_died", "starved", "for_good"]
 
-# Messages quote what the caller sent, which may be megabytes; they begin with the field and end with the remedy.
-_MESSAGE_CHARS = 2000
+_MESSAGE_CHARS = 2000  # messages quote what the caller sent, which may be megabytes; field first, remedy last
 _PARAM_CHARS = 200
 _LEFT_OUT = " […] "
 
@@ -100,8 +104,6 @@ class TokenIdsOutOfRange(BadInput):
             "tiktoken ids unless check_embedding_ctx_length=False is set.",
             param=param,
         )
-        self.token_id = token_id
-        self.vocabulary_size = vocabulary_size
 
 
 class TooLarge(BadInput):
@@ -116,7 +118,7 @@ class TooLarge(BadInput):
     ) -> None:
         message = f"{what}: {value} is over the limit of {limit} ({setting})"
         super().__init__(f"{message}. {advice}" if advice else message, param=param)
-        self.what, self.value, self.limit, self.setting = what, value, limit, setting
+        self.what, self.value, self.limit, self.setting, self.advice = what, value, limit, setting, advice
 
 
 class UnreadableFile(BadInput):
@@ -161,8 +163,6 @@ class NotAcceptable(BadInput):
 
     def __init__(self, accept: str, known: Sequence[str]) -> None:
         super().__init__(f"Accept: '{accept[:200]}' allows none of {', '.join(known)}; leave it out to get {known[0]}")
-        self.accept = accept
-        self.known = tuple(known)
 
 
 class WrongMediaType(BadInput):
@@ -179,6 +179,13 @@ class Unauthorized(BadInput):
     status = 401
     code = "unauthorized"
     title = "Unauthorized"
+
+
+class KeyExpired(Unauthorized):
+    """The key was one of this service's until the time in the message."""
+
+    code = "key_expired"
+    title = "Key expired"
 
 
 class Forbidden(BadInput):
@@ -200,7 +207,6 @@ class HeadersTooLarge(BadInput):
         super().__init__(
             f"{what}: {got} or more, the limit is {limit} (fixed); move long values into the body, send fewer cookies"
         )
-        self.what, self.got, self.limit = what, got, limit
 
 
 class WrongHost(BadInput):
@@ -217,6 +223,14 @@ class CrossSite(BadInput):
     status = 403
     code = "cross_site"
     title = "Cross-site request"
+
+
+class WrongEncoder(BadInput):
+    """The vectors of a vector store are those of another model than the one that serves."""
+
+    status = 409
+    code = "wrong_encoder"
+    title = "Vectors of another model"
 
 
 class NotFound(BadInput):
@@ -276,26 +290,18 @@ class QuotaExceeded(FinanciaError):
 
     def __init__(self, quota: str, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.quota = quota  # "requests", "tokens", "pages" or "jobs"
+        self.quota = quota  # "requests", "tokens", "pages", "jobs", "stored_bytes" or "waiting_files"
         self.retry_after_s = retry_after_s
+        self.is_counted = False  # among what its caller was refused; set by its meter
 
     @classmethod
-    def of_rate(cls, quota: str, used: int, limit: int, retry_after_s: float) -> QuotaExceeded:
-        """For a quota a minute."""
+    def of_rate(cls, quota: str, used: int, limit: int, retry_after_s: float, setting: str = "") -> QuotaExceeded:
+        """For a quota a minute; ``setting`` is where the operator changes it."""
         message = (
             f"{quota}: this key has used {used} within a minute, its quota is {limit} "
-            f"(QUOTA_{quota.upper()}_PER_MINUTE); try again in {retry_after_s:.1f} s"
+            f"({setting or f'QUOTA_{quota.upper()}_PER_MINUTE'}); try again in {retry_after_s:.1f} s"
         )
         return cls(quota, message, retry_after_s)
-
-    @classmethod
-    def of_jobs(cls, live: int, limit: int, retry_after_s: float) -> QuotaExceeded:
-        """For jobs at once."""
-        message = (
-            f"jobs: {live} of this key are queued or running, its quota is {limit} (QUOTA_JOBS); "
-            "try again when one has ended, or cancel one"
-        )
-        return cls("jobs", message, retry_after_s)
 
 
 class HeadersTooLate(FinanciaError):
@@ -308,7 +314,6 @@ class HeadersTooLate(FinanciaError):
 
     def __init__(self, limit_s: float) -> None:
         super().__init__(f"request line and headers were not sent within {limit_s:g} s (fixed); send them at once")
-        self.limit_s = limit_s
 
 
 class CallerGone(FinanciaError):
@@ -348,7 +353,6 @@ class TooManyConnections(Unavailable):
             f"connections: {limit} are open, which is the limit (LIMIT_CONNECTIONS); keep fewer, ask another replica, "
             "or raise it"
         )
-        self.limit = limit
 
 
 class ModelPending(Unavailable):
@@ -368,6 +372,13 @@ class ModelPending(Unavailable):
         self.name, self.serving = name, serving
 
 
+class UpstreamFailed(Unavailable):
+    """The API at SUMMARY_URL failed, refused, or answered with what is no summary."""
+
+    code = "upstream_failed"
+    title = "Upstream failed"
+
+
 class DeviceLost(Unavailable):
     """The device's context is dead (illegal access, device assert, lost card); only a new process can use it again."""
 
@@ -376,6 +387,21 @@ class DeviceLost(Unavailable):
 
     def __init__(self, message: str, *, retry_after_s: float = 1.0, kind: UnavailableKind = "for_good") -> None:
         super().__init__(message, retry_after_s=retry_after_s, kind=kind)
+
+
+class NotInstalled(FinanciaError):
+    """This input needs an extra or a model that is absent here. Inputs of other kinds are served."""
+
+    status = 503
+    code = "not_installed"
+    title = "Not installed"
+
+
+class StorageCorrupt(FinanciaError):
+    """Stored documents cannot be read as they were written; the message says which, and how to recover."""
+
+    code = "storage_corrupt"
+    title = "Stored data are broken"
 
 
 class JobOfAnotherRelease(FinanciaError):
@@ -468,7 +494,5 @@ class HubUnreachable(ModelUnavailable):
 
 def _without_middle(text: str, most_chars: int) -> str:
     """The text, or its beginning and end where it is longer than so many characters."""
-    if len(text) <= most_chars:
-        return text
     kept = most_chars - len(_LEFT_OUT)
-    return f"{text[: kept - kept // 2]}{_LEFT_OUT}{text[-(kept // 2) :]}"
+    return text if len(text) <= most_chars else f"{text[: kept - kept // 2]}{_LEFT_OUT}{text[-(kept // 2) :]}"

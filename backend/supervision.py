@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,8 @@ class Supervisor:
     """Every long-lived task of the service is started here. Belongs to the event loop.
 
     A failure that nobody handles is logged with its trace and counted in ``background_failures_total``. Without this
-    asyncio keeps it until the task is collected, and the work it did silently stops.
+    asyncio keeps it until the task is collected, and the work it did silently stops. No task goes on with the trace or
+    the id of the request that happened to start it.
     """
 
     def __init__(
@@ -56,11 +58,11 @@ class Supervisor:
 
         It ends when ``work`` returns, or is cancelled.
         """
-        return asyncio.create_task(self._keep(name, work), name=name)
+        return asyncio.create_task(self._keep(name, work), name=name, context=Context())
 
     def run(self, name: BackgroundTask, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that runs ``work`` once; its failure is logged and counted, and does not reach who awaits it."""
-        task = asyncio.create_task(self._run(name, work), name=name)
+        task = asyncio.create_task(self._run(name, work), name=name, context=Context())
         self._once.add(task)  # the event loop keeps weak references only
         task.add_done_callback(self._once.discard)
         return task

@@ -1,10 +1,10 @@
-"""Every metric the service exports, in one table, and the set-up of logging."""
+"""Every metric the service exports, in one table, beside the tracer of its spans; and the set-up of logging."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, get_args
@@ -17,6 +17,9 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from backend.tracing.log_format import JsonFormatter, TextFormatter
+from backend.tracing.spans import NO_TRACER, Tracer
+
 # Encoders answer in milliseconds; vLLM's first bucket, 0.3 s, is blind to them.
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 LONG_SECONDS = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -24,10 +27,16 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 RATIOS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75)
 
-STAGES = ("cache", "tokenize", "queue", "inference", "open", "read", "understand", "total")
-PAGE_SOURCES = ("text_layer", "ocr")
+STAGES = ("cache", "tokenize", "queue", "inference", "open", "read", "understand", "decode", "transcribe", "total")
+PAGE_SOURCES = ("text_layer", "ocr", "speech")
+SPEECH_ENDS = ("pause", "speech")
+SPEECH_RETRIES = ("language", "whole_window", "temperature", "unheard")
+AUDIO_SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+STRUCTURE = ("fields", "tables")
 JOB_ENDS = ("succeeded", "failed", "cancelled")
 JOB_STATES = ("queued", "running")
+INDEX_ENDS = ("completed", "failed", "lost", "released")
+SEARCH_STAGES = ("embed", "vector", "keyword", "rerank", "total")
 READER_STATES = ("idle", "busy")
 READER_ENDS = ("late", "died", "recycled")
 REFUSALS = ("headers_too_large", "headers_too_late", "bad_input", "too_many_connections", "stalled")
@@ -36,7 +45,9 @@ OOM_ACTIONS = ("split", "refused")
 FALLBACK_OUTCOMES = ("rescued", "failed")
 DEVICE_ALERTS = ("headroom", "exhaustion", "lost", "retries")
 KEY_STATUSES = ("2xx", "3xx", "4xx", "5xx")
-QUOTAS = ("requests", "tokens", "pages", "jobs")
+SPAN_ENDS = ("exported", "failed", "dropped")
+QUOTAS = ("requests", "tokens", "pages", "jobs", "stored_bytes")
+KEY_FILE_OUTCOMES = ("loaded", "refused")
 CACHE_TIERS = ("memory", "redis")
 CACHE_ERRORS = ("timeout", "connection", "foreign", "write")
 CACHE_STATES = ("closed", "open", "half_open")
@@ -49,7 +60,15 @@ BackgroundTask = Literal[
     "write_cache",
     "unload_idle",
     "trim_memory",
+    "share_classifiers",
+    "share_models",
     "fetch_models",
+    "index_files",
+    "reembed_stores",
+    "expire_stores",
+    "warm_search",
+    "watch_keys",
+    "keep_usage",
 ]  # what backend/supervision runs
 
 
@@ -92,6 +111,14 @@ METRICS: tuple[Metric, ...] = (
         "Requests refused because the caller had used up a quota (429).",
         (("key", ()), ("quota", QUOTAS)),
     ),
+    Metric(
+        "key_file_reads_total",
+        "counter",
+        "Versions of the keys file that were read; refused: it had a fault, and the keys read before stayed.",
+        (("outcome", KEY_FILE_OUTCOMES),),
+    ),
+    Metric("key_file_faults", "gauge", "Faults of the keys file; while there are any, the keys read before hold."),
+    Metric("key_file_loaded_timestamp_seconds", "gauge", "When the keys that hold were read, of a file."),
     Metric("truncated_total", "counter", "Texts cut at the model's length because the request allowed it."),
     Metric("text_characters", "gauge", "Characters of long texts being worked on."),
     Metric("texts_shed_total", "counter", "Requests refused because too many characters were being worked on (429)."),
@@ -100,6 +127,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("queue_oldest_seconds", "gauge", "Age of the oldest waiting job."),
     Metric("batch_jobs", "histogram", "Jobs in a batch.", (), COUNTS),
     Metric("batch_tokens", "histogram", "Real tokens in a batch.", (), TOKENS),
+    Metric(
+        "engine_tokens_total",
+        "counter",
+        "Tokens that an engine's batches computed, none from the cache; engines of pages count in units of their own.",
+        (("engine", ()),),
+    ),
     Metric("batch_padding_ratio", "histogram", "Share of a batch that is padding.", (), RATIOS),
     Metric("batch_duration_seconds", "histogram", "Time of one batch on its lane.", (("engine", ()),), SECONDS),
     Metric("batch_failures_total", "counter", "Batches whose forward raised; each is then split."),
@@ -133,6 +166,13 @@ METRICS: tuple[Metric, ...] = (
         (("task", ()),),
     ),
     Metric(
+        "model_wish_unmet",
+        "gauge",
+        "1 while a model that was wished of all replicas (POST /admin/models) does not serve here.",
+        (("task", ()),),
+    ),
+    Metric("shared_state_up", "gauge", "1 while the store that replicas share answers; 0 too where there is none."),
+    Metric(
         "device_headroom_batches",
         "gauge",
         "How many more full batches fit into the device's free memory.",
@@ -146,6 +186,34 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("pages_total", "counter", "Pages read, cached ones included.", (("source", PAGE_SOURCES),)),
     Metric("pages_failed_total", "counter", "Pages that could not be read, of documents that were answered."),
+    Metric("audio_seconds_total", "counter", "Seconds of recordings transcribed, cached ones included."),
+    Metric("audio_speech_seconds_total", "counter", "Of these, seconds in which somebody speaks."),
+    Metric(
+        "audio_speed_ratio",
+        "histogram",
+        "Seconds of a recording that were transcribed in a second, from its opening to its end; no cached ones.",
+        (),
+        AUDIO_SPEEDS,
+    ),
+    Metric(
+        "speech_pieces_total",
+        "counter",
+        "Pieces that recordings were cut into, by what each ends with: amid speech where nobody paused in time.",
+        (("end", SPEECH_ENDS),),
+    ),
+    Metric(
+        "speech_retries_total",
+        "counter",
+        "Pieces heard again: in their file's language, with 30 s of context, by chance, or where a text was missing.",
+        (("reason", SPEECH_RETRIES),),
+    ),
+    Metric("speech_dropped_total", "counter", "Stretches whose text was dropped, as nobody may have said it."),
+    Metric(
+        "structure_failed_total",
+        "counter",
+        "Documents whose fields or tables could not be read for a fault of this service.",
+        (("feature", STRUCTURE),),
+    ),
     Metric("readers", "gauge", "Processes that parse files.", (("state", READER_STATES),)),
     Metric("readers_started_total", "counter", "Processes started to parse files."),
     Metric("readers_ended_total", "counter", "Processes that parsed files and were ended.", (("reason", READER_ENDS),)),
@@ -158,6 +226,27 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("document_job_duration_seconds", "histogram", "Time of one attempt at a background job.", (), LONG_SECONDS),
     Metric("document_job_pages_total", "counter", "Pages that background jobs read."),
+    Metric(
+        "indexed_files_total",
+        "counter",
+        "Attempts at files of vector stores, by their end.",
+        (("outcome", INDEX_ENDS),),
+    ),
+    Metric("indexed_chunks_total", "counter", "Chunks that were embedded and stored."),
+    Metric("reembedded_chunks_total", "counter", "Chunks that were embedded again for another model."),
+    Metric("index_duration_seconds", "histogram", "Time of one attempt at a file of a vector store.", (), LONG_SECONDS),
+    Metric("index_files_waiting", "gauge", "Files of vector stores that are not indexed yet, in all processes."),
+    Metric("stored_files", "gauge", "Files that are kept for all callers."),
+    Metric("stored_bytes", "gauge", "Bytes of files and of what vector stores hold of them."),
+    Metric("stored_chunks", "gauge", "Chunks in all vector stores."),
+    Metric("vector_stores", "gauge", "Vector stores of all callers."),
+    Metric(
+        "search_duration_seconds",
+        "histogram",
+        "Time of one stage of a search in a vector store.",
+        (("stage", SEARCH_STAGES),),
+        SECONDS,
+    ),
     Metric("cache_hits_total", "counter", "Cache look-ups answered.", (("tier", CACHE_TIERS),)),
     Metric("cache_misses_total", "counter", "Cache look-ups that no tier answered."),
     Metric("cache_errors_total", "counter", "Cache faults; none of them fails a request.", (("kind", CACHE_ERRORS),)),
@@ -172,6 +261,14 @@ METRICS: tuple[Metric, ...] = (
         (("task", get_args(BackgroundTask)),),
     ),
     Metric("ready", "gauge", "1 while the service is ready."),
+    Metric(
+        "trace_spans_total",
+        "counter",
+        "Spans of traces that ended: sent, not taken by the collector, or dropped because too many waited.",
+        (("outcome", SPAN_ENDS),),
+    ),
+    Metric("http_workers", "gauge", "HTTP workers that accept connections; 0 where one process does it all."),
+    Metric("http_worker_restarts_total", "counter", "HTTP workers that ended and were started again."),
     Metric(
         "model_info",
         "gauge",
@@ -190,6 +287,16 @@ METRICS: tuple[Metric, ...] = (
 )
 _KINDS = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 PREFIX = "financia_"
+# Gauges that add up over the processes of a service; of the others its service process's are told.
+ADDED_GAUGES = frozenset(
+    (
+        *(PREFIX + name for name in ("requests_in_flight", "connections", "text_characters")),
+        *(PREFIX + name for name in ("cache_bytes", "cache_entries")),
+        *("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"),
+    )
+)
+LabelValues = tuple[tuple[str, str], ...]
+Snapshot = list[tuple[str, str, LabelValues, float]]  # of samples: family, name, labels, value
 
 
 class Telemetry:
@@ -199,12 +306,14 @@ class Telemetry:
     from the first scrape. Safe on any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: Tracer = NO_TRACER) -> None:
+        self.tracer = tracer
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
         self._mirrored: list[_MirroredCounter] = []
+        self._others: Callable[[], Awaitable[Sequence[Snapshot]]] | None = None
         self._metrics: dict[str, Any] = {metric.name: self._make(metric) for metric in METRICS}
         for metric in METRICS:
             self._open(metric, [values for _, values in metric.labels])
@@ -230,11 +339,39 @@ class Telemetry:
         counter = self._metrics[name]
         self._mirrored.append(_MirroredCounter(counter.labels(*labels) if labels else counter, count))
 
+    def add_others(self, others: Callable[[], Awaitable[Sequence[Snapshot]]]) -> None:
+        """Have ``render_all`` add what other processes of the service count."""
+        self._others = others
+
+    async def render_all(self) -> bytes:
+        """The exposition text that Prometheus scrapes: of all processes of the service together."""
+        if self._others is None:
+            return self.render()
+        added: dict[str, dict[tuple[str, LabelValues], float]] = {}  # by family
+        for family, name, labels, value in add_snapshots(*await self._others()):
+            added.setdefault(family, {})[name, labels] = value
+        self._update_mirrored()
+        return _render([_summed(one, added.get(one.name, {})) for one in self.registry.collect()])
+
     def render(self) -> bytes:
-        """The exposition text that Prometheus scrapes."""
+        """The same of this process alone."""
+        self._update_mirrored()
+        return generate_latest(self.registry)
+
+    def snapshot(self) -> Snapshot:
+        """What another process of the service adds to its own numbers: all counts, and gauges that add up."""
+        self._update_mirrored()
+        return [
+            (family.name, sample.name, tuple(sorted(sample.labels.items())), sample.value)
+            for family in self.registry.collect()
+            if family.type in ("counter", "histogram") or family.name in ADDED_GAUGES
+            for sample in family.samples
+            if sample.value and not sample.name.endswith("_created")
+        ]
+
+    def _update_mirrored(self) -> None:
         for mirrored in self._mirrored:
             mirrored.update()
-        return generate_latest(self.registry)
 
     def _make(self, metric: Metric) -> Any:
         options: dict[str, Any] = {"buckets": metric.buckets} if metric.buckets else {}
@@ -273,8 +410,38 @@ class Samples:
 
 def render_samples(metrics: Iterable[Samples]) -> bytes:
     """The exposition text of these metrics alone, as by ``Telemetry.render``. A metric without rows is left out."""
+    return _render([_exposed(metric) for metric in metrics if metric.rows])
+
+
+def add_snapshots(*snapshots: Snapshot) -> Snapshot:
+    """Their sums, series by series."""
+    totals: dict[tuple[str, str, LabelValues], float] = {}
+    for snapshot in snapshots:
+        for family, name, labels, value in snapshot:
+            totals[family, name, labels] = totals.get((family, name, labels), 0.0) + value
+    return [(*series, value) for series, value in totals.items()]
+
+
+def without_gauges(snapshot: Snapshot) -> Snapshot:
+    """What a process has counted, and what stays counted when it has ended."""
+    return [row for row in snapshot if row[0] not in ADDED_GAUGES]
+
+
+def _summed(family: Exposed, others: Mapping[tuple[str, LabelValues], float]) -> Exposed:
+    """A family of this process with what the others add to its series, and their series that it lacks."""
+    added = dict(others)
+    summed = Exposed(family.name, family.documentation, family.type, family.unit)
+    for sample in family.samples:
+        more = added.pop((sample.name, tuple(sorted(sample.labels.items()))), 0.0)
+        summed.samples.append(sample._replace(value=sample.value + more))
+    for (name, labels), value in added.items():
+        summed.add_sample(name, dict(labels), value)
+    return summed
+
+
+def _render(exposed: Sequence[Exposed]) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_StaticCollector([_exposed(metric) for metric in metrics if metric.rows]))
+    registry.register(_StaticCollector(exposed))
     return generate_latest(registry)
 
 
@@ -296,19 +463,10 @@ def _exposed(metric: Samples) -> Exposed:
     return exposed
 
 
-class _KeyValueFormatter(logging.Formatter):
-    """``time level logger message key=value …``: a fixed sentence, then its fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = getattr(record, "fields", {})
-        line = super().format(record)
-        return " ".join([line, *(f"{key}={value}" for key, value in fields.items())])
-
-
-def configure_logging(level: str) -> None:
-    """Send every log line of the process to standard error in one format; call once, at start."""
+def configure_logging(level: str, form: str = "text") -> None:
+    """Send every log line of the process to standard error, as ``text`` or as ``json``; call once, at start."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_KeyValueFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,25 +40,26 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cpu", help="cpu, or a card such as cuda:0")
     device = options.parse_args().device
-    rows = [row for name in ENCODERS for row in _rows(name, device)]
+    rows = [row for name in ENCODERS for row in rows_of(name, device)]
     RESULT.write_text(json.dumps({**facts(), "device": _name(device), "rows": rows}, indent=1) + "\n")
     for row in rows:
         print(*row.values(), sep="\t")
 
 
-def _rows(name: str, device: str) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, device: str, lengths: Sequence[int] = LENGTHS) -> Iterator[dict[str, Any]]:
+    """A row for each length and count of one encoder."""
     dtype = _DTYPES.get(device, torch.bfloat16)
-    config = AutoConfig.for_model("bert", max_position_embeddings=max(LENGTHS), **ENCODERS[name])
+    config = AutoConfig.for_model("bert", max_position_embeddings=max(lengths), **ENCODERS[name])
 
     def make_model() -> torch.nn.Module:
         model: torch.nn.Module = AutoModel.from_config(config, dtype=dtype)  # type: ignore[no-untyped-call]
         return model.eval()
 
-    predicted = predict(make_model, _inputs, LENGTHS, safety=1.0)
+    predicted = predict(make_model, _inputs, lengths, safety=1.0)
     assert predicted is not None, "the dry run of a BERT failed"
-    _, dry_run_bytes = dry_run(make_model, _inputs, list(product(LENGTHS, COUNTS)))
-    measured = _measured(make_model, device) if device != "cpu" else {}
-    for length, count in product(LENGTHS, COUNTS):
+    _, dry_run_bytes = dry_run(make_model, _inputs, list(product(lengths, COUNTS)))
+    measured = _measured(make_model, device, lengths) if device != "cpu" else {}
+    for length, count in product(lengths, COUNTS):
         yield {
             "encoder": name,
             "length": length,
@@ -70,7 +71,7 @@ def _rows(name: str, device: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def _measured(make_model: Any, device: str) -> dict[tuple[int, int], int | None]:
+def _measured(make_model: Any, device: str, lengths: Sequence[int]) -> dict[tuple[int, int], int | None]:
     """The allocator's peak of each batch on the GPU; None where it does not fit."""
     model, meter = make_model().to(device), CudaMeter(device)
     peaks: dict[tuple[int, int], int | None] = {}
@@ -79,7 +80,7 @@ def _measured(make_model: Any, device: str) -> dict[tuple[int, int], int | None]
     def run(count: int, length: int) -> None:
         model(**{name: ids.to(device) for name, ids in _inputs(count, length).items()})
 
-    for length, count in product(LENGTHS, COUNTS):
+    for length, count in product(lengths, COUNTS):
         try:
             peaks[length, count] = measure(run, meter, [length], counts=(count,), safety=1.0).peak_bytes(length, count)
         except DoesNotFit:

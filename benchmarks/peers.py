@@ -109,15 +109,16 @@ def ours(state: Path, *, name: str = OURS, **settings: str) -> Peer:
 
 def bare_fastapi() -> Peer:
     """sentence-transformers behind a minimal FastAPI app; see bare_app.py."""
-    return _uvicorn("fastapi", "benchmarks.bare_app:app", {"BENCHMARK_MODEL": str(model_folder())})
+    return uvicorn("fastapi", "benchmarks.bare_app:app", {"BENCHMARK_MODEL": str(model_folder())})
 
 
 def constant(kind: str, body: Path) -> Peer:
     """A route that returns the bytes of ``body``, in a ``bare`` FastAPI app or inside ``ours``; see constant_app.py."""
-    return _uvicorn(f"constant-{kind}", f"benchmarks.constant_app:{kind}", {"BENCHMARK_BODY": str(body)}, "--factory")
+    return uvicorn(f"constant-{kind}", f"benchmarks.constant_app:{kind}", {"BENCHMARK_BODY": str(body)}, "--factory")
 
 
-def _uvicorn(name: str, app: str, env: Mapping[str, str], *flags: str) -> Peer:
+def uvicorn(name: str, app: str, env: Mapping[str, str], *flags: str) -> Peer:
+    """An app of this folder behind uvicorn, quiet as our own server is."""
     quiet = ("--log-level=warning", "--no-access-log", "--no-server-header")
     argv = (sys.executable, "-m", "uvicorn", app, "--host=127.0.0.1", "--port={port}", *quiet, *flags)
     return Peer(name, argv, env, "/health/ready")

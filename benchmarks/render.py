@@ -1,4 +1,4 @@
-"""Writes the tables of docs/benchmarks.md, training.md, reliability.md and the bundled models' cards from the results.
+"""Writes the tables of docs/ and of the bundled models' cards from the results.
 
 python -m benchmarks.render            # rewrite the tables between their markers
 python -m benchmarks.render --check    # exit status 1 when a table is not the one its result gives
@@ -13,10 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks.fields_tables import fields_section
+from benchmarks.gpu_tables import devices_section, gpu_section, gpu_state
 from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.peers import OTHER_ENCODERS, OURS
 from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
+from benchmarks.replica_tables import processes_section, replicas_section, rolling_section, scaleout_section
+from benchmarks.scaling_model_tables import scaling_section
+from benchmarks.search_quality_tables import search_quality_section
+from benchmarks.search_tables import search_section
 from benchmarks.soak_tables import soak_section
+from benchmarks.speech_tables import speech_section
 from benchmarks.tables import Result, about, table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,16 +110,35 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     "engine": ("engine", engine_section),
     "training": ("training", training_section),
     "tasks": ("tasks", tasks_section),
+    "devices": ("devices", devices_section),
     "ocr": ("ocr", ocr_section),
+    "fields": ("fields", fields_section),
     "soak": ("soak", soak_section),
+    "scaling": ("scaling", scaling_section),
+    "processes": ("processes", processes_section),
+    "replicas": ("replicas", replicas_section),
+    "rolling": ("rolling", rolling_section),
+    "scaleout": ("scaleout", scaleout_section),
     "ocr-memory": ("ocr_memory", memory_section),
     "quality": ("quality", quality_section),
     f"quality-{NER}": ("quality", names_section),
+    "search": ("search", search_section),
+    "search-quality": ("search_quality", search_quality_section),
+    "speech": ("speech", speech_section),
     **{f"quality-{name}": ("quality", partial(head_section, name=name)) for name in HEADS},
 }
+# Sections of all results of a folder, also of none: they say what is not measured.
+FOLDER_SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Result]], str]]] = {
+    "gpu": ("gpu", gpu_section),
+    "gpu-state": ("gpu", gpu_state),
+}
 CARDS = ROOT / "backend" / "models" / "bundled"
-_DOCUMENTS = ("benchmarks", "training", "reliability")
-PAGES = (*(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS), *sorted(CARDS.glob("*/README.md")))
+_DOCUMENTS = ("benchmarks", "fields", "training", "reliability", "kubernetes", "scaling", "ray")
+PAGES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS),
+    *sorted(CARDS.glob("*/README.md")),
+)
 
 
 def _about(result: Result) -> str:
@@ -254,12 +280,17 @@ def _time(seconds: float) -> str:
 
 
 def rendered(page: str, sections: Mapping[str, str]) -> str:
-    """Replace the text between the markers of each section; a page without markers is unchanged."""
+    """Replace the text between the markers of each section; a page without markers is unchanged.
+
+    Markers that stand in one line hold a sentence of a paragraph.
+    """
     for name, text in sections.items():
         begin, end = f"<!-- benchmarks:{name}:begin -->", f"<!-- benchmarks:{name}:end -->"
         before, opened, remainder = page.partition(begin)
-        _, closed, after = remainder.partition(end)
-        if opened and closed:
+        between, closed, after = remainder.partition(end)
+        if opened and closed and "\n" not in between:
+            page = f"{before}{begin}{text}{end}{after}"
+        elif opened and closed:
             page = f"{before}{begin}\n\n{text}\n\n{end}{after}"
     return page
 
@@ -274,6 +305,9 @@ def main() -> None:
     files = {name: flags.results / f"{name}.json" for name, _ in SECTIONS.values()}
     results = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if path.exists()}
     sections = {section: write(results[name]) for section, (name, write) in SECTIONS.items() if name in results}
+    for section, (folder, write_all) in FOLDER_SECTIONS.items():
+        paths = sorted((flags.results / folder).glob("*.json"))
+        sections[section] = write_all([json.loads(path.read_text(encoding="utf-8")) for path in paths])
     for file in flags.page or PAGES:
         page = file.read_text(encoding="utf-8")
         new_page = rendered(page, sections)

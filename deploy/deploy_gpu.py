@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Optional
@@ -56,8 +56,9 @@ the service answers. Without a usable GPU it says why and takes the CPU.
   --dry-run       say what would be decided and run, and change nothing
   --help          this text
 
-Environment: USE_GPU=true makes a missing GPU an error, USE_GPU=false is --cpu; TORCH_INDEX_URL names the index of
-another torch build; CUDA_VISIBLE_DEVICES, PORT and all other settings of docs/settings.md reach the Compose file.
+Settings come from the environment, before the file .env, before backend/.env; options go before all of them.
+USE_GPU=true (or DEVICE=cuda) makes a missing GPU an error, USE_GPU=false (or DEVICE=cpu) is --cpu; TORCH_INDEX_URL
+names the index of another torch build; CUDA_VISIBLE_DEVICES, PORT and all other settings reach the container.
 
 Exit codes: 0 done; 1 a command failed; 2 wrong options; 3 Docker or Compose is missing, too old or out of reach;
 4 the GPU that was demanded cannot be used; 5 the service did not become ready.
@@ -65,6 +66,8 @@ Exit codes: 0 done; 1 a command failed; 2 wrong options; 3 Docker or Compose is 
 CPU_FILE, CPU_CONTAINER = "docker-compose.yml", "financia_backend"
 GPU_FILE, GPU_CONTAINER = "docker-compose.gpu.yml", "financia_backend_gpu"
 CONTAINER_PORT = 8000
+ENV_FILES = ("backend/.env", ".env")  # a later one goes before an earlier one, as in the Compose files
+OLDEST_COMPOSE = (2, 24)  # the first that knows an env_file which need not be there
 POLL_S = 2
 FETCH_TIMEOUT_S = 10.0
 WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"  # where Windows puts it; not in the PATH of every shell
@@ -124,6 +127,13 @@ class Host:
         """Run a program that talks to the terminal; its exit code."""
         return subprocess.run(command, check=False).returncode
 
+    def read(self, file: str) -> str:
+        """The text of a file of this folder; "" where there is none, or nobody but its owner may read it."""
+        try:
+            return (ROOT / file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
     def fetch(self, url: str) -> tuple[int, str]:
         """HTTP status and body; (0, "") where nobody answers."""
         try:
@@ -148,9 +158,11 @@ class Request:
     action: str = "deploy"  # deploy, check, logs or down
     device: str = "auto"  # auto, cpu, or demand: no GPU is an error
     gpu: str = ""  # number of the one card to use
+    is_chosen: bool = False  # by --cpu or --gpu, which go before DEVICE too
     port: str = ""
     index_url: str = ""  # TORCH_INDEX_URL
     visible: str = ""  # CUDA_VISIBLE_DEVICES
+    named: str = ""  # DEVICE
     wait_s: int = 900
     monitoring: bool = False
     dry_run: bool = False
@@ -210,15 +222,48 @@ class Decision:
 # ---------------------------------------------------------------------------------------------------------- request
 
 
-def parse(arguments: Sequence[str], environ: MutableMapping[str, str]) -> Request:
+def read_settings(host: Host) -> dict[str, str]:
+    """What is set outside: the environment goes before .env, and that before backend/.env."""
+    settings: dict[str, str] = {}
+    for file in ENV_FILES:
+        settings.update(read_env_file(host.read(file)))
+    return {**settings, **host.environ}
+
+
+def read_env_file(text: str) -> dict[str, str]:
+    """NAME=value lines, as the service reads them: comments, ``export`` and quotes are known, nothing is replaced."""
+    found = {}
+    for name, value in re.findall(r"^[ \t]*(?:export[ \t]+)?(\w+)[ \t]*=[ \t]*(.*)$", text, re.MULTILINE):
+        quoted = re.match(r"""(['"])(.*?)\1""", value)
+        found[name] = quoted[2] if quoted else re.sub(r"(^|\s)#.*", "", value).strip()
+    return found
+
+
+def replaced_in(text: str) -> list[str]:
+    """Names of the values in which Compose, or the service started without containers, replaces a ``$``.
+
+    Compose replaces $NAME and ${NAME} but for single quotes; the service ${NAME} alone, in quotes too.
+    """
+    found = []
+    for name, value in re.findall(r"^[ \t]*(?:export[ \t]+)?(\w+)[ \t]*=[ \t]*(.*)$", text, re.MULTILINE):
+        is_literal = re.match(r"'[^']*'", value) and "${" not in value
+        if "$" in re.sub(r"(^|\s)#.*", "", value) and not is_literal:
+            found.append(name)
+    return found
+
+
+def parse(arguments: Sequence[str], settings: Mapping[str, str]) -> Request:
     """The request. Raises: Failed with exit code 2 for wrong options."""
-    wanted = environ.get("USE_GPU", "").lower()
+    wanted, named = settings.get("USE_GPU", "").lower(), settings.get("DEVICE", "").lower()
     device = {"true": "demand", "1": "demand", "false": "cpu", "0": "cpu"}.get(wanted, "auto")
+    if device == "auto" and named.partition(":")[0] in ("cpu", "cuda"):
+        device = "cpu" if named == "cpu" else "demand"
     request = Request(
         device=device,
-        port=environ.get("PORT", ""),
-        index_url=environ.get("TORCH_INDEX_URL", ""),
-        visible=environ.get("CUDA_VISIBLE_DEVICES", ""),
+        port=settings.get("PORT", ""),
+        index_url=settings.get("TORCH_INDEX_URL", ""),
+        visible=settings.get("CUDA_VISIBLE_DEVICES", ""),
+        named=named,
     )
     rest = list(arguments)
     while rest and request.action != "help":
@@ -226,7 +271,7 @@ def parse(arguments: Sequence[str], environ: MutableMapping[str, str]) -> Reques
     if request.gpu and request.action != "help":
         if request.device == "cpu":
             raise Failed(2, f"--gpu {request.gpu} contradicts --cpu or USE_GPU=false", "Leave one of them out.")
-        request.device = "demand"
+        request.device, request.is_chosen = "demand", True
     return request
 
 
@@ -236,7 +281,7 @@ def _take(given: str, rest: list[str], request: Request) -> None:
     if option in ("check", "logs", "down", "help"):
         request.action = option
     elif option == "cpu":
-        request.device = "cpu"
+        request.device, request.is_chosen = "cpu", True
     elif option in ("monitoring", "dry-run"):
         setattr(request, option.replace("-", "_"), True)
     elif option in ("gpu", "port"):
@@ -318,7 +363,7 @@ def _daemon_failed(output: str, system: str) -> Failed:
 
 
 def _read_compose(host: Host, facts: Facts) -> None:
-    """v2 (a plugin) goes before v1 (a program)."""
+    """The plugin goes before the program. Raises: Failed where neither is there, or it is too old."""
     code, version, _ = host.ask("docker", "compose", "version", "--short")
     if code:
         code, version, _ = host.ask("docker-compose", "version", "--short")
@@ -331,14 +376,15 @@ def _read_compose(host: Host, facts: Facts) -> None:
             "brings it.",
         )
     facts.compose_version = version.strip().lstrip("v")
-    major, minor = (int(part) for part in facts.compose_version.split(".")[:2])
-    if major > 1:
-        return
-    if minor < 28:
-        fault = f"Docker Compose {facts.compose_version} is too old: profiles and GPU reservations came with 1.28"
-        raise Failed(3, fault, "Install the plugin (Debian, Ubuntu: sudo apt install docker-compose-plugin).")
-    fault = f"Docker Compose {facts.compose_version} is no longer maintained"
-    warn(fault, "It will do; the plugin (docker compose) replaces it.")
+    found = re.match(r"(\d+)\.(\d+)", facts.compose_version)
+    if found and (int(found[1]), int(found[2])) < OLDEST_COMPOSE:
+        oldest = ".".join(map(str, OLDEST_COMPOSE))
+        fault = f"Docker Compose {facts.compose_version} is too old: the Compose files need {oldest} or newer"
+        fix = (
+            "Install Docker's own plugin: https://docs.docker.com/compose/install/linux"
+            " (a newer Docker Desktop has it)."
+        )
+        raise Failed(3, fault, fix)
 
 
 def read_cards(host: Host, facts: Facts) -> None:
@@ -505,7 +551,7 @@ class Deployment:
             other_file, other = self._file, self._container
             self._file, self._container = GPU_FILE, GPU_CONTAINER
         if self._exists(other):  # both listen on the same port
-            down = (*facts.compose, "-f", other_file, "--profile", "monitoring", "down")
+            down = (*self._compose(other_file), "--profile", "monitoring", "down")
             self._run(down, f"the other service ({other}) could not be stopped", "")
         self._pass_to_compose(decision)
         self._build_and_start()
@@ -527,7 +573,7 @@ class Deployment:
     def down(self) -> int:
         """Stop both services, with their monitoring."""
         for file in (GPU_FILE, CPU_FILE):
-            command = (*self._facts.compose, "-f", file, "--profile", "monitoring", "down")
+            command = (*self._compose(file), "--profile", "monitoring", "down")
             self._run(command, "the containers could not be stopped", "The last lines above say why.")
         return 0
 
@@ -546,23 +592,29 @@ class Deployment:
             warn(f"serving from the CPU: {decision.obstacle}", decision.fix)
         if decision.left_out:
             warn(f"this build has no kernels for {decision.left_out}", "To serve from such a card alone: --gpu N")
+        for file in ENV_FILES:
+            if names := replaced_in(self._host.read(file)):
+                fault = f"{file}: Compose may replace the $ in {', '.join(names)}: not the value of make serve"
+                warn(
+                    fault,
+                    "Write a value with a $ in single quotes; ${ cannot stand in one: take another key or password.",
+                )
         if request.visible and not request.gpu and decision.mode == "gpu":
-            say(f"CUDA_VISIBLE_DEVICES={request.visible}, as the environment says")
+            say(f"CUDA_VISIBLE_DEVICES={request.visible}, as the environment or {ENV_FILES[0]} says")
 
     def _pass_to_compose(self, decision: Decision) -> None:
         self._give("TORCH_INDEX_URL", decision.index)
         self._give("USE_GPU", "true" if decision.mode == "gpu" else "false")
         if decision.visible:
             self._give("CUDA_VISIBLE_DEVICES", decision.visible)
+        if self._request.is_chosen and self._request.named:  # a number of DEVICE would be of another count of cards
+            self._give("DEVICE", "cuda" if decision.mode == "gpu" else "cpu")
         if self._request.port:
             self._give("PORT", self._request.port)
-        if self._facts.compose[0] == "docker-compose":
-            self._give("COMPOSE_DOCKER_CLI_BUILD", "1")
-            self._give("DOCKER_BUILDKIT", "1")
 
     def _build_and_start(self) -> None:
         self._run(
-            (*self._facts.compose, "-f", self._file, "build"),
+            (*self._compose(self._file), "build"),
             "the image could not be built",
             "The last lines above say why. If a download failed, run this again: what is done is kept.",
         )
@@ -575,7 +627,13 @@ class Deployment:
 
     def _service(self) -> tuple[str, ...]:
         profile = ("--profile", "monitoring") if self._request.monitoring else ()
-        return (*self._facts.compose, "-f", self._file, *profile)
+        return (*self._compose(self._file), *profile)
+
+    def _compose(self, file: str) -> tuple[str, ...]:
+        """The command for a Compose file. It reads .env by itself, but not where it is told to read another file."""
+        files = [one for one in ENV_FILES if self._host.read(one)]
+        told = files if ENV_FILES[0] in files else []
+        return (*self._facts.compose, *(word for one in told for word in ("--env-file", one)), "-f", file)
 
     def _wait_until_ready(self) -> None:
         host, started, told = self._host, self._host.clock(), ""
@@ -709,7 +767,7 @@ def main(arguments: Sequence[str], host: Optional[Host] = None) -> int:
     host = host or Host()
     spelling.powershell = list(arguments[:1]) == ["--powershell"]
     try:
-        request = parse(arguments[1:] if spelling.powershell else arguments, host.environ)
+        request = parse(arguments[1:] if spelling.powershell else arguments, read_settings(host))
         if request.action == "help":
             print(spelling(USAGE), end="")
             return 0

@@ -77,7 +77,7 @@ def device(pytestconfig: pytest.Config) -> str:
 
 @pytest.fixture(scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """State folder of services in processes of their own: the first one measures, the others reuse its results."""
+    """Holds the state folders of services in processes of their own, and what the first of them has measured."""
     return tmp_path_factory.mktemp("state")
 
 

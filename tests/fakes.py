@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from backend.engines.engine import BatchLimits, Capacity, Engine, UnlimitedBatches
 
-TEST_TIMEOUT_S = 10.0  # only bounds a broken test; a passing one never waits this long
+TEST_TIMEOUT_S = 60.0  # only bounds a broken test; on a busy machine a passing one was seen to take over 10 s
 
 Stage = Literal["prepare", "forward", "finish"]
 
@@ -34,6 +34,7 @@ class EchoEngine:
     name: str = "echo"
     budget: int = 100
     padding_cost: float = 1.0
+    launch_cost: int = 0
     batches: list[list[Any]] = field(default_factory=list)
     batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
 

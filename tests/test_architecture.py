@@ -28,7 +28,7 @@ def test_the_source_is_read(project):
     imports = {imported.target for imported in project.modules["backend.config"].imports}
 
     assert "backend.errors" in imports
-    assert frozenset().union(*LAYERS) - {"scaleout"} == packages - {""}
+    assert frozenset().union(*LAYERS) == packages - {""}
     assert frozenset().union(*LIBRARY_PACKAGES.values()) - {"scaleout"} <= packages
 
 

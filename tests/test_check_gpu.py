@@ -31,6 +31,7 @@ FOREIGN_VARIABLES = {
     "PYTORCH_CUDA_ALLOC_CONF",
     "TORCH_CUDA_ARCH_LIST",
     "TORCH_CUDNN_V8_API_ENABLED",
+    "WITH_COMPILER",  # an argument of the image's build
 }
 TWO_CARDS = "ada-and-blackwell"
 

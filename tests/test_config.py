@@ -164,6 +164,39 @@ def test_a_quota_that_nobody_has(monkeypatch: pytest.MonkeyPatch, admin_keys: st
         load_settings()
 
 
+def test_a_keys_file(monkeypatch: pytest.MonkeyPatch):
+    """API_KEYS may be one, with ADMIN_KEYS and quotas beside it; it is read later, not here."""
+    monkeypatch.setenv("API_KEYS", "/run/secrets/keys.toml")
+    monkeypatch.setenv("ADMIN_KEYS", "ops=admin-secret")
+    monkeypatch.setenv("QUOTA_JOBS", "3")
+
+    assert Path("/run/secrets/keys.toml") == load_settings().key_file
+    monkeypatch.setenv("API_KEYS", "team=key.toml")
+    assert load_settings().key_file is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("API_KEYS", "keys.toml,hush"), ("ADMIN_KEYS", "keys.toml"), ("API_KEYS", "a.toml,b.toml")]
+)
+def test_a_keys_file_stands_alone(monkeypatch: pytest.MonkeyPatch, name: str, value: str):
+    """Keys beside it would be two places to look at."""
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(BadSettings, match="stands alone in API_KEYS") as caught:
+        load_settings()
+    assert "hush" not in str(caught.value)
+
+
+def test_caches_apart_without_keys(monkeypatch: pytest.MonkeyPatch):
+    """Nobody could be told from another."""
+    monkeypatch.setenv("CACHE_SCOPE", "key")
+    with pytest.raises(BadSettings, match="no keys to keep apart"):
+        load_settings()
+
+    monkeypatch.setenv("ADMIN_KEYS", "ops=admin-secret")
+    assert "key" == load_settings().cache_scope
+
+
 def test_the_log_level_in_small_letters(monkeypatch: pytest.MonkeyPatch):
     """Lower case is accepted."""
     monkeypatch.setenv("LOG_LEVEL", "debug")
@@ -183,3 +216,36 @@ def test_every_setting_says_how_to_choose(name: str):
     description = Settings.model_fields[name].description or ""
 
     assert description.endswith(".")
+
+
+_UNUSED = {"OTEL_TRACES_SAMPLER": "jaeger_remote", "OTEL_TRACES_SAMPLER_ARG": "pollingIntervalMs=5000"}
+_COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({"OTEL_TRACES_EXPORTER": "console", "OTEL_SDK_DISABLED": "maybe"}, id="no-collector"),
+        pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, id="an-empty-one"),
+        pytest.param({**_COLLECTOR, "OTEL_TRACES_EXPORTER": "none"}, id="none-wanted"),
+        pytest.param({**_COLLECTOR, "OTEL_SDK_DISABLED": "True"}, id="disabled"),
+    ],
+)
+def test_variables_of_traces_that_are_not_sent_stop_no_start(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+):
+    """A cluster may set OTEL_* for all its services, with what only others understand."""
+    for name, value in {**_UNUSED, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", **variables}.items():
+        monkeypatch.setenv(name, value)
+
+    assert not load_settings().traces
+
+
+def test_variables_of_traces_that_are_sent_are_checked(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {**_UNUSED, **_COLLECTOR, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}.items():
+        monkeypatch.setenv(name, value)
+
+    with pytest.raises(BadSettings) as caught:
+        load_settings()
+
+    assert ["OTEL_EXPORTER_OTLP_PROTOCOL", *_UNUSED] == [fault.partition("=")[0] for fault in caught.value.faults]

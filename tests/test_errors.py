@@ -23,7 +23,7 @@ from backend.errors import (
 )
 
 # RFC 9110, RFC 6585 (429, 431), RFC 4918 (507), and nginx's 499
-STATUSES = {400, 401, 403, 404, 406, 408, 413, 415, 421, 422, 429, 431, 499, 500, 503, 504, 507}
+STATUSES = {400, 401, 403, 404, 406, 408, 409, 413, 415, 421, 422, 429, 431, 499, 500, 503, 504, 507}
 
 
 def descendants(root: type[FinanciaError]) -> Iterator[type[FinanciaError]]:

@@ -23,3 +23,12 @@ def test_an_unknown_name():
 
     with pytest.raises(AttributeError, match="module 'collections' has no attribute 'Sizde'"):
         find("Sizde")
+
+
+def test_a_refused_name():
+    """The reason is the message of a plain ``from … import``; the name is not told."""
+    find, names = lazy_exports("collections", {}, {"OrderedSet": "take dict.fromkeys"})
+
+    with pytest.raises(ImportError, match=r"collections has no OrderedSet: take dict\.fromkeys"):
+        find("OrderedSet")
+    assert "OrderedSet" not in names()

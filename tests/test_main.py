@@ -27,7 +27,7 @@ import uvicorn
 from PIL import Image
 
 from backend.config import Settings
-from backend.main import OTHER_FILES, DrainingServer, connections_within, server_config
+from backend.processes.http_server import OTHER_FILES, DrainingServer, connections_within, server_config
 from backend.telemetry import Telemetry
 from tests.clients import server
 from tests.documents.parsing.pdfs import pdf, picture
@@ -37,6 +37,7 @@ RUN = ("-m", "backend.main")
 QUICK = {"NER_MODEL": "none", **server.QUICK}
 READY = re.compile(r"running on http://127\.0\.0\.1:(\d+)")
 MEASURING = "measuring runtimes, once for this model and machine"
+pytestmark = pytest.mark.timeout(600)  # a start measures the machine, which may be busy
 PRINTS_ITS_CLOSE = """
 import sys
 import backend.main, backend.bootstrap.services
@@ -77,6 +78,7 @@ class Process:
         )
         self._lines: list[str] = []
         self._ready = threading.Event()
+        self._more = threading.Condition()
         self.port = 0
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -86,16 +88,21 @@ class Process:
         """Its output so far."""
         return "".join(self._lines)
 
-    def ready(self) -> int:
+    def ready(self, timeout_s: float = 240.0) -> int:
         """Wait until it listens; returns its port."""
-        assert self._ready.wait(90), f"never ready:\n{self.log}"
+        assert self._ready.wait(timeout_s), f"never ready:\n{self.log}"
         assert self.port, f"ended instead of listening:\n{self.log}"
         return self.port
+
+    def says(self, words: str, times: int = 1) -> None:
+        """Wait until so many lines of its log have these words."""
+        with self._more:
+            assert self._more.wait_for(lambda: sum(words in line for line in self._lines) >= times, 300), self.log
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def ended(self, timeout_s: float = 60.0) -> int:
+    def ended(self, timeout_s: float = 300.0) -> int:
         """Wait for its end; returns the exit code, negative for a signal."""
         code = self._process.wait(timeout_s)
         self._reader.join(10)
@@ -112,7 +119,9 @@ class Process:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._lines.append(line)
+            with self._more:
+                self._lines.append(line)
+                self._more.notify_all()
             if (match := READY.search(line)) is not None:
                 self.port = int(match[1])
                 self._ready.set()
@@ -153,7 +162,7 @@ class Client:
     started: threading.Event = field(default_factory=threading.Event)
 
     def work(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         connection.connect()
         while not self.told_to_close and not self.lost:
             texts = [f"factura {self.number} {self.answered} {index}" for index in range(self.texts)]
@@ -171,6 +180,21 @@ class Client:
                 self.started.set()
         self.started.set()
         connection.close()
+
+
+def stopped_under_load(process: Process, count: int, texts: int) -> list[Client]:
+    """What so many clients saw of a service that was told to stop while each sent requests."""
+    port = process.ready()
+    clients = [Client(port, number, texts) for number in range(count)]
+    threads = [threading.Thread(target=client.work) for client in clients]
+    for thread in threads:
+        thread.start()
+    for client in clients:
+        assert client.started.wait(300)
+    process.signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(300)
+    return clients
 
 
 # The server's limits
@@ -213,13 +237,12 @@ def test_connections_are_kept_as_set():
 
 
 @pytest.mark.slow  # three starts, one of which measures
-@pytest.mark.timeout(240)
 def test_a_restart_does_not_measure_again_and_sigterm_ends_it_cleanly(run, tmp_path):
     """Both starts answer requests, and SIGTERM ends them with 0 after the services are closed."""
     logs = []
     for _ in range(2):
         process = run("-c", PRINTS_ITS_CLOSE, STATE_DIR=str(tmp_path), **QUICK)
-        connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=300)
         answer = ask(connection, ["la factura"])
         assert 200 == answer.status
         assert 384 == len(json.loads(answer.read())["data"][0]["embedding"])
@@ -280,16 +303,7 @@ def test_a_port_that_is_taken(run):
 def test_sigterm_under_load_loses_no_request(run, count, texts):
     """Every request on a kept connection gets its whole answer; the last one has "Connection: close"."""
     process = run(**QUICK)
-    port = process.ready()
-    clients = [Client(port, number, texts) for number in range(count)]
-    threads = [threading.Thread(target=client.work) for client in clients]
-    for thread in threads:
-        thread.start()
-    for client in clients:
-        assert client.started.wait(60)
-    process.signal(signal.SIGTERM)
-    for thread in threads:
-        thread.join(60)
+    clients = stopped_under_load(process, count, texts)
     process.ended()
 
     assert [[]] * count == [client.lost for client in clients]
@@ -302,10 +316,10 @@ def test_sigterm_under_load_loses_no_request(run, count, texts):
 def test_sigterm_with_a_running_request(run):
     """A request that takes longer than the grace period is finished before the process ends."""
     process = run(**QUICK)
-    connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=90)
+    connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=300)
     body = json.dumps({"input": [f"{number} la factura de marzo " * 12 for number in range(300)], "model": "bundled"})
     connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
-    other = http.client.HTTPConnection("127.0.0.1", process.port, timeout=60)
+    other = http.client.HTTPConnection("127.0.0.1", process.port, timeout=300)
     other.request("GET", "/metrics")
     other.getresponse().read()  # the large request was sent before this one was answered
     process.signal(signal.SIGTERM)
@@ -322,7 +336,7 @@ def test_sigterm_with_a_running_request(run):
 def test_a_lost_device_ends_the_process(run):
     """The caller gets 503 device_lost, and the process ends by itself with 3."""
     process = run("-c", LOSES_ITS_DEVICE, **QUICK)
-    connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", process.ready(), timeout=300)
     answer = ask(connection, ["the " * 150])
     problem = json.loads(answer.read())
     connection.close()
@@ -377,8 +391,8 @@ async def test_jobs_are_handed_over_while_requests_are_still_answered(monkeypatc
     """Before the port closes: another replica begins at once. Event streams end when no client can come back here."""
     steps: list[str] = []
 
-    class Jobs:
-        async def drain(self) -> None:
+    class Services:
+        async def hand_over(self) -> None:
             steps.append("jobs")
 
     class Streams:
@@ -392,10 +406,10 @@ async def test_jobs_are_handed_over_while_requests_are_still_answered(monkeypatc
         await turn()
         steps.append(f"grace {seconds:g}")
 
-    state = SimpleNamespace(draining=False, streams=Streams(), services=SimpleNamespace(jobs=Jobs()))
+    state = SimpleNamespace(draining=False, streams=Streams(), services=Services())
     turn = partial(asyncio.sleep, 0)
     monkeypatch.setattr(uvicorn.Server, "shutdown", close_sockets)
-    monkeypatch.setattr("backend.main.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": grace}))
+    monkeypatch.setattr("backend.processes.http_server.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": grace}))
     server = DrainingServer(uvicorn.Config(lambda: None), SimpleNamespace(state=state))
     await server.shutdown()
 
@@ -413,7 +427,7 @@ def test_sigterm_hands_a_running_job_to_another_replica(run, redis_server):
     file = pdf(*[picture(1200, 800)] * 20, image=Image.fromarray(np.kron(np.eye(40, dtype=np.uint8), INK)))
     url, other_url = (f"http://127.0.0.1:{process.ready()}/v1/jobs" for process in (stopping, other))
     job = httpx.post(f"{url}?features=text", content=file, headers={"Content-Type": "application/pdf"}).json()
-    with httpx.stream("GET", f"{other_url}/{job['id']}/events", timeout=120) as events:
+    with httpx.stream("GET", f"{other_url}/{job['id']}/events", timeout=300) as events:
         lines = events.iter_lines()
         while "event: page" not in next(lines):
             pass

@@ -54,7 +54,7 @@ def test_every_public_image_of_the_files_is_seen_and_nothing_else():
     seen = {
         file: {image.name for image in images_in((ROOT / file).read_text(encoding="utf-8")).values()} for file in FILES
     }
-    services = {"redis", "prom/prometheus", "grafana/grafana"}
+    services = {"pgvector/pgvector", "redis", "prom/prometheus", "grafana/grafana"}
 
     assert [{"python"}, {"python"}, services, services] == [seen[file] for file in FILES]
     assert {"a:1"} == set(images_in("FROM a:1 AS x\nFROM x AS y\nFROM scratch\nFROM ${BASE}\n# FROM b:1\n"))

@@ -26,12 +26,19 @@ COUNTED |= {
     "text_characters",
     "cache_entries",
     "document_jobs_live",
+    "index_files_waiting",
+    "stored_files",
+    "stored_chunks",
+    "vector_stores",
     "readers",
     "ready",
     "connections",
+    "http_workers",
     "device_lost",
     "model_loaded",
     "model_pending",
+    "model_wish_unmet",
+    "shared_state_up",
     "device_headroom_batches",
 }  # plural nouns and a claim: counts and yes-or-no have no unit
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -68,7 +75,7 @@ def test_buckets(metric: Metric):
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert metric.buckets
     if metric.name.endswith("_seconds"):
-        assert metric.buckets[0] == (0.5 if metric.name.startswith("document_job") else 0.0005)
+        assert metric.buckets[0] == (0.5 if metric.name.startswith(("document_job", "index_")) else 0.0005)
 
 
 def test_only_histograms_have_buckets():

@@ -19,16 +19,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # From the bottom up. A package is a folder or a file directly under backend/; it imports itself and lower layers only.
 LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"tracing"}),
     frozenset({"errors", "durable_files", "lazy_exports", "telemetry"}),
     frozenset({"device", "supervision"}),
     frozenset({"models"}),
     frozenset({"engines", "documents", "training"}),
-    frozenset({"batching", "cache", "gpu_toolkit"}),
+    frozenset({"batching", "cache", "gpu_toolkit", "search"}),
+    frozenset({"shared_state"}),
     frozenset({"services"}),
     frozenset({"jobs"}),
     frozenset({"api", "config"}),
     frozenset({"bootstrap"}),
-    frozenset({"main", "check_gpu", "scaleout"}),
+    frozenset({"processes"}),
+    frozenset({"main", "check_gpu", "keys", "scaleout", "transfer_stores"}),
 )
 # Packages that serving never needs -> the packages that may import them.
 ISOLATED: Mapping[str, frozenset[str]] = {"training": frozenset({"gpu_toolkit"}), "gpu_toolkit": frozenset()}
@@ -44,30 +47,56 @@ LIBRARY_PACKAGES: Mapping[str, frozenset[str]] = {  # library -> the packages th
     "pypdfium2": frozenset({"documents"}),
     "pillow_heif": frozenset({"documents"}),
     "PIL": frozenset({"documents", "training"}),
+    "zxingcpp": frozenset({"documents"}),
+    "defusedxml": frozenset({"documents"}),
+    "xlsxwriter": frozenset({"documents"}),
     "scipy": frozenset({"models"}),
-    "redis": frozenset({"cache", "jobs"}),
+    "av": frozenset({"documents"}),
+    "ctranslate2": frozenset({"models", "engines"}),
+    "redis": frozenset({"cache", "jobs", "shared_state"}),
+    "asyncpg": frozenset({"search", "shared_state"}),
+    "numkong": frozenset({"search"}),
+    "snowballstemmer": frozenset({"search"}),
     "cv2": frozenset({"engines"}),
     "tesserocr": frozenset({"engines"}),
     "pytesseract": frozenset({"engines"}),
     "rapidocr": frozenset({"engines"}),
     "python_multipart": frozenset({"api"}),
     "prometheus_client": frozenset({"telemetry"}),
+    "opentelemetry": frozenset({"tracing"}),
     "fastapi": frozenset({"api"}),
-    "starlette": frozenset({"api"}),
-    "uvicorn": frozenset({"main", "api"}),
+    "starlette": frozenset({"api", "processes", "scaleout"}),
+    "uvicorn": frozenset({"processes", "api"}),
     "pydantic_settings": frozenset({"config"}),
     "ray": frozenset({"scaleout"}),
 }
 # Seconds and hundreds of megabytes that a start on another runtime must not pay.
 LAZY_WHEN_SERVING = frozenset(
-    {"torch", "transformers", "sentence_transformers", "onnx", "onnxruntime", "openvino", "scipy", "rapidocr", "cv2"}
+    {
+        "torch",
+        "transformers",
+        "sentence_transformers",
+        "onnx",
+        "onnxruntime",
+        "openvino",
+        "scipy",
+        "rapidocr",
+        "cv2",
+        "av",
+        "ctranslate2",
+        "opentelemetry",
+    }
 )
 SERVING = f"{PACKAGE}.main"
 
 ENVIRONMENT_READERS: Mapping[str, str] = {  # module -> why it may touch os.environ
     f"{PACKAGE}.config": "the only reader of the environment",
+    f"{PACKAGE}.device.default_device": "finds the card that was chosen, in STATE_DIR, for programs without Settings",
     f"{PACKAGE}.device.facts.amx": "limits the instruction set of oneDNN, before torch or OpenVINO is imported",
+    f"{PACKAGE}.device.facts.compiler": "names the compilers that Triton and Inductor would take",
+    f"{PACKAGE}.device.facts.torchrun": "is told its place by torchrun, and tells accelerate its card, in variables",
     f"{PACKAGE}.main": "tells the tokenizer library to start no threads, before it is imported anywhere",
+    f"{PACKAGE}.scaleout": "tells Ray's processes its switches, which they read from variables",
 }
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "handler", "handlers", "common", "misc"})
 MAX_FILE_LINES = 500

@@ -1,4 +1,4 @@
-"""The pages that are written from the code: .env.example, docs/settings.md and docs/metrics.md.
+"""What is written from the code: .env.example, docs/settings.md, docs/metrics.md, and names for Compose.
 
 python tools/docs.py            # write them
 python tools/docs.py --check    # exit status 1 when one of them is not what the code says
@@ -35,7 +35,9 @@ SETTINGS_INTRO = f"""\
 <!-- {_MADE_BY} -->
 
 From the environment or `backend/.env` (start from [`.env.example`](../.env.example)). The environment wins. A wrong
-value stops the start, and every wrong value is listed at once. An empty value counts as unset."""
+value stops the start, and every wrong value is listed at once. An empty value counts as unset. Write a value with a
+`$` in single quotes (`API_KEYS='ana:pa$word'`): containers take it from the same file, and Compose replaces `$NAME`
+elsewhere. `${{` is replaced in quotes too."""
 METRICS_INTRO = f"""\
 # Metrics
 
@@ -47,6 +49,13 @@ first bucket of every duration is 0.5 ms. Besides these there are Python's own `
 
 | metric | kind | labels | what it says |
 |---|---|---|---|"""
+
+_COMPOSE_INTRO = f"""\
+# Settings that containers take from the environment of `docker compose`, before backend/.env. Names alone: where
+# one has no value there, it changes nothing. {_MADE_BY}"""
+# Fixed in the image and the Compose files, but for the last: a folder of the host, which the container has not.
+_OF_THE_CONTAINER = frozenset({"host", "port", "state_dir", "tessdata_prefix"})
+_OF_LIBRARIES = ("PYTORCH_CUDA_ALLOC_CONF", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT")
 
 GPU_INTRO = """\
 ## The accelerator
@@ -99,10 +108,17 @@ def metrics_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def compose_names() -> str:
+    """The names that the Compose files take from outside, alone: a value is in the environment, or nowhere."""
+    names = [name.upper() for name in Settings.model_fields if name not in _OF_THE_CONTAINER]
+    return "\n".join([_COMPOSE_INTRO, *names, *_OF_LIBRARIES, ""])
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     ".env.example": env_example,
     "docs/settings.md": settings_page,
     "docs/metrics.md": metrics_page,
+    "deploy/compose/settings.env": compose_names,
 }
 
 

@@ -16,10 +16,10 @@ import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 print(next(wish for wish in project["dependencies"] if wish.startswith("torch>")))')
 "$python" -m pip install "${index[@]}" "$torch"
-"$python" -m pip install --editable ".[test,lint,bench]"
+"$python" -m pip install --editable ".[test,lint,bench,ray]"
 
 {
-    echo "# Exact versions of everything that .[test,lint,bench] installs. Made by \`make lock\`; do not edit."
+    echo "# Exact versions of everything that .[test,lint,bench,ray] installs. Made by \`make lock\`; do not edit."
     echo "# torch stands without its local version (+cpu, +cu130), so that the same pin holds with every index;"
     echo "# the nvidia-* packages of a CUDA build are pinned by torch itself."
     "$python" -m pip freeze --all --exclude pip --exclude financia-inference | sed -E 's/^(torch==[^+]+)\+.*/\1/' | LC_ALL=C sort -f

@@ -2,8 +2,8 @@
 
     python -m tools.lock_image        (part of `make lock`; needs Linux and Python 3.11, the images' own)
 
-``serve.txt`` is what the service needs, ``train.txt`` what fine-tuning needs beside it. Versions are those of
-constraints.txt; a version has a checksum for each processor that images are built for.
+``serve.txt`` is what the service needs, speech included, ``train.txt`` what fine-tuning needs beside it. Versions are
+those of constraints.txt; a version has a checksum for each processor that images are built for.
 
 torch's wheel is another one for each CUDA version and comes from an index of its own, which is asked where it answers:
 ``torch-cpu.txt``, ``torch-cu129.txt`` and so on hold torch and what it alone asks for, with checksums. Where it does
@@ -11,7 +11,8 @@ not answer, a list of this version stays, one of another version is removed, and
 without checksums.
 
 ``onnxruntime-cu12-x86_64.txt`` and its like hold the ONNX Runtime that takes the place of serve.txt's in the GPU image:
-its CUDA must be of torch's major, whose libraries it loads.
+its CUDA must be of torch's major, whose libraries it loads. ``cublas-cu13.txt`` holds CUDA 12's cuBLAS, which
+CTranslate2 needs and a torch for CUDA 13 does not bring.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ torch=={}
 # CUDA major of torch's build -> version of onnxruntime-gpu, and the processors it has wheels for. 1.26 is the last
 # for CUDA 12 (onnxruntime/capi/build_and_package_info.py: 12.8; of 1.27: 13.0); "" is onnxruntime's own version.
 ONNXRUNTIME_GPU: Mapping[str, tuple[str, Sequence[str]]] = {"cu12": ("1.26.0", ("x86_64",)), "cu13": ("", MACHINES)}
+# CUDA major of torch's build -> version of CUDA 12's cuBLAS; CTranslate2 4.8 takes any of 12.
+CUBLAS: Mapping[str, str] = {"cu13": "12.9.1.4"}
 # The last part of an index's address -> the processors it has wheels for.
 BUILDS: Mapping[str, Sequence[str]] = {
     "cpu": MACHINES,
@@ -82,8 +85,9 @@ def checksums(text: str) -> dict[str, set[str]]:
 def wishes() -> dict[str, list[str]]:
     """File -> what pyproject.toml asks for, without the package that is taken alone."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    serve = [wish for wish in project["dependencies"] if not wish.startswith(DATA_ONLY)]
-    return {"serve": serve, "train": serve + project["optional-dependencies"]["train"]}
+    extras = project["optional-dependencies"]
+    serve = [wish for wish in project["dependencies"] if not wish.startswith(DATA_ONLY)] + extras["speech"]
+    return {"serve": serve, "train": serve + extras["train"]}
 
 
 def needed(report: Mapping[str, Any], versions: Mapping[str, str]) -> set[str]:
@@ -225,6 +229,15 @@ def lock_onnxruntime(own_version: str, folder: Path) -> list[str]:
     return files
 
 
+def lock_cublas(folder: Path) -> list[str]:
+    """Write the lists of CUDA 12's cuBLAS for builds of torch that have another one; the names of the files."""
+    for cuda, version in CUBLAS.items():
+        hashes = [_wheels(machine, [f"nvidia-cublas-cu12=={version}"])["nvidia-cublas-cu12"] for machine in MACHINES]
+        text = render(f"cublas-{cuda}", {"nvidia-cublas-cu12": version}, {"nvidia-cublas-cu12": hashes})
+        (folder / f"cublas-{cuda}.txt").write_text(text, encoding="utf-8")
+    return [f"cublas-{cuda}.txt" for cuda in CUBLAS]
+
+
 def main() -> None:
     """Ask pip what it would install, and write the files."""
     versions = pins((ROOT / "constraints.txt").read_text(encoding="utf-8")) | BEFORE_3_11_3
@@ -238,7 +251,7 @@ def main() -> None:
         (FOLDER / f"{file}.txt").write_text(render(file, versions, hashes), encoding="utf-8")
         print(f"{file}.txt: {len(names)} packages")
     (FOLDER / "torch.txt").write_text(TORCH.format(versions["torch"]), encoding="utf-8")
-    print(", ".join(lock_onnxruntime(versions["onnxruntime"], FOLDER)))
+    print(", ".join([*lock_onnxruntime(versions["onnxruntime"], FOLDER), *lock_cublas(FOLDER)]))
     for build in BUILDS:
         print(lock_torch(build, versions["torch"], wanted["serve"], index=f"{INDEX}/{build}", folder=FOLDER))
 

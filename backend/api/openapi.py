@@ -13,16 +13,26 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from backend.api.api_keys import READ_ROUTES, SAFE_METHODS
 from backend.api.dependencies import ApiLimits
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
+from backend.api.requests import audio as audio_requests
 from backend.api.requests import classification, cohere, reranking, similarity
 from backend.api.requests import documents as document_requests
 from backend.api.requests import embeddings as embedding_requests
+from backend.api.requests import search as search_requests
+from backend.api.requests import summaries as summary_requests
+from backend.api.requests import text_fields as text_fields_requests
 from backend.api.requests import texts as text_requests
+from backend.api.requests import vector_stores as vector_store_requests
 from backend.api.requests.fields import LIMIT_KEYWORD
+from backend.api.responses import audio as audio_answers
 from backend.api.responses import cohere as cohere_answers
-from backend.api.responses import documents, embeddings, index_headers, infinity, jobs, operations, texts
+from backend.api.responses import documents, embeddings, index_headers, infinity, jobs, operations, summaries, texts
+from backend.api.responses import search as search_answers
 from backend.api.responses import similarity as similarity_answers
+from backend.api.responses import usage as usage_answers
+from backend.api.responses import vector_stores as vector_store_answers
 from backend.api.routing import PROBLEM, PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
@@ -40,6 +50,11 @@ _REQUESTS: tuple[type, ...] = (
     *cohere.REQUESTS,
     *similarity.REQUESTS,
     *document_requests.REQUESTS,
+    *text_fields_requests.REQUESTS,
+    *vector_store_requests.REQUESTS,
+    *search_requests.REQUESTS,
+    *summary_requests.REQUESTS,
+    *audio_requests.REQUESTS,
 )
 ANSWERS: tuple[type, ...] = (
     *embeddings.SCHEMAS,
@@ -50,6 +65,11 @@ ANSWERS: tuple[type, ...] = (
     *similarity_answers.SCHEMAS,
     *documents.SCHEMAS,
     *jobs.SCHEMAS,
+    *vector_store_answers.SCHEMAS,
+    *search_answers.SCHEMAS,
+    *summaries.SCHEMAS,
+    *audio_answers.SCHEMAS,
+    *usage_answers.SCHEMAS,
     ProblemDetails,
 )
 _REF = "#/components/schemas/{model}"
@@ -59,7 +79,7 @@ _TAGS = [
         "name": "texts",
         "description": "Vectors, classes, entities, ranks, analysis, in Jina's and Cohere's shapes if they have one.",
     },
-    {"name": "documents", "description": "Files: PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC."},
+    {"name": "documents", "description": "Files: PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, electronic invoices."},
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
     {"name": "infinity", "description": "What infinity's clients call; `POST /rerank` answers them, too."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
@@ -74,14 +94,15 @@ class _Problem(NamedTuple):
 # Every status of a problem. A route names those of its own; see also _ANY_ROUTE and _GUARDED.
 PROBLEMS: dict[int, _Problem] = {
     400: _Problem("The request is malformed, or an input is empty."),
-    401: _Problem("No key, or none of this service's.", ("WWW-Authenticate",)),
+    401: _Problem("No key, none of this service's, or one that has expired.", ("WWW-Authenticate",)),
     403: _Problem(
-        "This key may not do this: keys of ADMIN_KEYS may, or the one that made it. "
+        "This key may not do this: keys of ADMIN_KEYS may, or the one that made it, or one that may more than read. "
         "Without keys: a browser sent it for a page of another site."
     ),
-    404: _Problem("What the request names is not here: a model, a classifier, a job, a page."),
+    404: _Problem("What the request names is not here: a model, a classifier, a job, a page, a file, a vector store."),
     406: _Problem("Accept allows none of the formats."),
     408: _Problem("Request line and headers did not come in time; the connection is closed."),
+    409: _Problem("Another model made the vectors of this vector store."),
     413: _Problem("Over a limit; the message names it, the value and the setting."),
     415: _Problem("Not the media type that this route reads, or a file of a kind that is not read."),
     421: _Problem("Asked by a name that is not this service's, which has no keys; ALLOWED_HOSTS names further ones."),
@@ -164,8 +185,12 @@ def _operations(app: FastAPI, document: dict[str, Any]) -> Iterator[tuple[str, d
 def _guards(route: PlainRoute, *, keys_needed: bool) -> tuple[int, ...]:
     """What keeps callers out of a route that is not open to everybody."""
     if keys_needed:
-        return _GUARDED
+        return _GUARDED if _leaves_nothing(route) else (*_GUARDED, 403)
     return _WITHOUT_KEYS if set(route.methods or ()) <= {"GET", "HEAD"} else _CHANGES_WITHOUT_KEYS
+
+
+def _leaves_nothing(route: PlainRoute) -> bool:
+    return set(route.methods or ()) <= SAFE_METHODS or route.path_format in READ_ROUTES
 
 
 def _responses(route: PlainRoute, guards: tuple[int, ...]) -> dict[str, Any]:

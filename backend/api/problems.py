@@ -126,3 +126,13 @@ def problem_response(problem: Problem, request_id: str) -> Response:
         headers["Retry-After"] = str(max(1, math.ceil(problem.retry_after_s)))
     # json, not orjson: it writes even half a surrogate pair, should a message quote one
     return Response(json.dumps({**details, **problem.extensions}), problem.status, headers, MEDIA_TYPE)
+
+
+def error_class(code: str) -> type[FinanciaError]:
+    """The widest class of errors with this code; the root for a code of no class."""
+    waiting = [FinanciaError]
+    for error in waiting:
+        if error.code == code:
+            return error
+        waiting.extend(error.__subclasses__())
+    return FinanciaError

@@ -30,6 +30,10 @@ REQUEST_TIMEOUT = {
     "schema": {"type": "number", "exclusiveMinimum": 0},
     "description": "Seconds after which the answer is 504; at most, and unset, LIMIT_REQUEST_S.",
 }
+_FILE = (
+    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC or the XML of an electronic invoice; for /v1/documents and /v1/jobs "
+    "also a recording. Alone as the body, the fields go into the query."
+)
 _INFERENCE_ERRORS = (400, 404, 413, 415, 422, 429, 504, 507)
 _UPLOAD_ERRORS = (400, 404, 406, 413, 415, 422, 429, 504, 507)
 
@@ -114,19 +118,25 @@ def upload_route(
     tag: str,
     request: type[BaseModel],
     answers: dict[int, Described],
+    json_request: tuple[type[BaseModel], dict[str, Any]] | None = None,
+    file: str = _FILE,
     errors: tuple[int, ...] = _UPLOAD_ERRORS,
     parameters: tuple[dict[str, Any], ...] = (),
 ) -> PlainRoute:
-    """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields."""
-    file = {
-        "type": "string",
-        "format": "binary",
-        "minLength": 1,
-        "description": "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF or HEIC. Alone as the body, the fields go into the query.",
-    }
+    """A route that reads a file, as a form's ``file`` or as the body; ``request`` is the form's other fields.
+
+    Args:
+        json_request: what it reads as JSON instead of a file, and examples by name; None: nothing.
+        file: which files it reads.
+    """
+    binary = {"type": "string", "format": "binary", "minLength": 1, "description": file}
     fields = request.model_json_schema()
-    form = {"type": "object", "required": ["file"], "properties": {"file": file, **fields["properties"]}}
-    content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": file}}
+    required = ["file", *fields.get("required", ())]
+    form = {"type": "object", "required": required, "properties": {"file": binary, **fields["properties"]}}
+    content = {"multipart/form-data": {"schema": form}, "application/octet-stream": {"schema": binary}}
+    if json_request is not None:
+        model, examples = json_request
+        content |= _content(model, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
     return _route(
         path,
         endpoint,
@@ -141,6 +151,7 @@ def upload_route(
 
 
 get, delete = partial(_route_without_body, "GET"), partial(_route_without_body, "DELETE")
+action = partial(_route_without_body, "POST")
 post, put = partial(_route_with_json, "POST"), partial(_route_with_json, "PUT")
 
 

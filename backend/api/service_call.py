@@ -42,39 +42,61 @@ class ServiceCall(Protocol[Result_co]):
     def __call__(self, *, deadline_s: float) -> Coroutine[Any, Any, Result_co]: ...
 
 
-async def call_service(request: Request, call: ServiceCall[Result], *, characters: int = 0) -> Result:
+async def call_service(
+    request: Request, call: ServiceCall[Result], *, characters: int = 0, most_s: float | None = None
+) -> Result:
     """The result of ``call``.
 
     Args:
+        most_s: instead of LIMIT_REQUEST_S.
         characters: of all texts of the request; until the call ends they count against the budget of all requests.
 
     Raises: InvalidField for an invalid X-Request-Timeout-S, TooLarge and Overloaded for the characters, CallerGone,
         DeadlineExceeded, and whatever ``call`` raises.
     """
     services = services_of(request)
-    limit_s = time_limit_s(request, services.limits)
+    limit_s = time_limit_s(request, services.limits, most_s)
     deadline_s = context_of(request).arrived_s + limit_s
     with services.text_work.admit(characters):
-        return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
+        try:
+            return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
+        except DeadlineExceeded as error:  # a batch knows only the time that was left to it
+            raise DeadlineExceeded(limit_s) from error
 
 
-async def read_within_limit(request: Request, read: Coroutine[Any, Any, Result]) -> Result:
+async def call_within_limit(request: Request, call: Coroutine[Any, Any, Result]) -> Result:
+    """As ``call_service``, of a call that takes no deadline because it computes nothing: a storage's."""
+    try:
+        limit_s = time_limit_s(request, services_of(request).limits)
+    except BaseException:
+        call.close()
+        raise
+    return await run_until_disconnect(call, request.receive, limit_s, context_of(request).arrived_s + limit_s)
+
+
+async def read_within_limit(
+    request: Request, read: Coroutine[Any, Any, Result], *, most_s: float | None = None
+) -> Result:
     """What ``read`` makes of the body; its time counts against that of the whole request.
+
+    Args:
+        most_s: LIMIT_TRANSCRIPTION_S where it holds instead of LIMIT_REQUEST_S.
 
     Raises: DeadlineExceeded when the body is not whole in time; InvalidField for an invalid X-Request-Timeout-S;
         whatever ``read`` raises.
     """
     try:
-        limit_s = time_limit_s(request, services_of(request).limits)
+        limit_s = time_limit_s(request, services_of(request).limits, most_s)
     except BaseException:
         read.close()
         raise
     try:
         return await run_until_disconnect(read, None, limit_s, context_of(request).arrived_s + limit_s)
     except DeadlineExceeded as error:
+        setting = "LIMIT_REQUEST_S" if most_s is None else "LIMIT_TRANSCRIPTION_S"
         raise DeadlineExceeded(
             limit_s,
-            f"the body was not whole after {limit_s:g} s, the time of the whole request (LIMIT_REQUEST_S, or its own "
+            f"the body was not whole after {limit_s:g} s, the time of the whole request ({setting}, or its own "
             "X-Request-Timeout-S); send less at once, or over a faster connection, or raise the limit",
         ) from error
 
@@ -89,21 +111,24 @@ async def call_service_timed(request: Request, call: ServiceCall[TimedResult], *
     return result
 
 
-def time_limit_s(request: Request, limits: ApiLimits) -> float:
+def time_limit_s(request: Request, limits: ApiLimits, most_s: float | None = None) -> float:
     """Seconds from a request's headers to its answer: LIMIT_REQUEST_S, or less where the caller asks for less.
+
+    ``most_s``: instead of LIMIT_REQUEST_S.
 
     Raises: InvalidField when X-Request-Timeout-S is no positive number.
     """
+    most_s = limits.request_s if most_s is None else most_s
     header = context_of(request).headers.get(_TIMEOUT_HEADER)
     if header is None:
-        return limits.request_s
+        return most_s
     timeout_s = number_of(header.decode("latin-1"))
     if not (math.isfinite(timeout_s) and timeout_s > 0):
         raise InvalidField(
             f"X-Request-Timeout-S: must be a positive number of seconds, got '{header.decode('latin-1')[:40]}'",
             param="X-Request-Timeout-S",
         )
-    return min(timeout_s, limits.request_s)
+    return min(timeout_s, most_s)
 
 
 async def run_until_disconnect(

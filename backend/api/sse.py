@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class ServerEvent(NamedTuple):
-    """One event; ``data`` is one line."""
+    """One event; ``data`` is one line. An empty id or name is left out."""
 
     id: str
     name: str
@@ -46,6 +46,7 @@ class EventStream(Response):
     fails: a client then reconnects, and its Last-Event-ID says where to go on.
 
     Args:
+        resumes: tell browsers when to connect again; OpenAI's clients take an answer to that for an event.
         on_end: called last, however it ends, also before the first event was asked for.
     """
 
@@ -57,17 +58,19 @@ class EventStream(Response):
         streams: OpenStreams,
         *,
         heartbeat_s: float = HEARTBEAT_S,
+        resumes: bool = True,
         on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events, self._streams, self._heartbeat_s, self._on_end = events, streams, heartbeat_s, on_end
+        self._opening = _RETRY if resumes else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
         """Serve one client."""
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
+            await send({"type": "http.response.body", "body": self._opening, "more_body": True})
             await self._send_events(receive, send)
         finally:
             await self._events.aclose()
@@ -105,7 +108,8 @@ class EventStream(Response):
 
 
 def _encoded(event: ServerEvent) -> bytes:
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event.id.encode(), event.name.encode(), event.data)
+    lines = ((b"id", event.id.encode()), (b"event", event.name.encode()), (b"data", event.data))
+    return b"".join(b"%b: %b\n" % (name, value) for name, value in lines if value) + b"\n"
 
 
 async def _disconnected(receive: Receive) -> None:

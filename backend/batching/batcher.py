@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from backend.batching.batch_spans import trace_batch
 from backend.batching.lane import Batch, BatchResult, Clock, Lane
 from backend.batching.lane_stats import BatcherStatus, count_batch
 from backend.batching.policy import (
@@ -28,10 +29,11 @@ from backend.batching.policy import (
     waits_too_long,
 )
 from backend.batching.work_item import Priority, WorkItem
-from backend.batching.work_queue import Dequeued, WorkQueue
-from backend.engines.engine import Engine
+from backend.batching.work_queue import WorkQueue
+from backend.engines.engine import Engine, unlimited_count
 from backend.errors import CallerGone, DeviceLost, FinanciaError, Overloaded, TooLarge, Unavailable
 from backend.telemetry import Telemetry, log_event
+from backend.tracing.spans import sampled
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ class Batcher:
         self._device_lost = asyncio.Event()
         self._device_fault = ""  # why a device is lost; written once, by the lane that found out
 
-        self._changed = threading.Condition(threading.Lock())  # guards the next five
+        self._lock = threading.Lock()  # guards the next five; entered by itself, a condition takes three times as long
+        self._changed = threading.Condition(self._lock)
         self._queue = WorkQueue(limits.ageing_s)
         self._idle_lanes = 0
         self._stopped = False
@@ -139,23 +142,40 @@ class Batcher:
         item may wait.
         """
         loop = self._check_open()
+        futures = [loop.create_future() for _ in payloads]
+        return self.submit_with(futures, engine, payloads, costs, priority=priority, deadline_s=deadline_s)
+
+    def submit_with(
+        self,
+        futures: Sequence[asyncio.Future[Any]],
+        engine: Engine,
+        payloads: Sequence[Any],
+        costs: Sequence[int],
+        *,
+        priority: Priority = Priority.INTERACTIVE,
+        deadline_s: float = math.inf,
+    ) -> list[WorkItem]:
+        """The same with futures of the caller's, one a payload."""
+        self._check_open()
         if not payloads:
             return []
         tokens, now_s = sum(costs), self._clock()
         self._admit(len(payloads), tokens)
         if priority is Priority.INTERACTIVE:
             self._check_wait(len(payloads), deadline_s - now_s)
+        span = sampled()
         items = [
-            WorkItem(engine, payload, cost, priority, deadline_s, now_s, loop.create_future())
-            for payload, cost in zip(payloads, costs, strict=True)
+            WorkItem(engine, payload, cost, priority, deadline_s, now_s, future, span=span)
+            for payload, cost, future in zip(payloads, costs, futures, strict=True)
         ]
         self._unresolved.update(items)
         self._all_resolved.clear()
         if deadline_s < self._timer.at_s:
             self._timer.set(deadline_s)
-        with self._changed:
+        with self._lock:
             self._queue.add(items, tokens)
-            self._changed.notify(len(items))
+            if self._idle_lanes:
+                self._changed.notify(len(items))
         return items
 
     def promote(self, item: WorkItem, priority: Priority) -> None:
@@ -214,26 +234,25 @@ class Batcher:
 
     def take(self, device_index: int) -> Batch | None:
         """Wait for a batch; None means stop."""
-        while (dequeued := self._wait_for_items(device_index)) is not None:
-            if (batch := self._batch(dequeued, device_index)) is not None:
+        while self._wait_for_items():
+            if (batch := self._take_batch(device_index)) is not None:
                 return batch
         return None
 
     def take_now(self, device_index: int) -> Batch | None:
         """A batch if one is queued, without waiting for it."""
-        with self._changed:
-            dequeued = self._queue.take(self._clock(), self._idle_lanes, device_index)
-        return self._batch(dequeued, device_index)
+        return self._take_batch(device_index)
 
     def report(self, result: BatchResult) -> None:
         """Count a batch, then resolve its futures on the loop: a caller with a result finds it in the metrics."""
         items = result.batch.items
-        tokens = sum(item.cost for item in items)
-        failed = sum(isinstance(value, FinanciaError) for value in result.values)
+        tokens = sum([item.cost for item in items])
+        failed = sum([isinstance(value, FinanciaError) for value in result.values])
+        busy_s, work_s = result.busy_s / max(1, tokens), result.batch.work_s / max(1, tokens)
         for item in items:
-            part = item.cost / max(1, tokens)
-            item.lane_s, item.work_s = part * result.busy_s, part * result.batch.work_s
+            item.lane_s, item.work_s = item.cost * busy_s, item.cost * work_s
         count_batch(self._telemetry, result, tokens=tokens, failed=failed)
+        trace_batch(result, tokens=tokens, failed=failed)
         if failed < len(items):
             with self._changed:
                 self._throughput = self._throughput.after(tokens, result.busy_s)
@@ -245,6 +264,8 @@ class Batcher:
         if lane.alive:
             self._telemetry.lane_restarts_total.inc()
         self._telemetry.jobs_failed_total.inc(len(items))
+        with self._changed:
+            self._changed.notify_all()  # what it left in the queue was told to this lane alone
         if isinstance(error, DeviceLost):
             self._lose_device(str(error))
             return
@@ -261,17 +282,23 @@ class Batcher:
         self._on_loop(self._close, fault, DeviceLost)
         self._on_loop(self._device_lost.set)
 
-    def _wait_for_items(self, device_index: int) -> Dequeued | None:
+    def _wait_for_items(self) -> bool:
         with self._changed:
             while not self._stopped:
                 if self._queue.items:
-                    return self._queue.take(self._clock(), self._idle_lanes, device_index)
+                    return True
                 self._idle_lanes += 1
                 self._changed.wait()
                 self._idle_lanes -= 1
-        return None
+        return False
 
-    def _batch(self, dequeued: Dequeued, device_index: int) -> Batch | None:
+    def _take_batch(self, device_index: int) -> Batch | None:
+        with self._changed:
+            turn = self._queue.next_turn(self._clock())
+        # What fits is read from the driver, which may hang: not under the lock that the loop takes to add items.
+        capacity = unlimited_count if turn is None else turn.engine.on(device_index).batch_limits.capacity()
+        with self._changed:
+            dequeued = self._queue.take(turn, capacity, self._clock(), self._idle_lanes, device_index)
         now_s = self._clock()
         if dequeued.dropped:
             self._drop(dequeued.dropped, now_s)
@@ -330,9 +357,9 @@ class Batcher:
             raise Overloaded(queued, limit, retry_after_s(queued, self.status().rate_tokens_per_s))
 
     def _check_wait(self, items: int, left_s: float) -> None:
-        with self._changed:
-            queued, lane_rate_per_s = self._queue.interactive_tokens, self._throughput.settled_per_s
-        rate_per_s = lane_rate_per_s * sum(lane.alive for lane in self._lanes)
+        if not (queued := self._queue.interactive_tokens):  # one number, whole without the lock; so is the throughput
+            return
+        rate_per_s = self._throughput.settled_per_s * sum([lane.alive for lane in self._lanes])
         if waits_too_long(queued, rate_per_s, left_s):
             self._telemetry.jobs_shed_total.inc(items)
             wait_s, again_s = queued / rate_per_s, retry_after_s(queued, rate_per_s)

@@ -3,7 +3,7 @@
 Where an error arises decides who sees it:
 
     prepare, forward, finish     Exception      the batch is halved until the faulty item is alone; same for OOM
-    prepare, forward, finish     a dead context the lane dies for good and all items fail: only a new process can go on
+    anywhere                     a dead context the lane dies for good and all items fail: only a new process can go on
     our own code                 anything       the lane dies: its items get Unavailable, it starts again
     anywhere                     BaseException  the same
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from backend.batching.policy import equivalent_count
 from backend.batching.work_item import WorkItem
 from backend.device.batch_split import bisect_on_failure, release_frames
 from backend.device.faults import Fault, FaultKind, classify
@@ -44,6 +45,9 @@ class Batch:
     failure: FinanciaError | None = None  # why prepare, forward or finish failed for the batch as a whole
     work_s: float = 0.0  # time of the lane's thread on a core, for this batch
     oom_count: int = 0  # times that it, or a part of it, ran out of the device's memory
+    prepared_s: float = 0.0  # monotonic; when prepare had ended
+    launched_s: float = 0.0  # when forward had returned: on a card it is then queued, not done
+    awaited_s: float = 0.0  # when the lane began to wait for what it gives
 
     @property
     def costs(self) -> list[int]:
@@ -147,17 +151,20 @@ class Lane:
         began_s = time.thread_time()
         try:
             prepared = batch.engine.prepare([item.payload for item in batch.items])
+            batch.prepared_s = self._clock()
             batch.output = batch.engine.forward(prepared)
         except Exception as error:  # noqa: BLE001 - the lane is a border: any engine, any error
             batch.failure = self._engine_failed(error, batch, batch.costs)
+        batch.launched_s = self._clock()
         batch.work_s += time.thread_time() - began_s
 
     def _complete(self, batch: Batch) -> None:
-        began_s = time.thread_time()
+        began_s, batch.awaited_s = time.thread_time(), self._clock()
         values = self._finish(batch)
         failure, batch.failure, batch.output = batch.failure, None, None  # the device's memory is free from here
         if failure is None:
-            batch.engine.batch_limits.succeeded(max(batch.costs), len(batch.items))
+            count = equivalent_count(batch.costs, batch.engine.padding_cost)
+            batch.engine.batch_limits.succeeded(max(batch.costs), count)
         else:
             values = self._retry_in_parts(batch, failure)
         batch.work_s += time.thread_time() - began_s
@@ -203,10 +210,13 @@ class Lane:
         release_frames(error)
         if isinstance(failure, DoesNotFit):
             batch.oom_count += 1
-            batch.engine.batch_limits.out_of_memory(max(costs), len(costs))
+            count = equivalent_count(costs, batch.engine.padding_cost)
+            batch.engine.batch_limits.out_of_memory(max(costs), count)
         return failure
 
     def _die(self, error: BaseException) -> None:
+        if isinstance(error, Exception) and (lost := device_lost(error)) is not None:
+            error = lost  # reading the device's memory raises it too, in the queue and after a batch
         self._deaths += 1
         self.alive = self._deaths < DEATHS_MAX and not isinstance(error, DeviceLost)
         items = [item for batch in self._in_flight for item in batch.items]
@@ -242,13 +252,29 @@ def item_error(error: Exception, costs: list[int]) -> FinanciaError:
     """
     fault = classify(error)  # also of a FinanciaError: it may have been raised from a dead context
     if fault.kind is FaultKind.CONTEXT_LOST:
-        raise DeviceLost(f"the device's context is dead: {fault.message}; the process ends to be restarted") from error
+        raise _device_lost(fault) from error
     out_of_memory = fault.kind is FaultKind.OUT_OF_MEMORY
     if isinstance(error, FinanciaError) and (not out_of_memory or isinstance(error, DoesNotFit)):
         return error
     failure = _does_not_fit(fault, costs) if out_of_memory else _inference_failed(error)
     failure.__cause__ = error
     return failure
+
+
+def device_lost(error: Exception) -> DeviceLost | None:
+    """The error, or what it means where it comes from a dead context; None for any other."""
+    if isinstance(error, DeviceLost):
+        return error
+    fault = classify(error)
+    if fault.kind is not FaultKind.CONTEXT_LOST:
+        return None
+    lost = _device_lost(fault)
+    lost.__cause__ = error
+    return lost
+
+
+def _device_lost(fault: Fault) -> DeviceLost:
+    return DeviceLost(f"the device's context is dead: {fault.message}; the process ends to be restarted")
 
 
 def _does_not_fit(fault: Fault, costs: list[int]) -> InferenceFailed:

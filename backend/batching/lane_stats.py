@@ -32,6 +32,7 @@ def count_batch(telemetry: Telemetry, result: BatchResult, *, tokens: int, faile
     padded = max(1, max(costs) * len(costs))
     telemetry.batch_jobs.observe(len(costs))
     telemetry.batch_tokens.observe(tokens)
+    telemetry.engine_tokens_total.labels(engine).inc(tokens)
     telemetry.batch_padding_ratio.observe(1 - tokens / padded)
     telemetry.batch_duration_seconds.labels(engine).observe(result.busy_s)
     if result.split:

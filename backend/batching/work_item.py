@@ -9,6 +9,8 @@ from typing import Any
 
 from backend.engines.engine import Engine
 from backend.errors import DeadlineExceeded
+from backend.tracing.context import SpanContext
+from backend.tracing.spans import Span
 
 
 class Priority(IntEnum):
@@ -38,6 +40,8 @@ class WorkItem:
     finished_s: float = 0.0  # monotonic; when its batch ended
     lane_s: float = 0.0  # its part of the time that its batch kept the lane, by cost
     work_s: float = 0.0  # its part of the time that the lane's thread was on a core
+    span: Span | None = None  # that its caller works for, where that is recorded
+    batch_span: SpanContext | None = None  # of the batch that it ran in, where a span of it was recorded
 
     def join(self) -> bool:
         """Add a waiter; False when the item has already ended or was abandoned."""

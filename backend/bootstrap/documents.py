@@ -1,4 +1,4 @@
-"""Builds document processing from the settings: file limits, reader processes, OCR engines and lanes, the job store."""
+"""Builds document processing from the settings: file limits, reader processes, engines and lanes, the job store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Any
 from backend import __version__
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
+from backend.bootstrap.images import FoundImageModel, ImageParts, ImageRuntime, build_images
+from backend.bootstrap.speech import FoundSpeechModel, SpeechParts, SpeechRuntime, build_speech
 from backend.cache.blobs import BlobCache
+from backend.cache.scope import entry
 from backend.cache.store import VectorCache
 from backend.config import Settings
 from backend.device.memory.device_memory import apply_ceiling
@@ -29,11 +32,15 @@ from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
+from backend.services.catalog import Catalog
 from backend.services.documents.extraction import DocumentExtractor
 from backend.services.documents.ocr import OcrService
 from backend.services.documents.ocr_engines import RapidOcrPlace, check_default_languages, load_ocr_engines
+from backend.services.documents.recordings import RecordingExtractor
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
+from backend.services.idle_unload import IdleUnloader
+from backend.services.images.classification import ImageClassificationService
 from backend.services.loading import LoadContext
 from backend.services.quotas import Meters
 from backend.supervision import Supervisor
@@ -54,9 +61,23 @@ def file_limits(settings: Settings) -> FileLimits:
         pages=settings.limit_pages,
         page_pixels=settings.limit_page_pixels,
         page_s=settings.limit_page_s,
+        document_chars=settings.limit_document_chars,
         render_pixels=settings.limit_render_pixels,
+        audio_s=settings.limit_audio_s,
+        audio_channels=settings.limit_audio_channels,
         worker_bytes=settings.limit_reader_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentParts:
+    """What documents share with others, and the models of recordings and pages."""
+
+    speech_model: FoundSpeechModel
+    image_model: FoundImageModel
+    unloader: IdleUnloader
+    meters: Meters
+    supervisor: Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +87,41 @@ class DocumentRuntime:
     documents: DocumentService
     jobs: JobService
     limits: FileLimits
-    lanes: Batcher  # of OCR engines that run on the CPU
+    lanes: Batcher  # of OCR and speech engines that run on the CPU
+    speech: SpeechRuntime
+    images: ImageRuntime
 
     def report(self) -> dict[str, Any]:
         """The choices made and their reasons, for GET /v1/system."""
         ocr = {**self.documents.extractor.report(), "lanes": asdict(self.lanes.status())}
-        return {"ocr": ocr, "jobs": self.jobs.report()}
+        others = {"speech": self.speech.report(), "images": self.images.report()}
+        return {"ocr": ocr, **others, "jobs": self.jobs.report()}
+
+    def pending_models(self) -> list[dict[str, object]]:
+        """For GET /v1/system."""
+        return [*self.speech.pending.report(), *self.images.pending.report()]
+
+    def models(self) -> list[dict[str, object]]:
+        """Those that the catalog does not hold, for GET /health."""
+        return [*self.speech.models(), *self.images.models()]
+
+    def degraded(self) -> tuple[str, ...]:
+        """For GET /health."""
+        return (*self.jobs.degraded(), *self.speech.degraded(), *self.images.degraded())
 
     async def start(self) -> None:
         """Warm up for the first file, and start the job workers."""
         await self.documents.extractor.warm_up(self.lanes.status().lanes)
         await self.jobs.start()
+        self.speech.start()
+        self.images.start()
 
     async def close(self, drain_s: float) -> None:
         """Finish accepted pages, stop the reader processes, and close the store of jobs."""
         await self.jobs.drain()
         await self.lanes.drain(drain_s)
+        self.speech.close()
+        self.images.close()
         self.documents.extractor.close()
         await self.jobs.close()
 
@@ -93,8 +133,7 @@ def build_documents(
     model_lanes: Batcher,
     cache: VectorCache,
     *,
-    meters: Meters,
-    supervisor: Supervisor,
+    parts: DocumentParts,
 ) -> DocumentRuntime:
     """Document processing and jobs, not started yet.
 
@@ -107,7 +146,7 @@ def build_documents(
     engines = load_ocr_engines(settings.ocr_engine, tessdata, place, keep_in=ground.models_dir)
     check_default_languages(settings.ocr_languages, engines)
     if engines.rapidocr is not None and engines.rapidocr.on_device:  # torch's ceiling does not bind ONNX Runtime
-        apply_ceiling(placement.device, placement.memory_bytes - place.device_bytes)
+        apply_ceiling(placement.device, placement.process_bytes - place.device_bytes)
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes
@@ -122,18 +161,32 @@ def build_documents(
         pages_at_once=ground.facts.cores + _PREFETCH,
         version=__version__,
     )
-    documents = DocumentService(extractor, texts, telemetry, texts.idle_trim)
+    speech_parts = SpeechParts(readers, lanes, model_lanes, BlobCache(cache), texts.idle_trim, parts.supervisor)
+    speech = build_speech(settings, ground, parts.speech_model, speech_parts)
+    recordings = RecordingExtractor(speech.service)
+    image_parts = ImageParts(readers, lanes, model_lanes, cache, texts.idle_trim, parts.unloader, parts.supervisor)
+    images = build_images(settings, ground, parts.image_model, image_parts)
+    documents = DocumentService(
+        extractor, texts, telemetry, texts.idle_trim, recordings=recordings, images=images.service
+    )
     jobs = JobService(
         _job_store(settings, limits),
         telemetry,
         JobPolicy(workers=settings.job_workers, limit_s=settings.limit_job_s, ttl_s=settings.job_ttl_s),
         process=documents.process,
         render_page=extractor.page_image,
-        meter_of=meters.of,
-        models=texts.catalog.fingerprints,
-        supervisor=supervisor,
+        meter_of=parts.meters.of,
+        models=partial(_fingerprints, texts.catalog, images.service),
+        check_kind=speech.service.check_kind,
+        enter=entry(settings.cache_scope),
+        supervisor=parts.supervisor,
     )
-    return DocumentRuntime(documents, jobs, limits, lanes)
+    return DocumentRuntime(documents, jobs, limits, lanes, speech, images)
+
+
+def _fingerprints(catalog: Catalog, images: ImageClassificationService) -> str:
+    """Equal while documents get the same answers by the same models."""
+    return f"{catalog.fingerprints()} {images.fingerprint}".rstrip()
 
 
 def _rapidocr_place(ground: LoadContext, placement: Placement) -> RapidOcrPlace:

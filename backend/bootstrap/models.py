@@ -13,11 +13,14 @@ from backend.device import default_device
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, SavedChoice
 from backend.device.choice.selection import DeviceRequest, is_ambiguous, wants_gpu
 from backend.device.facts.machine import probe
+from backend.device.facts.torch_source import installed_build
 from backend.device.memory.device_memory import apply_ceiling
-from backend.device.plan.placement import place_all
+from backend.device.plan.placement import place_all, with_vectors
+from backend.device.plan.start_line import EVENT, start_line
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.generation import TASK as SUMMARIES
 from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import HubUnreachable, ModelUnavailable
@@ -27,6 +30,7 @@ from backend.models.model_files import BUNDLED
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.classifiers import ClassifierRegistry
 from backend.services.loading import LoadContext, ModelRequest, load_model
+from backend.services.model_wishes import Wish
 from backend.services.pending_models import PendingModel, PendingModels
 from backend.telemetry import Telemetry, log_event
 
@@ -69,12 +73,16 @@ def choose_devices(
     saved = file.load()
     if ask is not None and saved is None and is_ambiguous(facts, request):
         saved = ask(facts, file)
-    placements = place_all(facts, request, saved)
+    first, *others = place_all(facts, request, saved)
+    if settings.search_url is None:  # vectors are searched here, not by a server
+        first = with_vectors(first, settings.search_memory_bytes)
+    placements = (first, *others)
+    log_event(_log, logging.INFO, EVENT, **start_line(facts, placements, installed_build()))
     default_device.configure(facts, request, saved)  # gpu_toolkit and check-ups then resolve "auto" to the same device
     for placement in placements:
         _log_reasons("device chosen", placement.why)
         if placement.type is not DeviceType.CPU:
-            _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.memory_bytes),))
+            _log_reasons("memory ceiling", (apply_ceiling(placement.device, placement.process_bytes),))
     tuned = TuningCache(settings.state_dir / TUNING_FILE)
     return LoadContext(facts, placements, tuned, telemetry, settings.state_dir / MODELS_DIR)
 
@@ -94,6 +102,7 @@ def model_requests(settings: Settings) -> dict[str, ModelRequest]:
         NER: settings.ner_model,
         CLASSIFIER: "" if _head_folder(settings) else settings.classifier_model,
         RERANKER: settings.reranker_model,
+        SUMMARIES: settings.summary_model,
     }
     profile = PROFILES[settings.model_profile]
     return {
@@ -131,16 +140,26 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
     return registry
 
 
-def load_models(context: LoadContext, requests: Mapping[str, ModelRequest]) -> Catalog:
+def load_models(
+    context: LoadContext, requests: Mapping[str, ModelRequest], wishes: Mapping[str, Wish] | None = None
+) -> Catalog:
     """Load every configured model, one after the other: each may measure, which needs the machine to itself.
 
     One that the hub does not give for now is pending, and the bundled model of its task serves. An optional model, one
     that only the profile names, is left out with a warning where it cannot be loaded.
 
+    Args:
+        wishes: models that all replicas shall serve, by task. One that cannot be loaded is left to `ModelWishes`, and
+            the one that is set serves.
+
     Raises: ModelUnavailable.
     """
     models, pending = [], []
     for request in requests.values():
+        wished = _load_wished(context, request, (wishes or {}).get(request.task))
+        if wished is not None:
+            models.append(wished)
+            continue
         if not request.source:
             continue
         try:
@@ -156,6 +175,20 @@ def load_models(context: LoadContext, requests: Mapping[str, ModelRequest]) -> C
     for model in models:
         _log_reasons("model loaded", model.choice.why)
     return Catalog(*models, pending=PendingModels(pending))
+
+
+def _load_wished(context: LoadContext, request: ModelRequest, wish: Wish | None) -> LoadedModel | None:
+    """None where nothing else is wished than what is set, or it cannot be loaded."""
+    if wish is None or wish.source == request.source or not wish.applies_to(request.source):
+        return None
+    try:
+        model = load_model(context, replace(request, source=wish.source))
+        wish.check(model)
+    except ModelUnavailable as error:
+        log_event(_log, logging.WARNING, "a wished model could not be loaded", task=request.task, reason=error)
+        return None
+    log_event(_log, logging.INFO, "wished model loaded", task=request.task, source=wish.source, set=request.source)
+    return model
 
 
 def _stand_in(context: LoadContext, request: ModelRequest) -> LoadedModel | None:

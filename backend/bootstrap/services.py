@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from backend import __version__
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.batching.batcher import Batcher
 from backend.batching.lane_stats import show_gauges
 from backend.batching.policy import QueueLimits
-from backend.bootstrap.documents import DocumentRuntime, build_documents
+from backend.bootstrap.documents import DocumentParts, DocumentRuntime, build_documents
+from backend.bootstrap.images import find_image_model
+from backend.bootstrap.metering import Metering, metering_of
 from backend.bootstrap.models import AskForGpu, choose_devices, load_models, model_requests, read_classifiers
+from backend.bootstrap.search import SearchParts, SearchRuntime, build_search
+from backend.bootstrap.shared_state import open_shared_state
+from backend.bootstrap.speech import find_speech_model
+from backend.bootstrap.summaries import SummaryRuntime, build_summaries
+from backend.bootstrap.tracing import open_telemetry
 from backend.cache.memory_tier import MemoryTier
 from backend.cache.redis_client import RedisOptions
 from backend.cache.redis_tier import RedisTier
-from backend.cache.shared_usage import RedisUsage
 from backend.cache.store import NullCache, VectorCache
 from backend.cache.tiered import TieredCache
 from backend.config import Settings
@@ -31,14 +38,16 @@ from backend.device.watch.monitor import DeviceMonitor, memory
 from backend.documents.parsing.limits import FileLimits
 from backend.engines.analysis import TASK as ANALYSIS
 from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.engines.generation import TASK as SUMMARIES
 from backend.engines.ner import TASK as NER
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.jobs.service import JobService
 from backend.models.model_files import resolve
 from backend.services.analysis import AnalysisService
-from backend.services.callers import Quotas, read_key_ring
+from backend.services.callers import LiveKeys
 from backend.services.catalog import Catalog
 from backend.services.classification import ClassificationService
+from backend.services.classifier_store import ClassifierStore
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
 from backend.services.embeddings import EmbeddingService
@@ -46,48 +55,35 @@ from backend.services.entities import EntityService
 from backend.services.health import HealthService
 from backend.services.idle_trim import IdleTrim
 from backend.services.idle_unload import IdleUnloader
+from backend.services.images.classification import ImageClassificationService
 from backend.services.inference import Inference
 from backend.services.loading import LoadContext
 from backend.services.model_retry import ModelRetry
 from backend.services.model_swap import ModelSwapper, show_model
+from backend.services.model_wishes import AloneWithModels, ModelWishes
 from backend.services.neutral_vectors import NeutralVectors
-from backend.services.quota_sync import QuotaSync
 from backend.services.quotas import Meters
 from backend.services.reranking import RerankService
 from backend.services.scoring import ScoringService
+from backend.services.search.files import FileService
+from backend.services.search.retrieval import SearchService
+from backend.services.search.vector_stores import VectorStoreService
 from backend.services.similarity import SimilarityService
+from backend.services.speech.transcription import TranscriptionService
+from backend.services.summaries.service import SummaryService
+from backend.services.summaries.support import SupportFinder
 from backend.services.text_work import TextLimits, TextWork
+from backend.services.usage import UsageService
 from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
 
-TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS)
+TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS, SUMMARIES)
 _DEVICE_COUNTERS = (
     "oom_recoveries_total",
     "nonfinite_outputs_total",
     "precision_fallbacks_total",
     "lane_restarts_total",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Metering:
-    """What callers use, and what they may."""
-
-    meters: Meters
-    quotas: Quotas  # of each caller of API_KEYS
-    sync: QuotaSync | None  # None: quotas are counted by this process alone
-
-    def report(self) -> dict[str, Any]:
-        """For GET /v1/system."""
-        return {**asdict(self.quotas), "shared_by_replicas": self.sync is not None}
-
-    def start(self) -> None:
-        if self.sync is not None:
-            self.sync.start()
-
-    async def close(self) -> None:
-        if self.sync is not None:
-            await self.sync.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +100,23 @@ class Services:
     reranking: RerankService
     similarity: SimilarityService
     analysis: AnalysisService
+    summary_runtime: SummaryRuntime
     document_runtime: DocumentRuntime
+    search_runtime: SearchRuntime
     health: HealthService
     telemetry: Telemetry
     metering: Metering
+    supervisor: Supervisor
     batcher: Batcher
     cache: VectorCache
     limits: ApiLimits
     driver: DriverSource
     monitor: DeviceMonitor
     unloader: IdleUnloader
-    facts: MachineFacts
-    placements: Sequence[Placement]  # one a device
+    context: LoadContext
+    model_wishes: ModelWishes | AloneWithModels
     drain_s: float
+    processes: Callable[[], dict[str, Any]] = dict  # a report for GET /v1/system, where there are several
 
     @property
     def text_work(self) -> TextWork:
@@ -127,12 +127,40 @@ class Services:
         return self.document_runtime.documents
 
     @property
+    def speech(self) -> TranscriptionService:
+        return self.document_runtime.speech.service
+
+    @property
+    def images(self) -> ImageClassificationService:
+        return self.document_runtime.images.service
+
+    @property
     def jobs(self) -> JobService:
         return self.document_runtime.jobs
 
     @property
+    def files(self) -> FileService:
+        return self.search_runtime.files
+
+    @property
+    def vector_stores(self) -> VectorStoreService:
+        return self.search_runtime.vector_stores
+
+    @property
+    def search(self) -> SearchService:
+        return self.search_runtime.search
+
+    @property
+    def summaries(self) -> SummaryService:
+        return self.summary_runtime.service
+
+    @property
     def meters(self) -> Meters:
         return self.metering.meters
+
+    @property
+    def usage(self) -> UsageService:
+        return self.metering.usage()
 
     @property
     def file_limits(self) -> FileLimits:
@@ -142,30 +170,51 @@ class Services:
         """Every resolved choice of this process with its reason."""
         return {
             "version": __version__,
-            "machine": asdict(self.facts),
-            "placements": [asdict(placement) for placement in self.placements],
+            "machine": asdict(self.context.facts),
+            "placements": [asdict(placement) for placement in self.context.placements],
             "models": [model.report() for model in self.catalog.models()],
-            "pending_models": self.catalog.pending.report(),
+            "pending_models": [*self.catalog.pending.report(), *self.document_runtime.pending_models()],
             "lanes": asdict(self.batcher.status()),
             "cache": asdict(self.cache.status()),
             "classifiers": self.classification.report(),
             **self.document_runtime.report(),
+            **self.search_runtime.report(),
+            "summaries": self.summary_runtime.report(),
             "limits": asdict(self.limits),
             "quotas": self.metering.report(),
+            **self.model_wishes.report(),
+            **self.processes(),
         }
 
+    async def start(self) -> None:
+        """Warm up, open the storages, and begin background work. Raises: SetupError."""
+        self.metering.start(self.supervisor)
+        await self.classification.store.start()
+        await self.model_wishes.start()
+        await self.search_runtime.start()
+        await self.document_runtime.start()
+
+    async def hand_over(self) -> None:
+        """Give background work back, so that another replica can start on it at once. May be called again."""
+        await asyncio.gather(self.jobs.drain(), self.search_runtime.drain())
+
     async def close(self) -> None:
-        """Requeue background jobs, finish accepted requests, then close everything."""
+        """Hand over background work, finish accepted requests, then close everything."""
         self.unloader.stop()
         self.model_retry.stop()
-        self.classification.close()
-        await self.jobs.drain()  # before the lanes refuse: a job that is refused there would fail instead of moving on
-        await asyncio.gather(self.document_runtime.close(self.drain_s), self.batcher.drain(self.drain_s))
+        self.classification.stop_learning()
+        await self.hand_over()  # before the lanes refuse: what is refused there would fail instead of moving on
+        parts = (self.document_runtime, self.summary_runtime)
+        await asyncio.gather(*(part.close(self.drain_s) for part in parts), self.batcher.drain(self.drain_s))
+        await self.search_runtime.close()
+        await self.classification.close()
         await self.metering.close()
+        await self.model_wishes.close()
         self.monitor.stop()
         self.driver.close()
         self.inference.close()
         await self.cache.close()
+        await self.telemetry.tracer.close()
 
 
 async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | None = None) -> Services:
@@ -177,31 +226,48 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
 
     Raises: SetupError (DeviceUnavailable, ModelUnavailable) with the reason; nothing is left running then.
     """
-    telemetry, driver, requests = Telemetry(), Nvml(), model_requests(settings)
+    async with AsyncExitStack() as on_failure:
+        services = await _assemble(settings, on_failure, gpu, ask)
+        on_failure.pop_all()
+    try:
+        await services.start()
+    except BaseException:
+        await services.close()
+        raise
+    return services
+
+
+async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> Services:
+    """Everything, its background work not started yet."""
+    telemetry, driver, requests = open_telemetry(settings), Nvml(), model_requests(settings)
     supervisor, loop = Supervisor(telemetry), asyncio.get_running_loop()
+    metering = metering_of(settings, telemetry)  # first: wrong keys, and then a wrong model, stop the start at once
+    speech_model = await find_speech_model(settings)
+    shared = await open_shared_state(settings, on_failure)
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
-    catalog = await asyncio.to_thread(load_models, context, requests)
-    cache = _cache(settings, telemetry, supervisor)
-    await cache.start()
-    batcher = _start_batcher(settings, context, loop)
-    monitor = _start_monitor(context, catalog, driver)
-    unloader = IdleUnloader(settings.model_keep_alive_s, context.placements[0].device, telemetry, supervisor)
-    text_work = TextWork(telemetry, _text_limits(settings), idle_trim=IdleTrim(supervisor=supervisor))
-    inference = Inference(batcher, cache, telemetry, text_work)
+    catalog = await shared.loaded(partial(load_models, context, requests, shared.wishes))
+    image_model = await asyncio.to_thread(find_image_model, settings, context)
+    cache = await start_cache(settings, telemetry, supervisor)
+    batcher, monitor = _start_batcher(settings, context, loop), _start_monitor(context, catalog, driver)
+    unloader = IdleUnloader(settings.model_keep_alive_s, telemetry, supervisor)
+    inference = _inference(settings, batcher, cache, telemetry, supervisor)
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities, neutral = EntityService(catalog, inference, telemetry), NeutralVectors(embeddings)
-    classification = await _classification(settings, catalog, embeddings, scoring, telemetry, neutral=neutral)
+    store = shared.classifier_store(await asyncio.to_thread(read_classifiers, settings, catalog), supervisor)
+    classification = _classification(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
-    texts = TextServices(catalog, embeddings, entities, analysis, text_work.idle_trim)
-    metering = _metering(settings, telemetry)
-    meters = metering.meters
-    document_runtime = build_documents(settings, context, texts, batcher, cache, meters=meters, supervisor=supervisor)
-    metering.start()
-    await document_runtime.start()
-    degraded = partial(_degraded, supervisor, document_runtime.jobs)
-    health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded)
-    telemetry.ready.set_function(health.known_ready)
+    summaries = build_summaries(settings, context, inference, analysis, SupportFinder(catalog, embeddings, neutral))
+    texts = TextServices(catalog, embeddings, entities, analysis, summaries.service, inference.text_work.idle_trim)
+    document_parts = DocumentParts(speech_model, image_model, unloader, metering.meters, supervisor)
+    documents = build_documents(settings, context, texts, batcher, cache, parts=document_parts)
+    reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
+    parts = SearchParts(texts, classification, reranking, neutral, documents, context, metering, telemetry, supervisor)
+    search_runtime = build_search(settings, parts)
     loader = ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap)
+    model_wishes = shared.model_wishes(catalog, loader, requests, telemetry, supervisor)
+    degraded = partial(_degraded, supervisor, (metering, documents, search_runtime, store, model_wishes))
+    health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded, others=documents.models)
+    telemetry.ready.set_function(health.known_ready)
     model_retry = _start_model_retry(context, catalog, loader, unloader, supervisor)
     return Services(
         catalog=catalog,
@@ -211,70 +277,37 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
         embeddings=embeddings,
         entities=entities,
         classification=classification,
-        reranking=RerankService(catalog, embeddings, neutral, scoring, telemetry),
+        reranking=reranking,
         similarity=SimilarityService(embeddings, neutral),
         analysis=analysis,
-        document_runtime=document_runtime,
+        summary_runtime=summaries,
+        document_runtime=documents,
+        search_runtime=search_runtime,
         health=health,
         telemetry=telemetry,
         metering=metering,
+        supervisor=supervisor,
         batcher=batcher,
         cache=cache,
         driver=driver,
         monitor=monitor,
         unloader=unloader,
-        limits=_limits(settings),
-        facts=context.facts,
-        placements=context.placements,
+        limits=limits_of(settings),
+        context=context,
         drain_s=settings.limit_drain_s,
+        model_wishes=model_wishes,
     )
 
 
-def api_options(settings: Settings) -> ApiOptions:
+def api_options(settings: Settings, keys: LiveKeys) -> ApiOptions:
     """The options of the API."""
     return ApiOptions(
-        api_keys=settings.api_keys,
-        admin_keys=settings.admin_keys,
-        quotas=_quotas(settings),
+        keys=keys,
+        cache_scope=settings.cache_scope,
         cors_origins=settings.cors_origins,
         allowed_hosts=settings.allowed_hosts,
         version=__version__,
     )
-
-
-def _quotas(settings: Settings) -> Quotas:
-    return Quotas(
-        requests_per_minute=settings.quota_requests_per_minute,
-        tokens_per_minute=settings.quota_tokens_per_minute,
-        pages_per_minute=settings.quota_pages_per_minute,
-        jobs=settings.quota_jobs,
-    )
-
-
-def _metering(settings: Settings, telemetry: Telemetry) -> Metering:
-    """Meters of every caller; quotas a minute are shared by the replicas where there is a Redis to share them."""
-    meters, quotas = Meters(telemetry), _quotas(settings)
-    meters.open(read_key_ring(settings.api_keys, settings.admin_keys, quotas).callers)
-    rates = (quotas.requests_per_minute, quotas.tokens_per_minute, quotas.pages_per_minute)
-    if settings.redis_url is None or not any(rates):
-        return Metering(meters, quotas, None)
-    shared = RedisUsage(RedisOptions(settings.redis_url, prefix=settings.cache_prefix))
-    return Metering(meters, quotas, QuotaSync(meters, shared))
-
-
-async def _classification(
-    settings: Settings,
-    catalog: Catalog,
-    embeddings: EmbeddingService,
-    scoring: ScoringService,
-    telemetry: Telemetry,
-    *,
-    neutral: NeutralVectors,
-) -> ClassificationService:
-    registry = await asyncio.to_thread(read_classifiers, settings, catalog)
-    classification = ClassificationService(catalog, registry, embeddings, scoring, telemetry, neutral=neutral)
-    classification.on_model_swap(catalog.embedding())
-    return classification
 
 
 def _start_model_retry(
@@ -288,8 +321,33 @@ def _start_model_retry(
     return model_retry
 
 
-def _degraded(supervisor: Supervisor, jobs: JobService) -> tuple[str, ...]:
-    return (*supervisor.failing(), *jobs.degraded())
+def _inference(
+    settings: Settings, batcher: Batcher, cache: VectorCache, telemetry: Telemetry, supervisor: Supervisor
+) -> Inference:
+    text_work = TextWork(telemetry, text_limits(settings), idle_trim=IdleTrim(supervisor=supervisor))
+    return Inference(batcher, cache, telemetry, text_work)
+
+
+def _classification(
+    catalog: Catalog,
+    store: ClassifierStore,
+    embeddings: EmbeddingService,
+    scoring: ScoringService,
+    telemetry: Telemetry,
+    *,
+    neutral: NeutralVectors,
+) -> ClassificationService:
+    classification = ClassificationService(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
+    classification.on_model_swap(catalog.embedding())
+    return classification
+
+
+class _Watched(Protocol):
+    def degraded(self) -> Sequence[str]: ...
+
+
+def _degraded(supervisor: Supervisor, parts: Sequence[_Watched]) -> tuple[str, ...]:
+    return (*supervisor.failing(), *(sentence for part in parts for sentence in part.degraded()))
 
 
 def _start_batcher(settings: Settings, context: LoadContext, loop: asyncio.AbstractEventLoop) -> Batcher:
@@ -301,22 +359,23 @@ def _start_batcher(settings: Settings, context: LoadContext, loop: asyncio.Abstr
     return batcher
 
 
-def _limits(settings: Settings) -> ApiLimits:
+def limits_of(settings: Settings) -> ApiLimits:
     return ApiLimits(
         inputs=settings.limit_inputs,
         text_chars=settings.limit_text_chars,
         tokenize_tokens=settings.limit_tokenize_tokens,
         body_bytes=settings.limit_body_bytes,
         request_s=settings.limit_request_s,
+        transcription_s=settings.limit_transcription_s,
         labels=settings.limit_labels,
     )
 
 
-def _text_limits(settings: Settings) -> TextLimits:
+def text_limits(settings: Settings) -> TextLimits:
     return TextLimits(request_chars=settings.limit_request_chars, queue_chars=settings.limit_queue_chars)
 
 
-def _cache(settings: Settings, telemetry: Telemetry, supervisor: Supervisor) -> VectorCache:
+async def start_cache(settings: Settings, telemetry: Telemetry, supervisor: Supervisor) -> VectorCache:
     if not settings.cache_enabled:
         return NullCache()
     remote = None
@@ -328,7 +387,9 @@ def _cache(settings: Settings, telemetry: Telemetry, supervisor: Supervisor) -> 
             timeout_s=settings.cache_timeout_s,
         )
         remote = RedisTier(options, telemetry, supervisor)
-    return TieredCache(MemoryTier(settings.cache_memory_bytes), remote, telemetry)
+    cache = TieredCache(MemoryTier(settings.cache_memory_bytes), remote, telemetry)
+    await cache.start()
+    return cache
 
 
 def _start_monitor(context: LoadContext, catalog: Catalog, driver: DriverSource) -> DeviceMonitor:
@@ -366,7 +427,9 @@ def _open_series(context: LoadContext, catalog: Catalog, monitor: DeviceMonitor)
         show_model(telemetry, model)
     for task in TASKS:
         telemetry.model_pending.labels(task).set_function(partial(_is_pending, catalog, task))
-    for series in ("inputs_total", "tokens_total", "batch_duration_seconds", "nonfinite_outputs_total"):
+    for series in ("inputs_total", "tokens_total", "engine_tokens_total"):
+        telemetry.open_series(series, TASKS)
+    for series in ("batch_duration_seconds", "nonfinite_outputs_total"):
         telemetry.open_series(series, TASKS)
     telemetry.open_series("oom_recoveries_total", TASKS, OOM_ACTIONS)
     telemetry.open_series("precision_fallbacks_total", TASKS, FALLBACK_OUTCOMES)

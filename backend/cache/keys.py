@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, overload
 
+from backend.cache.scope import owner_scope
+
 KEY_BYTES = 16  # 128 bits: 2^64 texts until a collision is likely
 _LAYOUT = b"financia-key-1"  # blake2b's personalisation; a new number invalidates every older key
 
@@ -51,6 +53,8 @@ class CacheNamespace:
         """
         state = self._states[kind].copy()
         state.update(_BYTES[kind](data))
+        if scope := owner_scope():  # under CACHE_SCOPE=key each caller has keys of its own
+            return blake2b(state.digest(), digest_size=KEY_BYTES, key=scope, person=_LAYOUT).digest()
         return state.digest()
 
 

@@ -1,19 +1,24 @@
 """What ``device="auto"`` means in this process: the machine's facts and the operator's request, read once and cached.
 
-Thread-safe. Without ``configure`` the machine is probed on first use and nothing particular is requested.
+Thread-safe. Without ``configure``, in a program of one's own or a training run, the machine is probed on first use,
+nothing particular is requested, and the choice that ``check_gpu --choose`` saved counts.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from backend.device.choice.saved_choice import SavedChoice
+from backend.device.choice.saved_choice import CHOICE_FILE, STATE_DIR, ChoiceFile, SavedChoice
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.machine import probe
+from backend.device.facts.torchrun import LocalRank
 from backend.device.plan.placement import Placement, place_all
 from backend.device.records import DeviceType, MachineFacts
+from backend.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +62,11 @@ def device_request() -> DeviceRequest:
     return _current().request
 
 
+def saved_choice() -> SavedChoice | None:
+    """The card that the operator chose and this process knows of; None without one."""
+    return _current().saved
+
+
 def placement(device: str = "auto") -> Placement:
     """Where ``device`` is and what it can do; "auto" is the device that this process selected.
 
@@ -69,6 +79,28 @@ def placements(request: DeviceRequest) -> tuple[Placement, ...]:
     """One placement for each device of ``request``; the saved choice counts. Raises: DeviceUnavailable."""
     state = _current()
     return place_all(state.facts, request, state.saved)
+
+
+def rank_placement(device: str, rank: LocalRank) -> Placement:
+    """Where one of several processes that train together computes: each has a card of its own, in the same order.
+
+    "auto", "cuda" and "cuda:all" are all usable cards, a list the cards it names; on a CPU all share it.
+
+    Raises: DeviceUnavailable as ``placement``, and when there are fewer cards than processes.
+    """
+    first = placement(device)
+    if rank.count == 1 or first.type is not DeviceType.CUDA:
+        return first
+    request = device_request() if device == "auto" else request_for(device)
+    if request.device in ("auto", "cuda"):
+        request = replace(request, device="cuda:all")
+    cards = placements(request)
+    if len(cards) < rank.count:
+        raise DeviceUnavailable(
+            f"torchrun started {rank.count} processes here, but DEVICE={device} is {len(cards)} card(s); start "
+            f"--nproc-per-node={len(cards)}, or name as many cards as processes, for example DEVICE=cuda:all"
+        )
+    return cards[rank.index]
 
 
 def request_for(device: str) -> DeviceRequest:
@@ -98,5 +130,6 @@ def _current() -> _State:
     global _state  # noqa: PLW0603  # one machine a process
     with _lock:
         if _state is None:
-            _state = _State(probe(), DeviceRequest())
+            file = ChoiceFile(Path(os.environ.get("STATE_DIR") or STATE_DIR).expanduser() / CHOICE_FILE)
+            _state = _State(probe(), DeviceRequest(), file.load())
         return _state

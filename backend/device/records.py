@@ -64,6 +64,7 @@ class Platform:
     wsl: bool = False
     container: str = ""  # "docker", "podman", "kubernetes" or another; "" outside one
     shm_bytes: int | None = None  # size of /dev/shm; None where there is none
+    c_compiler: bool = True  # with Python's headers: what torch.compile needs on a card
 
     @property
     def label(self) -> str:

@@ -15,7 +15,9 @@ from itertools import accumulate, groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-Source = Literal["text_layer", "ocr"]
+from backend.documents.einvoice.records import EInvoice
+
+Source = Literal["text_layer", "ocr", "speech"]
 
 POINTS_PER_INCH = 72.0  # of PDF user space, ISO 32000-1, 8.3.2.3
 WORD_GAP, LINE_GAP, BLOCK_GAP = " ", "\n", "\n\n"
@@ -55,12 +57,22 @@ def bounding_box(boxes: Iterable[Box]) -> Box:
     return Box(min(lefts), min(tops), max(rights), max(bottoms))
 
 
+class Ruling(NamedTuple):
+    """A printed line, almost level or almost upright, from its upper or left end to the other; in page units."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
 class RawWord(NamedTuple):
     """A word from an OCR engine or a text layer, without a span in a text yet."""
 
     text: str
     box: Box
     confidence: float = 1.0  # 0 to 1; 1 for a text layer
+    is_joined: bool = False  # to the word before it on its line, without a space
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,7 @@ class Page:
     confidence: float | None = None  # of the page, 0 to 1; None where it is unknown
     language: str | None = None  # ISO 639-1 of the text, or None
     incomplete: bool = False  # a part of it could not be read, as ``why`` says
+    rulings: tuple[Ruling, ...] = ()  # the lines of tables, boxes and forms, as drawn or as seen in the image
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +117,7 @@ class Document:
     page_count: int
     sha256: str  # of the file's bytes, hexadecimal
     metadata: Mapping[str, str] = field(default_factory=dict)
+    einvoice: EInvoice | None = None  # what XML in the file, or beside it, says
 
     @property
     def text(self) -> str:
@@ -131,12 +145,13 @@ def make_page(
     confidence: float | None = None,
     language: str | None = None,
     incomplete: bool = False,
+    rulings: Iterable[Ruling] = (),
 ) -> Page:
     """Build a page, its text and the spans of its words from blocks of lines of words in reading order.
 
-    Words are joined by a space, lines by a line break, blocks by an empty line. White space inside a word becomes one
-    space, and what no output format can represent (control characters, lone surrogates) is removed, so that all formats
-    agree; words, lines and blocks that are then empty are dropped.
+    Words are joined by a space where they are not `RawWord.is_joined`, lines by a line break, blocks by an empty line.
+    White space inside a word becomes one space, and what no output format can represent (control characters, lone
+    surrogates) is removed, so that all formats agree; words, lines and blocks that are then empty are dropped.
     """
     pieces: list[str] = []
     words: list[Word] = []
@@ -146,6 +161,8 @@ def make_page(
         for line in block:
             cleaned = [word for word in map(_clean, line) if word.text]
             for word in cleaned:
+                if gap == WORD_GAP and word.is_joined:
+                    gap = ""
                 if words:
                     pieces.append(gap)
                     offset += len(gap)
@@ -171,6 +188,7 @@ def make_page(
         confidence=confidence,
         language=language,
         incomplete=incomplete,
+        rulings=tuple(rulings),
     )
 
 

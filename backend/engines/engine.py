@@ -53,11 +53,18 @@ class Engine(Protocol):
 
     @property
     def budget(self) -> int:
-        """Padded cost one batch may have: longest payload times payloads."""
+        """Cost that one batch may have: longest payload times payloads, or their sum where nothing is padded."""
 
     @property
     def padding_cost(self) -> float:
-        """Time of a padded unit of cost as a share of a real one's: 1 where the whole model pads, less if packed."""
+        """Time of a padded unit of cost as a share of a real one's: 1 where the whole model pads, less if packed.
+
+        0 where nothing is padded: then a batch is first come until the sum of its costs reaches ``budget``.
+        """
+
+    @property
+    def launch_cost(self) -> int:
+        """The cost that the device computes in the time of one launch: padding up to it is free. 0 if not known."""
 
     @property
     def batch_limits(self) -> BatchLimits:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.models.encoder import Encoder, TokenBatch, Vectors
+from backend.models.readout import TokenProbabilities
 from backend.models.token_head import Tag, TagPrefix, TokenHead
 
 TASK = "ner"  # the engine's name, and a label of its metrics
@@ -20,6 +21,10 @@ class TokenLabelsHead:
     """Label probabilities of each token: (tokens, labels) float32 a text, the sum of each row is 1."""
 
     head: TokenHead
+    readout: TokenProbabilities = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "readout", TokenProbabilities(self.head))
 
     def compute(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
         return np.split(self.head.probabilities(encoder.hidden(output, batch)), batch.starts[1:])

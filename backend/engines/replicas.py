@@ -35,6 +35,11 @@ class Replicas:
         return self._engines[0].padding_cost
 
     @property
+    def launch_cost(self) -> int:
+        """The first engine's; a lane asks the engine of its device."""
+        return self._engines[0].launch_cost
+
+    @property
     def batch_limits(self) -> BatchLimits:
         """The first engine's; a lane asks the engine of its device."""
         return self._engines[0].batch_limits

@@ -43,7 +43,7 @@ class GPUConfig:
     empty_cache_interval: int = 0  # in steps; 0: never. Emptying costs time and frees nothing torch needs
     cudnn_benchmark: bool = False  # benchmarks kernels for each new shape: for constant shapes only
     allow_tf32: bool | None = None  # float32 products with 10 bits of mantissa; None leaves torch's own setting
-    choice_file: Path | None = None  # where check_gpu --choose saves the card
+    choice_file: Path | None = None  # of ``config``; None: where check_gpu --choose saves the card, in STATE_DIR
 
     def __post_init__(self) -> None:
         self._check()
@@ -70,10 +70,10 @@ class GPUConfig:
     @property
     def config(self) -> dict[str, Any]:
         """The saved choice: ``selected_gpu_id`` (the card's current number, None if it is gone) and more."""
-        saved = ChoiceFile(self.choice_file).load() if self.choice_file else None
+        saved = ChoiceFile(self.choice_file).load() if self.choice_file else default_device.saved_choice()
         if saved is None:
             return {"selected_gpu_id": None}
-        index = next((gpu.index for gpu in default_device.machine_facts().gpus if gpu.uuid == saved.uuid), None)
+        index = next((gpu.index for gpu in default_device.machine_facts().gpus if saved.is_for(gpu)), None)
         return {"selected_gpu_id": index, "uuid": saved.uuid, "name": saved.name, "chosen_at": saved.chosen_at}
 
     @staticmethod

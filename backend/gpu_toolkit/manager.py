@@ -12,9 +12,10 @@ from backend.device import default_device
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts import host
 from backend.device.facts.torch_source import Torch
+from backend.device.facts.torchrun import local_rank
 from backend.device.memory.device_memory import apply_ceiling, cleanup_gpu_memory
 from backend.device.plan import precision
-from backend.device.plan.attention import check_flash_attention
+from backend.device.plan.attention import check_flash_attention, prefer_flash
 from backend.device.plan.placement import LoaderSettings, Placement
 from backend.device.records import AllocatorStats, DeviceType
 from backend.device.watch import monitor
@@ -66,7 +67,7 @@ class GPUManager:
     def placements(self) -> tuple[Placement, ...]:
         """One for each requested device; the first one computes."""
         with self._lock:
-            return self._placements or default_device.placements(_request(self.config))
+            return self._placements or _placements(self.config)
 
     def setup_device(self) -> torch.device:
         """Choose the device, limit this process's memory on it, and set the precision of float32 and the cuDNN search.
@@ -76,11 +77,12 @@ class GPUManager:
         """
         import torch  # lazy: the import takes seconds
 
-        chosen = default_device.placements(_request(self.config))
+        chosen = _placements(self.config)
         if self.config.allow_tf32 is not None:
             precision.set_fp32_precision("tf32" if self.config.allow_tf32 else "ieee")
         if chosen[0].type is DeviceType.CUDA:
             torch.backends.cudnn.benchmark = self.config.cudnn_benchmark
+            prefer_flash()
         limits = tuple(self._set_ceiling(placement.device, placement.memory_bytes) for placement in chosen)
         with self._lock:
             self._placements = chosen
@@ -136,9 +138,12 @@ class GPUManager:
         Its dtype stays, since training in mixed precision keeps float32 weights. For serving see
         ``optimize_model_for_inference``.
 
-        Raises: DeviceUnavailable where ``enable_distributed`` finds no process group, or ``enable_data_parallel``
-        fewer than two cards.
+        Raises: DeviceUnavailable as ``parallelize``.
         """
+        return self.parallelize(self.prepare_model(model))
+
+    def prepare_model(self, model: _Model) -> _Model:
+        """``optimize_model_for_gpu`` without parallelism: the model itself, on its device."""
         from backend.device.transfer import place_model  # lazy: imports torch
         from backend.training.memory.activation_checkpointing import (
             checkpoint_activations,
@@ -149,7 +154,15 @@ class GPUManager:
         if self.config.enable_gradient_checkpointing:
             done.append(checkpoint_activations(model))
         log_event(_log, logging.INFO, "model optimized for training", model=type(model).__name__, done=done)
-        return self._parallel(model, device)
+        return model
+
+    def parallelize(self, model: _Model) -> _Model | nn.Module:
+        """The model on several cards or processes where the config asks for it, else the model.
+
+        Raises: DeviceUnavailable where ``enable_distributed`` finds no process group, or ``enable_data_parallel``
+        fewer than two cards.
+        """
+        return self._parallel(model, self.get_device())
 
     def loader_settings(self) -> LoaderSettings:
         """Settings for a DataLoader: from the config, else from the machine's cores and memory."""
@@ -254,6 +267,16 @@ def get_device_info(device: str = "auto") -> dict[str, Any]:
         "torch_cuda": Torch().build().cuda,
         "why_no_gpu": facts.why_no_gpu,
     }
+
+
+def _placements(config: GPUConfig) -> tuple[Placement, ...]:
+    """Those that the config asks for; with ``enable_distributed`` under torchrun this rank's own card of them."""
+    request, rank = _request(config), local_rank()
+    if config.enable_distributed and rank.count > 1:
+        mine = default_device.rank_placement(config.wanted, rank)
+        if mine.type is DeviceType.CUDA:
+            request = replace(request, device=mine.device, gpu=None)
+    return default_device.placements(request)
 
 
 def _request(config: GPUConfig) -> DeviceRequest:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
@@ -33,11 +35,13 @@ class MixedPrecisionTrainer:
         trainer.optimizer_step(optimizer)
 
     A step whose loss or gradients are not finite changes no weight. When that lasts, the trainer falls back to the next
-    precision (float16, bfloat16, TF32, float32); in float32 it is an error. Gradients add up over backward passes until
-    the optimizer's step, which drops them. Use it from one thread.
+    precision (float16, bfloat16, TF32, float32); in float32 it is an error. After ``recovery_interval`` clean steps it
+    tries the precision above again. Gradients add up over backward passes until the optimizer's step, which drops them.
+    Use it from one thread.
 
     Args:
-        config: half precision and scaler; by default what the device supports.
+        config: half precision and scaler; by default what the device supports. Fields assigned later count from the
+            beginning of the next step, which then starts anew in what they ask for.
         device: "auto", "cuda:1", "mps", "cpu" or torch's. Models and data are moved there.
         max_grad_norm: gradients are clipped to this length; None leaves them.
 
@@ -56,11 +60,13 @@ class MixedPrecisionTrainer:
         self.max_grad_norm = max_grad_norm
         self.steps = 0  # that changed the weights
         self.skipped = 0  # that did not, for a loss or gradient was not finite
-        self.events: list[str] = []  # precision fallbacks, a sentence each
+        self.events: list[str] = []  # changes of the precision, a sentence each
+        self.steps_by_precision = Counter[str]()  # of ``steps``
         self._placement = default_device.placement(str(self.device))
+        self._dtypes = self._placement.dtypes  # of device and first model
         self._adopted = WeakSet[nn.Module]()
         self._loss_is_finite: Tensor | None = None  # of all parts since the last step; read from the device once a step
-        self._choose_precision(self._placement.dtypes)
+        self._choose_precision()
 
     @property
     def precision(self) -> str:
@@ -76,6 +82,8 @@ class MixedPrecisionTrainer:
     def forward_pass(self, model: nn.Module, data: Any) -> Any:
         """The model's output for ``data``: a tensor, a tuple of arguments, or a mapping of named ones."""
         self.adopt(model)
+        if self.config != self._chosen_for and self._loss_is_finite is None:
+            self._choose_precision()
         with self._precision.autocast():
             return trial_run.call_model(model, move_to_device(data, self.device))
 
@@ -107,6 +115,8 @@ class MixedPrecisionTrainer:
             self._precision.step(optimizer, finite=finite)
         self.drop(optimizer)
         self.steps, self.skipped = self.steps + finite, self.skipped + (not finite)
+        if finite:
+            self._count_clean_step()
         if failure := self._failure(finite=finite, finite_loss=finite_loss):
             self._fall_back(failure)
         return finite
@@ -122,15 +132,46 @@ class MixedPrecisionTrainer:
             return
         move_in_float32(model, self.device)
         if not self._adopted and not self.steps:
-            self._choose_precision(supported_dtypes(self._placement, model))
+            self._dtypes = supported_dtypes(self._placement, model)
+            self._choose_precision()
         self._adopted.add(model)
 
-    def _choose_precision(self, dtypes: Iterable[str]) -> None:
-        """Start in the best precision of these."""
+    def state_dict(self) -> dict[str, Any]:
+        """Ready for JSON, between two steps: precision, scaler and counts, for a checkpoint of one's own."""
+        return {
+            "steps": self.steps,
+            "skipped": self.skipped,
+            "events": list(self.events),
+            "steps_by_precision": dict(self.steps_by_precision),
+            "fallback": self._fallback.state_dict(),
+            "precision": self._precision.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it, with the same config; a precision that this device does not have becomes its best one."""
+        self.steps, self.skipped, self.events = state["steps"], state["skipped"], list(state["events"])
+        self.steps_by_precision = Counter(state["steps_by_precision"])
+        self._fallback.load_state_dict(state["fallback"])
+        self._precision.load_state_dict(state["precision"])
+        if self._precision.name != self._fallback.precision:
+            self._precision.switch_to(self._fallback.precision)
+
+    def _choose_precision(self) -> None:
+        """Start in the best precision that the config allows."""
+        self._chosen_for = replace(self.config)
         config = TrainingConfig(use_amp=self.config.enabled, mixed_precision=self.config)
-        names, self.why = precisions_for(config, self._placement.type, tuple(dtypes), tf32=has_tf32(self.device))
-        self._fallback = PrecisionFallback(names)
+        names, self.why = precisions_for(config, self._placement.type, self._dtypes, tf32=has_tf32(self.device))
+        self._fallback = PrecisionFallback(names, self.config.recovery_interval)
         self._precision = MixedPrecision(self.device, self.config, names[0])
+
+    def _count_clean_step(self) -> None:
+        self.steps_by_precision[self.precision] += 1
+        self._fallback.after_clean_step()
+        if self._fallback.recovery_is_due:
+            recovery = self._fallback.recover()
+            self._precision.switch_to(recovery.precision)
+            self.events.append(f"step {self.steps}: {recovery.message}")
+            log_event(_log, logging.INFO, "precision", note=self.events[-1])
 
     def _failure(self, *, finite: bool, finite_loss: bool) -> NumericFailure | None:
         scaler = self._precision.scaler
@@ -145,7 +186,8 @@ class MixedPrecisionTrainer:
         precision = self._fallback.fall_back(failure).precision
         self._precision.switch_to(precision)
         self._fallback.reset_skipped()
-        self.events.append(f"step {self.steps}: {failure.reason}; from {before} to {precision}, no weight was changed")
+        step = f"from {before} to {precision}" if before != precision else f"once more in {precision}"
+        self.events.append(f"step {self.steps}: {failure.reason}; {step}, no weight was changed")
         log_event(_log, logging.WARNING, "precision", note=self.events[-1])
 
     def _on_all_ranks(self, flag: Tensor) -> bool:

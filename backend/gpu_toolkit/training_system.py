@@ -52,7 +52,7 @@ class IntegratedGPUTrainingSystem:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.gpu_config = gpu_config or GPUConfig()
-        mixed = mixed_precision_config or MixedPrecisionConfig()
+        mixed = mixed_precision_config if mixed_precision_config is not None else MixedPrecisionConfig()
         if not self.gpu_config.enable_mixed_precision:
             mixed = replace(mixed, enabled=False)
         self.gpu_manager = GPUManager(self.gpu_config)
@@ -72,17 +72,20 @@ class IntegratedGPUTrainingSystem:
             input_shape: the batch first, then one item: (32, 784). Its number of items does not matter.
             target_memory_gb: GiB for the model, its training and a batch; by default what is free.
 
-        Returns: ``optimal_batch_size``, the largest that fits, checked at its own size; ``model``, to call (parallel
-        where the config asks); ``device``, ``precision`` and ``why``; ``loader``, arguments for a DataLoader;
-        ``trainable_parameters``, ``total_parameters`` and ``memory``.
+        Returns: ``optimal_batch_size``, the largest that fits in every process that trains this model, checked at its
+        own size; ``model``, to call (parallel where the config asks); ``device``, ``precision`` and ``why``;
+        ``loader``, arguments for a DataLoader; ``trainable_parameters``, ``total_parameters`` and ``memory``.
 
         Raises: DoesNotFit with numbers when one item alone is too large.
         """
         self.trainer.adopt(model)
-        prepared = self._prepared[model] = self.gpu_manager.optimize_model_for_gpu(model)
+        self.gpu_manager.prepare_model(model)
+        # Before DistributedDataParallel, whose hooks would send the gradients of every batch that is tried.
+        batch_size = self.memory_optimizer.optimize_batch_size(model, input_shape, target_memory_gb)
+        prepared = self._prepared[model] = self.gpu_manager.parallelize(model)
         count = trainable_report(model)
         return {
-            "optimal_batch_size": self.memory_optimizer.optimize_batch_size(model, input_shape, target_memory_gb),
+            "optimal_batch_size": self._smallest_of_all_ranks(batch_size),
             "model": prepared,
             "device": str(self.device),
             "precision": self.trainer.precision,
@@ -111,8 +114,9 @@ class IntegratedGPUTrainingSystem:
             on_epoch: called with the number of each epoch, from 0, and its numbers; for evaluation, or to print.
 
         Returns: ``epochs``, for each ``loss`` (mean over items), ``steps``, ``duration_s``, ``step_s`` and
-        ``items_per_s``; and in all ``final_loss``, ``steps``, ``skipped_steps``, ``precision``, ``scale``,
-        ``micro_batch`` (None while every batch fits), ``out_of_memory``, ``events`` and ``device_metrics``.
+        ``items_per_s``; and in all ``final_loss``, ``steps``, ``skipped_steps``, ``precision`` (at the end),
+        ``steps_by_precision``, ``scale``, ``micro_batch`` (None while every batch fits), ``out_of_memory``, ``events``
+        and ``device_metrics``.
 
         Raises: DoesNotFit when one item alone is too large; TrainingFailed when numbers break in full precision too.
         """
@@ -136,12 +140,21 @@ class IntegratedGPUTrainingSystem:
             "steps": run.steps,
             "skipped_steps": run.skipped,
             "precision": self.trainer.precision,
+            "steps_by_precision": dict(self.trainer.steps_by_precision),
             "scale": self.trainer.scale,
             "micro_batch": run.micro_batch.limit if run.micro_batch.retries else None,
             "out_of_memory": run.micro_batch.retries,
             "events": tuple(self.trainer.events),
             "device_metrics": self.monitor.get_latest_metrics(),
         }
+
+    def _smallest_of_all_ranks(self, batch_size: int) -> int:
+        """With fewer items on one rank the others would wait for its missing steps for ever."""
+        if not self.gpu_config.enable_distributed:
+            return batch_size
+        smallest = torch.tensor(batch_size, device=self.device)
+        torch.distributed.all_reduce(smallest, op=torch.distributed.ReduceOp.MIN)
+        return int(smallest)
 
     def cleanup(self) -> int:
         """Stop the monitor and free torch's unused memory; the bytes that were freed. What is referenced stays."""

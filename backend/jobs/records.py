@@ -63,6 +63,7 @@ class Job:
     created_s: float
     expires_s: float | None = None  # None until it has ended: no job is forgotten while it waits or runs
     needs_password: bool = False
+    trace: str = ""  # `traceparent` of the request that sent it; "" without one, or from a release without traces
     status: Status = "queued"
     started_s: float | None = None  # the first attempt
     ended_s: float | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from backend.batching.work_item import Priority
+from backend.cache.scope import Enter, share_with_all
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import (
     DeadlineExceeded,
@@ -31,6 +32,8 @@ from backend.services.inference import Urgency
 from backend.services.quotas import Meter
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
+from backend.tracing.context import read_traceparent
+from backend.tracing.spans import INACTIVE, Active, SpanScope
 
 StopReason = Literal["cancelled", "lost", "closing"]
 _STOPPED = "the service was stopped before it had read this file; send it again"
@@ -84,6 +87,7 @@ class JobRunner:
     Args:
         passwords: of encrypted files by job id; they are in no store.
         meter_of: the meter of a job's owner.
+        enter: entered while a job of an owner runs; CACHE_SCOPE.
         now: Unix seconds.
     """
 
@@ -98,8 +102,9 @@ class JobRunner:
         meter_of: Callable[[str], Meter],
         now: Callable[[], float],
         supervisor: Supervisor,
+        enter: Enter = share_with_all,
     ) -> None:
-        self._store, self._process, self._supervisor = store, process, supervisor
+        self._store, self._process, self._supervisor, self._enter = store, process, supervisor, enter
         self._telemetry, self._policy, self._passwords, self._now = telemetry, policy, passwords, now
         self._meter_of = meter_of
         self._free_workers = asyncio.Semaphore(policy.workers)
@@ -253,9 +258,11 @@ class JobRunner:
             meter=self._meter_of(job.owner),
         )
         try:
-            outcome = await self._outcome(run, writer)
-            await writer.close()
-            await self._end(run, writer, outcome)
+            with self._span(job) as traced:
+                outcome = await self._outcome(run, writer)
+                _note_outcome(traced, outcome)
+                await writer.close()
+                await self._end(run, writer, outcome)
         finally:
             writer.cancel()
             del self._runs[job.id]
@@ -307,7 +314,8 @@ class JobRunner:
     async def _outcome(self, run: _Run, writer: ProgressWriter) -> _Outcome:
         """What became of an attempt: of its work, its deadline, or whoever stopped it."""
         job = run.job
-        run.work = asyncio.create_task(self._work(job, writer))
+        with self._enter(job.owner):
+            run.work = asyncio.create_task(self._work(job, writer))
         if run.stopped:
             run.work.cancel()
         try:
@@ -349,6 +357,20 @@ class JobRunner:
         task = self._supervisor.run("take_jobs", self.give_back())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _span(self, job: Job) -> SpanScope:
+        """Of an attempt, in the trace of the request that sent the job, wherever that was."""
+        tracer = self._telemetry.tracer
+        if not tracer.is_on:
+            return INACTIVE
+        span = tracer.start("job", "consumer", read_traceparent(job.trace))
+        span.attributes |= {
+            "financia.job.id": job.id,
+            "financia.job.attempt": job.attempts,
+            "financia.job.waited_s": round(max(0.0, self._now() - job.created_s), 3),
+            "financia.file.kind": job.file.kind,
+        }
+        return Active(span)
 
     async def _work(self, job: Job, writer: ProgressWriter) -> bytes:
         stored = await self._retry.call(lambda: self._store.file(job.id))
@@ -402,6 +424,13 @@ class JobRunner:
     def _count(self, job: Job) -> None:
         self._telemetry.document_jobs_total.labels(job.status).inc()
         log_event(_log, logging.INFO, "job ended", job=job.id, status=job.status, code=job.failure and job.failure.code)
+
+
+def _note_outcome(traced: SpanScope, outcome: _Outcome) -> None:
+    if isinstance(outcome, Failure):
+        traced.fail(outcome.code)
+    elif not isinstance(outcome, bytes):  # requeued, cancelled, or taken by another process
+        traced.set("financia.job.stopped", value=True)
 
 
 def _overdue(job: Job) -> DeadlineExceeded:

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from backend.cache.scope import Enter, share_with_all
 from backend.documents.page_codec import unpack_page
 from backend.documents.pages import Document
-from backend.documents.parsing.file_types import sniff
+from backend.documents.parsing.file_types import FileType, sniff
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import NotFound, QuotaExceeded, Unavailable
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
 from backend.jobs.event_watch import EventWatch, Watchers
-from backend.jobs.records import Job, JobFile
+from backend.jobs.records import Job, JobFile, Place
 from backend.jobs.runner import JobPolicy, JobRunner, Process
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
@@ -26,6 +27,7 @@ from backend.services.documents.records import DocumentAnswer, DocumentOptions
 from backend.services.quotas import NO_METER, Meter
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
+from backend.tracing.spans import traceparent
 
 _MOST_PASSWORDS = 10_000  # of the newest jobs; each is a few bytes
 _ARRIVAL_S = 60.0  # after which a place whose job is not there was left behind: writing a file takes less
@@ -53,6 +55,7 @@ class JobRequest:
     limit_s: float | None = None  # less than LIMIT_JOB_S
     key: str | None = None  # its Idempotency-Key
     owner_jobs: int | None = None  # QUOTA_JOBS: how many of its owner's may be queued or running
+    owner_jobs_setting: str = "QUOTA_JOBS"  # or where else the operator has set that, for messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,8 @@ class JobService:
         render_page: draws a page as a PNG.
         meter_of: the meter of a job's owner, which is charged for pages and tokens as they are read.
         models: which models serve now; an equal request is answered with an old job only if these are the same.
+        check_kind: raises for files that no job could work on here.
+        enter: entered while a job of an owner runs; CACHE_SCOPE.
     """
 
     def __init__(
@@ -88,6 +93,8 @@ class JobService:
         render_page: RenderPage,
         meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
         models: Callable[[], str] = str,
+        check_kind: Callable[[FileType], None] = lambda _kind: None,
+        enter: Enter = share_with_all,
         supervisor: Supervisor | None = None,
         now: Callable[[], float] = lambda: datetime.now(UTC).timestamp(),
     ) -> None:
@@ -95,7 +102,7 @@ class JobService:
         self._render_page, self._now = render_page, now
         self._passwords: dict[str, str] = {}
         self._watchers = Watchers()
-        self._meter_of, self._models = meter_of, models
+        self._meter_of, self._models, self._check_kind = meter_of, models, check_kind
         self._runner = JobRunner(
             store,
             telemetry,
@@ -105,6 +112,7 @@ class JobService:
             meter_of=meter_of,
             now=now,
             supervisor=supervisor or Supervisor(telemetry),
+            enter=enter,
         )
         telemetry.document_jobs_live.labels("running").set_function(lambda: self._runner.running)
         telemetry.document_jobs_live.labels("queued").set_function(store.waiting)
@@ -141,7 +149,7 @@ class JobService:
         if runs_here_only and self._runner.refusal:
             raise self._refused(password)
         if request.owner_jobs is not None:
-            await self._take_place(job, request.owner_jobs)
+            await self._take_place(job, request.owner_jobs, request.owner_jobs_setting)
         if password is not None:
             self._keep_password(job.id, password)
         key = None if request.key is None else owner_digest(job.owner, request.key)
@@ -246,6 +254,7 @@ class JobService:
         stored, now_s = request.stored, self._now()
         owner = request.owner
         kind = sniff(stored.head)
+        self._check_kind(kind)
         return Job(
             id=secrets.token_hex(16),
             owner=owner,
@@ -261,9 +270,15 @@ class JobService:
             ttl_s=self._policy.ttl_s,
             created_s=now_s,
             needs_password=request.options.password is not None,
+            trace=traceparent(),
         )
 
-    async def _take_place(self, job: Job, limit: int) -> None:
+    async def live(self, owner: str) -> int:
+        """How many of its quota of jobs an owner uses now: those that are queued or running."""
+        places = await self._store.take_place(owner, "", 0)
+        return sum([_holds(await self._store.find(place.job_id), place) for place in places])
+
+    async def _take_place(self, job: Job, limit: int, setting: str) -> None:
         """Count a new job among its owner's live ones. Raises: QuotaExceeded where there are ``limit`` already.
 
         Places of jobs that have ended are freed only here, once there is none left: whatever ends a job, on whatever
@@ -275,12 +290,16 @@ class JobService:
             other = await self._store.find(place.job_id)
             if other is not None and not other.ended and (other.same, other.models) == (job.same, job.models):
                 return
-            if (other is None and place.age_s < _ARRIVAL_S) or (other is not None and not other.ended):
+            if _holds(other, place):
                 live += 1
             else:
                 await self._store.free_place(job.owner, place.job_id)
         if places and (live >= limit or await self._store.take_place(job.owner, job.id, limit)):
-            raise self._meter_of(job.owner).refuse(QuotaExceeded.of_jobs(live, limit, _RETRY_JOBS_S))
+            message = (
+                f"jobs: {live} of this key are queued or running, its quota is {limit} ({setting}); "
+                "try again when one has ended, or cancel one"
+            )
+            raise self._meter_of(job.owner).refuse(QuotaExceeded("jobs", message, _RETRY_JOBS_S))
 
     async def _free_place(self, job: Job) -> None:
         with suppress(Unavailable):  # then `_take_place` frees it when it is needed
@@ -302,3 +321,8 @@ class JobService:
         if self._store.heartbeat_s is not None:
             return ""
         return ", and without REDIS_URL only the process that took them knows them, until it ends"
+
+
+def _holds(job: Job | None, place: Place) -> bool:
+    """Whether a job takes a place of its owner's quota; one that is not found may be about to be added."""
+    return place.age_s < _ARRIVAL_S if job is None else not job.ended

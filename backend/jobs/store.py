@@ -98,7 +98,10 @@ class JobStore(Protocol):
         """Give up a claim whose job is no more."""
 
     async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
-        """Count a job among its owner's, and return none; or the ``limit`` or more that are counted already."""
+        """Count a job among its owner's, and return none; or the ``limit`` or more that are counted already.
+
+        With a limit of 0 it only tells these.
+        """
 
     async def free_place(self, owner: str, job_id: str) -> None:
         """Count it no longer, if it was."""

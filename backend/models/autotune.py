@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from backend.device.faults import FaultKind, classify
+from backend.device.memory.release import release
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import DeviceType, MachineFacts
@@ -26,6 +27,7 @@ from backend.models.encoder_benchmark import (
 )
 from backend.models.runtimes import (
     Candidate,
+    ModelDoesNotFit,
     Precision,
     Runtime,
     candidates,
@@ -40,6 +42,8 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 _CPU_BUDGETS, _GPU_BUDGETS = (512, 256, 1024), (16384, 4096, 8192, 32768)  # the candidates are compared at the first
+_GPU_BATCHES = 8  # full ones at least, that a speed is measured on
+_GPU_MEASUREMENT = 2  # of the way to measure on accelerators; another number measures again
 _WORTH_IT = 1.05  # a larger budget must be this much faster: it costs latency
 
 
@@ -65,6 +69,7 @@ class CandidateResult:
     tokens_per_s: float  # all lanes together
     fidelity: Fidelity | None
     fault: str  # why it was not eligible, or ""
+    lacked_memory: bool = False  # for want of memory, which another start may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ class Choice:
     tokens_per_s: float
     why: tuple[str, ...]
     measured: tuple[CandidateResult, ...] = ()
+    launch_tokens: int = 0  # that the device computes in the time of a launch; 0 where it was not measured
 
 
 Loader = Callable[[ModelSpec, Candidate, Placement], Encoder]
@@ -102,6 +108,9 @@ class Selector:
         encoder, choice = self._from_same_shape(same_shape, spec, tokenizer, request) or self._measure_all(
             spec, tokenizer, request
         )
+        if lacked := [row.candidate for row in choice.measured if row.lacked_memory]:
+            why = f"measured again at the next start: too little memory was free for {', '.join(lacked)}"
+            return encoder, replace(choice, why=(*choice.why, why))
         entry = asdict(replace(choice, why=(*choice.why, "kept from an earlier start")))
         self._kept.save(key, entry)
         self._kept.save(same_shape, entry)
@@ -112,44 +121,56 @@ class Selector:
         cards = [(gpu.uuid, gpu.name, gpu.total_bytes, gpu.capability) for gpu in facts.usable]
         machine = (facts.cpu_name, facts.cpu_flags, cards, facts.driver.version)
         place = (self._placement.device, self._placement.lanes, self._placement.threads)
-        return fingerprint(
-            {"model": model, "wish": asdict(request), "machine": machine, "place": place, "versions": versions()}
-        )
+        parts = {"model": model, "wish": asdict(request), "machine": machine, "place": place, "versions": versions()}
+        return fingerprint(parts if self._on_cpu else {**parts, "measurement": _GPU_MEASUREMENT})
+
+    @property
+    def _on_cpu(self) -> bool:
+        return self._placement.type is DeviceType.CPU
 
     def _from_file(self, key: str, spec: ModelSpec) -> tuple[Encoder, Choice] | None:
+        choice = self._kept_choice(key)
+        if choice is None:
+            return None
+        try:
+            return self._load(spec, Candidate(choice.runtime, choice.dtype), self._placement), choice
+        except (ModelUnavailable, RuntimeError) as error:
+            _cannot_be_used(error)
+            return None
+
+    def _kept_choice(self, key: str) -> Choice | None:
         try:
             entry = self._kept.load(key)
-            if entry is None:
-                return None
-            choice = _choice_from(entry)
-            return self._load(spec, Candidate(choice.runtime, choice.dtype), self._placement), choice
-        except (ModelUnavailable, RuntimeError, KeyError, TypeError, ValueError) as error:
-            log_event(_log, logging.WARNING, "the kept choice cannot be used; measuring again", reason=error)
+            return None if entry is None else _choice_from(entry)
+        except (KeyError, TypeError, ValueError) as error:
+            _cannot_be_used(error)
             return None
 
     def _from_same_shape(
         self, key: str, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest
     ) -> tuple[Encoder, Choice] | None:
         """The choice for another model of the same shape, if it is faithful here too: equal shapes are equally fast."""
-        kept = self._from_file(key, spec)
-        if kept is None:
+        choice = self._kept_choice(key)
+        if choice is None:
             return None
-        encoder, choice = kept
-        benchmark = self._benchmark(tokenizer, choice.budget)
-        name = f"{choice.runtime} {choice.dtype}"
-        reference = benchmark.vectors(self._reference(spec, {name: encoder}))
-        row = _measure(name, encoder, benchmark, reference, request.thresholds)
+        contest = self._contest(spec, self._benchmark(tokenizer, choice.budget), request)
+        contest.measure([Candidate(choice.runtime, choice.dtype)])
+        row = contest.rows[0]
         if row.fault:
+            _cannot_be_used(row.fault)
             return None
         why = (
-            f"{name}: the fastest for a model of the same shape on this machine, and it keeps to float32 with this one",
+            f"{row.candidate}: the fastest for a model of the same shape here, and it keeps to float32 with this one",
             f"batches of {choice.budget} padded tokens: {row.tokens_per_s:.0f} tokens/s",
         )
+        _, encoder = contest.winner(spec, request, self._placement)
         return encoder, replace(choice, tokens_per_s=row.tokens_per_s, why=why, measured=(row,))
 
     def _benchmark(self, tokenizer: TextTokenizer, budget: int) -> EncoderBenchmark:
         ids = [tokens.ids for tokens in tokenizer.encode(probe_texts())]
-        return EncoderBenchmark(ids, lanes=self._placement.lanes, budget=budget)
+        place = self._placement
+        batches = 0 if self._on_cpu else _GPU_BATCHES
+        return EncoderBenchmark(ids, lanes=place.lanes, budget=budget, depth=place.depth, budgets_at_least=batches)
 
     def _measure_all(
         self, spec: ModelSpec, tokenizer: TextTokenizer, request: EncoderRequest
@@ -157,37 +178,42 @@ class Selector:
         log_event(_log, logging.INFO, "measuring runtimes, once for this model and machine", model=spec.name)
         first, *others = self._budgets(request)
         benchmark = self._benchmark(tokenizer, first)
-        encoders, failures = self._load_any(spec, request)
-        reference = benchmark.vectors(self._reference(spec, encoders))
-        rows = [_measure(name, encoder, benchmark, reference, request.thresholds) for name, encoder in encoders.items()]
-        best = _best(rows, spec, request, self._placement)
-        speeds = {size: _speed(benchmark, encoders[best.candidate], size) for size in others}
-        return encoders[best.candidate], _choice(
-            best, {first: best.tokens_per_s, **speeds}, [*rows, *failures], request
-        )
+        contest = self._measured(spec, benchmark, request)
+        best, encoder = contest.winner(spec, request, self._placement)
+        speeds = {size: _speed(benchmark, encoder, size) for size in others}
+        choice = _choice(best, {first: best.tokens_per_s, **speeds}, contest.rows, request)
+        return encoder, choice if self._on_cpu else _with_launch(choice, encoder, benchmark)
 
     def _budgets(self, request: EncoderRequest) -> tuple[int, ...]:
         if request.batch_tokens:
             return (request.batch_tokens,)
-        return _CPU_BUDGETS if self._placement.type is DeviceType.CPU else _GPU_BUDGETS
+        return _CPU_BUDGETS if self._on_cpu else _GPU_BUDGETS
 
-    def _load_any(self, spec: ModelSpec, request: EncoderRequest) -> tuple[dict[str, Encoder], list[CandidateResult]]:
+    def _contest(self, spec: ModelSpec, benchmark: EncoderBenchmark, request: EncoderRequest) -> _Contest:
+        place = self._placement
+        return _Contest(
+            lambda each: self._load(spec, each, place),
+            benchmark,
+            request.thresholds,
+            device=place.device,
+            holds_best=self._on_cpu,
+        )
+
+    def _measured(self, spec: ModelSpec, benchmark: EncoderBenchmark, request: EncoderRequest) -> _Contest:
         available = candidates(self._facts, self._placement, request.precision, request.runtime)
-        suitable, failures = self._suitable(spec, available, request)
-        encoders, more = self._load_all(spec, suitable)
-        failures = [*more, *failures]
-        if not encoders and self._placement.type is DeviceType.CPU:
-            encoders, more = self._load_all(spec, fallback(request.precision, request.runtime))
-            failures += more
-        if not encoders:
-            raise _nothing_left(spec, request, failures, self._placement)
-        return encoders, failures
+        suitable, unsuitable = self._suitable(spec, available, request)
+        contest = self._contest(spec, benchmark, request)
+        contest.measure(suitable)
+        if not contest.has_loaded and self._on_cpu:
+            contest.measure(fallback(request.precision, request.runtime))
+        contest.rows += unsuitable
+        return contest
 
     def _suitable(
         self, spec: ModelSpec, available: Sequence[Candidate], request: EncoderRequest
     ) -> tuple[list[Candidate], list[CandidateResult]]:
         """The candidates without dtypes this model is known to overflow in; an explicit dtype is measured anyway."""
-        if self._placement.type is DeviceType.CPU or request.precision not in ("auto", "fast"):
+        if self._on_cpu or request.precision not in ("auto", "fast"):
             return list(available), []
         known = for_model(DtypeChoice(self._placement.dtypes, ""), spec.shape.family, spec.stored_dtype)
         unsuitable = [
@@ -195,24 +221,71 @@ class Selector:
         ]
         return [each for each in available if each.dtype in known.dtypes], unsuitable
 
-    def _load_all(
-        self, spec: ModelSpec, available: Sequence[Candidate]
-    ) -> tuple[dict[str, Encoder], list[CandidateResult]]:
-        encoders: dict[str, Encoder] = {}
-        failures: list[CandidateResult] = []
-        for candidate in available:
-            try:
-                encoders[str(candidate)] = self._load(spec, candidate, self._placement)
-            except (ModelUnavailable, RuntimeError) as error:  # RuntimeError: OpenVINO's and ONNX Runtime's own
-                failures.append(CandidateResult(str(candidate), 0.0, None, f"cannot be loaded: {error}"))
-        return encoders, failures
 
-    def _reference(self, spec: ModelSpec, encoders: dict[str, Encoder]) -> Encoder:
-        for encoder in encoders.values():
-            if encoder.dtype == "fp32":
-                return encoder
-        runtime = next(iter(encoders.values())).runtime
-        return self._load(spec, Candidate(runtime, "fp32"), self._placement)
+class _Contest:
+    """Measures candidates one after the other: all of them at once fill a small card.
+
+    Args:
+        load: an encoder by its candidate.
+        holds_best: whether the best so far stays while the next is loaded. Else it is freed, and loaded again at the
+            end: on a card it would take the memory that decides whether the next one fits.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[Candidate], Encoder],
+        benchmark: EncoderBenchmark,
+        thresholds: FidelityThresholds,
+        *,
+        device: str,
+        holds_best: bool,
+    ) -> None:
+        self._load_encoder, self._benchmark, self._thresholds = load, benchmark, thresholds
+        self._device, self._holds_best = device, holds_best
+        self._reference: Vectors | None = None
+        self._best: tuple[CandidateResult, Candidate] | None = None
+        self._held: Encoder | None = None  # of the best
+        self.rows: list[CandidateResult] = []
+        self.has_loaded = False
+
+    def measure(self, available: Sequence[Candidate]) -> None:
+        """Measure each; float32 first, as the others are compared with it."""
+        for candidate in sorted(available, key=lambda each: each.dtype != "fp32"):
+            try:
+                self._enter(candidate)
+            except (ModelUnavailable, RuntimeError) as error:  # RuntimeError: OpenVINO's and ONNX Runtime's own
+                self.rows.append(_failed(str(candidate), "cannot be loaded", error))
+
+    def winner(self, spec: ModelSpec, request: EncoderRequest, placement: Placement) -> tuple[CandidateResult, Encoder]:
+        """The fastest that passes; where none does (an explicit precision), the fastest that runs."""
+        if self._best is None:
+            raise _nothing_left(spec, request, self.rows, placement)
+        row, candidate = self._best
+        if self._held is None:
+            self._held = self._load(candidate)
+        return row, self._held
+
+    def _enter(self, candidate: Candidate) -> None:
+        if self._reference is None and candidate.dtype != "fp32":
+            self._reference = self._benchmark.vectors(self._load(Candidate(candidate.runtime, "fp32")))
+        encoder = self._load(candidate)
+        self.has_loaded = True
+        if self._reference is None:
+            self._reference = self._benchmark.vectors(encoder)
+        row = _measure(str(candidate), encoder, self._benchmark, self._reference, self._thresholds)
+        self.rows.append(row)
+        if row.fidelity is not None and (self._best is None or _rank(row) > _rank(self._best[0])):
+            self._best, self._held = (row, candidate), encoder
+
+    def _load(self, candidate: Candidate) -> Encoder:
+        if not self._holds_best:
+            self._held = None
+        release(self._device)
+        return self._load_encoder(candidate)
+
+
+def _rank(row: CandidateResult) -> tuple[bool, float]:
+    return not row.fault, row.tokens_per_s
 
 
 def _measure(
@@ -223,7 +296,16 @@ def _measure(
         fidelity = measure_fidelity(vectors, *benchmark.batched_and_single(encoder, vectors), reference)
         return CandidateResult(name, benchmark.speed(encoder), fidelity, rejection_reason(fidelity, thresholds))
     except Exception as error:  # noqa: BLE001  # the border to a foreign runtime: a kernel broken here shows only now
-        return CandidateResult(name, 0.0, None, f"fails: {error}")
+        return _failed(name, "fails", error)
+
+
+def _failed(name: str, what: str, error: Exception) -> CandidateResult:
+    lacked = isinstance(error, ModelDoesNotFit) or classify(error).kind is FaultKind.OUT_OF_MEMORY
+    return CandidateResult(name, 0.0, None, f"{what}: {error}", lacked)
+
+
+def _cannot_be_used(reason: object) -> None:
+    log_event(_log, logging.WARNING, "the kept choice cannot be used; measuring again", reason=reason)
 
 
 def _speed(benchmark: EncoderBenchmark, encoder: Encoder, budget: int) -> float:
@@ -235,16 +317,6 @@ def _speed(benchmark: EncoderBenchmark, encoder: Encoder, budget: int) -> float:
             raise
         log_event(_log, logging.WARNING, "the device is too small for this budget", budget=budget)
         return 0.0
-
-
-def _best(
-    rows: Sequence[CandidateResult], spec: ModelSpec, request: EncoderRequest, placement: Placement
-) -> CandidateResult:
-    """The fastest that passes; where none does (an explicit precision), the fastest that runs."""
-    running = [row for row in rows if row.fidelity is not None]
-    if not running:
-        raise _nothing_left(spec, request, rows, placement)
-    return max([row for row in running if not row.fault] or running, key=lambda row: row.tokens_per_s)
 
 
 def _nothing_left(
@@ -271,6 +343,13 @@ def _choice(
         why.append(f"PRECISION={request.precision} was asked for although {best.fault}")
     runtime, dtype = best.candidate.split()
     return Choice(runtime, dtype, budget, speeds[budget], tuple(why), tuple(rows))
+
+
+def _with_launch(choice: Choice, encoder: Encoder, benchmark: EncoderBenchmark) -> Choice:
+    """With the measured cost of a launch, at most half a batch: what comes later must find room in one."""
+    tokens = min(choice.budget // 2, benchmark.launch_tokens(encoder, choice.tokens_per_s))
+    why = f"a launch takes as long as {tokens} tokens: padding up to that is free"
+    return replace(choice, launch_tokens=tokens, why=(*choice.why, why))
 
 
 def _choice_from(entry: Mapping[str, Any]) -> Choice:

@@ -22,10 +22,9 @@ from backend.device.records import DeviceType, Platform
 from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.errors import DoesNotFit, ModelUnavailable
 from backend.models.autotune import Choice
-from backend.models.encoder import Encoder
-from backend.models.encoder_benchmark import encode_batch
+from backend.models.encoder import Encoder, Ids
 from backend.models.runtimes import versions
-from backend.models.spec import ModelSpec
+from backend.models.spec import ModelSpec, Pooling
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -112,6 +111,12 @@ def measure_batch_limits(
     return AdaptiveBatchLimits(AdaptiveCountLimit(table, caps=caps), placement.device, snapshot, table, save_caps)
 
 
+def learnt_batch_limits(placement: Placement) -> AdaptiveBatchLimits:
+    """Limits that nothing measured: only batches that ran out of memory lower them."""
+    snapshot = CudaMemory(placement) if placement.type is DeviceType.CUDA else _unlimited
+    return AdaptiveBatchLimits(AdaptiveCountLimit(None), placement.device, snapshot)
+
+
 def _key(spec: ModelSpec, choice: Choice, placement: Placement) -> str:
     return fingerprint(
         {
@@ -132,7 +137,8 @@ def _measured(encoder: Encoder, spec: ModelSpec, placement: Placement, *, limit_
     log_event(_log, logging.INFO, "measuring the memory of batches, once for this model and card", model=spec.name)
 
     def run(count: int, length: int) -> None:
-        encode_batch(encoder, [np.ones(length, np.int64)] * count)
+        batch = encoder.prepare(probe_batch(count, length))
+        encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN)  # not by a graph, whose memory is there already
 
     try:
         table = measure(run, CudaMeter(placement.device), lengths_to(spec.max_tokens), limit_bytes=limit_bytes)
@@ -140,6 +146,15 @@ def _measured(encoder: Encoder, spec: ModelSpec, placement: Placement, *, limit_
         raise ModelUnavailable(f"{spec.name}: {error}") from error
     release(placement.device)
     return table
+
+
+def probe_batch(count: int, length: int) -> list[Ids]:
+    """``count`` texts, the longest of ``length`` tokens and the others shorter, as texts are.
+
+    Equal lengths would need no mask, and with one attention runs in another kernel that takes more: at 8,192 tokens 1.8
+    times the memory.
+    """
+    return [np.ones(length, np.int64), *(np.ones(max(1, length - 1), np.int64) for _ in range(count - 1))]
 
 
 def _unlimited_count(_longest: int) -> int:
@@ -170,7 +185,22 @@ class CudaMemory:
         if now_s - self._driver_read_s > _DRIVER_EVERY_S:
             self._available_bytes, self._driver_read_s = _free_bytes(device) + stats.reserved_bytes, now_s
         free_bytes = self._available_bytes - stats.reserved_bytes
-        return MemorySnapshot(headroom_bytes(stats, free_bytes, self._placement.memory_bytes), stats.retries)
+        # Vectors of search are allocated too, at most `vector_bytes`: what models were promised is left to them.
+        return MemorySnapshot(headroom_bytes(stats, free_bytes, self._ceiling_bytes(stats.fraction)), stats.retries)
+
+    def _ceiling_bytes(self, fraction: float | None) -> int:
+        """The placement's, or what torch was left of it: OCR on the same card takes a part that torch never sees."""
+        ceiling_bytes = self._placement.process_bytes
+        if fraction is None:
+            return ceiling_bytes
+        torch_bytes = int(fraction * _total_bytes(self._placement.device))
+        return min(ceiling_bytes, torch_bytes) if ceiling_bytes else torch_bytes
+
+
+def _total_bytes(device: str) -> int:
+    import torch  # a CUDA placement has imported it already
+
+    return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def _free_bytes(device: str) -> int:

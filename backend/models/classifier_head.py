@@ -1,4 +1,4 @@
-"""A linear classifier on the vectors of an encoder: scores, its two files, and abstention. No torch."""
+"""A linear classifier on the vectors of an encoder: scores, its files or the same as bytes, abstention. No torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load, load_file, save
 
 from backend.errors import ModelUnavailable
 from backend.models.calibration import sigmoid, softmax
@@ -125,25 +125,26 @@ def read_head(folder: Path) -> ClassifierHead:
     """Read a published head. Raises: ModelUnavailable."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        tensors = load_file(folder / WEIGHTS)
-        encoder = config["encoder"]
-        head = ClassifierHead(
-            labels=tuple(config["labels"]),
-            multiple=bool(config["multiple"]),
-            weight=tensors["weight"].astype(np.float32),
-            bias=tensors["bias"].astype(np.float32),
-            encoder=encoder if encoder in BUNDLED_SOURCES else str(folder / encoder),
-            encoder_sha256=config["encoder_sha256"],
-            name=str(config.get("name", folder.name)),
-            threshold=float(config.get("threshold", 0.0)),
-            info=dict(config.get("info", {})),
-            wide=_wide_weights(tensors),
-            encoder_fingerprint=str(config.get("encoder_fingerprint", "")),
-        )
-        _check(head, version=config.get("version"))
+        return _head_of(config, load_file(folder / WEIGHTS), folder)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise ModelUnavailable(f"{folder} is no classifier head ({CONFIG}, {WEIGHTS}): {error!r}") from error
-    return head
+
+
+def pack_head(head: ClassifierHead) -> bytes:
+    """Both files as one value: the length of ``head.json`` in four bytes, ``head.json``, ``head.safetensors``."""
+    _check(head)
+    config = json.dumps(_config(head), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return len(config).to_bytes(4, "little") + config + save(_tensors(head))
+
+
+def unpack_head(packed: bytes) -> ClassifierHead:
+    """What ``pack_head`` has packed. Raises: ModelUnavailable."""
+    try:
+        end = 4 + int.from_bytes(packed[:4], "little")
+        config = json.loads(packed[4:end].decode("utf-8", "surrogatepass"))
+        return _head_of(config, load(packed[end:]), Path())
+    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise ModelUnavailable(f"{len(packed)} bytes are no classifier head: {error!r}") from error
 
 
 def write_head(folder: Path, head: ClassifierHead, *, encoder: str | None = None) -> None:
@@ -154,19 +155,7 @@ def write_head(folder: Path, head: ClassifierHead, *, encoder: str | None = None
     """
     _check(head)
     (folder / WEIGHTS).write_bytes(save(_tensors(head)))  # save_file would make it readable by the owner only
-    record = {
-        "task": "text-classifier",
-        "name": head.name,
-        "version": head.version,
-        "labels": list(head.labels),
-        "multiple": head.multiple,
-        "background": head.has_background,
-        "threshold": head.threshold,
-        "encoder": encoder or head.encoder,
-        "encoder_sha256": head.encoder_sha256,
-        "encoder_fingerprint": head.encoder_fingerprint,
-        "info": dict(head.info),
-    }
+    record = _config(head) | {"encoder": encoder or head.encoder}
     (folder / CONFIG).write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -175,6 +164,41 @@ def wide_weights(fitted: FittedHead) -> WideWeights | None:
     if fitted.gate is None or fitted.gated is None or fitted.table is None:
         return None
     return WideWeights(fitted.gate, fitted.gated.astype(np.float32), fitted.table.astype(np.float32))
+
+
+def _config(head: ClassifierHead) -> dict[str, Any]:
+    return {
+        "task": "text-classifier",
+        "name": head.name,
+        "version": head.version,
+        "labels": list(head.labels),
+        "multiple": head.multiple,
+        "background": head.has_background,
+        "threshold": head.threshold,
+        "encoder": head.encoder,
+        "encoder_sha256": head.encoder_sha256,
+        "encoder_fingerprint": head.encoder_fingerprint,
+        "info": dict(head.info),
+    }
+
+
+def _head_of(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], folder: Path) -> ClassifierHead:
+    encoder = config["encoder"]
+    head = ClassifierHead(
+        labels=tuple(config["labels"]),
+        multiple=bool(config["multiple"]),
+        weight=tensors["weight"].astype(np.float32),
+        bias=tensors["bias"].astype(np.float32),
+        encoder=encoder if encoder in BUNDLED_SOURCES else str(folder / encoder),
+        encoder_sha256=config["encoder_sha256"],
+        name=str(config.get("name", folder.name)),
+        threshold=float(config.get("threshold", 0.0)),
+        info=dict(config.get("info", {})),
+        wide=_wide_weights(tensors),
+        encoder_fingerprint=str(config.get("encoder_fingerprint", "")),
+    )
+    _check(head, version=config.get("version"))
+    return head
 
 
 def _tensors(head: ClassifierHead) -> dict[str, NDArray[Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ _MASKED = -1e9  # added to the attention scores of padding
 class TokenBatch:
     """Texts laid end to end, and the two index maps between that and the padded form attention needs.
 
+    Encoders whose attention needs no padding leave the maps and the mask empty (``pack_rows``).
     Rows past ``tokens`` fill up to a round number: they belong to no text and are never read.
     """
 
@@ -32,6 +33,8 @@ class TokenBatch:
     starts: Ids  # (batch): first row of each text
     lengths: Ids  # (batch)
     tokens: int  # real ones, all texts together
+    spans: Ids = field(default_factory=lambda: np.empty((0, 3), np.int64))
+    # (spans, 3): text, first and past-last row of each span that is to be summed, text after text; set by span_sums
 
 
 class Encoder(Protocol):
@@ -39,7 +42,7 @@ class Encoder(Protocol):
 
     @property
     def runtime(self) -> str:
-        """The library that executes it: "torch", "onnx" or "openvino"."""
+        """What executes it: one of models/runtimes' names, such as "torch", "torch-packed", "onnx" or "openvino"."""
 
     @property
     def dtype(self) -> str:
@@ -47,7 +50,7 @@ class Encoder(Protocol):
 
     @property
     def padding_cost(self) -> float:
-        """Time of a padded token as a share of a real one's: 1 where the whole model pads."""
+        """Time of a padded token as a share of a real one's: 1 where the whole model pads, 0 where nothing does."""
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack token ids, with or without their types, one array a text, none empty."""
@@ -95,6 +98,29 @@ def pack(ids: Sequence[Ids], *, row_multiple: int = 1, rows_at_least: int = 1, l
     )
 
 
+def pack_rows(ids: Sequence[Ids], rows: Callable[[int], int]) -> TokenBatch:
+    """The same without the two index maps and the mask, for attention that needs none: they are empty.
+
+    Args:
+        rows: of so many tokens, at least as many.
+    """
+    lengths = np.fromiter((text.shape[-1] for text in ids), np.int64, len(ids))
+    tokens = int(lengths.sum())
+    total = rows(tokens)
+    starts = np.cumsum(lengths) - lengths
+    return TokenBatch(
+        ids=_filled(np.concatenate([text if text.ndim == 1 else text[0] for text in ids]), total),
+        types=_types(ids, lengths, total),
+        positions=_filled(np.arange(tokens) - np.repeat(starts, lengths), total),
+        scatter=np.empty((len(ids), 0), np.int64),
+        gather=np.empty(0, np.int64),
+        mask=np.empty((len(ids), 1, 1, 0), np.float32),
+        starts=starts,
+        lengths=lengths,
+        tokens=tokens,
+    )
+
+
 def pool(hidden: Vectors, batch: TokenBatch, pooling: Pooling) -> Vectors:
     """One vector a text. Shapes: hidden (tokens, width) -> (batch, width) float32."""
     if pooling is Pooling.CLS:
@@ -136,6 +162,8 @@ def text_of(batch: TokenBatch, row: int) -> Ids:
 
 def _types(ids: Sequence[Ids], lengths: Ids, rows: int) -> Ids:
     types = np.zeros(rows, np.int64)
+    if all(text.ndim == 1 for text in ids):
+        return types
     for text, stop, length in zip(ids, np.cumsum(lengths), lengths, strict=True):
         if text.ndim > 1:
             types[stop - length : stop] = text[1]

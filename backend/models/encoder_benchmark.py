@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, pairwise
 
 import numpy as np
 
 from backend.models.encoder import Encoder, Ids, Vectors
+from backend.models.readout import PooledVectors, reads_on_device
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 
@@ -18,6 +21,8 @@ BATCH_SINGLE_AT_LEAST = 0.9999  # the promise: a text gets one vector, whatever 
 # The best of short windows: other work on the machine only ever makes one slower. Single windows of 0.3 s chose
 # budgets of 256, 512 and 1024 in three starts in a row.
 _WINDOWS, _WINDOW_S = 3, 0.15
+_WARM_UP_S = 3.0  # of one speed: on a slow device part of the batches tells as much
+_READOUT = PooledVectors(Pooling.MEAN)
 _SINGLES = 16  # probe texts that are also encoded alone
 _SHORT_LENGTHS = (1, 2, 3, 4, 6, 8)  # tokens: products of few rows may run in other kernels (docs/engine.md)
 _LONG_LENGTHS = (3, 4, 5, 6, 8, 10, 12, 14)  # sentences in a paragraph
@@ -128,9 +133,18 @@ class EncoderBenchmark:
     Used while the service starts, when nothing else runs.
     """
 
-    def __init__(self, ids: Sequence[Ids], *, lanes: int, budget: int) -> None:
-        """``budget``: padded tokens of a batch unless a call says otherwise."""
-        self._lanes, self._budget = lanes, budget
+    def __init__(
+        self, ids: Sequence[Ids], *, lanes: int, budget: int, depth: int = 1, budgets_at_least: int = 0
+    ) -> None:
+        """Store what to measure on.
+
+        Args:
+            budget: padded tokens of a batch unless a call says otherwise.
+            depth: batches in progress on a lane, as in serving.
+            budgets_at_least: speeds are measured on the texts repeated until they fill so many batches. For
+                accelerators: on one batch that is not full, all runtimes take as long as their launches.
+        """
+        self._lanes, self._budget, self._depth, self._budgets_at_least = lanes, budget, depth, budgets_at_least
         self._ids = sorted(ids, key=len)
 
     def vectors(self, encoder: Encoder) -> Vectors:
@@ -154,48 +168,110 @@ class EncoderBenchmark:
         return batched, np.concatenate([encode_batch(encoder, [text]) for text in texts])
 
     def speed(self, encoder: Encoder, budget: int | None = None) -> float:
-        """Tokens a second, all lanes together, after one pass that compiles the shapes."""
-        batches = cut_batches(self._ids, budget or self._budget)
-        for batch in batches:
-            encode_batch(encoder, batch)
+        """Tokens a second, all lanes together, after a pass that compiles the shapes."""
+        return self._best_window(encoder, self._warm_up(encoder, self._speed_batches(encoder, budget or self._budget)))
+
+    def launch_tokens(self, encoder: Encoder, tokens_per_s: float) -> int:
+        """How many tokens the encoder computes, at that speed of full batches, in the time of its smallest batch."""
+        smallest = self._ids[0]
+        rate = self._best_window(encoder, self._warm_up(encoder, [[smallest]]))
+        return round(tokens_per_s * len(smallest) / rate) if rate > 0 else 0
+
+    def _speed_batches(self, encoder: Encoder, budget: int) -> list[list[Ids]]:
+        repeats = -(-self._budgets_at_least * budget // sum(map(len, self._ids)))
+        ids = [text for text in self._ids for _ in range(max(1, repeats))]
+        batches = cut_batches(ids, budget, packed=not encoder.padding_cost)
+        if repeats > 1:  # any part of them is then of mixed lengths
+            random.Random(0).shuffle(batches)  # noqa: S311 - the same order for every candidate
+        return batches
+
+    def _warm_up(self, encoder: Encoder, batches: list[list[Ids]]) -> list[list[Ids]]:
+        """Run the batches, for some seconds; those that were run. Accelerators record a graph the second time."""
+        until_s = time.perf_counter() + _WARM_UP_S
+        for count, batch in enumerate(batches, start=1):
+            for _ in range(2 if self._budgets_at_least else 1):
+                encode_batch(encoder, batch)
+            if time.perf_counter() > until_s:
+                return batches[:count]
+        return batches
+
+    def _best_window(self, encoder: Encoder, batches: list[list[Ids]]) -> float:
         return max(self._window(encoder, batches) for _ in range(_WINDOWS))
 
     def _window(self, encoder: Encoder, batches: list[list[Ids]]) -> float:
-        endless, lock, token_counts = cycle(batches), threading.Lock(), list[int]()
+        shared = _SharedBatches(cycle(batches))
         started_s = time.perf_counter()
-        arguments = (encoder, endless, lock, token_counts, started_s + _WINDOW_S)
+        arguments = (encoder, shared, self._depth, started_s + _WINDOW_S)
         threads = [threading.Thread(target=_run_until, args=arguments) for _ in range(self._lanes)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return sum(token_counts) / (time.perf_counter() - started_s)
+        if shared.failures:
+            raise shared.failures[0]
+        return sum(shared.token_counts) / (time.perf_counter() - started_s)
 
 
-def cut_batches(ids: Sequence[Ids], budget: int) -> list[list[Ids]]:
-    """Consecutive texts, shortest first, while longest x count stays within the budget."""
+class _SharedBatches:
+    """What the threads of a window take their batches from, and report to."""
+
+    def __init__(self, endless: Iterator[list[Ids]]) -> None:
+        self._endless, self._lock = endless, threading.Lock()
+        self.token_counts: list[int] = []
+        self.failures: list[Exception] = []
+
+    def take(self) -> list[Ids]:
+        with self._lock:
+            return next(self._endless)
+
+
+def cut_batches(ids: Sequence[Ids], budget: int, *, packed: bool = False) -> list[list[Ids]]:
+    """Consecutive texts, shortest first, while longest x count stays within the budget; their sum where ``packed``."""
     batches: list[list[Ids]] = [[]]
+    tokens = 0
     for text in ids:
-        if batches[-1] and len(text) * (len(batches[-1]) + 1) > budget:
+        tokens += len(text)
+        if batches[-1] and (tokens if packed else len(text) * (len(batches[-1]) + 1)) > budget:
             batches.append([])
+            tokens = len(text)
         batches[-1].append(text)
     return batches
 
 
 def encode_batch(encoder: Encoder, ids: Sequence[Ids]) -> Vectors:
     """Mean-pooled vectors of one batch: (texts, width)."""
+    return launch(encoder, ids)()
+
+
+def launch(encoder: Encoder, ids: Sequence[Ids]) -> Callable[[], Vectors]:
+    """Start a batch as a lane does; the result waits for the device and gives the mean-pooled vectors."""
     batch = encoder.prepare(ids)
-    return encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN)
+    if reads_on_device(encoder):
+        queued = encoder.queue(batch, _READOUT)
+        return lambda: np.stack(queued.wait()[0])
+    output = encoder.forward(batch)
+    return lambda: encoder.pooled(output, batch, Pooling.MEAN)
 
 
-def _run_until(
-    encoder: Encoder, endless: Iterator[list[Ids]], lock: threading.Lock, token_counts: list[int], until_s: float
-) -> None:
-    while time.perf_counter() < until_s:
-        with lock:
-            batch = next(endless)
-        encode_batch(encoder, batch)
-        token_counts.append(sum(map(len, batch)))
+def _run_until(encoder: Encoder, shared: _SharedBatches, depth: int, until_s: float) -> None:
+    """As a lane: the next batch is launched before the oldest in flight is waited for."""
+    in_flight: deque[tuple[Callable[[], Vectors], int]] = deque()
+
+    def finish_oldest() -> None:
+        wait, tokens = in_flight.popleft()
+        wait()
+        shared.token_counts.append(tokens)
+
+    try:
+        while time.perf_counter() < until_s:
+            batch = shared.take()
+            in_flight.append((launch(encoder, batch), sum(map(len, batch))))
+            if len(in_flight) >= depth:
+                finish_oldest()
+        while in_flight:
+            finish_oldest()
+    except Exception as error:  # noqa: BLE001 - raised again on the thread that measures
+        shared.failures.append(error)
 
 
 def _ranks(values: Vectors) -> Vectors:

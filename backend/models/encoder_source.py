@@ -5,14 +5,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol
+
+from typing_extensions import TypeVar
 
 from backend.errors import SetupError, Unavailable
 from backend.models.encoder import Encoder
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
+
+
+class Loadable(Protocol):
+    """A model that may be loaded and unloaded: an encoder, or a generator."""
+
+    @property
+    def padding_cost(self) -> float: ...
+
+
+Loaded = TypeVar("Loaded", bound=Loadable, default=Encoder)
 
 
 class EncoderSource(Protocol):
@@ -40,7 +52,7 @@ class PinnedEncoder:
         return self._encoder
 
 
-class UnloadableEncoder:
+class UnloadableEncoder(Generic[Loaded]):
     """An encoder that can be unloaded; the first batch that needs it loads it again.
 
     Users are not counted: a batch holds a reference to the encoder it began with, so one that is unloaded meanwhile is
@@ -48,22 +60,26 @@ class UnloadableEncoder:
 
     Args:
         load: loads the encoder again, on the lane that asks first; other lanes wait for that one.
+        device: where it is, as torch names it.
+        companions: drop what was loaded beside the encoder; called when it is unloaded.
         changed: called after loading (True) and unloading (False), on the thread that did it.
     """
 
     def __init__(
         self,
-        encoder: Encoder,
-        load: Callable[[], Encoder],
+        encoder: Loaded,
+        load: Callable[[], Loaded],
         *,
         name: str,
+        device: str = "cpu",
+        companions: Sequence[Callable[[], None]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = name
+        self.name, self.device = name, device
         self.padding_cost = encoder.padding_cost
         self.changed: Callable[[bool], None] = _ignore
-        self._load, self._clock = load, clock
-        self._encoder: Encoder | None = encoder
+        self._load, self._clock, self._companions = load, clock, companions
+        self._encoder: Loaded | None = encoder
         self._lock = threading.Lock()
         self._used_s = clock()
 
@@ -76,7 +92,12 @@ class UnloadableEncoder:
         """Seconds since a batch last asked for the encoder."""
         return self._clock() - self._used_s
 
-    def get(self) -> Encoder:
+    def graphs(self) -> dict[str, object] | None:
+        """What became of its CUDA graphs; None where it has none, or is unloaded. Does not count as a use."""
+        graphs = getattr(self._encoder, "graphs", None)  # of packed encoders on a card alone
+        return None if graphs is None else {"device": self.device, **graphs.report()}
+
+    def get(self) -> Loaded:
         """The encoder, loaded first if it is unloaded. Raises: Unavailable when it cannot be loaded any more."""
         self._used_s = self._clock()
         encoder = self._encoder
@@ -88,11 +109,13 @@ class UnloadableEncoder:
             if self._encoder is None:
                 return False
             self._encoder = None
+        for drop in self._companions:
+            drop()
         log_event(_log, logging.INFO, "idle model unloaded", model=self.name, idle_s=round(self.idle_s, 1))
         self.changed(False)
         return True
 
-    def _load_again(self) -> Encoder:
+    def _load_again(self) -> Loaded:
         with self._lock:
             if self._encoder is not None:  # another lane was faster
                 return self._encoder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2  # what huggingface_hub fetches with
@@ -35,11 +36,13 @@ _NETWORK_ERRORS = (
 )
 
 
-def fetch(source: str) -> Path:
+def fetch(source: str, files: Sequence[str] = _FILES, *, instead: str = "MODEL_PROFILE=bundled") -> Path:
     """The folder of a hub model, downloaded first where it is not in ``HF_HOME``. Minutes for a large one.
 
     Args:
         source: a hub id with an optional ``@revision``.
+        files: names or patterns of those that are needed; others are not downloaded.
+        instead: the setting that needs no network, for the error.
 
     Raises: HubUnreachable where the network or the hub fails, so that the same call may succeed later;
         ModelUnavailable where the hub answers that there is no such model, or it cannot be stored.
@@ -47,14 +50,14 @@ def fetch(source: str) -> Path:
     repository, _, revision = source.partition("@")
     _bound_session()
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(files)))
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise ModelUnavailable(f"{source} is not on the hub, or HF_TOKEN does not open it") from error
     except (HfHubHTTPError, httpx2.HTTPError, XetDownloadError, OSError, RuntimeError, ValueError) as error:
         kind = HubUnreachable if _is_passing(error) else ModelUnavailable
         raise kind(
             f"{source} is neither a local folder nor can it be fetched from the hub ({_reason(error)}); "
-            "check the name and the network, or use MODEL_PROFILE=bundled"
+            f"check the name and the network, or use {instead}"
         ) from error
 
 

@@ -14,14 +14,20 @@ import numpy as np
 from backend.device.memory.device_memory import MemoryUsage, headroom_bytes, read_memory_usage
 from backend.device.memory.probe import FitReport, Prediction, predict, will_it_fit
 from backend.device.memory.release import trim_heap
+from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, MachineFacts
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
+from backend.models.readout import Readout
 from backend.models.spec import ModelSpec, Pooling
 
 Precision = Literal["auto", "exact", "fast", "fp32", "bf16", "fp16", "int8"]
-Runtime = Literal["auto", "torch", "onnx", "openvino"]
+Runtime = Literal["auto", "torch", "torch-packed", "torch-compiled", "onnx", "openvino"]
+
+
+class ModelDoesNotFit(ModelUnavailable):
+    """A model that needs more memory than its device has free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,13 @@ _CPU_GRAPH = (
 )
 _CPU_TORCH = (Candidate("torch", "bf16"), Candidate("torch", "fp32"))
 _WARM_STEP, _WARM_TOKENS = 4, 160  # lone texts up to this length are most of the traffic
-_MODULES = {"torch": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
+_MODULES = {
+    "torch": "torch",
+    "torch-packed": "torch",
+    "torch-compiled": "torch",
+    "onnx": "onnxruntime",
+    "openvino": "openvino",
+}
 _PRECISIONS = {"exact": ("fp32",), "auto": ("fp32", "bf16", "fp16", "int8"), "fast": ("fp32", "bf16", "fp16", "int8")}
 
 
@@ -54,7 +66,7 @@ def candidates(facts: MachineFacts, placement: Placement, precision: Precision, 
     torch is measured on a CPU only when asked for, or when nothing else is installed: its import costs
     seconds and 300 MiB, and it was the fastest on no machine measured (docs/engine.md).
     """
-    possible = _on_gpu(placement) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
+    possible = _on_gpu(placement, runtime) if placement.type is not DeviceType.CPU else _on_cpu(facts, runtime)
     dtypes = _PRECISIONS.get(precision, (precision,))
     return [
         candidate
@@ -98,18 +110,50 @@ def _load(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encode
         from backend.models.onnx_encoder import OnnxEncoder
 
         return OnnxEncoder(spec, dtype=candidate.dtype, threads=placement.threads)
-    from backend.models.torch_encoder import TorchEncoder
-
     if placement.type is not DeviceType.CPU:
         check_fit(spec, candidate.dtype, placement)
+    if placement.type is DeviceType.CUDA:
+        prefer_flash()
+    if candidate.runtime != "torch":
+        return _load_packed(spec, candidate, placement)
+    from backend.models.torch_encoder import TorchEncoder
+
     return TorchEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
 
 
-def warm_up(encoder: Encoder, max_tokens: int) -> None:
-    """Run lone texts of every usual length, so that no early request waits for a kernel to be compiled."""
+def _load_packed(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encoder:
+    if candidate.runtime == "torch-compiled":
+        from backend.models.torch_compiled import CompiledEncoder
+
+        return CompiledEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
+    from backend.models.torch_packed import PackedEncoder
+
+    return PackedEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
+
+
+def in_float32_of(runtime: str) -> Candidate:
+    """What computes a text again in float32 that overflowed on this runtime: no kernel for a card, nothing compiled."""
+    return Candidate("torch" if _MODULES[runtime] == "torch" else runtime, "fp32")
+
+
+def warm_up(encoder: Encoder, max_tokens: int, readout: Readout | None = None) -> None:
+    """Run lone texts of every usual length, so that no early request waits for a kernel to be compiled.
+
+    Args:
+        readout: what will be asked of the encoder, for those that capture graphs.
+    """
+    if readout is not None:
+        capture_graphs(encoder, readout)
     for length in range(_WARM_STEP, min(_WARM_TOKENS, max_tokens) + 1, _WARM_STEP):
         batch = encoder.prepare([np.ones(length, np.int64)])
         encoder.pooled(encoder.forward(batch), batch, Pooling.MEAN)
+
+
+def capture_graphs(encoder: Encoder, readout: Readout) -> None:
+    """Have an encoder that captures graphs do so now: amid requests a capture makes other lanes of the card wait."""
+    capture = getattr(encoder, "capture_graphs", None)
+    if capture is not None:
+        capture(readout)
 
 
 def predict_memory(spec: ModelSpec, dtype: str) -> Prediction | None:
@@ -122,11 +166,11 @@ def _predicted(folder: Path, _sha256: str, max_tokens: int, dtype: str) -> Predi
     import torch  # this module is imported at every start, the dry run belongs to devices that torch serves
     from transformers import AutoConfig, AutoModel
 
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    from backend.models.torch_dtypes import DTYPES
 
     def make_model() -> torch.nn.Module:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model: torch.nn.Module = AutoModel.from_config(config, dtype=names[dtype])  # type: ignore[no-untyped-call]
+        model: torch.nn.Module = AutoModel.from_config(config, dtype=DTYPES[dtype])  # type: ignore[no-untyped-call]
         return model.eval()
 
     def make_inputs(count: int, length: int) -> dict[str, Any]:
@@ -141,16 +185,16 @@ def check_fit(spec: ModelSpec, dtype: str, placement: Placement, books: MemoryUs
 
     Returns: the report, or None where nothing could be predicted: then loading decides.
 
-    Raises: ModelUnavailable with the numbers and what to change.
+    Raises: ModelDoesNotFit with the numbers and what to change.
     """
     prediction = predict_memory(spec, dtype)
     if prediction is None:
         return None
     books = books or read_memory_usage(placement.device)
-    free_bytes = headroom_bytes(books.stats, books.free_bytes, placement.memory_bytes or books.ceiling_bytes)
+    free_bytes = headroom_bytes(books.stats, books.free_bytes, placement.process_bytes or books.ceiling_bytes)
     report = will_it_fit(prediction, free_bytes, spec.max_tokens, 1)
     if not report.fits:
-        raise ModelUnavailable(
+        raise ModelDoesNotFit(
             f"{spec.name} in {dtype} does not fit {placement.device}: {report.message}. Free the device of its other "
             "users, raise GPU_MEMORY_FRACTION, choose a smaller model (EMBEDDING_MODEL), or set DEVICE=cpu"
         )
@@ -175,10 +219,20 @@ def versions() -> dict[str, str]:
 
 def _on_cpu(facts: MachineFacts, runtime: Runtime) -> list[Candidate]:
     graph_runtimes = installed("onnx") or installed("openvino")
-    possible = _CPU_TORCH if runtime == "torch" or not graph_runtimes else _CPU_GRAPH
+    possible: tuple[Candidate, ...] = _CPU_TORCH if runtime == "torch" or not graph_runtimes else _CPU_GRAPH
+    if runtime in ("torch-packed", "torch-compiled"):
+        possible = tuple(Candidate(runtime, each.dtype) for each in _CPU_TORCH)
     native_bf16 = any(flag in facts.cpu_flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
     return [each for each in possible if each.dtype != "bf16" or native_bf16]  # emulated bf16 is slower than fp32
 
 
-def _on_gpu(placement: Placement) -> list[Candidate]:
-    return [Candidate("torch", dtype) for dtype in placement.dtypes]
+def _on_gpu(placement: Placement, runtime: Runtime) -> list[Candidate]:
+    """transformers first: in float32 it is the reference that the others are compared with.
+
+    Compiled layers are measured only when asked for: compiling takes a minute at each start, and no card has measured
+    what it gains.
+    """
+    runtimes = ["torch", *(["torch-packed"] if placement.type is DeviceType.CUDA else [])]
+    if runtime == "torch-compiled" and placement.type is DeviceType.CUDA:
+        runtimes = [runtime]
+    return [Candidate(name, dtype) for name in runtimes for dtype in placement.dtypes]

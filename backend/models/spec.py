@@ -13,6 +13,7 @@ from backend.errors import ModelUnavailable
 from backend.models.fingerprint import EncoderIdentity, effective_config, fingerprint_of, tokenizer_digest
 
 TYPES_FIELD = "financia_token_types"  # of config.json
+_RELATIVE_POSITIONS = 512  # tokens that T5, mT5 and their kin are trained with, where config.json does not say
 _OFFSET_FAMILIES = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
@@ -80,6 +81,11 @@ class ModelSpec:
     def identity(self) -> EncoderIdentity:
         """What a head that reads its vectors must have been trained on."""
         return EncoderIdentity(self.sha256, self.fingerprint)
+
+    @property
+    def is_seq2seq(self) -> bool:
+        """Whether it reads a text and writes another."""
+        return bool(self.config.get("is_encoder_decoder"))
 
     @property
     def width(self) -> int:
@@ -176,6 +182,8 @@ def read_shape(folder: Path) -> EncoderShape:
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelUnavailable(f"{folder} has no readable config.json with a model_type; is it a transformers model?")
     family = str(config["model_type"])
+    if config.get("is_encoder_decoder"):
+        return _seq2seq_shape(config, family)
     # RoBERTa and its kin count positions from the row after the padding token's, whose own default is 1.
     padding = config.get("pad_token_id")
     offset = (1 if padding is None else int(padding)) + 1 if family in _OFFSET_FAMILIES else 0
@@ -190,6 +198,25 @@ def read_shape(folder: Path) -> EncoderShape:
         position_offset=offset,
         epsilon=float(config.get("layer_norm_eps", 1e-12)),
         activation=str(config.get("hidden_act", config.get("activation", "gelu"))),
+    )
+
+
+def _seq2seq_shape(config: dict[str, Any], family: str) -> EncoderShape:
+    """The sizes of the part that reads. T5 and its kin have no table of positions: what they were trained with."""
+    relative = int(config.get("n_positions") or _RELATIVE_POSITIONS)
+    return EncoderShape(
+        family=family,
+        layers=_integer(config, "encoder_layers", "num_layers", "num_hidden_layers"),
+        width=_integer(config, "d_model", "hidden_size"),
+        heads=_integer(config, "encoder_attention_heads", "num_heads"),
+        hidden_width=_integer(config, "encoder_ffn_dim", "d_ff"),
+        vocabulary_size=_integer(config, "vocab_size"),
+        positions=int(
+            config.get("max_position_embeddings") or config.get("max_encoder_position_embeddings") or relative
+        ),
+        position_offset=0,
+        epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
+        activation=str(config.get("activation_function", config.get("feed_forward_proj", "relu"))),
     )
 
 

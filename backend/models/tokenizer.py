@@ -16,6 +16,7 @@ from tokenizers import Encoding, Tokenizer
 
 from backend.errors import InvalidField, ModelUnavailable, TokenIdsOutOfRange, TooLarge
 from backend.models.encoder import payload_of
+from backend.models.span_sums import Payload, SpannedText
 from backend.models.spec import ModelSpec, TokenTypes
 from backend.models.spelling import word_spellings
 from backend.models.text_slices import slicer_of
@@ -36,11 +37,13 @@ class Tokens:
     ids: NDArray[np.int64]
     truncated: bool
     types: NDArray[np.int64] | None = None  # the token types, where the model has any
+    spans: NDArray[np.int64] | None = None  # (spans, 2), as in SpannedText, where the task has any
 
     @property
-    def payload(self) -> NDArray[np.int64]:
-        """An engine's payload: (tokens), or (2, tokens) with the types under the ids."""
-        return payload_of(self.ids, self.types)
+    def payload(self) -> Payload:
+        """An engine's payload: (tokens), or (2, tokens) with the types under the ids; a SpannedText with spans."""
+        ids = payload_of(self.ids, self.types)
+        return ids if self.spans is None else SpannedText(ids, self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +261,10 @@ class TextTokenizer:
         ]
         encoded: list[Encoding] = self._tokenizer.encode_batch_fast(inputs, add_special_tokens=add_special_tokens)
         return encoded
+
+    def decode(self, ids: NDArray[np.int64]) -> str:
+        """The text of token ids, special tokens left out."""
+        return str(self._tokenizer.decode(ids.tolist(), skip_special_tokens=True)).strip()
 
     def _beginning(self, text: str) -> str:
         """As much of a text as holds more tokens than fit the model; all of it where that cannot be told.

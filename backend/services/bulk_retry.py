@@ -23,6 +23,7 @@ async def retry_bulk(
     urgency: tuple[Priority, float],
     attempt: Callable[[], Awaitable[Result]],
     *,
+    also: tuple[type[FinanciaError], ...] = (),
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
     jitter: Callable[[], float] = random.random,
@@ -34,16 +35,17 @@ async def retry_bulk(
 
     Args:
         urgency: priority, and deadline on the clock (`inference.Urgency`).
+        also: errors that other work waits for too: a part of something large, of which the rest is done.
 
-    Raises: what ``attempt`` raises, for other priorities, for errors that waiting does not cure, and the fifth time for
-        want of a core; InferenceFailed when lanes died under the input; DeadlineExceeded.
+    Raises: what ``attempt`` raises, for other priorities (but ``also``), for errors that waiting does not cure, and the
+        fifth time for want of a core; InferenceFailed when lanes died under the input; DeadlineExceeded.
     """
     (priority, deadline_s), tries, kinds = urgency, 0, Counter[str]()
     while True:
         try:
             return await attempt()
         except FinanciaError as error:
-            if priority is not Priority.BULK or not _may_pass(error):
+            if not (priority is Priority.BULK or isinstance(error, also)) or not _may_pass(error):
                 raise
             if isinstance(error, Unavailable):
                 kinds[error.kind] += 1

@@ -1,23 +1,29 @@
 """The callers of the service: who each API key stands for, what a caller may change, and how much it may use.
 
 A key is known by its SHA-256 digest only; a caller by its name in the metrics, and by its ``owner`` in what it leaves
-behind (jobs, classifiers).
+behind (jobs, classifiers). Several keys may stand for one caller, each with a role and an expiry of its own.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b, sha256
 from typing import Literal
 
 from backend.errors import BadSettings
 
-Role = Literal["open", "user", "admin"]
+Role = Literal["open", "read", "user", "admin"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GIVEN_NAME = re.compile(r"(key|admin)-\d+")
+NAME_RULE = (
+    "a name of 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-' that is none of key-1, admin-1, …, which keys without a name "
+    "get"
+)
 _PADDING = re.compile(r"=*")  # of a base64 key
 
 
@@ -29,6 +35,12 @@ class Quotas:
     tokens_per_minute: int | None = None  # QUOTA_TOKENS_PER_MINUTE
     pages_per_minute: int | None = None  # QUOTA_PAGES_PER_MINUTE
     jobs: int | None = None  # queued or running at once; QUOTA_JOBS
+    stored_bytes: int | None = None  # of files and vector stores; of a keys file, else LIMIT_STORED_BYTES holds
+    in_file: tuple[str, ...] = ()  # fields that a keys file has set for this caller
+
+    def setting(self, name: str) -> str:
+        """Where the operator sets a quota, for messages; ``name`` is a field."""
+        return f"{name} in the keys file" if name in self.in_file else f"QUOTA_{name.upper()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +51,24 @@ class Caller:
     owner: str  # of the jobs and classifiers it makes: a digest that stays the same over restarts
     role: Role = "user"
     quotas: Quotas = field(default_factory=Quotas)
+    expires_s: float | None = None  # Unix; from then on the key that it came with is refused
 
     @property
     def is_admin(self) -> bool:
         return self.role == "admin"
 
+    @property
+    def may_write(self) -> bool:
+        """Whether it may leave something behind, or delete it."""
+        return self.role != "read"
+
     def may_change(self, owner: str | None) -> bool:
         """Whether it may replace or delete what belongs to ``owner`` (None: to nobody known).
 
-        Without any keys in the settings everybody may; with keys an admin, and each caller its own.
+        Without any keys in the settings everybody may; with keys an admin, and each caller its own, unless its key
+        may only read.
         """
-        return self.role != "user" or owner == self.owner
+        return self.role in ("open", "admin") or (self.may_write and owner == self.owner)
 
 
 def owner_digest(*texts: str) -> str:
@@ -65,27 +84,81 @@ ANYBODY = Caller("anybody", owner_digest(""), "open")  # every caller of a servi
 
 
 class KeyRing:
-    """The callers by the digests of their keys. False where there are no keys: then none is asked for."""
+    """The callers by the SHA-256 digests of their keys. False where there are no keys: then none is asked for."""
 
     def __init__(self, callers: Mapping[bytes, Caller]) -> None:
-        self._callers = tuple(callers.items())
+        self._secret = secrets.token_bytes(32)
+        self._callers = {self._blinded(digest): (digest, caller) for digest, caller in callers.items()}
 
     def __bool__(self) -> bool:
         return bool(self._callers)
 
+    def __len__(self) -> int:
+        return len(self._callers)
+
     @property
     def callers(self) -> tuple[Caller, ...]:
         """Every caller once; several keys may stand for the same one."""
-        return tuple(dict.fromkeys(caller for _, caller in self._callers))
+        callers: dict[str, Caller] = {}
+        for _, caller in self._callers.values():
+            callers.setdefault(caller.owner, caller)
+        return tuple(callers.values())
+
+    @property
+    def digests(self) -> dict[bytes, Caller]:
+        """What it was made from."""
+        return dict(self._callers.values())
 
     def find(self, key: bytes) -> Caller | None:
-        """The caller that ``key`` stands for. Compares in constant time, also after one has matched."""
-        digest = _key_digest(key)
-        found = None
-        for known, caller in self._callers:
-            if hmac.compare_digest(digest, known):
-                found = caller
-        return found
+        """The caller that ``key`` stands for, in a time that tells nothing of the keys that there are.
+
+        The place in the table depends on a secret of this process, so that how long a look-up takes cannot lead to a
+        digest byte by byte; a comparison in constant time decides. A walk over all keys would take 0.2 us for each.
+        """
+        digest = key_digest(key)
+        known, caller = self._callers.get(self._blinded(digest), (b"", None))
+        return caller if hmac.compare_digest(digest, known) else None
+
+    def _blinded(self, digest: bytes) -> bytes:
+        return blake2b(digest, key=self._secret, digest_size=16).digest()
+
+
+class LiveKeys:
+    """The key ring that holds now; a keys file that changed replaces it while the service runs. Event loop only."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring, self._quotas = ring, _quotas_by_owner(ring)
+        self._listeners: list[Callable[[KeyRing], None]] = []
+        self._first: list[Callable[[KeyRing], None]] = []
+
+    @property
+    def ring(self) -> KeyRing:
+        return self._ring
+
+    def replace(self, ring: KeyRing) -> None:
+        """Have the next request be judged by this ring. All who listen are told, also where one of them raises."""
+        self._ring, self._quotas = ring, _quotas_by_owner(ring)
+        with ExitStack() as told:
+            for listener in reversed((*self._first, *self._listeners)):
+                told.callback(listener, ring)
+
+    def on_replace(self, listener: Callable[[KeyRing], None]) -> None:
+        self._listeners.append(listener)
+
+    def before_replace(self, listener: Callable[[KeyRing], None]) -> None:
+        """The same, before those of `on_replace` are told."""
+        self._first.append(listener)
+
+    def quotas_of(self, owner: str) -> Quotas:
+        """Those of a caller, by ``Caller.owner``; none for an owner whose key was withdrawn."""
+        return self._quotas.get(owner, _NO_QUOTAS)
+
+
+_NO_QUOTAS = Quotas()
+
+
+def _quotas_by_owner(ring: KeyRing) -> dict[str, Quotas]:
+    return {caller.owner: caller.quotas for caller in ring.callers}
 
 
 def read_key_ring(api_keys: Sequence[str], admin_keys: Sequence[str] = (), quotas: Quotas | None = None) -> KeyRing:
@@ -107,7 +180,7 @@ def read_key_ring(api_keys: Sequence[str], admin_keys: Sequence[str] = (), quota
         for number, entry in enumerate(entries, 1):
             name, key = split_entry(entry)
             owner = owner_digest("name", name) if name else owner_digest(key)
-            callers[_key_digest(key.encode())] = Caller(name or f"{given}-{number}", owner, role, limits)  # type: ignore[arg-type]  # a literal
+            callers[key_digest(key.encode())] = Caller(name or f"{given}-{number}", owner, role, limits)  # type: ignore[arg-type]  # a literal
     return KeyRing(callers)
 
 
@@ -131,11 +204,8 @@ def key_faults(setting: str, entries: Sequence[str], others: Sequence[str] = ())
     for number, entry in enumerate(entries, 1):
         name, key = split_entry(entry)
         place = f"entry {number} of {setting}"
-        if name and (not _NAME.fullmatch(name) or _GIVEN_NAME.fullmatch(name)):
-            faults.append(
-                f"{place}: what stands before its '=' cannot be a name; write name=key with a name of 1 to 64 of "
-                "a-z, A-Z, 0-9, '.', '_' and '-' that is none of key-1, admin-1, …, which keys without a name get"
-            )
+        if name and not is_name(name):
+            faults.append(f"{place}: what stands before its '=' cannot be a name; write name=key with {NAME_RULE}")
         if name in other_names:
             faults.append(f"{place}: its name stands in API_KEYS too; a caller is an admin or is not: use two names")
         if key in keys:
@@ -144,5 +214,15 @@ def key_faults(setting: str, entries: Sequence[str], others: Sequence[str] = ())
     return faults
 
 
-def _key_digest(key: bytes) -> bytes:
+def is_name(text: str) -> bool:
+    """Whether a caller may be called so; ``NAME_RULE`` says what a name is."""
+    return bool(_NAME.fullmatch(text)) and not _GIVEN_NAME.fullmatch(text)
+
+
+def key_digest(key: bytes) -> bytes:
+    """How a key is known here.
+
+    SHA-256 and no password hash: a key has 256 random bits, which nobody guesses however fast the hash is, and every
+    request pays for it (bcrypt: 0.1 s of a core, which would let anybody stop the service by sending wrong keys).
+    """
     return sha256(key).digest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from backend.cache.keys import CacheNamespace
 from backend.device.plan.placement import Placement
@@ -34,7 +35,7 @@ class LoadedModel:
     names: tuple[str, ...]  # every name it answers to; the served one first
     created_s: float  # Unix time of loading, for OpenAI's list
     task: str = EMBEDDINGS
-    residents: tuple[UnloadableEncoder, ...] = ()  # its encoders in memory, one a device
+    residents: tuple[UnloadableEncoder[Any], ...] = ()  # its encoders in memory, one a device
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its results
     head: SequenceHead | None = None  # of a sequence classifier
 
@@ -84,6 +85,7 @@ class LoadedModel:
             "is_loaded": self.is_loaded,
             "labels": self.labels,
             "choice": asdict(self.choice),
+            "cuda_graphs": [graphs for resident in self.residents if (graphs := resident.graphs()) is not None],
         }
 
 

@@ -20,8 +20,9 @@ from backend.models.numpy_layers import Activation
 from backend.models.tokenizer import Truncate
 from backend.services.callers import ANYBODY, Caller
 from backend.services.catalog import Catalog, LoadedModel
+from backend.services.classifier_store import ClassifierStore
 from backend.services.classifier_training import ClassifierTrainer
-from backend.services.classifiers import Classifier, ClassifierRegistry
+from backend.services.classifiers import Classifier, is_name
 from backend.services.embeddings import EmbeddingService, TextVectors
 from backend.services.inference import Timing, Urgency, Usage, offload_math
 from backend.services.label_scores import LabelScores, classifier_scores, head_cost, head_scores
@@ -50,6 +51,7 @@ class ClassifiedText:
     score: float  # of the best, given or not
     tokens: int
     truncated: bool
+    multi_label: bool = False  # each label is scored by itself: the scores are no shares of 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,12 @@ class ClassificationResult:
     model: str
     multi_label: bool
     timing: Timing
+    label_tokens: int = 0  # of the sentences made of the request's labels, where they are read by themselves
 
     @property
     def tokens(self) -> int:
         """Tokens of the whole request."""
-        return sum(row.tokens for row in self.rows)
+        return sum(row.tokens for row in self.rows) + self.label_tokens
 
     @property
     def prediction_count(self) -> int:
@@ -94,19 +97,21 @@ class ClassificationService:
     def __init__(
         self,
         catalog: Catalog,
-        registry: ClassifierRegistry,
+        store: ClassifierStore,
         embeddings: EmbeddingService,
         scoring: ScoringService,
         telemetry: Telemetry,
         *,
         neutral: NeutralVectors,
     ) -> None:
-        self._catalog, self._registry = catalog, registry
+        self._catalog, self._registry, self.store = catalog, store.registry, store
         self._embeddings, self._scoring = embeddings, scoring
         self._zero_shot = ZeroShotClassifier(catalog, embeddings, neutral, scoring)
-        self._trainer = ClassifierTrainer(registry, embeddings)
+        self._trainer = ClassifierTrainer(store, embeddings)
         self._usage = Usage(telemetry, CLASSIFIER)
         self._retraining: asyncio.Task[None] | None = None
+        self._retrain_again = False
+        self.store.watch(self._learn_waiting)
 
     async def classify(
         self,
@@ -139,8 +144,9 @@ class ClassificationService:
             request = ZeroShotRequest(texts, labels, bool(multi_label), hypothesis_template)
             scores = await self._zero_shot.score(request, urgency, model=model)
         else:
+            await self.look_for(model)
             scores = await self._score(texts, model, multi_label, urgency)
-        return self._counted(await offload_math(partial(_predictions, scores, top_k, min_score), scores.scores.size))
+        return self._counted(await offload_math(partial(predictions_of, scores, top_k, min_score), scores.scores.size))
 
     def can_classify(self, model: str | None = None) -> bool:
         """Whether texts can be classified without labels in the request. Raises: UnknownModel."""
@@ -155,7 +161,7 @@ class ClassificationService:
             classifier.head.trained_on
         ):
             return None
-        return _predictions(head_scores(classifier, texts, vectors), None, None)
+        return predictions_of(head_scores(classifier, texts, vectors), None, None)
 
     async def predict(
         self,
@@ -171,6 +177,7 @@ class ClassificationService:
 
         Raises: as ``classify``; InvalidField for a pair where no model for pairs is configured.
         """
+        await self.look_for(model)
         classifier, urgency = self._for_predict(inputs, model), Urgency(priority, deadline_s)
         if isinstance(classifier, LoadedModel):
             cut: Literal["none", "longest"] = "none" if truncate == "none" else "longest"
@@ -184,7 +191,7 @@ class ClassificationService:
                     param="inputs",
                 )
             scores = await self._score_by_head(classifier, texts, urgency, raw_scores=raw_scores)
-        return self._counted(await offload_math(partial(_predictions, scores, None, None), scores.scores.size))
+        return self._counted(await offload_math(partial(predictions_of, scores, None, None), scores.scores.size))
 
     async def train_classifier(
         self,
@@ -208,18 +215,19 @@ class ClassificationService:
         if model.task != EMBEDDINGS:
             return
         self._registry.use_encoder(model.spec.identity)
-        self.close()
-        self._retraining = asyncio.get_running_loop().create_task(self._trainer.retrain_stale())
+        self._stop_retraining()
+        self._retraining = asyncio.get_running_loop().create_task(self._retrain())
 
-    def close(self) -> None:
-        """Cancel retraining in the background."""
-        if self._retraining is not None:
-            self._retraining.cancel()
+    async def close(self) -> None:
+        """Cancel retraining in the background, and leave the store."""
+        self._stop_retraining()
+        await self.store.close()
 
     def report(self) -> dict[str, object]:
         """Which classifiers are usable, and the faults of the others."""
         registry = self._registry
-        return {"names": registry.names(), "pending": registry.pending(), "faults": registry.faults}
+        pending = [*registry.pending(), *registry.waiting()]
+        return {"names": registry.names(), "pending": pending, "faults": registry.faults, **self.store.report()}
 
     async def delete_classifier(self, name: str, caller: Caller = ANYBODY) -> None:
         """Delete a trained classifier.
@@ -231,9 +239,38 @@ class ClassificationService:
     def classifiers(self) -> list[ClassifierInfo]:
         """Every classifier that a request's ``model`` may name, now or once it has been learnt."""
         heads = [_info(self._registry.find(name)) for name in self._registry.names()]
-        heads += [_pending_info(name, self._registry.labels(name)) for name in self._registry.pending()]
+        heads += [_pending_info(name, "bundled", self._registry.labels(name)) for name in self._registry.pending()]
+        heads += [_pending_info(name, "learnt", self._registry.labels(name)) for name in self._registry.waiting()]
         model = self._catalog.of(CLASSIFIER)
         return heads if model is None else [*heads, _model_info(model)]
+
+    async def look_for(self, name: str | None) -> None:
+        """Ask the other replicas for a classifier that is not known here. Raises: Unavailable where they are away."""
+        if name is None or self._registry.knows(name) or not is_name(name):
+            return
+        if not any(name in model.names for model in self._catalog.models()):
+            await self.store.refresh()
+
+    def stop_learning(self) -> None:
+        """Cancel retraining in the background; requests are answered on."""
+        self._stop_retraining()
+
+    def _learn_waiting(self) -> None:
+        """Another replica has taught what must be learnt for this embedding model."""
+        if self._retraining is None or self._retraining.done():
+            self._retraining = asyncio.get_running_loop().create_task(self._retrain())
+        else:
+            self._retrain_again = True
+
+    async def _retrain(self) -> None:
+        self._retrain_again = True
+        while self._retrain_again:
+            self._retrain_again = False
+            await self._trainer.retrain_stale()
+
+    def _stop_retraining(self) -> None:
+        if self._retraining is not None:
+            self._retraining.cancel()
 
     async def _score(
         self, texts: Sequence[str], name: str | None, multi_label: bool | None, urgency: Urgency
@@ -303,7 +340,8 @@ class ClassificationService:
         return next(iter(configured), next((head for head in heads if head.name == DEFAULT), None))
 
 
-def _predictions(scores: LabelScores, top_k: int | None, min_score: float | None) -> ClassificationResult:
+def predictions_of(scores: LabelScores, top_k: int | None, min_score: float | None) -> ClassificationResult:
+    """The labels of each text with their scores, best first; no prediction below ``min_score``."""
     threshold = scores.threshold if min_score is None else min_score
     rows = []
     for text_scores, tokens, truncated in zip(scores.scores, scores.tokens, scores.truncated, strict=True):
@@ -312,8 +350,8 @@ def _predictions(scores: LabelScores, top_k: int | None, min_score: float | None
         predictions = tuple(Prediction(scores.labels[index], score) for index, score in best_first)
         best = predictions[0]
         prediction = best.label if best.score >= threshold else None
-        rows.append(ClassifiedText(predictions, prediction, best.score, tokens, truncated))
-    return ClassificationResult(tuple(rows), scores.model, scores.multi_label, scores.timing)
+        rows.append(ClassifiedText(predictions, prediction, best.score, tokens, truncated, scores.multi_label))
+    return ClassificationResult(tuple(rows), scores.model, scores.multi_label, scores.timing, scores.label_tokens)
 
 
 def _info(classifier: Classifier) -> ClassifierInfo:
@@ -323,8 +361,8 @@ def _info(classifier: Classifier) -> ClassifierInfo:
     return ClassifierInfo(classifier.name, classifier.source, head.labels, head.multiple, *figures, tokens)
 
 
-def _pending_info(name: str, labels: tuple[str, ...]) -> ClassifierInfo:
-    return ClassifierInfo(name, "bundled", labels, False, None, 0.0, None, None, status="pending")
+def _pending_info(name: str, kind: Literal["bundled", "learnt"], labels: tuple[str, ...]) -> ClassifierInfo:
+    return ClassifierInfo(name, kind, labels, False, None, 0.0, None, None, status="pending")
 
 
 def _model_info(model: LoadedModel) -> ClassifierInfo:

@@ -24,7 +24,8 @@ from backend.models.spec import ModelSpec
 from backend.services.abandoned import Check, run_to_end
 from backend.services.callers import ANYBODY, Caller
 from backend.services.classifier_files import Example
-from backend.services.classifiers import Classifier, ClassifierRegistry, check_examples
+from backend.services.classifier_store import ClassifierStore
+from backend.services.classifiers import Classifier, check_examples
 from backend.services.embeddings import EmbeddingService
 from backend.telemetry import log_event
 
@@ -40,8 +41,8 @@ class ClassifierTrainer:
     leaves, or is late, ends its fit at the solver's next step; a head is saved whole or not at all.
     """
 
-    def __init__(self, registry: ClassifierRegistry, embeddings: EmbeddingService) -> None:
-        self._registry, self._embeddings = registry, embeddings
+    def __init__(self, store: ClassifierStore, embeddings: EmbeddingService) -> None:
+        self._registry, self._store, self._embeddings = store.registry, store, embeddings
         self._fit_lock = asyncio.Lock()
         self._write_lock = asyncio.Lock()
         self._in_line = 0  # requests that are being trained or wait for it
@@ -56,6 +57,7 @@ class ClassifierTrainer:
         deadline_s: float = math.inf,
     ) -> Classifier:
         """Train on the texts of each label, and save. Raises: as ClassificationService.train_classifier."""
+        await self._store.refresh()  # it may be another replica's caller's; and nothing is learnt that cannot be kept
         self._registry.check_owner(name, caller)
         examples = [Example(text, (label,)) for label, label_texts in texts.items() for text in label_texts]
         while True:
@@ -63,7 +65,7 @@ class ClassifierTrainer:
             with self._place_in_line():
                 head = await self._fit(examples, labels, Priority.INTERACTIVE, deadline_s)
             async with self._write_lock:
-                classifier = await self._save(name, head, examples, caller)
+                classifier = await self._store.save(name, head, examples, caller)
             if head.trained_on == self._registry.encoder:
                 return classifier  # else the embedding model was swapped meanwhile, and this head would never answer
 
@@ -75,16 +77,21 @@ class ClassifierTrainer:
         """
         work = deque([(self._retrain, name) for name in self._registry.stale()])
         work += [(self._learn_bundled, name) for name in self._registry.pending()]
+        tried = {(name, self._store.version(name)) for name in self._registry.stale()}
         while work:
             act, name = work.popleft()
             if (wait_s := await act(name)) is not None:
                 work.append((act, name))
                 await asyncio.sleep(wait_s)
+            for new in self._registry.stale():  # taught on another replica meanwhile: not behind what waits
+                if (version := (new, self._store.version(new))) not in tried:
+                    tried.add(version)
+                    work.appendleft((self._retrain, new))
 
     async def delete(self, name: str, caller: Caller = ANYBODY) -> None:
         """Delete a trained classifier. Raises: as ClassifierRegistry.delete."""
         async with self._write_lock:
-            await asyncio.to_thread(self._registry.delete, name, caller)
+            await self._store.delete(name, caller)
 
     async def _learn_bundled(self, name: str) -> float | None:
         """Learn a bundled classifier for the embedding model; seconds to wait before another attempt, else None."""
@@ -111,23 +118,21 @@ class ClassifierTrainer:
     async def _retrain(self, name: str) -> float | None:
         """Retrain one; seconds to wait before another attempt, None where none is needed."""
         try:
-            examples = await asyncio.to_thread(self._registry.examples, name)
-            labels = self._registry.check(name, examples, multiple=_is_multiple(examples))
-            head = await self._fit(examples, labels, Priority.BULK, math.inf)
+            version = self._store.version(name)
+            examples = await self._store.examples(name)
+            head = await self._store.head_of_others(name)
+            if head is None:
+                labels = self._registry.check(name, examples, multiple=_is_multiple(examples))
+                head = await self._fit(examples, labels, Priority.BULK, math.inf)
             async with self._write_lock:
                 if name in self._registry.stale():  # not trained on newer examples meanwhile, nor deleted
-                    await self._save(name, head, examples)
+                    await self._store.save_learnt_again(name, head, examples, version)
         except FinanciaError as error:
             log_event(_log, logging.WARNING, "a classifier could not be learnt again", name=name, reason=error)
             can_wait = isinstance(error, Unavailable) and name in self._registry.names()  # an old head still serves
             return error.retry_after_s if error.retryable and not can_wait else None
         log_event(_log, logging.INFO, "classifier learnt again", name=name)
         return None
-
-    async def _save(
-        self, name: str, head: ClassifierHead, examples: Sequence[Example], caller: Caller = ANYBODY
-    ) -> Classifier:
-        return await run_to_end(lambda _: self._registry.save(name, head, examples, caller))
 
     @contextmanager
     def _place_in_line(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The registry of classifiers: bundled with the installation, configured, or trained here and kept across restarts.
+"""The registry of classifiers: bundled with the installation, configured, or taught and kept across restarts.
 
 Reads and writes heads; embeds and fits nothing. ``start``, ``save``, ``delete`` and ``examples`` access the disk and
 belong on a thread; everything else is answered from memory and safe on any thread.
@@ -7,6 +7,7 @@ belong on a thread; everything else is answered from memory and safe on any thre
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 from collections.abc import Sequence
@@ -20,14 +21,17 @@ from backend.models.fingerprint import EncoderIdentity
 from backend.services.bundled_heads import BundledHeads
 from backend.services.callers import ANYBODY, Caller
 from backend.services.classifier_files import (
+    EXAMPLES,
     Example,
     folders,
     read_examples,
     read_owner,
+    read_version,
     recover,
     remove_folder,
     write_folder,
 )
+from backend.shared_state.records import Version
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
@@ -64,6 +68,9 @@ class _Entry:
     owner: str | None = None  # of one trained here: the caller that trained it, where that is known
     has_examples: bool = False  # of a bundled one: they ship, and it can be learnt from them for any encoder
     substitute: ClassifierHead | None = None  # what was learnt from them
+    labels: tuple[str, ...] = ()  # of one without a head
+    version: Version | None = None  # of one trained here: that replicas know it by, where they share it
+    unreadable: str = ""  # of one that another replica taught: why this one cannot use it
 
 
 @dataclass(slots=True)
@@ -92,8 +99,8 @@ class ClassifierRegistry:
         for folder in self.configured:
             self._add_configured(folder)
         try:
-            recover(self._dir)
-            trained = folders(self._dir)
+            recover(self.folder)
+            trained = folders(self.folder)
         except OSError as error:
             self._fault(CLASSIFIERS_DIR, f"{error}")
             return
@@ -112,8 +119,8 @@ class ClassifierRegistry:
 
     def labels(self, name: str) -> tuple[str, ...]:
         """The labels of a classifier, whether it can be used now or not."""
-        head = self._entries[name].head
-        return () if head is None else head.labels
+        entry = self._entries[name]
+        return entry.labels if entry.head is None else entry.head.labels
 
     def find(self, name: str) -> Classifier:
         """A usable classifier by name.
@@ -131,6 +138,8 @@ class ClassifierRegistry:
                 "service, once; GET /v1/classifiers says when it is ready",
                 retry_after_s=_LEARN_BUNDLED_S,
             )
+        if entry is not None and entry.unreadable:
+            raise _unreadable(name, entry)
         if entry is not None and entry.source == "learnt":
             raise Unavailable(
                 f"classifier '{name}' is being learnt again for this embedding model", retry_after_s=_RETRAIN_S
@@ -148,13 +157,30 @@ class ClassifierRegistry:
         return [
             name
             for name, entry in self._entries.items()
-            if entry.source == "learnt" and (entry.head is None or entry.head.trained_on != self.encoder)
+            if entry.source == "learnt"
+            and not entry.unreadable
+            and (entry.head is None or entry.head.trained_on != self.encoder)
         ]
 
+    def waiting(self) -> list[str]:
+        """Trained ones that cannot be used before they have been learnt for the embedding model."""
+        return [name for name in self.stale() if self._usable_head(self._entries[name]) is None]
+
+    def knows(self, name: str) -> bool:
+        """Whether there is one of this name, usable or not."""
+        return name in self._entries
+
     def examples(self, name: str) -> list[Example]:
-        """The training examples of a trained one, read from disk. Raises: NotFound, ModelUnavailable."""
+        """The training examples of a trained one, read from disk.
+
+        Raises: NotFound; ModelUnavailable, also where the disk has those of another version than this replica knows.
+        """
         self._check_trained(name)
-        return read_examples(self._dir / name)
+        folder, version = self.folder / name, self._entries[name].version
+        before, examples = read_version(folder), read_examples(folder)
+        if not before == version == read_version(folder):  # replicas may share the folder
+            raise ModelUnavailable(f"{name} has the {EXAMPLES} of another version in {CLASSIFIERS_DIR}")
+        return examples
 
     @property
     def bundled_heads(self) -> BundledHeads:
@@ -187,12 +213,22 @@ class ClassifierRegistry:
 
         Raises: InvalidField, TooLarge.
         """
-        self._check_name(name)
+        self.check_name(name)
         return check_examples(examples, multiple=multiple)
 
+    def check_deletable(self, name: str, caller: Caller) -> None:
+        """Raises: NotFound; InvalidField for one not trained here; Forbidden for another caller's."""
+        self._check_trained(name)
+        self.check_owner(name, caller)
+
     def check_owner(self, name: str, caller: Caller) -> None:
-        """Raises: Forbidden where there is a trained one of this name and ``caller`` may not change it."""
+        """May ``caller`` change the trained one of this name, if there is one?
+
+        Raises: Forbidden; Unavailable for one of another release, whose owner nobody knows here.
+        """
         entry = self._entries.get(name)
+        if entry is not None and entry.unreadable:
+            raise _unreadable(name, entry)
         if entry is not None and entry.source == "learnt" and not caller.may_change(entry.owner):
             raise Forbidden(
                 f"name: the classifier '{name}' was taught with another key; you may use it, but to teach your own "
@@ -211,11 +247,11 @@ class ClassifierRegistry:
         """
         head = replace(head, name=name)
         with self._write_lock:
-            self._check_name(name)
+            self.check_name(name)
             self.check_owner(name, caller)
-            owner = self._entries[name].owner if name in self._entries else _owner_of(caller)
+            owner = self.owner_after(name, caller)
             try:
-                write_folder(self._dir, name, head, examples, owner)
+                write_folder(self.folder, name, head, examples, owner)
             except OSError as error:
                 raise _not_saved(error) from error
             self._entries[name] = _Entry("learnt", head, owner)
@@ -227,14 +263,61 @@ class ClassifierRegistry:
         Raises: NotFound; InvalidField for one not trained here; Forbidden for another caller's; Unavailable.
         """
         with self._write_lock:
-            self._check_trained(name)
-            self.check_owner(name, caller)
+            self.check_deletable(name, caller)
             try:
-                remove_folder(self._dir, name)
+                remove_folder(self.folder, name)
             except FileNotFoundError:
                 pass  # the folder was deleted by hand
             except OSError as error:
                 raise _not_saved(error) from error
+            del self._entries[name]
+
+    def owner_after(self, name: str, caller: Caller) -> str | None:
+        """Who owns the classifier once ``caller`` has taught it; None: nobody."""
+        if name in self._entries:
+            return self._entries[name].owner
+        return None if caller.role == "open" else caller.owner
+
+    def versions(self) -> dict[str, Version]:
+        """The versions that replicas know the trained ones by; without those that only this one has."""
+        return {name: entry.version for name, entry in self._entries.items() if entry.version is not None}
+
+    def unshared(self) -> list[str]:
+        """Trained ones that only this replica has."""
+        return [name for name, entry in self._entries.items() if entry.source == "learnt" and entry.version is None]
+
+    def owner(self, name: str) -> str | None:
+        """Who may change a trained one; None: nobody known."""
+        return self._entries[name].owner
+
+    def learnt_head(self, name: str) -> ClassifierHead | None:
+        """The head of a trained one, for whichever embedding model it is."""
+        return self._entries[name].head
+
+    def use_copy(
+        self, name: str, version: Version, owner: str | None, head: ClassifierHead | None, labels: tuple[str, ...]
+    ) -> Classifier | None:
+        """Use what a replica has taught from now on; None where it must be learnt from its examples first.
+
+        Raises: InvalidField for a name that this installation has otherwise.
+        """
+        self.check_name(name, limit=math.inf)
+        head = None if head is None else replace(head, name=name)
+        self._entries[name] = _Entry("learnt", head, owner, labels=labels, version=version)
+        return None if head is None else Classifier(name, head, "learnt")
+
+    def refuse_copy(self, name: str, version: Version, reason: str) -> None:
+        """There is one that this replica cannot read; none of the bundled and configured ones is touched."""
+        before = self._entries.get(name)
+        if before is None or before.source == "learnt":
+            self._entries[name] = _Entry("learnt", None, version=version, unreadable=reason)
+        if f"{name}: {reason}" not in self.faults:
+            self._fault(name, reason)
+
+    def forget_copy(self, name: str) -> None:
+        """A replica has deleted it."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.source == "learnt":
             del self._entries[name]
 
     def use_encoder(self, encoder: EncoderIdentity) -> None:
@@ -243,7 +326,8 @@ class ClassifierRegistry:
         self.encoder = encoder
 
     @property
-    def _dir(self) -> Path:
+    def folder(self) -> Path:
+        """Of the trained ones, each in one of its own."""
         return self.state_dir / CLASSIFIERS_DIR
 
     def _usable_head(self, entry: _Entry) -> ClassifierHead | None:
@@ -267,8 +351,10 @@ class ClassifierRegistry:
 
     def _add_trained(self, folder: Path) -> None:
         try:
-            self._check_name(folder.name)
-            self._add(folder.name, "learnt", self._trained_head(folder), read_owner(folder))
+            self.check_name(folder.name)
+            head = self._trained_head(folder)
+            self._add(folder.name, "learnt", head, read_owner(folder))
+            self._entries[folder.name].version = read_version(folder)
         except (InvalidField, ModelUnavailable) as error:
             self._fault(folder.name, str(error))
 
@@ -278,11 +364,13 @@ class ClassifierRegistry:
             return read_head(folder)
         except ModelUnavailable as error:
             read_examples(folder)
-            self._fault(folder.name, f"{error}; it is learnt again from its examples")
+            if (folder / CONFIG).exists() or read_version(folder) is None:  # else it was never learnt here
+                self._fault(folder.name, f"{error}; it is learnt again from its examples")
             return None
 
-    def _check_name(self, name: str) -> None:
-        if not _NAME.fullmatch(name):
+    def check_name(self, name: str, limit: float | None = None) -> None:
+        """Raises: InvalidField for a name that no trained classifier may have, or for one over the ``limit``."""
+        if not is_name(name):
             raise InvalidField(
                 f"name: '{name[:80]}' cannot be a classifier's; use 1 to 64 of a-z, 0-9, - and _, "
                 "beginning with a letter or digit",
@@ -294,10 +382,8 @@ class ClassifierRegistry:
                 f"name: '{name}' is a {entry.source} classifier and cannot be changed; choose another", param="name"
             )
         trained = sum(entry.source == "learnt" for entry in self._entries.values())
-        if entry is None and trained >= CLASSIFIERS_MAX:
-            raise InvalidField(
-                f"name: {trained} classifiers are kept, as many as there may be; forget one first", param="name"
-            )
+        if entry is None and trained >= (CLASSIFIERS_MAX if limit is None else limit):
+            raise too_many(trained)
 
     def _check_trained(self, name: str) -> None:
         entry = self._entries.get(name)
@@ -369,9 +455,24 @@ def _other_encoder(name: str, head: ClassifierHead, serving: EncoderIdentity) ->
     )
 
 
-def _owner_of(caller: Caller) -> str | None:
-    """Who owns what ``caller`` trains; without keys in the settings nobody does."""
-    return None if caller.role == "open" else caller.owner
+def is_name(name: str) -> bool:
+    """Whether a trained classifier may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def too_many(trained: int) -> InvalidField:
+    """The error for a classifier over ``CLASSIFIERS_MAX``."""
+    return InvalidField(
+        f"name: {trained} classifiers are kept, as many as there may be; forget one first", param="name"
+    )
+
+
+def _unreadable(name: str, entry: _Entry) -> Unavailable:
+    return Unavailable(
+        f"classifier '{name}' is kept where all replicas share it, but this one cannot read it: {entry.unreadable}. "
+        "Replicas that can answer for it: ask again",
+        retry_after_s=_PENDING_S / 3,
+    )
 
 
 def _not_saved(error: OSError) -> Unavailable:

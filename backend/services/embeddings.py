@@ -21,7 +21,6 @@ from backend.errors import InvalidField
 from backend.models.encoder import Vectors
 from backend.models.tokenizer import InputName, TokenArrays, TokenizedText, Tokens, Truncate, numbered_input
 from backend.models.vectors import normalized
-from backend.models.windows import Windows
 from backend.services.catalog import Catalog, LoadedModel
 from backend.services.inference import Inference, InferenceResult, Timing, Urgency, Usage
 from backend.services.text_work import TokenBudget, slices_of
@@ -230,10 +229,15 @@ class EmbeddingService:
         tokens = tuple(vectors[text][1] for text in texts)
         return TextVectors(np.array([vectors[text][0] for text in texts]), tokens, timing.then(long_timing), model)
 
-    async def windows(self, text: str) -> tuple[LoadedModel, Windows]:
-        """The embedding model, and the windows without overlap in which it reads a text."""
-        model = self._catalog.embedding()
-        return model, await self._inference.text_work.windows(model.tokenizer, text, 0)
+    async def token_starts(self, text: str, model: LoadedModel | None = None) -> tuple[LoadedModel, NDArray[np.int64]]:
+        """The embedding model, unless another is given, and where each token of a text begins, special ones aside."""
+        model = model or self._catalog.embedding()
+        tokens = await self._inference.text_work.read(model.tokenizer, text)
+        return model, tokens.places[:, 0].astype(np.int64)
+
+    def prompt(self, model: LoadedModel, options: EmbedOptions) -> str:
+        """What these options put before each text."""
+        return self._pipeline(model, options).prompt
 
     async def _windows_of(self, model: LoadedModel, texts: Sequence[str], prompt: str) -> dict[str, list[_WindowIds]]:
         windows: dict[str, list[_WindowIds]] = {}

@@ -31,7 +31,11 @@ class Readiness:
 
 
 class HealthService:
-    """Readiness and reports. Belongs to the loop's thread."""
+    """Readiness and reports. Belongs to the loop's thread.
+
+    Args:
+        others: those that the catalog does not hold, as `report` has them.
+    """
 
     def __init__(
         self,
@@ -41,10 +45,12 @@ class HealthService:
         gpu_report: Callable[[], dict[str, Any]],
         *,
         degraded: Callable[[], Sequence[str]] = tuple,
+        others: Callable[[], Sequence[dict[str, object]]] = tuple,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._catalog, self._batcher, self._cache, self._clock = catalog, batcher, cache, clock
-        self._gpu_report, self._degraded = gpu_report, degraded
+        self._gpu_report, self._degraded, self._others = gpu_report, degraded, others
+        self._watched: list[Callable[[], Sequence[str]]] = []
         self._probe: asyncio.Task[str] | None = None
         self._probe_fault = ""  # of the last probe, and when it ended
         self._probe_ended_s = -math.inf
@@ -72,23 +78,31 @@ class HealthService:
         proved = status.last_batch_age_s is not None and status.last_batch_age_s < probe_age_s
         return not _faults(status) and (proved or not self._probe_fault)
 
+    def watch(self, degraded: Callable[[], Sequence[str]]) -> None:
+        """Tell also of what ``degraded`` names."""
+        self._watched.append(degraded)
+
     def degraded(self) -> list[str]:
         """A sentence about each part that fails without making the service unready; pending models are among them."""
-        return [*self._catalog.pending.sentences(), *self._degraded()]
+        watched = [sentence for degraded in self._watched for sentence in degraded()]
+        return [*self._catalog.pending.sentences(), *self._degraded(), *watched]
 
     def report(self) -> dict[str, object]:
         """Models, device, lanes and cache, and what is degraded, for people and dashboards."""
         model = self._catalog.embedding()
         return {
             "models": [
-                {
-                    "name": loaded.name,
-                    "task": loaded.task,
-                    "runtime": loaded.runtime,
-                    "dtype": loaded.dtype,
-                    "is_loaded": loaded.is_loaded,
-                }
-                for loaded in self._catalog.models()
+                *(
+                    {
+                        "name": loaded.name,
+                        "task": loaded.task,
+                        "runtime": loaded.runtime,
+                        "dtype": loaded.dtype,
+                        "is_loaded": loaded.is_loaded,
+                    }
+                    for loaded in self._catalog.models()
+                ),
+                *self._others(),
             ],
             "device": {"device": model.device, "lanes": model.placement.lanes, "reason": model.placement.why[0]},
             "lanes": asdict(self._batcher.status()),

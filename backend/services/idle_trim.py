@@ -30,35 +30,44 @@ class IdleTrim:
         supervisor: Supervisor | None = None,
     ) -> None:
         self._supervisor = supervisor
-        self._trims: list[Callable[[], None]] = [trim]
+        self._trim = trim
+        self._releases: list[tuple[float, Callable[[], None]]] = []  # with the seconds at rest before each
         self._after_s = after_s
         self._busy_callers = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
 
-    def add(self, release: Callable[[], None]) -> None:
-        """Call ``release`` too, before the memory that it frees is returned."""
-        self._trims.insert(0, release)
+    def add(self, release: Callable[[], None], after_s: float | None = None) -> None:
+        """Call ``release`` too, before the memory that it frees is returned.
+
+        Args:
+            after_s: at rest, where that is longer than for the rest; what is costly to get again is kept longer.
+        """
+        self._releases.insert(0, (max(self._after_s, after_s or 0.0), release))
 
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Marks the caller as busy while the block runs. Reentrant."""
         self._busy_callers += 1
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
         try:
             yield
         finally:
             self._busy_callers -= 1
             if not self._busy_callers:
-                self._timer = asyncio.get_running_loop().call_later(self._after_s, self._start)
+                loop = asyncio.get_running_loop()
+                delays = sorted({self._after_s, *(after_s for after_s, _ in self._releases)})
+                self._timers = [loop.call_later(after_s, self._start, after_s) for after_s in delays]
 
-    def _start(self) -> None:
+    def _start(self, after_s: float) -> None:
         if self._supervisor is None:
-            asyncio.get_running_loop().run_in_executor(None, self._run)
+            asyncio.get_running_loop().run_in_executor(None, self._run, after_s)
         else:
-            self._supervisor.run("trim_memory", asyncio.to_thread(self._run))
+            self._supervisor.run("trim_memory", asyncio.to_thread(self._run, after_s))
 
-    def _run(self) -> None:
-        for trim in self._trims:
-            trim()
+    def _run(self, after_s: float) -> None:
+        for rest_s, release in self._releases:
+            if rest_s == after_s:
+                release()
+        self._trim()

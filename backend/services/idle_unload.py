@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from backend.device.memory.release import release
@@ -16,14 +16,12 @@ class IdleUnloader:
     """Unloads idle models, and keeps the gauge of loaded ones. Belongs to the loop; models load on other threads.
 
     Args:
-        keep_alive_s: idle time after which a model is unloaded; None never unloads.
-        device: whose memory is released after an unload.
+        keep_alive_s: idle time after which a model is unloaded, and the memory of its device released; None never
+            unloads. A model on several devices leaves each one when it has been idle there.
     """
 
-    def __init__(
-        self, keep_alive_s: float | None, device: str, telemetry: Telemetry, supervisor: Supervisor | None = None
-    ) -> None:
-        self._keep_alive_s, self._device = keep_alive_s, device
+    def __init__(self, keep_alive_s: float | None, telemetry: Telemetry, supervisor: Supervisor | None = None) -> None:
+        self._keep_alive_s = keep_alive_s
         self._telemetry, self._supervisor = telemetry, supervisor or Supervisor(telemetry)
         self._watched: set[UnloadableEncoder] = set()
         self._timers: dict[UnloadableEncoder, asyncio.TimerHandle] = {}
@@ -58,7 +56,8 @@ class IdleUnloader:
             loop.call_soon_threadsafe(self._reset_timer, loop, resident)
 
     def _count(self, resident: UnloadableEncoder, *, loaded: bool) -> None:
-        self._telemetry.model_loaded.labels(resident.name).set(loaded)
+        anywhere = loaded or any(other.is_loaded for other in tuple(self._watched) if other.name == resident.name)
+        self._telemetry.model_loaded.labels(resident.name).set(anywhere)
         self._telemetry.model_loads_total.labels(resident.name).inc(loaded)
 
     def _reset_timer(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder) -> None:
@@ -80,12 +79,12 @@ class IdleUnloader:
 
     async def _unload(self, loop: asyncio.AbstractEventLoop, resident: UnloadableEncoder) -> None:
         try:
-            await asyncio.to_thread(_unload, resident.unload, self._device)
+            await asyncio.to_thread(_unload, resident)
         except Exception:
             self._set_timer(loop, resident, idle_s=0.0)  # a model that could not leave memory is tried again
             raise
 
 
-def _unload(unload: Callable[[], bool], device: str) -> None:
-    if unload():
-        release(device)
+def _unload(resident: UnloadableEncoder) -> None:
+    if resident.unload():
+        release(resident.device)

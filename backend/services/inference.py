@@ -10,24 +10,27 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from backend.batching.batcher import Batcher
+from backend.batching.batch_spans import record_items
 from backend.batching.policy import portions
+from backend.batching.submitter import Submitter
 from backend.batching.work_item import Priority, WorkItem
 from backend.cache.keys import CacheNamespace
 from backend.cache.store import CachedVector, VectorCache
 from backend.engines.engine import Engine
 from backend.errors import DeadlineExceeded
-from backend.models.encoder import Ids, Vectors
+from backend.models.encoder import Vectors
+from backend.models.span_sums import Payload
 from backend.models.tokenizer import Tokens
 from backend.models.windows import Window
 from backend.services.bulk_retry import retry_bulk
 from backend.services.text_work import TextWork, TokenBudget
 from backend.telemetry import Telemetry
+from backend.tracing.spans import record_last, sampled, span
 
 _CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
 _INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
 _Result = TypeVar("_Result")
-Submit = Callable[[Sequence[Ids], Sequence[int]], list[WorkItem]]
+Submit = Callable[[Sequence[Payload], Sequence[int]], list[WorkItem]]
 
 
 class Timing(NamedTuple):
@@ -48,6 +51,11 @@ class Urgency(NamedTuple):
 
     priority: Priority = Priority.INTERACTIVE
     deadline_s: float = math.inf  # on the monotonic clock; work that would be late never reaches the device
+
+    @property
+    def until_s(self) -> float | None:
+        """The deadline as worker processes take it; None: no deadline."""
+        return None if math.isinf(self.deadline_s) else self.deadline_s
 
 
 class Usage:
@@ -202,7 +210,7 @@ class Inference:
     """Inputs of any task in, values out. Belongs to the loop's thread."""
 
     def __init__(
-        self, batcher: Batcher, cache: VectorCache, telemetry: Telemetry, text_work: TextWork | None = None
+        self, batcher: Submitter, cache: VectorCache, telemetry: Telemetry, text_work: TextWork | None = None
     ) -> None:
         self._batcher, self._cache = batcher, cache
         self._in_flight = InFlight(telemetry)
@@ -226,6 +234,7 @@ class Inference:
         rows = [row for row in cached if row is not None]
         cache_s = time.perf_counter() - started
         if len(rows) == len(keys):  # nothing to wait for
+            record_last("cache", cache_s, {"financia.inputs": len(keys), "financia.hits": len(keys)})
             return InferenceResult(rows, Timing(cache_s), keys)
         hits = {key: row for key, row in zip(keys, cached, strict=True) if row is not None}
         request = _Request(pipeline, keys, dict(zip(keys, inputs, strict=True)), urgency, hits, first)
@@ -254,9 +263,11 @@ class Inference:
 
     async def _complete(self, request: _Request, started: float) -> InferenceResult:
         if request.pipeline.uses_cache:
-            missing = request.missing()
-            cached = await self._cache.lookup(missing)
-            request.values |= {key: row for key, row in zip(missing, cached, strict=True) if row is not None}
+            with span("cache", {"financia.inputs": len(request.keys)}) as traced:
+                missing = request.missing()
+                cached = await self._cache.lookup(missing)
+                request.values |= {key: row for key, row in zip(missing, cached, strict=True) if row is not None}
+                traced.set("financia.hits", len(request.values))
         timing = Timing(time.perf_counter() - started)
         missing = request.missing()
         if missing:
@@ -266,7 +277,8 @@ class Inference:
 
     async def _compute(self, request: _Request, keys: list[bytes], timing: Timing) -> Timing:
         started = time.perf_counter()
-        tokens = await retry_bulk(request.urgency, partial(self._tokenize, request, keys))
+        with span("tokenize", {"financia.inputs": len(keys)}):
+            tokens = await retry_bulk(request.urgency, partial(self._tokenize, request, keys))
         timing = timing._replace(tokenize_s=time.perf_counter() - started)
         for part in self._parts(request.urgency, tokens):
             infer = partial(self._infer, request, keys[part], tokens[part])
@@ -289,6 +301,8 @@ class Inference:
             return await self._infer(request, keys, tokens)  # it was the deadline of a caller whose item we shared
         finally:
             self._in_flight.leave(pending)
+        if sampled() is not None:
+            record_items([result.item for result in pending])
         self._store(request, keys, tokens, request.pipeline.postprocess(results))
         queue_s, inference_s = (max(stage) for stage in zip(*(result.stages() for result in pending), strict=True))
         return Timing(queue_s=queue_s, inference_s=inference_s)

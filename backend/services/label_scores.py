@@ -31,6 +31,7 @@ class LabelScores:
     tokens: tuple[int, ...]
     truncated: tuple[bool, ...]
     timing: Timing
+    label_tokens: int = 0  # of the sentences made of labels in a request, beside those of the texts
 
 
 def head_scores(

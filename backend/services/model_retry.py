@@ -9,14 +9,21 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
+from typing import Protocol
 
 from backend.errors import SetupError
-from backend.services.model_swap import ModelSwapper
 from backend.services.pending_models import PendingModel, PendingModels
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
+
+
+class Loader(Protocol):
+    """Makes a model serve whose files are there; `ModelSwapper` is one."""
+
+    async def fulfil(self, pending: PendingModel) -> None:
+        """Load it, and settle what is pending. Raises: SetupError where that fails."""
 
 
 class ModelRetry:
@@ -31,13 +38,13 @@ class ModelRetry:
     def __init__(
         self,
         pending: PendingModels,
-        swapper: ModelSwapper,
+        loader: Loader,
         *,
         fetch: Callable[[str, str], object],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._pending, self._swapper, self._fetch = pending, swapper, fetch
+        self._pending, self._loader, self._fetch = pending, loader, fetch
         self._clock, self._sleep = clock, sleep
         self._task: asyncio.Task[None] | None = None
 
@@ -64,7 +71,7 @@ class ModelRetry:
         reason = "the last try failed unexpectedly; see the log"
         try:
             await _on_daemon_thread(partial(self._fetch, model.source, model.task))
-            await self._swapper.fulfil(model)
+            await self._loader.fulfil(model)
         except SetupError as error:
             reason = str(error)
         finally:  # also for what the supervisor logs, or the task would try again without a pause

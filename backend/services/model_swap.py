@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -46,19 +46,29 @@ class ModelSwapper:
         self._context, self._catalog, self._unloader = context, catalog, unloader
         self._requests, self._load, self._on_swap = requests, load, on_swap
         self._lock = asyncio.Lock()
+        self._announce: Callable[[], Awaitable[None]] | None = None
 
-    async def load(self, source: str, task: str) -> LoadedModel:
+    def announce_to(self, announce: Callable[[], Awaitable[None]]) -> None:
+        """Have ``announce`` tell other processes of each swap; a call here returns when it has."""
+        self._announce = announce
+
+    async def load(
+        self, source: str, task: str, *, check: Callable[[LoadedModel], None] = lambda _model: None
+    ) -> LoadedModel:
         """Serve the model at ``source`` ("bundled", a folder or a hub id) for ``task`` until the next start.
+
+        Args:
+            check: raises ModelUnavailable for a model that must not serve.
 
         Raises: InvalidField with the reason when it cannot be loaded or its first output is not finite; then the old
             model stays.
         """
         async with self._lock:  # one at a time: each may need seconds of every core and memory for two models
             try:
-                model = await asyncio.to_thread(self._load_and_check, source, task)
+                model = await asyncio.to_thread(self._load_and_check, source, task, check)
             except SetupError as error:
                 raise InvalidField(f"source: {error}", param="source") from error
-            self._swap(model)
+            await self._swap(model)
             return model
 
     async def fulfil(self, pending: PendingModel) -> None:
@@ -68,25 +78,30 @@ class ModelSwapper:
         """
         async with self._lock:
             if self._catalog.pending.of(pending.task) is pending:
-                self._swap(await asyncio.to_thread(self._load_and_check, pending.source, pending.task))
+                await self._swap(await asyncio.to_thread(self._load_and_check, pending.source, pending.task))
 
-    def _load_and_check(self, source: str, task: str) -> LoadedModel:
+    def _load_and_check(
+        self, source: str, task: str, check: Callable[[LoadedModel], None] = lambda _model: None
+    ) -> LoadedModel:
         model = self._load(self._context, replace(self._requests[task], source=source))
+        check(model)
         outputs = [_first_output(model, device_index) for device_index in range(len(self._context.placements))]
         if any(isinstance(output, FinanciaError) or not np.isfinite(output).all() for output in outputs):
             raise ModelUnavailable(f"{model.name} was loaded, but its first output is not finite")
         return model
 
-    def _swap(self, model: LoadedModel) -> None:
+    async def _swap(self, model: LoadedModel) -> None:
         old = self._catalog.replace(model)
         residents = old.residents if old else ()
         self._unloader.remove(residents)
         self._unloader.add(asyncio.get_running_loop(), model.residents)
         for resident in residents:  # after its last user, on whichever thread that is
-            weakref.finalize(resident, release, model.device)
+            weakref.finalize(resident, release, resident.device)
         show_model(self._context.telemetry, model, old)
         old_name = old.name if old else "none"
         self._on_swap(model)
+        if self._announce is not None:
+            await self._announce()
         log_event(_log, logging.INFO, "model swapped", task=model.task, old=old_name, new=model.name)
 
 

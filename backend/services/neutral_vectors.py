@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from backend.cache.scope import cached_for_all
+from backend.engines.embeddings import finished
 from backend.engines.neutral_texts import ALL_NEUTRAL_TEXTS, unrelated_cosine
 from backend.models.encoder import Vectors
 from backend.services.catalog import LoadedModel
@@ -10,11 +12,10 @@ from backend.services.inference import Urgency
 
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("passage", "document")  # E5's name, sentence-transformers' name
-_OPTIONS_KEPT = 16  # of one model
 
 
 class NeutralVectors:
-    """Embeds the neutral texts once a model and options, at the first request. Belongs to the loop's thread."""
+    """Embeds the neutral texts once a model and prompt, at the first request. Belongs to the loop's thread."""
 
     def __init__(self, embeddings: EmbeddingService) -> None:
         self._embeddings = embeddings
@@ -22,17 +23,21 @@ class NeutralVectors:
         self._vectors: dict[EmbedOptions, Vectors] = {}
 
     async def get(self, model: LoadedModel, options: EmbedOptions, urgency: Urgency) -> Vectors:
-        """(neutral texts, width) of length 1, in the order of ``ALL_NEUTRAL_TEXTS``. Raises: as EmbeddingService."""
-        if self._model is not model or len(self._vectors) >= _OPTIONS_KEPT:
+        """(neutral texts, dimensions) of length 1, in the order of ``ALL_NEUTRAL_TEXTS``. Raises: as EmbeddingService.
+
+        They are cut here: embedded anew for each of hundreds of ``dimensions``, they cost fifty texts a request.
+        """
+        if self._model is not model:
             self._model, self._vectors = model, {}
-        options = options._replace(truncate="end", normalize=True)
-        vectors = self._vectors.get(options)
+        whole = options._replace(truncate="end", normalize=False, dimensions=None)
+        vectors = self._vectors.get(whole)
         if vectors is None:
-            embedded = await self._embeddings.embed_in_chunks(model, ALL_NEUTRAL_TEXTS, options, urgency)
+            with cached_for_all():
+                embedded = await self._embeddings.embed_in_chunks(model, ALL_NEUTRAL_TEXTS, whole, urgency)
             vectors = embedded.vectors
             if self._model is model:  # else it was swapped meanwhile
-                self._vectors[options] = vectors
-        return vectors
+                self._vectors[whole] = vectors
+        return finished(vectors, dimensions=options.dimensions, normalize=True)
 
     async def unrelated_cosine(
         self, model: LoadedModel, first: EmbedOptions, second: EmbedOptions, urgency: Urgency

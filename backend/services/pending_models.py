@@ -69,6 +69,9 @@ class PendingModels:
     def of(self, task: str) -> PendingModel | None:
         return self._models.get(task)
 
+    def models(self) -> tuple[PendingModel, ...]:
+        return tuple(self._models.values())
+
     def next(self) -> PendingModel | None:
         """The one whose next try comes first; None once all are there."""
         return min(self._models.values(), key=lambda model: model.next_try_s, default=None)

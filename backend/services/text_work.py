@@ -83,7 +83,13 @@ class TextWork:
         self._chars, self._since_s = 0, 0.0  # admitted now; when a request last came or went
         self._throughput = Throughput()
         self._shed = telemetry.texts_shed_total
+        self._tell: Callable[[int], None] = lambda _characters: None
+        self._elsewhere: Callable[[], int] = lambda: 0
         telemetry.text_characters.set_function(lambda: self._chars)
+
+    def share(self, tell: Callable[[int], None], elsewhere: Callable[[], int]) -> None:
+        """Count the characters of all processes of the service: ``tell`` them ours, and what is held ``elsewhere``."""
+        self._tell, self._elsewhere = tell, elsewhere
 
     def admit(self, characters: int) -> AbstractContextManager[None]:
         """Hold so many characters of the budget while the block runs; short texts are not counted, and never refused.
@@ -159,19 +165,20 @@ class TextWork:
             raise TooLarge(
                 "characters of the request", characters, limits.request_chars, "LIMIT_REQUEST_CHARS", advice=advice
             )
-        admission = admit(self._chars, characters, limits.queue_chars)
+        held = self._chars + self._elsewhere()
+        admission = admit(held, characters, limits.queue_chars)
         if admission is Admission.NEVER:
             raise TooLarge(
                 "characters of the request", characters, limits.queue_chars, "LIMIT_QUEUE_CHARS", advice=advice
             )
         if admission is Admission.FULL:
             self._shed.inc()
-            wait_s = retry_after_s(self._chars, self._throughput.per_s)
+            wait_s = retry_after_s(held, self._throughput.per_s)
             raise Overloaded(
-                self._chars,
+                held,
                 limits.queue_chars,
                 wait_s,
-                f"{self._chars} characters of other requests are being worked on, with these {characters} they are "
+                f"{held} characters of other requests are being worked on, with these {characters} they are "
                 f"over the limit of {limits.queue_chars} (LIMIT_QUEUE_CHARS); try again in {wait_s:.1f} s",
             )
 
@@ -181,6 +188,7 @@ class TextWork:
         if self._chars:
             self._throughput = self._throughput.after(max(0, -characters), now_s - self._since_s)
         self._chars += characters
+        self._tell(self._chars)
         self._since_s = now_s
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -114,33 +114,35 @@ class ZeroShotClassifier:
         texts = await self._embeddings.embed_untruncated(
             request.texts, prompts=QUERY_PROMPTS, priority=priority, deadline_s=deadline_s
         )
-        labels = await self._embed_labels(texts.model, label_texts(request.labels), urgency)
+        labels, label_tokens = await self._embed_labels(texts.model, label_texts(request.labels), urgency)
         reference = await self._reference_of(texts.model, urgency)
         languages = await asyncio.to_thread(_languages_of, request.texts)
         compare = partial(scores, texts.vectors, languages, labels, reference, multi_label=request.multi_label)
         values = await offload_math(compare, texts.vectors.size + len(texts.vectors) * len(request.labels))
         truncated = [False] * len(request.texts)
-        return _label_scores(
+        of_texts = _label_scores(
             request, values, model=texts.model.name, tokens=texts.tokens, truncated=truncated, timing=texts.timing
         )
+        return replace(of_texts, label_tokens=label_tokens)
 
     async def _reference_of(self, model: LoadedModel, urgency: Urgency) -> Reference:
         """What labels and texts in general look like to a model: embedded once a model, some 170 short texts."""
         if self._reference is None or self._reference[0] is not model:
-            common = await self._embed_labels(model, common_label_texts(), urgency)
+            common, _ = await self._embed_labels(model, common_label_texts(), urgency)
             self._reference = model, reference_of(common, await self._neutral.get(model, _OPTIONS, urgency))
         return self._reference[1]
 
     async def _embed_labels(
         self, model: LoadedModel, prompts: Sequence[Sequence[str]], urgency: Urgency
-    ) -> LabelVectors:
-        """The labels' vectors by that model. ``prompts``: the texts to embed for each label."""
+    ) -> tuple[LabelVectors, int]:
+        """The labels' vectors by that model, and the tokens read. ``prompts``: the texts to embed for each label."""
         texts = [prompt for of_label in prompts for prompt in of_label]
         ends = np.cumsum([len(of_label) for of_label in prompts])
         # In chunks: a thousand labels of several names are many texts.
         embedded = await self._embeddings.embed_in_chunks(model, texts, _OPTIONS, urgency)
         vectors = embedded.vectors
-        return await offload_math(lambda: label_vectors(np.split(vectors, ends[:-1])), vectors.size)
+        by_label = await offload_math(lambda: label_vectors(np.split(vectors, ends[:-1])), vectors.size)
+        return by_label, sum(embedded.tokens)
 
 
 def _languages_of(texts: Sequence[str]) -> list[str | None]:

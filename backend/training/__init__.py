@@ -35,4 +35,9 @@ _MODULES = {  # exported name -> the module that defines it
     "train": "backend.training.trainer.loop",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605  # the table is the list
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+REFUSED = {  # classes of an application in a guide
+    "SignTrainer": "train(task, config) trains any model; a task makes losses of its examples (docs/training.md)",
+    "SignFlowInferencePipeline": "the service runs what training wrote (docs/training.md); in a program "
+    "optimize_model_for_inference of backend.device prepares any model",
+}
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, REFUSED)

@@ -74,7 +74,7 @@ _RUN: tuple[Flag, ...] = (
     ("--snapshot-every", "snapshot_every", {"type": int, "help": "steps between snapshots in memory (50)"}),
 )
 _MACHINE: tuple[Flag, ...] = (
-    ("--device", "device", {"help": "auto (default), cpu, cuda, cuda:1 or mps"}),
+    ("--device", "device", {"help": "auto (default), cpu, cuda, cuda:1, mps, or cards of torchrun: cuda:0,cuda:1"}),
     ("--num-workers", "num_workers", {"type": int, "help": "threads that prepare data; from cores by default"}),
 )
 _LOSS: tuple[Flag, ...] = (
@@ -97,6 +97,14 @@ _PRECISION: tuple[Flag, ...] = (
     ("--hysteresis", "hysteresis", {"type": int, "help": "bad steps in a row before the scale falls (2)"}),
     ("--min-scale", "min_scale", {"type": float, "help": "floor of the scale (1)"}),
     ("--max-scale", "max_scale", {"type": float, "help": "ceiling of the scale (2**24)"}),
+    (
+        "--recovery-interval",
+        "recovery_interval",
+        {
+            "type": int,
+            "help": "clean steps after numbers broke before the faster precision is tried again (200); 0: never",
+        },
+    ),
 )
 _SWITCHES = (  # name, field, help; --use-name and --no-name
     ("amp", "use_amp", "mixed precision"),
@@ -154,7 +162,7 @@ def _train(options: argparse.Namespace, command: Sequence[str], stop: threading.
         except BadCheckpoint as error:
             return _report(error, WRONG)
     group = init_process_group(config.device)
-    facts, placement = default_device.machine_facts(), default_device.placement(config.device)
+    facts, placement = default_device.machine_facts(), group.placement
     limit = apply_ceiling(placement.device, placement.memory_bytes)
     task = make_task(options.task, options, config, device=placement.device, processes=group.size)
     if fit := getattr(task, "fit", None):  # a head on frozen vectors is solved at once; one process is enough
@@ -205,7 +213,7 @@ def _plan(
 ) -> Plan:
     """The plan of a run by ``group``; without one of ``plan``, which estimates every way to train."""
     count, lengths = group.size if group else 1, task.lengths
-    steps = config.max_steps or config.epochs * -(-len(lengths) // config.batch_size)
+    steps = config.max_steps or config.epochs * -(-len(lengths) // config.effective_batch)
     workload = Workload(
         images=any(isinstance(module, nn.Conv2d) for module in task.model.modules()),
         model_type=str(getattr(getattr(task.model, "config", None), "model_type", "")),
@@ -215,7 +223,7 @@ def _plan(
         splittable=task.splittable,
     )
     half = half_precision_for(facts, placement, config, workload.model_type)
-    footprints = _estimate(task, config, half, -(-config.batch_size // count), all_ways=group is None)
+    footprints = _estimate(task, config, half, -(-config.effective_batch // count), all_ways=group is None)
     return make_plan(facts, placement, config, workload, user_set=user_set, footprints=footprints)
 
 
@@ -245,18 +253,12 @@ def _publish(
     notes: dict[str, Any] = {
         "command": ["python", "-m", "backend.training", *command],
         "config": config.as_dict(),
-        "steps": result.steps,
-        "epochs": round(result.epochs, 3),
-        "loss": result.loss,
-        "precision": result.precision,
-        "ended by": result.reason,
+        **result.summary(),
     }
-    if result.skipped:
-        notes["examples left out"] = list(result.skipped)
     task.publish(task.model, options.output, notes)
     scores = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items()) or "no evaluation data"
     _print(
-        f"{result.steps} steps in {result.precision}, ended by {result.reason}; {scores}", f"model: {options.output}"
+        f"{result.steps} steps in {result.precisions}, ended by {result.reason}; {scores}", f"model: {options.output}"
     )
     return DONE
 
@@ -317,7 +319,8 @@ def make_parser() -> argparse.ArgumentParser:
         group = parser.add_argument_group(title)
         for name, field, options in flags:
             group.add_argument(name, dest=field, **{"metavar": "N" if "choices" not in options else None, **options})
-    parser.add_argument("--grad-accum", type=int, metavar="N", help="N batches of --batch-size make one optimizer step")
+    parser.add_argument("--grad-accum", dest="gradient_accumulation_steps", type=int, metavar="N",
+                        help="N batches of --batch-size make one optimizer step")  # fmt: skip
     switches = parser.add_argument_group("switches, each chosen for the machine unless said")
     for name, field, help_text in _SWITCHES:
         pair = switches.add_mutually_exclusive_group()
@@ -332,18 +335,19 @@ def parse_config(options: argparse.Namespace) -> tuple[TrainingConfig, frozenset
     given = {name: value for name, value in vars(options).items() if value is not None}
     scaler = _fields_in(given, MixedPrecisionConfig)
     values = _fields_in(given, TrainingConfig)
-    for name in ("lora_rank", "max_grad_norm"):  # 0 means: none
-        if values.get(name) == 0:
-            values[name] = None
+    for record, name in ((values, "lora_rank"), (values, "max_grad_norm"), (scaler, "recovery_interval")):
+        if record.get(name) == 0:  # means: none
+            record[name] = None
     if "betas" in values:
         values["betas"] = tuple(values["betas"])
     if values.get("lora_rank") and "learning_rate" not in values:
         values["learning_rate"] = _LORA_LEARNING_RATE
-    values |= _accumulation(options, values)
     faults: list[str] = []
+    if {"gradient_accumulation_steps", "micro_batch"} <= values.keys():
+        faults.append("--grad-accum and --micro-batch say the same in two ways: leave one of them out")
     mixed = _make(MixedPrecisionConfig, scaler, faults)
     config = _make(TrainingConfig, values, faults)
-    if mixed is None or config is None:
+    if mixed is None or config is None or faults:
         raise BadSettings(faults)
     return replace(config, mixed_precision=mixed), frozenset({*values, *scaler})
 
@@ -354,18 +358,6 @@ def _make(record: type[_Record], values: Mapping[str, Any], faults: list[str]) -
     except BadSettings as error:
         faults += error.faults
         return None
-
-
-def _accumulation(options: argparse.Namespace, values: Mapping[str, Any]) -> dict[str, int]:
-    """The settings of --grad-accum, as guides have it: so many batches, each of which fits, make one step."""
-    if options.grad_accum is None:
-        return {}
-    if options.grad_accum < 1 or "micro_batch" in values:
-        raise BadSettings(
-            ["--grad-accum: at least 1, and not beside --micro-batch, which says the same in another way"]
-        )
-    size = values.get("batch_size", TrainingConfig().batch_size)
-    return {"batch_size": size * options.grad_accum, "micro_batch": size}
 
 
 def _fields_in(values: Mapping[str, Any], record: type) -> dict[str, Any]:

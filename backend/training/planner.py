@@ -15,7 +15,7 @@ from backend.device.facts.compute_capability import architecture, fp16_is_broken
 from backend.device.plan.placement import Placement, card_of
 from backend.device.plan.precision import DtypeChoice, for_model
 from backend.device.records import GPUInfo, MachineFacts
-from backend.errors import DoesNotFit
+from backend.errors import BadSettings, DoesNotFit
 from backend.training.memory.footprint import Footprint
 from backend.training.memory.memory_plan import (
     MemoryPlan,
@@ -31,6 +31,7 @@ _SMALL_BYTES = 4 * 2**30  # training guides call a card below it one with little
 _SMALL_MICRO_BATCH = 8  # their batch for such a card: below it, computing activations again pays for itself
 # Compiling takes from half a minute to some minutes and wins 10 to 30 %: steps of 0.1 s repay it late.
 _COMPILE_STEPS = 5000
+_NO_COMPILER = "it needs a C compiler (gcc or clang) and Python's headers, which are not installed here"
 _TRITON = (7, 0)  # the oldest card that torch.compile writes kernels for
 
 
@@ -92,7 +93,7 @@ class _Inputs:
     @property
     def share(self) -> int:
         """Items of an effective batch that one process has."""
-        return max(1, -(-self.config.batch_size // self.workload.ranks))
+        return max(1, -(-self.config.effective_batch // self.workload.ranks))
 
 
 def make_plan(
@@ -170,12 +171,16 @@ def _precision(inputs: _Inputs) -> Choice:
 
 def _compile(inputs: _Inputs) -> Choice:
     config, gpu, steps = inputs.config, inputs.gpu, inputs.workload.steps
+    if config.compile and gpu is not None and not inputs.facts.platform.c_compiler:
+        raise BadSettings([f"--use-compile: {_NO_COMPILER}; install them or leave it out"])
     if "compile" in inputs.user_set or config.compile:
         return _switch("compile", "as asked", on=config.compile)
     if gpu is None or inputs.hardware is Hardware.APPLE or gpu.capability < _TRITON:
         return _switch("compile", "pays on CUDA cards from compute capability 7.0 on", on=False)
     if inputs.facts.platform.system != "Linux":
         return _switch("compile", f"its compiler is not at home on {inputs.facts.platform.label}", on=False)
+    if not inputs.facts.platform.c_compiler:
+        return _switch("compile", _NO_COMPILER, on=False)
     if steps is None or steps < _COMPILE_STEPS:
         known = "of unknown length" if steps is None else f"of {steps} steps"
         return _switch("compile", f"a run {known} may not repay minutes of compiling", on=False)
@@ -209,7 +214,7 @@ def _memory(inputs: _Inputs, plans: Sequence[MemoryPlan]) -> tuple[bool, int | N
         gain = f"without it {plain.max_micro_batch} of {share} items fit at once, with it {lean.max_micro_batch}"
         why = f"{gain}; same gradients" if recompute else why
     chosen = lean if recompute else plain
-    if chosen and not chosen.max_micro_batch and config.micro_batch is None:
+    if chosen and not chosen.max_micro_batch and config.items_at_once is None:
         placement = inputs.placement
         raise DoesNotFit(does_not_fit_message(chosen, plans, placement.device, placement.memory_bytes))
     micro_batch, choice = _micro_batch(inputs, chosen.max_micro_batch if chosen else None)
@@ -218,8 +223,8 @@ def _memory(inputs: _Inputs, plans: Sequence[MemoryPlan]) -> tuple[bool, int | N
 
 def _micro_batch(inputs: _Inputs, largest: int | None) -> tuple[int | None, Choice]:
     share = inputs.share
-    if inputs.config.micro_batch is not None:
-        micro, why = inputs.config.micro_batch, "as asked"
+    if inputs.config.items_at_once is not None:
+        micro, why = inputs.config.items_at_once, "as asked"
         why += f", though {largest} would fit" if largest is not None and largest < micro else ""
     elif largest is None:
         return None, Choice("micro-batch", "all", "not foreseen; halved when memory runs out", "--micro-batch N")

@@ -6,7 +6,7 @@ MixedPrecisionConfig and TrainingConfig have the names and fields that training 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,11 +17,19 @@ from backend.errors import BadSettings
 Schedule = Literal["one_cycle", "linear", "cosine", "polynomial", "constant"]
 _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "half": "fp16"}
 _HYSTERESIS_MAX = 50  # more bad steps in a row than any run survives (measured)
+_UNSET: Any = object()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MixedPrecisionConfig:
-    """Half precision and the gradient scaler. Raises: BadSettings for combinations that only look right."""
+    """Half precision and the gradient scaler.
+
+    Fields may be assigned later, as guides do (``config.dtype = "bfloat16"``): a run reads them when it starts,
+    ``MixedPrecisionTrainer`` at the beginning of each step. An invalid value raises and leaves the old one.
+    ``dtype = "bfloat16"`` also takes back a ``loss_scaling=True`` that was meant for float16.
+
+    Raises: BadSettings for combinations that only look right.
+    """
 
     enabled: bool = True
     dtype: str = "auto"  # "auto", "bfloat16" or "float16"
@@ -33,11 +41,28 @@ class MixedPrecisionConfig:
     hysteresis: int = 2  # bad steps in a row before the scale falls, as in Megatron-LM
     min_scale: float = 1.0
     max_scale: float = 2.0**24
+    recovery_interval: int | None = 200  # clean steps in a lower precision before the one above is tried; None: never
 
     def __post_init__(self) -> None:
-        faults = [fault for fault, wrong in self._checks() if wrong]
-        if faults:
-            raise BadSettings(faults)
+        self._check()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Assign and validate; an invalid value raises and the old values stay."""
+        old = getattr(self, name, _UNSET)
+        object.__setattr__(self, name, value)
+        if old is _UNSET:  # in __init__: __post_init__ checks all fields together
+            return
+        scaling = self.loss_scaling
+        try:
+            if name == "dtype" and _DTYPES.get(value) == "bf16" and scaling:
+                object.__setattr__(self, "loss_scaling", None)
+            self._check()
+        except (BadSettings, TypeError, ValueError) as error:
+            object.__setattr__(self, "loss_scaling", scaling)
+            object.__setattr__(self, name, old)
+            if isinstance(error, BadSettings):
+                raise
+            raise BadSettings([f"{name}={value!r}: not of the kind of {old!r}"]) from error
 
     @property
     def short_dtype(self) -> str:
@@ -48,6 +73,10 @@ class MixedPrecisionConfig:
     def scales(self) -> bool:
         """Whether a scaler is wanted if the dtype turns out to be float16."""
         return self.loss_scaling is not False
+
+    def _check(self) -> None:
+        if faults := [fault for fault, wrong in self._checks() if wrong]:
+            raise BadSettings(faults)
 
     def _checks(self) -> list[tuple[str, bool]]:
         known = self.dtype == "auto" or self.dtype in _DTYPES
@@ -69,6 +98,10 @@ class MixedPrecisionConfig:
                 f"scales {self.min_scale:g} <= {self.initial_scale:g} <= {self.max_scale:g} must be in this order",
                 not 0 < self.min_scale <= self.initial_scale <= self.max_scale,
             ),
+            (
+                f"recovery_interval={self.recovery_interval}: clean steps, at least 1; None never goes back up",
+                self.recovery_interval is not None and self.recovery_interval < 1,
+            ),
         ]
 
 
@@ -78,7 +111,8 @@ class TrainingConfig:
 
     epochs: int = 3
     max_steps: int | None = None  # optimizer steps; ends a run before its epochs do
-    batch_size: int = 32  # items of an optimizer step, all ranks together: the effective batch
+    batch_size: int = 32  # items of an optimizer step, all ranks together; see effective_batch
+    gradient_accumulation_steps: int | None = None  # so many batches of batch_size, one after the other, make one step
     micro_batch: int | None = None  # items that run at once; None: planned, and lowered when memory runs out
     learning_rate: float = 5e-5
     head_learning_rate: float | None = None  # of a new head, which begins with nothing; None: the same
@@ -89,6 +123,7 @@ class TrainingConfig:
     warmup_ratio: float = 0.1  # of all steps
     device: str = "auto"
     use_amp: bool = True
+    amp_dtype: str | None = None  # another place for mixed_precision.dtype; None leaves it to that
     mixed_precision: MixedPrecisionConfig = field(default_factory=MixedPrecisionConfig)
     compile: bool = False
     channels_last: bool | None = None  # None: for image models on a GPU
@@ -112,12 +147,43 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         faults = [fault for fault, wrong in self._checks() if wrong]
-        if faults:
+        if faults := [*faults, *self._amp_faults()]:
             raise BadSettings(faults)
+
+    @property
+    def effective_batch(self) -> int:
+        """Items of an optimizer step, all ranks together."""
+        return self.batch_size * (self.gradient_accumulation_steps or 1)
+
+    @property
+    def items_at_once(self) -> int | None:
+        """``micro_batch``, or the ``batch_size`` that accumulation steps are counted in; None: planned."""
+        if self.micro_batch is None and self.gradient_accumulation_steps is not None:
+            return self.batch_size
+        return self.micro_batch
+
+    @property
+    def short_dtype(self) -> str:
+        """The half precision that is asked for: one of "auto", "bf16" and "fp16"."""
+        return self.mixed_precision.short_dtype if self.amp_dtype in (None, "auto") else _DTYPES[str(self.amp_dtype)]
+
+    def _amp_faults(self) -> Sequence[str]:
+        """What is wrong with ``amp_dtype`` beside the settings of mixed precision."""
+        given, mixed = self.amp_dtype, self.mixed_precision
+        if given is None:
+            return ()
+        if given in _DTYPES and mixed.short_dtype not in ("auto", _DTYPES[given]):
+            return (f"amp_dtype={given!r} contradicts dtype={mixed.dtype!r} of mixed_precision; leave one of them out",)
+        try:
+            replace(mixed, dtype=given)
+        except BadSettings as error:
+            return [f"amp_dtype: {fault}" for fault in error.faults]
+        return ()
 
     def _checks(self) -> list[tuple[str, bool]]:
         counts = ("epochs", "batch_size", "keep_checkpoints", "snapshot_every")
-        optional = ("max_steps", "micro_batch", "lora_rank", "evaluate_every", "patience", "checkpoint_every")
+        optional: tuple[str, ...] = ("max_steps", "micro_batch", "gradient_accumulation_steps", "lora_rank")
+        optional += ("evaluate_every", "patience", "checkpoint_every")
         few = [(name, getattr(self, name)) for name in counts]
         few += [(name, getattr(self, name)) for name in optional if getattr(self, name) is not None]
         return [
@@ -138,8 +204,8 @@ class TrainingConfig:
                 self.max_grad_norm is not None and not self.max_grad_norm > 0,
             ),
             (
-                f"micro_batch={self.micro_batch} is more than batch_size={self.batch_size}",
-                (self.micro_batch or 0) > self.batch_size,
+                f"micro_batch={self.micro_batch} is more than the {self.effective_batch} items of a step",
+                (self.micro_batch or 0) > self.effective_batch,
             ),
         ]
 
@@ -226,8 +292,28 @@ class TrainingResult:
     epochs: float
     loss: float  # mean over the last epoch's effective batches
     metrics: Mapping[str, float]  # of the best evaluation
-    precision: str  # that the run ended with: "bf16", "fp16", "tf32" or "fp32"
+    precision: str  # that the run ended with: "bf16", "fp16", "tf32" or "fp32"; see steps_by_precision
     micro_batch: int  # that the run ended with
     reason: str  # why it ended: "epochs", "max_steps", "patience", "interrupted"
     events: Sequence[StepEvent] = ()  # interventions: out of memory, precision, thrash
     skipped: Sequence[int] = ()  # examples left out because their loss was not finite
+    steps_by_precision: Mapping[str, int] = field(default_factory=dict)  # of ``steps``: {"bf16": 900, "fp32": 100}
+
+    @property
+    def precisions(self) -> str:
+        """The one precision of the run; where it changed, each with its number of steps."""
+        used = self.steps_by_precision
+        return " and ".join(f"{name} ({steps})" for name, steps in used.items()) if len(used) > 1 else self.precision
+
+    def summary(self) -> dict[str, Any]:
+        """What a model card says of the run."""
+        changes = [event.message for event in self.events if event.kind == "precision"]
+        return {
+            "steps": self.steps,
+            "epochs": round(self.epochs, 3),
+            "loss": self.loss,
+            "precision": self.precisions,
+            **({"precision changes": changes} if changes else {}),
+            "ended by": self.reason,
+            **({"examples left out": list(self.skipped)} if self.skipped else {}),
+        }

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
-import signal
 import sys
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,8 @@ import uvloop
 
 from benchmarks.load import percentile
 from benchmarks.machine import facts
-from benchmarks.soak.cluster import Cluster, Replica, free_ports, start_service, stop_service
+from benchmarks.soak.cluster import Cluster, Replica, free_ports, interruptible, start_service, stop_service
+from benchmarks.soak.end import keep, leave
 from benchmarks.soak.faults import FaultInjector, small_disk
 from benchmarks.soak.ledger import GRACE_S, Ledger
 from benchmarks.soak.rest import check_rest, settled_footprints
@@ -167,23 +166,6 @@ class Soak:
         }
 
 
-async def _interruptible(work: Coroutine[None, None, dict[str, object]]) -> dict[str, object]:
-    """Ctrl-C and SIGTERM end the run as an error does, so that no process stays behind."""
-    task = asyncio.ensure_future(work)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    return await task
-
-
-def _keep(result: dict[str, object], out: Path | None) -> None:
-    """Write the result, or print it: a short run is no replacement for the published one."""
-    text = json.dumps(result, indent=1) + "\n"
-    if out is None:
-        print(text)
-    else:
-        out.write_text(text, encoding="utf-8")
-
-
 def main() -> None:
     """Run, write the result, print what was broken."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.soak", description=__doc__)
@@ -201,15 +183,11 @@ def main() -> None:
     environment = facts(["benchmarks.soak", *sys.argv[1:]])
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     with small_disk(work / "state") as full_disk:
-        result = uvloop.run(_interruptible(Soak(options, work, work / "state", full_disk=full_disk).run()))
-    _keep(environment | result, flags.out or (RESULT if options.minutes >= _KEPT_MINUTES else None))
+        result = uvloop.run(interruptible(Soak(options, work, work / "state", full_disk=full_disk).run()))
+    keep(environment | result, flags.out or (RESULT if options.minutes >= _KEPT_MINUTES else None))
     if flags.logs:
         shutil.copytree(work, flags.logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns("redis", "*state"))
-    if result["passed"]:
-        shutil.rmtree(work)
-    else:
-        print(f"logs: {work}", file=sys.stderr)
-    sys.exit(0 if result["passed"] else 1)
+    leave(work, passed=bool(result["passed"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The system under test: one Redis, HAProxy, and replicas in three places, two of which run at a time."""
+"""The system under test: one Redis, HAProxy, and replicas in up to three places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, str] = {
     "LIMIT_JOBS": "100",
 }
 _REDIS = "--save '' --appendonly yes --appendfsync everysec --maxmemory-policy volatile-ttl --maxmemory-samples 10"
-_READY_S = 180.0  # for a start on a machine that is busy with everything else
+_READY_S = 600.0  # for a start on a machine that is busy with everything else
 _STOP_S = 75.0  # 3 + 2 x LIMIT_DRAIN_S seconds in the worst case (docs/operations.md)
 _POLL_S = 0.05
 
@@ -101,6 +101,10 @@ class Cluster:
     async def replace(self, replica: Replica) -> int:
         """Start another one first, then stop this one with SIGTERM; its exit status. Raises: ClusterError."""
         await self.start_replica()
+        return await self.end(replica)
+
+    async def end(self, replica: Replica) -> int:
+        """Stop a replica with SIGTERM; its exit status. Raises: ClusterError."""
         replica.process.terminate()
         try:
             async with asyncio.timeout(_STOP_S):
@@ -108,6 +112,10 @@ class Cluster:
         except TimeoutError:
             replica.process.kill()
             raise ClusterError(f"replica {replica.pid} did not end within {_STOP_S:g} s of SIGTERM") from None
+
+    def at(self, place: int) -> Replica:
+        """The replica that runs in a place."""
+        return next(replica for replica in self.running if replica.place == place)
 
     async def kill(self, replica: Replica) -> None:
         """SIGKILL; its children end by themselves."""
@@ -184,6 +192,14 @@ class Cluster:
         )
 
 
+async def interruptible(work: Coroutine[None, None, dict[str, object]]) -> dict[str, object]:
+    """Ctrl-C and SIGTERM end the run as an error does, so that no process stays behind."""
+    task = asyncio.ensure_future(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await task
+
+
 async def start_service(port: int, log: Path, settings: Mapping[str, str], *, place: int = -1) -> Replica:
     """One service on a port, ready. Raises: ClusterError with the end of its log."""
     environment = {**SETTINGS, "PORT": str(port), **settings}
@@ -198,6 +214,10 @@ async def start_service(port: int, log: Path, settings: Mapping[str, str], *, pl
 
     try:
         await _until(is_ready, process, f"the service ({log})")
+    except BaseException:  # nobody knows this process yet, so nobody else would stop it
+        if process.returncode is None:
+            process.kill()
+        raise
     finally:
         client.close()
     return Replica(place, port, process, log)

@@ -1,10 +1,13 @@
-"""The service, with one fault built in: SIGUSR1 kills the lane that launches the next batch. For the soak test alone.
+"""The service, with one fault built in: SIGUSR1 kills the lane that launches the next batch. For the soak tests alone.
+
+SIGUSR2 writes what every thread is at into the log.
 
 Nothing in `backend` can be told to kill a lane; this process patches `Lane` before the service starts.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import sys
 import threading
@@ -33,4 +36,5 @@ def _launch_or_die(self: Lane, batch: Batch) -> None:
 if __name__ == "__main__":
     Lane._launch = _launch_or_die  # type: ignore[method-assign]  # noqa: SLF001
     signal.signal(signal.SIGUSR1, _arm)
+    faulthandler.register(signal.SIGUSR2)
     sys.exit(main())

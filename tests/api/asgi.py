@@ -40,6 +40,7 @@ class Call:
         if disconnects:
             self._disconnected.set()
         self._sent: list[Any] = []
+        self.answering = asyncio.Event()  # set once a part of the answer's body was sent
         self.received = 0
         self._scope = {
             "type": "http",
@@ -77,3 +78,5 @@ class Call:
 
     async def _send(self, message: Any) -> None:
         self._sent.append(message)
+        if message.get("body"):
+            self.answering.set()

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from pydantic import TypeAdapter
 
+_STORES = "/v1/vector_stores"
+_WITHOUT_TEXTS = {  # JSON about files and stores, which holds no text to read
+    _STORES,
+    f"{_STORES}/{{id}}",
+    f"{_STORES}/{{id}}/files",
+    f"{_STORES}/{{id}}/files/{{file_id}}",
+    f"{_STORES}/{{id}}/file_batches",
+}
 ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -34,3 +43,23 @@ def problem(response: httpx.Response, status: int, code: str | None = None, *nam
 def require_schema(schema: type, answer: Any) -> None:
     """Raise what pydantic finds wrong with ``answer``, a field that ``schema`` lacks included."""
     TypeAdapter(schema).validate_python(answer, extra="forbid")
+
+
+def json_paths(app: FastAPI) -> set[str]:
+    """Paths of the routes that read texts in JSON by POST, but for those of admins."""
+    paths = app.openapi()["paths"].items()
+    found = {path for path, methods in paths if "application/json" in _body_types(methods.get("post", {}))}
+    return {path for path in found if not path.startswith("/admin/")} - _WITHOUT_TEXTS
+
+
+async def path_of_store(client: httpx.AsyncClient, path: str, headers: dict[str, str] | None = None) -> str:
+    """``path`` with the id of a new vector store, where it has an {id}."""
+    if "{id}" not in path:
+        return path
+    made = await client.post("/v1/vector_stores", json={}, headers=headers)
+    return path.replace("{id}", made.json()["id"])
+
+
+def _body_types(operation: dict[str, Any]) -> dict[str, Any]:
+    types: dict[str, Any] = operation.get("requestBody", {}).get("content", {})
+    return types

@@ -29,6 +29,7 @@ from backend.services.documents.records import (
     ignore_event,
 )
 from backend.services.inference import Urgency
+from backend.services.summaries.records import Summary
 from tests.api.text_fakes import FakeService
 
 FILE_LIMITS = FileLimits(file_bytes=100_000, pages=20)
@@ -67,6 +68,7 @@ def answer_of(options: DocumentOptions) -> DocumentAnswer:
         key_sentences=(KeySentence("Total", 15, 20, 0.5),),
         vector=np.array([0.25, 0.5], np.float32),
         chunks=(Chunk(0, 10, (1,), 4, np.array([0.125, 1.0], np.float32)),),
+        summary=Summary("extractive", "fake-model", "Total", None, (KeySentence("Total", 15, 20, 0.5),)),
         model="fake-model",
         tokens=9,
     )

@@ -16,15 +16,27 @@ from backend.documents.parsing.limits import FileLimits
 from backend.errors import UnknownModel
 from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
+from backend.services.callers import KeyRing, LiveKeys
 from backend.services.embeddings import EmbeddingResult, EmbedOptions
 from backend.services.health import Readiness
 from backend.services.inference import Timing
 from backend.services.quotas import Meters
 from backend.services.similarity import SimilarityResult
 from backend.services.text_work import TextWork
+from backend.services.usage import UsageService
 from backend.telemetry import Telemetry
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
-from tests.api.text_fakes import FakeAnalysis, FakeClassification, FakeEntities, FakeReranking, FakeService
+from tests.api.image_fakes import FakeImages
+from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores
+from tests.api.speech_fakes import FakeSpeech
+from tests.api.text_fakes import (
+    FakeAnalysis,
+    FakeClassification,
+    FakeEntities,
+    FakeReranking,
+    FakeService,
+    FakeSummaries,
+)
 from tests.fakes import ManualClock
 
 WIDTH = 16
@@ -156,27 +168,52 @@ class FakeLoader:
 
 
 @dataclass
+class FakeWishes:
+    """Loads by ``loader``, and notes what all replicas were told."""
+
+    loader: FakeLoader
+    wished: list[tuple[str, str]] = field(default_factory=list)
+
+    async def wish(self, source: str, task: str) -> Any:
+        model = await self.loader.load(source, task)
+        self.wished.append((source, task))
+        return model
+
+
+@dataclass
 class FakeServices:
     """The services that the API calls."""
 
     catalog: Any
     embeddings: FakeEmbeddings
     loader: FakeLoader
+    model_wishes: Any = None
     entities: FakeEntities = field(default_factory=FakeEntities)
     classification: FakeClassification = field(default_factory=FakeClassification)
     reranking: FakeReranking = field(default_factory=FakeReranking)
     analysis: FakeAnalysis = field(default_factory=FakeAnalysis)
+    summaries: FakeSummaries = field(default_factory=FakeSummaries)
     text_work: TextWork = field(default_factory=lambda: TextWork(Telemetry()))
     documents: FakeDocuments = field(default_factory=FakeDocuments)
+    speech: FakeSpeech = field(default_factory=FakeSpeech)
+    images: FakeImages = field(default_factory=FakeImages)
     file_limits: FileLimits = FILE_LIMITS
+    files: FakeFiles = field(default_factory=FakeFiles)
+    vector_stores: FakeVectorStores = field(init=False)
+    search: FakeSearch = field(init=False)
     health: FakeHealth = field(default_factory=FakeHealth)
     telemetry: Telemetry = field(default_factory=Telemetry)
     meters: Meters = field(init=False)
+    usage: UsageService = field(init=False)  # of a service that keeps none
     clock: ManualClock = field(default_factory=ManualClock)  # of the meters
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))
 
     def __post_init__(self) -> None:
+        self.model_wishes = self.model_wishes or FakeWishes(self.loader)
+        self.vector_stores = FakeVectorStores(files=self.files)
+        self.search = FakeSearch(vector_stores=self.vector_stores)
         self.meters = Meters(self.telemetry, clock=self.clock)
+        self.usage = UsageService(LiveKeys(KeyRing({})), self.meters, None)
 
     @property
     def similarity(self) -> FakeEmbeddings:

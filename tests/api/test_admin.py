@@ -8,6 +8,7 @@ from backend.api.dependencies import ApiOptions
 from backend.errors import InvalidField
 from tests.api.checks import problem
 from tests.api.conftest import connect
+from tests.api.fakes import FakeWishes
 
 KEYS = ApiOptions(api_keys=("other-secret",), admin_keys=("secret",))
 WITH_KEY = {"Authorization": "Bearer secret"}
@@ -73,3 +74,17 @@ async def test_a_model_that_cannot_be_loaded(services):
     assert (422, "source") == (answer.status_code, answer.json()["error"]["param"])
     assert "no config.json" in answer.json()["detail"]
     assert 200 == embedded.status_code
+
+
+async def test_a_model_for_all_replicas(services):
+    """`replicas: all` wishes it of all; `this`, the default, of none."""
+    services.model_wishes = FakeWishes(services.loader)
+    async with connect(services, KEYS) as client:
+        answers = [
+            await client.post("/admin/models", json={"source": "/models/new", **more}, headers=WITH_KEY)
+            for more in ({}, {"replicas": "this"}, {"replicas": "all"}, {"replicas": "some"})
+        ]
+
+    assert [200, 200, 200, 422] == [answer.status_code for answer in answers]
+    assert [("/models/new", "embeddings")] == services.model_wishes.wished
+    assert 3 == len(services.loader.sources)

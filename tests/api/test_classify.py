@@ -123,7 +123,7 @@ async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
         pytest.param({"input": None}, 422, "input", ["null"], id="null"),
         pytest.param({"input": [1, 2]}, 422, "input", ["input[0]", "a number"], id="token-ids"),
         pytest.param({"input": ["a", ["b"]]}, 422, "input", ["input[1]", "a list"], id="nested"),
-        pytest.param({"input": [{"image": "x"}]}, 422, "input", ["input[0]", "text"], id="an-image"),
+        pytest.param({"input": [{"image": "x"}]}, 422, "input", ["input[0]", "base64"], id="an-image"),
         pytest.param({"input": {"text": 5}}, 422, "input", ["a number"], id="number-for-text"),
         pytest.param({"input": "a", "labels": []}, 400, "labels", ["empty list", "leave the field out"], id="none"),
         pytest.param({"input": "a", "labels": "b"}, 422, "labels", ["a list of texts"], id="one-label-as-text"),
@@ -144,6 +144,9 @@ async def test_cut_inputs_are_listed(client: httpx.AsyncClient) -> None:
         pytest.param({"input": "a", "hypothesis_template": "x"}, 422, "hypothesis_template", ["{}"], id="no-place"),
         pytest.param({"input": "a", "hypothesis_template": "{}{}"}, 422, "hypothesis_template", ["once"], id="two"),
         pytest.param({"input": "a", "hypothesis_template": "{} {x}"}, 422, "hypothesis_template", [], id="braces"),
+        pytest.param(
+            {"input": "a", "hypothesis_template": "{}" + "x" * 499}, 422, "hypothesis_template", ["500"], id="long"
+        ),
         pytest.param({"input": "a", "hypothesis_template": 5}, 422, "hypothesis_template", [], id="number-as-template"),
         pytest.param(
             {"input": "a", "model": "x", "classifier_id": "y"}, 422, "classifier_id", ["model"], id="two-names"

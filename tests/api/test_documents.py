@@ -15,7 +15,7 @@ from lxml import etree
 from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import Overloaded, PasswordRequired, TooLarge, UnreadableFile, WrongMediaType
-from backend.services.documents.records import FEATURES, PAGE_FEATURES
+from backend.services.documents.records import DEFAULT_FEATURES, PAGE_FEATURES
 from tests.api.conftest import connect
 from tests.api.document_fakes import document
 from tests.api.fakes import FakeServices
@@ -37,7 +37,7 @@ async def test_a_form_is_read(client: httpx.AsyncClient, services: FakeServices,
     assert ("1-2", ("es", "en"), "ocr", "tesseract", "p") == (
         options.pages, options.languages, options.source, options.engine, options.password,
     )  # fmt: skip
-    assert options.features == frozenset(PAGE_FEATURES if path == "/v1/ocr" else FEATURES)
+    assert options.features == frozenset(PAGE_FEATURES if path == "/v1/ocr" else DEFAULT_FEATURES)
     assert urgency is not None
     assert urgency.deadline_s > 0
 
@@ -191,7 +191,7 @@ WHOLE_FORM = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\
             {"files": {"file": ("a", b"x"), "labels": (None, "y" * 1_000_001)}}, 413, "fields", id="long-fields"
         ),
         pytest.param({"files": [("file", ("a", b"x")), *EMPTY_PARTS]}, 413, "parts of the form: 65", id="parts"),
-        pytest.param({"files": {"file": ("n" * 5000, b"x")}}, 400, "header size", id="long-name"),
+        pytest.param({"files": {"file": ("n" * 40_000, b"x")}}, 413, "bytes of the parts' headers", id="long-name"),
         pytest.param(
             {"files": [("file", ("a", b"x")), *[("f" * 4000, (None, "")) for _ in range(10)]]},
             413, "bytes of the parts' headers", id="long-headers",
@@ -326,3 +326,43 @@ async def test_one_deadline_for_reading_and_writing(client: httpx.AsyncClient, s
     [(_, _, options)] = services.documents.extractor.calls
     assert urgency is not None
     assert urgency.deadline_s == options["until"]
+
+
+async def test_the_fields_of_a_file(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Only fields are asked for, with the pages for another format than JSON; the electronic invoice goes along."""
+    answer = await client.post(
+        "/v1/fields", files={**FILE, "xml": ("f.xml", b"<Invoice/>")}, data={"features": "chunks"}
+    )
+    table = await client.post("/v1/fields", files=FILE, data={"format": "csv"})
+
+    assert {"fields", "fields_why", "valid"} <= answer.json().keys()
+    assert "chunks" not in answer.json()
+    assert "text/csv; charset=utf-8" == table.headers["content-type"]
+    [first, second] = [options for _, options, _ in services.documents.calls]
+    assert (frozenset({"fields"}), "<Invoice/>") == (first.features, first.xml)
+    assert frozenset({"fields", *PAGE_FEATURES}) == second.features
+
+
+async def test_the_fields_of_a_text(client: httpx.AsyncClient) -> None:
+    """A text as JSON is read without the document service; what is no text is refused."""
+    text = "FACTURA\nNº factura: 23   Fecha 12/03/2026\nBase imponible  100,00\nIVA 21 %  21,00\nTotal  121,00 €"
+    answer = (await client.post("/v1/fields", json={"input": text})).json()
+    refused = await client.post("/v1/fields", json={"input": ["a", "b"]})
+
+    assert ("text", "121.00") == (answer["kind"], answer["fields"]["InvoiceTotal"]["value"])
+    assert text[answer["fields"]["InvoiceTotal"]["start"] :].startswith("121,00")
+    assert 422 == refused.status_code
+
+
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-8", "no-such-encoding", "rot13"])
+async def test_electronic_invoices_in_their_encoding(
+    client: httpx.AsyncClient, services: FakeServices, encoding: str
+) -> None:
+    """The bytes are read as the declaration says; an unknown one counts as UTF-8."""
+    known = encoding if encoding == "ISO-8859-1" else "UTF-8"
+    xml = f'<?xml version="1.0" encoding="{encoding}"?><a>Asesoría</a>'.encode(known)
+
+    await client.post("/v1/fields", files={**FILE, "xml": ("f.xml", xml)})
+
+    [(_, options, _)] = services.documents.calls
+    assert "Asesoría" in (options.xml or "")

@@ -12,8 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.api.app import create_app
+from backend.search.records import FileRecord, VectorStore
+from backend.services.callers import ANYBODY
+from backend.services.search.vector_stores import NewFile
 from tests.api.checks import problem
-from tests.api.fakes import fake_services
+from tests.api.fakes import FakeServices, fake_services
+from tests.api.search_fakes import indexed
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None), max_size=20)
 ANYTHING = st.recursive(
@@ -34,6 +38,29 @@ NEARLY_TEXTS = (
         max_size=4,
     )
     | ANYTHING
+)
+FILTERS = st.recursive(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "key": st.sampled_from(["a", ""]) | ANYTHING,
+            "type": st.sampled_from(["eq", "in", "gt", "nin", "like"]) | ANYTHING,
+            "value": SCALARS | ANYTHING,
+        },
+    ),
+    lambda inner: st.fixed_dictionaries(
+        {"type": st.sampled_from(["and", "or"])}, optional={"filters": st.lists(inner, max_size=3) | ANYTHING}
+    ),
+    max_leaves=6,
+)
+NEARLY_RANKING = st.fixed_dictionaries(
+    {},
+    optional={
+        "ranker": st.sampled_from(["auto", "none"]) | ANYTHING,
+        "score_threshold": SCALARS,
+        "hybrid_search": st.fixed_dictionaries({}, optional={"embedding_weight": SCALARS, "text_weight": SCALARS})
+        | ANYTHING,
+    },
 )
 FIELDS: dict[str, Any] = {
     "input": NEARLY_INPUTS,
@@ -67,6 +94,32 @@ FIELDS: dict[str, Any] = {
     "hypothesis_template": st.sampled_from(["{}", "{", "{}{x}", "{0}"]) | ANYTHING,
     "features": st.lists(st.sampled_from(["vector", "classes", "language"]), max_size=3) | ANYTHING,
     "sources": st.lists(st.sampled_from(["model", "pattern"]), max_size=2) | ANYTHING,
+    "filters": FILTERS | ANYTHING,
+    "max_num_results": st.integers(0, 60) | ANYTHING,
+    "ranking_options": NEARLY_RANKING | ANYTHING,
+    "attributes": st.dictionaries(st.text(max_size=4), SCALARS, max_size=4) | ANYTHING,
+    "metadata": st.dictionaries(st.text(max_size=4), st.text(max_size=4) | ANYTHING, max_size=3) | ANYTHING,
+    "file_id": st.sampled_from(["file-1", "file-2", ""]) | ANYTHING,
+    "file_ids": st.lists(st.sampled_from(["file-1", "file-2", ""]), max_size=3) | ANYTHING,
+    "files": st.lists(
+        st.fixed_dictionaries({"file_id": st.just("file-1")}, optional={"attributes": ANYTHING}), max_size=3
+    )
+    | ANYTHING,
+    "chunking_strategy": st.fixed_dictionaries(
+        {"type": st.sampled_from(["auto", "static", "x"])},
+        optional={
+            "static": st.fixed_dictionaries(
+                {}, optional={"max_chunk_size_tokens": SCALARS, "chunk_overlap_tokens": SCALARS}
+            )
+            | ANYTHING
+        },
+    )
+    | ANYTHING,
+    "expires_after": st.fixed_dictionaries(
+        {}, optional={"anchor": st.sampled_from(["last_active_at", "x"]), "days": SCALARS}
+    )
+    | ANYTHING,
+    "name": st.text(max_size=5) | ANYTHING,
     "types": st.lists(st.text(max_size=3), max_size=2) | ANYTHING,
 }
 FEW = st.lists(st.sampled_from(sorted(FIELDS)), max_size=3, unique=True).flatmap(
@@ -74,6 +127,17 @@ FEW = st.lists(st.sampled_from(sorted(FIELDS)), max_size=3, unique=True).flatmap
 )
 MANY = st.fixed_dictionaries({}, optional=FIELDS)
 QUERY = {"query": "q"}
+
+
+def services_with_documents() -> FakeServices:
+    """Fake services with one file, in one vector store."""
+    services = fake_services()
+    services.files.kept["file-1"] = (FileRecord("file-1", ANYBODY.owner, "a.txt", 1, "ab", "batch", 0.0), b"a")
+    services.vector_stores.stores["vs_1"] = VectorStore("vs_1", ANYBODY.owner, "a", 0.0, 0.0)
+    services.vector_stores.in_stores["vs_1"] = {"file-1": indexed("vs_1", NewFile("file-1"), "a.txt", None)}
+    return services
+
+
 VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
     ("POST", "/v1/embeddings"): {"input": "a"},
     ("POST", "/embed"): {"inputs": "a"},
@@ -86,9 +150,15 @@ VALID: dict[tuple[str, str], dict[str, Any]] = {  # a valid body of each route
     ("POST", "/v1/similarity"): {"source": "a", "sentences": ["b"]},
     ("POST", "/v1/rerank"): {**QUERY, "documents": ["a", {"text": "b"}]},
     ("POST", "/v1/analyze"): {"input": "a"},
+    ("POST", "/v1/vector_stores"): {"name": "a"},
+    ("POST", "/v1/vector_stores/vs_1"): {"name": "b"},
+    ("POST", "/v1/vector_stores/vs_1/files"): {"file_id": "file-1"},
+    ("POST", "/v1/vector_stores/vs_1/files/file-1"): {"attributes": {"a": 1}},
+    ("POST", "/v1/vector_stores/vs_1/file_batches"): {"files": [{"file_id": "file-1"}]},
+    ("POST", "/v1/vector_stores/vs_1/search"): {"query": "a", "filters": {"key": "a", "type": "eq", "value": 1}},
     ("PUT", "/v1/classifiers/mine"): {"examples": [{"text": "a", "label": "b"}]},
 }
-APP = create_app(fake_services())
+APP = create_app(services_with_documents())
 
 
 @pytest.mark.slow

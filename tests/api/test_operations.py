@@ -22,7 +22,7 @@ async def test_models(client: httpx.AsyncClient) -> None:
     """OpenAI's list, with what runs the model."""
     body = (await client.get("/v1/models")).json()
 
-    (card,) = body["data"]
+    card, _images, _speech = body["data"]
     assert ("list", "model", "fake-model", 1767225600) == (body["object"], card["object"], card["id"], card["created"])
     assert ("cpu", "int8", "onnx", 256, 16) == tuple(
         card[name] for name in ("device", "dtype", "runtime", "max_tokens", "width")

@@ -17,9 +17,9 @@ from tests.api.fakes import FakeServices
 FOLDER = Path(__file__).resolve().parents[2] / "backend" / "api" / "page"
 SCRIPTS = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.js")}
 INDEX = (FOLDER / "index.html").read_text(encoding="utf-8")
-STRINGS = SCRIPTS["strings.js"]
-# Prefixes of keys that are built from values of the service: error_too_large, stage_ocr.
-BUILT_KEYS = ("error_", "stage_", "key_", "password_")
+STRINGS = "".join(SCRIPTS[name] for name in ("strings.js", "speech_strings.js", "library_strings.js"))
+# Prefixes of keys that are built from values of the service: error_too_large, failed_too_large, stage_ocr.
+BUILT_KEYS = ("error_", "failed_", "stage_", "key_", "password_", "source_")
 
 
 class Tags(HTMLParser):
@@ -46,6 +46,7 @@ async def test_index(client: httpx.AsyncClient) -> None:
         "script-src": "'self'",
         "style-src": "'self'",
         "img-src": "'self' blob:",
+        "media-src": "blob:",
         "connect-src": "'self'",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -53,6 +54,7 @@ async def test_index(client: httpx.AsyncClient) -> None:
         "require-trusted-types-for": "'script'",
         "trusted-types": "'none'",
     } == policy
+    assert "camera=(), geolocation=(), microphone=(self)" == response.headers["permissions-policy"]
 
 
 @pytest.mark.slow
@@ -133,7 +135,9 @@ def test_nothing_is_inline_or_foreign() -> None:
 
 def test_every_import_is_a_file_of_the_page() -> None:
     """A module that is missing would leave a blank page."""
-    imported = {name for text in SCRIPTS.values() for name in re.findall(r'from "\./([\w.]+)"', text)}
+    imported = {
+        name for text in SCRIPTS.values() for name in re.findall(r'(?:from |import |import\()"\./([\w.]+)"', text)
+    }
 
     assert imported <= SCRIPTS.keys()
     assert SCRIPTS.keys() - imported == {"app.js"}
@@ -155,7 +159,20 @@ def strings_of(language: str, table: str = "STRINGS") -> dict[str, str]:
     return dict(re.findall(r'\b(\w+): "([^"]*)"', block))
 
 
-@pytest.mark.parametrize("table", ["STRINGS", "TYPES", "CLASSES"])
+def test_the_library_is_loaded_when_it_is_opened() -> None:
+    """Who reads one document fetches nothing of the library: it is imported by a call alone, with its own style."""
+    static = {name: set(re.findall(r'(?:from|import) "\./([\w.]+)"', text)) for name, text in SCRIPTS.items()}
+    loaded, waiting = set(), {"app.js"}
+    while waiting:
+        loaded |= waiting
+        waiting = set().union(*(static[name] for name in waiting)) - loaded
+
+    assert {"views.js", "strings.js"} <= loaded
+    assert set() == loaded & {"library.js", "library_strings.js", "collections.js", "hit_view.js", "facets.js"}
+    assert "library.css" not in INDEX
+
+
+@pytest.mark.parametrize("table", ["STRINGS", "SPEECH_STRINGS", "LIBRARY_STRINGS", "TYPES", "CLASSES"])
 def test_both_languages_have_the_same_strings(table: str) -> None:
     """Each key is in both languages, with the same placeholders."""
     english, spanish = strings_of("en", table), strings_of("es", table)
@@ -169,8 +186,8 @@ def test_both_languages_have_the_same_strings(table: str) -> None:
 
 def test_every_string_is_used_and_every_used_key_exists() -> None:
     """No string is unused, and none that the page uses is missing."""
-    source = INDEX + "".join(text for name, text in SCRIPTS.items() if name != "strings.js")
-    keys = strings_of("en").keys()
+    source = INDEX + "".join(text for name, text in SCRIPTS.items() if not name.endswith("strings.js"))
+    keys = {key for table in ("STRINGS", "SPEECH_STRINGS", "LIBRARY_STRINGS") for key in strings_of("en", table)}
 
     stages = {"queued", "opening", "reading", "understanding"}  # of a job's progress
     dead = [key for key in keys - stages if f'"{key}"' not in source and not key.startswith(BUILT_KEYS)]

@@ -11,7 +11,7 @@ from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
 from backend.services.callers import Quotas
 from tests.api.asgi import Call
-from tests.api.checks import problem
+from tests.api.checks import json_paths, path_of_store, problem
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 
@@ -83,32 +83,55 @@ async def test_a_refusal_reads_no_body(services: FakeServices) -> None:
         assert f"QUOTA_{quota.upper()}_PER_MINUTE" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "tokens"),
-    [
-        (TEXTS, {"input": ["abc", "de"]}, 5),
-        ("/embed", {"inputs": "abc"}, 3),
-        ("/similarity", {"inputs": {"source_sentence": "abc", "sentences": ["de"]}}, 5),
-        ("/predict", {"inputs": "abc"}, 5),
-        ("/rerank", {"query": "abc", "texts": ["de", "f"]}, 9),
-        ("/v1/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
-        ("/v1/similarity", {"source": "abc", "sentences": ["de"]}, 5),
-        ("/v1/entities", {"input": "abc"}, 5),
-        ("/v1/classify", {"input": "abc"}, 5),
-        ("/v1/analyze", {"input": "abc"}, None),
-        ("/tokenize", {"inputs": "abc"}, 0),
-    ],
+CHARGED: tuple[tuple[str, object, int | None], ...] = (
+    (TEXTS, {"input": ["abc", "de"]}, 5),
+    ("/embeddings", {"input": ["abc", "de"]}, 5),
+    ("/v1/embed", {"texts": ["abc", "de"]}, 5),
+    ("/v2/embed", {"texts": ["abc", "de"]}, 5),
+    ("/embed", {"inputs": "abc"}, 3),
+    ("/similarity", {"inputs": {"source_sentence": "abc", "sentences": ["de"]}}, 5),
+    ("/predict", {"inputs": "abc"}, 5),
+    ("/rerank", {"query": "abc", "texts": ["de", "f"]}, 9),
+    ("/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
+    ("/v1/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
+    ("/v2/rerank", {"query": "abc", "documents": ["de", "f"]}, 9),
+    ("/v1/similarity", {"source": "abc", "sentences": ["de"]}, 5),
+    ("/v1/entities", {"input": "abc"}, 5),
+    ("/v1/classify", {"input": "abc"}, 5),
+    ("/classify", {"input": ["abc"]}, 5),
+    ("/v1/analyze", {"input": "abc"}, None),
+    ("/v1/vector_stores/{id}/search", {"query": ["abc", "de"]}, 5),
+    ("/tokenize", {"inputs": "abc"}, 0),
+    ("/v1/fields", {"input": "abc"}, 0),  # a page: below
+    ("/v1/summarize", {"input": "abc"}, 5),
 )
+
+
+def test_every_route_that_reads_texts_is_among_those_that_charge(services: FakeServices) -> None:
+    """A new route must be put there: this fails until it is."""
+    assert {path for path, *_ in CHARGED} == json_paths(create_app(services))
+
+
+@pytest.mark.parametrize(("path", "body", "tokens"), CHARGED)
 async def test_tokens(services: FakeServices, path: str, body: object, tokens: int | None) -> None:
     """Each route charges what its usage says; to tokenise alone costs a request only."""
     async with connect(services, options(tokens_per_minute=1000)) as client:
-        answer = await client.post(path, json=body, headers=MINE)
+        answer = await client.post(await path_of_store(client, path, MINE), json=body, headers=MINE)
     used = counts(services, "key_tokens_total").get('{key="team"}', 0)
     said = answer.json()["usage"]["total_tokens"] if tokens is None else tokens
 
     assert 200 == answer.status_code
     assert said == used
     assert f'"tokens";r={1000 - used:.0f}' in answer.headers["ratelimit"]
+
+
+async def test_the_fields_of_a_text_count_as_a_page(services: FakeServices) -> None:
+    """As a file's page does: reading them takes as long."""
+    async with connect(services, options(pages_per_minute=3)) as client:
+        answer = await client.post("/v1/fields", json={"input": "FACTURA 2026/017"}, headers=MINE)
+
+    assert 200 == answer.status_code
+    assert 1 == counts(services, "key_pages_total")['{key="team"}']
 
 
 async def test_a_debt_of_tokens(services: FakeServices, limited: httpx.AsyncClient) -> None:

@@ -74,6 +74,15 @@ async def test_the_header_shortens_the_wait(client: httpx.AsyncClient, services:
     problem(response, 504, "deadline_exceeded", "0.05")
 
 
+async def test_the_time_is_that_of_the_request(client: httpx.AsyncClient, services: FakeServices) -> None:
+    """Not what was left of it to the last batch, which says so: "not answered within 2.2 s" came after a minute."""
+    services.embeddings.error = DeadlineExceeded(2.2)
+
+    response = await client.post("/v1/embeddings", json={"input": "a"}, headers={"X-Request-Timeout-S": "7"})
+
+    problem(response, 504, "deadline_exceeded", "within 7 s")
+
+
 @pytest.mark.parametrize(("timeout_s", "expected"), [("5", 5.0), ("1e9", 60.0)])
 async def test_deadline_reaches_the_service(
     client: httpx.AsyncClient, services: FakeServices, timeout_s: str, expected: float
@@ -209,6 +218,14 @@ async def test_the_header_ends_a_slow_body(services: FakeServices, path: str, he
     call = Call(services, path, [b"{"], headers={**headers, "x-request-timeout-s": "0.05"}, stalls=True)
 
     problem(await call.run(), 504, "deadline_exceeded", "the body was not whole after 0.05 s", "X-Request-Timeout-S")
+
+
+async def test_sending_a_recording_may_take_as_long_as_transcribing_it() -> None:
+    """LIMIT_TRANSCRIPTION_S, not LIMIT_REQUEST_S: 100 MB over 10 Mbit/s take 80 s."""
+    services = fake_services(limits=ApiLimits(request_s=30.0, transcription_s=0.05))
+    call = Call(services, "/v1/audio/transcriptions", [b"RIFF"], headers={"content-type": "audio/wav"}, stalls=True)
+
+    problem(await call.run(), 504, "deadline_exceeded", "not whole after 0.05 s", "LIMIT_TRANSCRIPTION_S")
 
 
 async def test_an_invalid_timeout_is_told_before_the_body_is_read(services: FakeServices) -> None:

@@ -8,13 +8,14 @@ import httpx
 import numpy as np
 import pytest
 
+from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits
 from backend.api.responses.embeddings import tei_headers
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.services.embeddings import EmbedOptions
 from backend.services.text_work import TextLimits, TextWork
 from backend.telemetry import Telemetry
-from tests.api.checks import problem
+from tests.api.checks import json_paths, path_of_store, problem
 from tests.api.fakes import FakeServices, fake_services, vector
 
 ROW = [{"score": 0.5, "label": "invoice"}, {"score": 1 / 3, "label": "receipt"}]
@@ -359,9 +360,11 @@ async def test_a_full_budget_of_characters_is_429(services: FakeServices, client
     """Before anything is tokenised, on every route that reads texts; short texts are answered still."""
     services.limits, services.text_work = ApiLimits(), TextWork(Telemetry(), TextLimits(queue_chars=10_000))
     text = "a" * 9_000
+    assert LONG.keys() == json_paths(create_app(services))
+    paths = {path: await path_of_store(client, path) for path in LONG}
     with services.text_work.admit(9_000):
         for path, body in LONG.items():
-            refused = problem(await client.post(path, json=body(text)), 429, "overloaded")
+            refused = problem(await client.post(paths[path], json=body(text)), 429, "overloaded")
             assert "LIMIT_QUEUE_CHARS" in refused["detail"], path
         short = await client.post("/embed", json={"inputs": "a"})
 
@@ -376,12 +379,35 @@ LONG: dict[str, Any] = {
     "/tokenize": lambda text: {"inputs": text},
     "/v1/embeddings": lambda text: {"input": [text, "b"]},
     "/v1/entities": lambda text: {"input": text},
+    "/v1/fields": lambda text: {"input": text},
     "/v1/analyze": lambda text: {"input": text},
+    "/v1/summarize": lambda text: {"input": text},
     "/v1/classify": lambda text: {"input": text},
     "/v1/rerank": lambda text: {"query": text, "documents": ["a"]},
+    "/v2/rerank": lambda text: {"query": "a", "documents": [{"text": text}]},
     "/v1/embed": lambda text: {"texts": [text]},
     "/v2/embed": lambda text: {"inputs": [{"content": [{"type": "text", "text": text}]}]},
     "/embeddings": lambda text: {"input": text},
     "/classify": lambda text: {"input": [text]},
+    "/v1/vector_stores/{id}/search": lambda text: {"query": text},
     "/v1/similarity": lambda text: {"source": text, "sentences": ["a"]},
 }
+
+
+@pytest.mark.parametrize(("character", "read"), [("\ufdfa", 18), ("\ufdfb", 8), ("ñ", 1)])
+async def test_a_character_that_is_read_as_a_phrase_counts_as_one(
+    services: FakeServices, client: httpx.AsyncClient, character: str, read: int
+) -> None:
+    """Against the limit of one text, and of all: a million of them held a thread for 8 s and took 2 GB."""
+    services.limits = ApiLimits(text_chars=20_000)
+    fits, budget = 20_000 // read, 20_000 // read * read
+    services.text_work = TextWork(Telemetry(), TextLimits(request_chars=budget + 1))
+
+    assert 200 == (await client.post("/embed", json={"inputs": character * fits})).status_code
+    long = problem(await client.post("/embed", json={"inputs": character * (fits + 1)}), 413, "too_large")
+    many = problem(await client.post("/embed", json={"inputs": [character * fits, "two"]}), 413, "too_large")
+
+    assert f"{(fits + 1) * read} is over" in long["detail"]
+    assert ("U+FDFA" in long["detail"]) == (read > 1)
+    assert f"{budget + 3} is over" in many["detail"]
+    assert "LIMIT_REQUEST_CHARS" in many["detail"]

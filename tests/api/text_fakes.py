@@ -20,6 +20,7 @@ from backend.services.classification import ClassificationResult, ClassifiedText
 from backend.services.entities import EntityResult, TextEntities
 from backend.services.inference import Timing
 from backend.services.reranking import RankedDocument, RerankResult
+from backend.services.summaries.records import Source, Summary, SummaryOptions, SummaryResult, WrittenSentence
 
 TIMING = Timing(0.0, 0.0002, 0.001, 0.0045)
 ABSTAINS_BELOW = 0.4
@@ -171,3 +172,16 @@ class FakeAnalysis(FakeService):
             tokens=len(text) + 2,
             timing=TIMING,
         )
+
+
+class FakeSummaries(FakeService):
+    """An extract is the whole text as one sentence; what is written quotes it."""
+
+    async def summarize(self, text: str, options: SummaryOptions, **call: Any) -> SummaryResult:
+        await self.enter(text, options, call)
+        sentence, language = KeySentence(text, 0, len(text), 0.87654), Language("es", 0.75)
+        summary = Summary("extractive", "tiny/encoder", text, language, (sentence,))
+        if options.method != "extractive":
+            written = WrittenSentence("Texto.", (Source(text, 0, len(text), 0.5),), unsupported=True, why="why not")
+            summary = Summary("model", "tiny/t5", "Texto.", language, written=(written,), coverage=0.5, tokens=3)
+        return SummaryResult(summary, len(text) + 2 + summary.tokens, TIMING)

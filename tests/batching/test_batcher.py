@@ -341,6 +341,7 @@ async def test_a_batch_is_counted(make_batcher, value):
 
     assert value("batch_jobs_sum") == 2
     assert value("batch_tokens_sum") == 39
+    assert value("engine_tokens_total", engine="echo") == 39
     assert value("batch_padding_ratio_sum") == pytest.approx(1 / 40)
     assert value("batch_jobs_count") == 1
     assert value("batch_duration_seconds_count", engine="echo") == 1

@@ -11,7 +11,7 @@ import pytest
 
 from backend.batching.lane import DEATHS_MAX
 from backend.engines.replicas import Replicas
-from backend.errors import BadInput, DeviceLost, DoesNotFit, InferenceFailed, Unavailable
+from backend.errors import BadInput, DeadlineExceeded, DeviceLost, DoesNotFit, InferenceFailed, Unavailable
 from tests.fakes import (
     TEST_TIMEOUT_S,
     AsyncEngine,
@@ -155,6 +155,95 @@ async def test_our_own_error_from_a_dead_context(make_batcher):
     answers = await run(make_batcher(), FailingEngine(error=wrapped), [1, 2])
 
     assert [DeviceLost, DeviceLost] == [type(answer) for answer in answers]
+
+
+class UnreadableLimits(RecordingBatchLimits):
+    """Raises where the lane asks what fits, or when it reports a batch."""
+
+    def __init__(self, at: str, message: str, times: int) -> None:
+        super().__init__()
+        self.at, self.message, self.times = at, message, times
+
+    def capacity(self):
+        self._fail("capacity")
+        return super().capacity()
+
+    def succeeded(self, longest: int, count: int) -> None:
+        self._fail("succeeded")
+
+    def _fail(self, at: str) -> None:
+        if at == self.at and self.times:
+            self.times -= 1
+            raise RuntimeError(self.message)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("at", ["capacity", "succeeded"])
+async def test_reading_the_memory_of_a_dead_context_loses_the_device(make_batcher, value, at, depth):
+    """The allocator's counters are the first to say so: the verdict is the same as for a batch, for every item."""
+    batcher = make_batcher(depth=depth)
+    limits = UnreadableLimits(at, "CUDA error: an illegal memory access was encountered", times=99)
+    answers = await run(batcher, EchoEngine(batch_limits=limits), list(range(30)))
+
+    assert {DeviceLost} == {type(answer) for answer in answers}
+    assert "illegal memory access" in await asyncio.wait_for(batcher.device_lost(), TEST_TIMEOUT_S)
+    assert 1 == value("device_lost")
+    assert not batcher.status().lanes_alive
+
+
+async def test_items_wait_for_the_lane_that_could_not_read_the_memory(make_batcher, value):
+    """A passing fault of the driver costs time only: the lane starts again and finds them in the queue."""
+    limits = UnreadableLimits("capacity", "CUDA error: unknown", times=DEATHS_MAX - 1)
+    answers = await run(make_batcher(), EchoEngine(batch_limits=limits), list(range(30)))
+
+    assert list(range(30)) == answers
+    assert DEATHS_MAX - 1 == value("lane_restarts_total")
+    assert not value("jobs_failed_total")
+
+
+class HangingLimits(RecordingBatchLimits):
+    """A driver that does not answer until ``gate`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.asked = threading.Event(), threading.Event()
+
+    def capacity(self):
+        self.asked.set()
+        assert self.gate.wait(TEST_TIMEOUT_S), "the test never opened the gate"
+        return super().capacity()
+
+
+async def test_a_driver_that_hangs_does_not_stop_the_loop(make_batcher, clock):
+    """Items are added, refused and ended by their deadline while a lane waits to hear what fits."""
+    batcher, limits = make_batcher(), HangingLimits()
+    first = batcher.submit(EchoEngine(batch_limits=limits), ["x"], [10], deadline_s=clock() + 1)
+    assert await asyncio.to_thread(limits.asked.wait, TEST_TIMEOUT_S)
+    clock.advance(2)
+    batcher.expire()
+    second = batcher.submit(EchoEngine(), ["y"], [10])
+    assert 2 == batcher.status().queued_jobs
+    limits.gate.set()
+
+    assert [DeadlineExceeded] == [type(answer) for answer in await results(first)]
+    assert ["y"] == await results(second)
+
+
+async def test_another_lane_takes_what_a_dead_one_left(make_batcher):
+    """With one lane down for good, those that wait are told."""
+    limits = UnreadableLimits("capacity", "CUDA error: unknown", times=DEATHS_MAX)
+    batcher = make_batcher(lanes=2)
+    answers = await run(batcher, EchoEngine(batch_limits=limits), ["x"])
+
+    assert ["x"] == answers
+
+
+async def test_memory_of_packed_rows_is_told_as_that_of_the_longest(make_batcher):
+    """A batch of 30 + 10 rows without padding is two of the longest, not three."""
+    engine = OutOfMemoryEngine(limit=2, padding_cost=0.0, batch_limits=RecordingBatchLimits())
+    await results(make_batcher().submit(engine, [1, 2, 3], [30, 5, 5]))
+
+    assert [(30, 2)] == engine.batch_limits.misses
 
 
 async def test_several_devices_pull_from_one_queue(make_batcher):

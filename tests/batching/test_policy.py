@@ -15,6 +15,8 @@ from backend.batching.policy import (
     Throughput,
     admit,
     admit_single,
+    equivalent_count,
+    first_come,
     lane_budget,
     next_batch,
     next_queue,
@@ -93,12 +95,14 @@ def test_next_queue(heads, bulk_went_last, expected):
     [
         pytest.param(39, 512, 104, id="eight-batches-of-its-length"),
         pytest.param(1000, 512, 8, id="an-item-over-the-budget"),
-        pytest.param(0, 512, policy.LOOKAHEAD_ITEMS_MAX, id="a-free-item"),
-        pytest.param(1, 16384, policy.LOOKAHEAD_ITEMS_MAX, id="bounded"),
+        pytest.param(0, 512, policy.LOOKAHEAD_ITEMS_MAX, id="free-items"),
+        pytest.param(39, 16384, policy.LOOKAHEAD_ITEMS_MAX, id="bounded"),
+        pytest.param(8, 16384, 2048, id="enough-to-fill-a-large-budget"),
+        pytest.param(1, 1 << 20, policy.BATCH_ITEMS_MAX, id="bounded-by-one-batch"),
     ],
 )
 def test_lookahead_items(head_cost, budget, expected):
-    """Eight batches of items as long as the head are considered, bounded."""
+    """Eight batches of items as long as the head are considered, bounded, and always one."""
     assert expected == policy.lookahead_items(head_cost, budget)
 
 
@@ -180,3 +184,143 @@ def test_throughput_is_exact_after_the_first_batch():
 def test_memory_limits_a_batch(costs, capacity, expected):
     """Items join while as many as long as the longest fit the device; the oldest always goes."""
     assert expected == next_batch(costs, 1000, capacity=lambda longest: capacity[longest])
+
+
+# 997 tokens together: what came within a moment, as texts over HTTP are.
+SHORT = [
+    12,
+    31,
+    44,
+    9,
+    27,
+    60,
+    18,
+    22,
+    35,
+    51,
+    14,
+    8,
+    90,
+    41,
+    33,
+    26,
+    19,
+    73,
+    11,
+    38,
+    29,
+    47,
+    16,
+    24,
+    55,
+    7,
+    30,
+    66,
+    21,
+    40,
+]
+
+
+def test_padding_within_a_launch_is_free():
+    """A card takes 30 short texts at once: one launch more costs more than all their padding."""
+    assert 23 == len(next_batch(SHORT, 16384))
+    assert list(range(30)) == next_batch(SHORT, 16384, launch_cost=2700)
+
+
+@pytest.mark.parametrize(
+    ("launch_cost", "expected"),
+    [
+        pytest.param(0, [0], id="unknown"),
+        pytest.param(179, [0], id="padded-costs-more-than-a-launch"),
+        pytest.param(180, [0, 1], id="padded-costs-a-launch"),
+        pytest.param(10_000, [0, 1], id="never-over-the-budget"),
+    ],
+)
+def test_padding_costs_beyond_a_launch(launch_cost, expected):
+    """Two texts of 10 and 90 tokens are 180 padded ones; the third would make 270 of a budget of 200."""
+    assert expected == next_batch([10, 90, 90], 200, launch_cost=launch_cost)
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=80),
+    st.integers(1, 2000),
+    st.sampled_from([0.1, 1.0]),
+    st.integers(0, 500),
+    st.integers(1, 4000),
+)
+def test_looking_no_further_changes_nothing(costs, budget, padding_cost, launch_cost, memory):
+    """Ending the search at the first item refused on either side gives what trying every item gives."""
+
+    def capacity(longest: int) -> int:
+        return max(1, memory // max(1, longest))
+
+    head = longest = total = costs[0]
+    expected = [0]
+    for index in sorted(range(1, len(costs)), key=lambda index: abs(costs[index] - head)):
+        count, new_longest = len(expected) + 1, max(longest, costs[index])
+        padded = new_longest * count
+        cheap = padded <= launch_cost or (padded - total - costs[index]) * padding_cost <= budget / 32
+        if padded <= budget and cheap and count <= capacity(new_longest):
+            expected.append(index)
+            longest, total = new_longest, total + costs[index]
+
+    assert sorted(expected) == next_batch(costs, budget, padding_cost, capacity, launch_cost=launch_cost)
+
+
+def test_memory_is_asked_once_a_length():
+    """The device's table is read for each longest text, not for each text."""
+    asked: list[int] = []
+
+    def capacity(longest: int) -> int:
+        asked.append(longest)
+        return 1 << 30
+
+    next_batch([10] * 200 + [11] * 200, 16384, capacity=capacity)
+
+    assert [10, 11] == asked[:2]
+    assert len(asked) < 10
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        pytest.param([10], 1, id="alone"),
+        pytest.param([500, 1], 1, id="over-the-budget-alone"),
+        pytest.param([1, 90, 9, 1], 3, id="lengths-need-not-be-alike"),
+        pytest.param([10, 95, 1], 1, id="in-their-order"),
+        pytest.param([0, 0, 100, 0], 4, id="free-items"),
+    ],
+)
+def test_first_come(costs, expected):
+    """Without padding a batch is what came first, until its rows are full; at a budget of 100."""
+    assert expected == first_come(costs, 100)
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        pytest.param([10, 10, 10, 10, 10], 4, id="forty-rows-of-short-ones"),
+        pytest.param([10, 20, 10, 10], 1, id="a-longer-one-takes-more-for-each-row"),
+        pytest.param([20, 10], 1, id="the-longest-decides"),
+    ],
+)
+def test_first_come_within_memory(costs, expected):
+    """The device has room for four texts of 10 tokens, or for one of 20."""
+    assert expected == first_come(costs, 1000, {10: 4, 20: 1}.__getitem__)
+
+
+def test_first_come_is_bounded():
+    """A batch never has more items than a launch repays, and the queue behind it is not read."""
+    costs = iter([1] * 10_000)
+
+    assert policy.BATCH_ITEMS_MAX == first_come(costs, 1 << 30)
+    assert 10_000 - policy.BATCH_ITEMS_MAX - 1 == len(list(costs))
+
+
+@pytest.mark.parametrize(
+    ("costs", "padding_cost", "expected"),
+    [([10, 10, 30], 1.0, 3), ([10, 10, 30], 0.1, 3), ([10, 10, 30], 0.0, 2), ([0, 0], 0.0, 2)],
+)
+def test_equivalent_count(costs, padding_cost, expected):
+    """A padded batch takes the memory of its count of the longest; packed rows take that of 50 / 30 of them."""
+    assert expected == equivalent_count(costs, padding_cost)

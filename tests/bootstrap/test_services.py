@@ -9,12 +9,14 @@ import logging
 import threading
 import weakref
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from backend.bootstrap import models
+from backend.bootstrap.metering import metering_of
 from backend.bootstrap.models import TUNING_FILE
 from backend.bootstrap.services import Services, api_options
 from backend.config import load_settings
@@ -28,6 +30,7 @@ from backend.errors import (
     UnknownModel,
 )
 from backend.services.callers import Quotas, read_key_ring
+from backend.telemetry import Telemetry
 from tests.bootstrap.conftest import QUICK
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny
 from tests.tiny_taggers import TinyTaggers, taggers
@@ -83,13 +86,22 @@ async def test_the_system_report_has_reasons(start):
         "limits",
         "quotas",
         "ocr",
+        "speech",
+        "images",
         "jobs",
+        "search",
+        "shared_state",
+        "summaries",
     } == set(result)
     assert 2 == result["placements"][0]["lanes"] == result["lanes"]["lanes_alive"]
     assert 7 == result["limits"]["inputs"]
     assert result["placements"][0]["why"]
     assert result["models"][0]["choice"]["why"]
     assert result["models"][0]["choice"]["measured"]
+    in_health = json.loads(json.dumps(services.health.report()))["models"]
+    names = [result["models"][0]["name"], *services.speech.names[:1]]  # without the extra there is no second
+    assert names == [model["name"] for model in in_health]
+    assert 1 == len({frozenset(model) for model in in_health})
 
 
 @pytest.mark.slow
@@ -139,29 +151,31 @@ async def test_settings_reach_their_parts(start, tiny: TinyModels):
 
 
 def test_the_api_gets_its_options():
-    """Keys, quotas and origins are as they were set."""
-    result = api_options(
-        load_settings(
-            api_keys="one, two",
-            admin_keys="ops=three",
-            cors_origins="https://a.example",
-            quota_requests_per_minute=1,
-            quota_tokens_per_minute=2,
-            quota_pages_per_minute=3,
-            quota_jobs=4,
-        )
+    """Keys, quotas, origins and the scope of caches are as they were set."""
+    settings = load_settings(
+        api_keys="one, two",
+        admin_keys="ops=three",
+        cors_origins="https://a.example",
+        cache_scope="key",
+        quota_requests_per_minute=1,
+        quota_tokens_per_minute=2,
+        quota_pages_per_minute=3,
+        quota_jobs=4,
     )
+    keys = metering_of(settings, Telemetry()).keys
+    result = api_options(settings, keys)
 
-    assert (("one", "two"), ("ops=three",)) == (result.api_keys, result.admin_keys)
-    assert ("https://a.example",) == result.cors_origins
-    assert Quotas(1, 2, 3, 4) == result.quotas
+    assert keys is result.keys
+    assert ["key-1", "key-2", "ops"] == [caller.name for caller in keys.ring.callers]
+    assert [Quotas(1, 2, 3, 4)] * 2 + [Quotas()] == [caller.quotas for caller in keys.ring.callers]
+    assert (("https://a.example",), "key") == (result.cors_origins, result.cache_scope)
 
 
 @pytest.mark.slow
-async def test_callers_are_metered(start, redis_server):
+async def test_callers_are_metered(start, tiny: TinyModels, redis_server):
     """Jobs that a restart left are charged before the first request; replicas share what was used through Redis."""
-    settings = {"api_keys": "team=one", "quota_requests_per_minute": 600, "redis_url": redis_server.url, **QUICK}
-    services = await start(**settings)
+    models = {"embedding_model": str(tiny.folder("bert")), "speech_model": "none", "ocr_engine": "tesseract", **QUICK}
+    services = await start(api_keys="team=one", quota_requests_per_minute=600, redis_url=redis_server.url, **models)
     owner = read_key_ring(("team=one",)).callers[0].owner
     for _ in range(600):
         services.meters.of(owner).admit()
@@ -208,6 +222,7 @@ async def test_closing_finishes_accepted_requests(start):
         pytest.param({"device": "abacus"}, DeviceUnavailable, "use auto, cpu, cuda", id="no-such-device"),
         pytest.param({"use_gpu": False, "device": "cuda"}, DeviceUnavailable, "contradicts", id="contradiction"),
         pytest.param({"embedding_model": "/no/such/folder"}, ModelUnavailable, "/no/such/folder", id="no-such-folder"),
+        pytest.param({"speech_model": "/no/such/folder"}, ModelUnavailable, "SPEECH_MODEL", id="no-such-speech-model"),
         pytest.param({"precision": "fp16"}, ModelUnavailable, "PRECISION=fp16", id="no-fp16-on-a-cpu"),
         pytest.param(
             {"precision": "int8", "runtime": "torch"}, ModelUnavailable, "PRECISION=int8 RUNTIME=torch", id="no-int8"
@@ -250,12 +265,13 @@ async def test_a_broken_model_folder(start, tiny: TinyModels, copy_of, name, con
 
 @pytest.mark.slow
 async def test_a_state_folder_that_cannot_be_written(start, tiny: TinyModels, tmp_path, caplog):
-    """The service starts; only the next start measures again."""
+    """The service starts and computes; the next start measures again, and files and vector stores are not kept."""
     (tmp_path / "file").write_text("")
     services = await start(state_dir=tmp_path / "file" / "state", embedding_model=str(tiny.folder("bert")))
 
     assert (await services.embeddings.embed(["a"])).vectors.shape == (1, 32)
     assert "the tuning file cannot be written" in caplog.text
+    assert any("STATE_DIR" in sentence for sentence in services.health.degraded())
 
 
 @pytest.mark.slow
@@ -283,7 +299,7 @@ async def test_an_unreachable_redis_does_not_stop_the_start(start):
 
 @pytest.mark.slow
 async def test_an_idle_model_is_unloaded_and_loaded_again(start):
-    """MODEL_KEEP_ALIVE_S: the vector stays the same, the service ready, and both loads are counted."""
+    """MODEL_KEEP_ALIVE_S: the vector stays the same, the service ready, and the load is counted."""
     services = await start(model_keep_alive_s=0.2, cache_enabled=False, **QUICK)
     before = await services.embeddings.embed(["la factura"])
     [resident] = services.catalog.embedding().residents
@@ -292,11 +308,12 @@ async def test_an_idle_model_is_unloaded_and_loaded_again(start):
             await asyncio.sleep(0.05)
     assert (await services.health.ready()).ready
     assert not resident.is_loaded
+    name = {"model": services.catalog.embedding().name}
+    loads = services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
     after = await services.embeddings.embed(["la factura"])
 
     assert (before.vectors == after.vectors).all()
-    name = {"model": services.catalog.embedding().name}
-    assert 2 == services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
+    assert loads + 1 == services.telemetry.registry.get_sample_value("financia_model_loads_total", name)
 
 
 @pytest.mark.slow
@@ -398,7 +415,7 @@ async def test_an_encoder_is_no_token_classifier(start, tiny: TinyModels):
 
 
 async def test_jobs_are_handed_over_before_the_lanes_refuse():
-    """A job that submits to lanes that refuse would fail instead of going back into the queue."""
+    """A job or a file that submits to lanes that refuse would fail instead of going back into its queue."""
     steps: list[str] = []
 
     class Part:
@@ -416,13 +433,16 @@ async def test_jobs_are_handed_over_before_the_lanes_refuse():
 
     closed = Part("other")
     silent = SimpleNamespace(stop=lambda: None, close=lambda: None)
+    learning = SimpleNamespace(stop_learning=lambda: None, close=closed.close)
     runtime = SimpleNamespace(close=Part("documents").close)
     parts = SimpleNamespace(
-        unloader=silent, model_retry=silent, classification=silent, jobs=Part("jobs"), document_runtime=runtime,
-        batcher=Part("lanes"), drain_s=1.0, metering=closed, monitor=silent, driver=silent, inference=silent,
-        cache=closed,
+        unloader=silent, model_retry=silent, classification=learning, jobs=Part("jobs"), document_runtime=runtime,
+        search_runtime=Part("search"), summary_runtime=Part("summaries"), batcher=Part("lanes"), drain_s=1.0,
+        metering=closed, monitor=silent, driver=silent, inference=silent, cache=closed, model_wishes=closed,
+        telemetry=SimpleNamespace(tracer=closed),
     )  # fmt: skip
+    parts.hand_over = partial(Services.hand_over, parts)
     await Services.close(parts)  # type: ignore[arg-type]
 
-    assert ["jobs begins", "jobs done"] == steps[:2]
-    assert {"lanes begins", "documents begins"} == set(steps[2:4])
+    assert {"jobs begins", "jobs done", "search begins", "search done"} == set(steps[:4])
+    assert {"lanes begins", "documents begins", "summaries begins"} == set(steps[4:7])

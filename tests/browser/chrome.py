@@ -27,9 +27,25 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--remote-debugging-port=0",
+    "--use-fake-device-for-media-stream",  # a microphone that beeps
+    "--use-fake-ui-for-media-stream",  # allowed without a question
+    "--autoplay-policy=no-user-gesture-required",
+    "--mute-audio",
 )
-_WAIT_MS = 15_000  # for what takes milliseconds on a quiet machine
-_KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "End": 35, "Home": 36}
+_WAIT_MS = 60_000  # for what takes milliseconds on a quiet machine
+_FRAME_MS = 500  # two frames take 33 ms on a quiet machine
+_KEYS = {
+    "Enter": 13,
+    "Escape": 27,
+    "Tab": 9,
+    "ArrowRight": 39,
+    "ArrowLeft": 37,
+    "End": 35,
+    "Home": 36,
+    "ArrowDown": 40,
+    "ArrowUp": 38,
+    " ": 32,
+}
 # Console messages about answers that a test caused (401, 503, a broken connection) are no faults of the page.
 _EXPECTED_SOURCES = frozenset(("network",))
 
@@ -75,6 +91,7 @@ class Tab:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._session: str | None = None
+        self._loaded: asyncio.Future[None] | None = None  # done at the next load event
         self.faults: list[str] = []  # exceptions and errors of the console
         self.requests: list[str] = []  # every requested URL
 
@@ -111,6 +128,12 @@ class Tab:
         await self.send("Page.navigate", url=url)
         await self.wait_for("document.readyState === 'complete' && document.querySelector('[aria-selected=true]')")
 
+    async def reload(self) -> None:
+        """Load the page again; the next script runs in the new one."""
+        loaded = self._loaded = asyncio.get_running_loop().create_future()
+        await self.send("Page.reload")
+        await asyncio.wait_for(loaded, _WAIT_MS / 1000)
+
     async def run(self, script: str) -> Any:
         """The value of a JavaScript expression in the page; promises are awaited."""
         options = {"awaitPromise": True, "returnByValue": True, "allowUnsafeEvalBlockedByCSP": False}
@@ -120,14 +143,21 @@ class Tab:
         return reply["result"].get("value")
 
     async def wait_for(self, script: str) -> Any:
-        """The value of an expression as soon as it is truthy; fails with the page's text when it never is."""
+        """The value of an expression as soon as it is truthy and drawn; fails with the page's text when it never is.
+
+        A row with `content-visibility: auto` has no innerText before the first frame after it was put in.
+        """
         return await self.run(
             f"""new Promise((resolve, reject) => {{
                 const end = performance.now() + {_WAIT_MS};
+                const drawn = (then) => {{
+                    setTimeout(then, {_FRAME_MS}); // where no frame is drawn
+                    requestAnimationFrame(() => requestAnimationFrame(then));
+                }};
                 const look = () => {{
                     let value = null;
                     try {{ value = {script}; }} catch {{ value = null; }}
-                    if (value) resolve(typeof value === "object" ? true : value);
+                    if (value) drawn(() => resolve(typeof value === "object" ? true : value));
                     else if (performance.now() < end) setTimeout(look, 20);
                     else reject(new Error("never true, while this was shown: " + document.body.innerText));
                 }};
@@ -161,15 +191,15 @@ class Tab:
     async def type(self, text: str) -> None:
         await self.send("Input.insertText", text=text)
 
-    async def choose_file(self, path: Path) -> None:
-        """Pick a file, as the file dialog does."""
+    async def choose_file(self, *paths: Path, selector: str = "#file") -> None:
+        """Pick files, as the file dialog does."""
         root = await self.send("DOM.getDocument")
-        element = await self.send("DOM.querySelector", nodeId=root["root"]["nodeId"], selector="#file")
-        await self.send("DOM.setFileInputFiles", files=[str(path)], nodeId=element["nodeId"])
+        element = await self.send("DOM.querySelector", nodeId=root["root"]["nodeId"], selector=selector)
+        await self.send("DOM.setFileInputFiles", files=[str(path) for path in paths], nodeId=element["nodeId"])
 
-    async def drop_file(self, path: Path) -> None:
-        """Drag a file over the page and let it go."""
-        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+    async def drop_file(self, *paths: Path) -> None:
+        """Drag files over the page and let them go."""
+        data = {"items": [], "files": [str(path) for path in paths], "dragOperationsMask": 1}
         for kind in ("dragEnter", "dragOver", "drop"):
             await self.send("Input.dispatchDragEvent", type=kind, x=300, y=300, data=data)
 
@@ -208,6 +238,8 @@ class Tab:
             self.faults.append(params["entry"]["text"])
         elif method == "Network.requestWillBeSent":
             self.requests.append(params["request"]["url"])
+        elif method == "Page.loadEventFired" and self._loaded is not None and not self._loaded.done():
+            self._loaded.set_result(None)
 
 
 def _properties(node: dict[str, Any]) -> dict[str, Any]:

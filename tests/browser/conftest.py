@@ -11,7 +11,9 @@ import pytest
 import uvicorn
 
 from tests.browser.chrome import Chrome, Tab, open_tab
+from tests.browser.fake_hearing import FakeHearing, tone
 from tests.browser.fake_job_service import FakeJobService
+from tests.browser.fake_library import FakeLibrary
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +28,26 @@ def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 async def service() -> FakeJobService:
     """The service behind the page; a test changes it before or while the page is used."""
     return FakeJobService()
+
+
+@pytest.fixture
+def library(service: FakeJobService) -> FakeLibrary:
+    """Its files and collections."""
+    return service.library
+
+
+@pytest.fixture
+def hearing(service: FakeJobService) -> FakeHearing:
+    """Its speech model."""
+    return service.hearing
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """A recording of eight seconds."""
+    path = tmp_path / "llamada.wav"
+    path.write_bytes(tone())
+    return path
 
 
 @pytest.fixture

@@ -188,6 +188,55 @@ def document_json(drawn_pages: list[DrawnPage], failed: tuple[int, ...] = ()) ->
     }
 
 
+def invoice_data() -> dict[str, Any]:
+    """Fields and tables of `invoice`, as the service answers them: its amounts do not add up."""
+    drawn = invoice()
+
+    def value(text: str, normalized: str | None = None, **more: Any) -> dict[str, Any]:
+        places = _places(text, drawn, 1)
+        boxes = [place["box"] for place in places]
+        return {
+            "value": normalized or text, "text": text, "score": 0.96, "page": 1, "boxes": boxes,
+            "start": 0, "end": 9, "source": "text", "why": "beside its label", "valid": None, "repair": None,
+            "ambiguous": False, **more,
+        }  # fmt: skip
+
+    items = [
+        {"Description": value("Harina de trigo, 40 sacos de 25 kg"), "Amount": value("1.180,00 €", "1180.00")},
+        {"Description": value(HOSTILE), "Amount": value("64,00 €", "64.00")},
+    ]
+    fields = {
+        "VendorName": value("Suministros Ibéricos S.L."),
+        "VendorTaxId": value("B12345674", valid=True),
+        "InvoiceDate": value("l2/O3/2026", "2026-03-12", ambiguous=True),
+        "IBAN": value("ES91 21OO 0418 4502 0005 1332", valid=False, repair="ES9121000418450200051332"),
+        "InvoiceTotal": value("1.368,40 €", "1368.40", source="qr"),
+        "CustomerName": value(HOSTILE),
+        "Items": {"value": items, "score": 0.9, "source": "text", "why": "under their header"},
+    }
+    differences = [{"equation": "SubTotal + TotalTax = InvoiceTotal", "expected": "1368.41", "printed": "1368.40"}]
+    valid = {"totals": False, "VendorTaxId": True, "CustomerTaxId": None, "IBAN": False, "differences": differences}
+    return {"fields": fields, "fields_why": "read as invoice", "valid": valid, "tables": [_table_json(drawn)]}
+
+
+def _table_json(drawn: DrawnPage) -> dict[str, Any]:
+    texts = [("Concepto", "Importe"), ("Harina de trigo, 40 sacos de 25 kg", "1.180,00 €")]
+
+    def cell(row: int, column: int, text: str, **more: Any) -> dict[str, Any]:
+        boxes = [place["box"] for place in _places(text, drawn, 1)]
+        return {
+            "row": row, "column": column, "rowspan": 1, "colspan": 1, "text": text, "value": None, "header": row == 0,
+            "page": 1, "boxes": boxes, "start": 0, "end": 1, **more,
+        }  # fmt: skip
+
+    cells = [cell(row, column, text) for row, line in enumerate(texts) for column, text in enumerate(line)]
+    cells.append(cell(2, 0, HOSTILE, colspan=2))
+    return {
+        "page": 1, "pages": [1], "boxes": [[60, 260, 520, 330]], "rows": 3, "columns": 2, "source": "borderless",
+        "score": 0.9, "cells": cells,
+    }  # fmt: skip
+
+
 def _entity_json(entity: tuple[str, str, dict[str, Any]], drawn: DrawnPage, number: int, start: int) -> dict[str, Any]:
     kind, text, more = entity
     first = start + drawn.text.index(text)

@@ -16,6 +16,8 @@ from starlette.routing import Route
 
 from backend.api.routes import page
 from tests.browser.drawn_documents import DrawnPage, document_json, invoice
+from tests.browser.fake_hearing import FakeHearing
+from tests.browser.fake_library import FakeLibrary
 
 JOB = "job-1"  # the first; each upload makes another
 ENGINES = {"tesseract": ["es", "en", "fr"], "pytesseract": ["es", "en", "fr"], "rapidocr": ["es", "en", "fr", "de"]}
@@ -40,27 +42,34 @@ class FakeJobService:
     deleted_ids: list[str] = field(default_factory=list)
     confidence: float | None = None  # of every scanned page, instead of the drawn pages' own
     entities: bool = True  # False: none is found
+    data: dict[str, Any] = field(default_factory=dict)  # more of the document: fields, tables
     usual_languages: tuple[str, ...] = ("es", "en")  # OCR_LANGUAGES
     system: Response | None = None  # to GET /v1/system, instead of its engines
+    earlier: str = "earlier.pdf"  # the name of a job's file that no upload of the test made
     age_s: float = 0  # of the job, as its created_at tells
+    library: FakeLibrary = field(default_factory=FakeLibrary)
+    hearing: FakeHearing = field(default_factory=FakeHearing)
 
     def __post_init__(self) -> None:
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._changed = asyncio.Condition()
         self._status, self._error, self._done = "queued", None, 0
         self._document_json: dict[str, Any] | None = None
+        self.library.guard = self.hearing.guard = self._without_key
 
     def app(self) -> Starlette:
         routes = [
             *page.ROUTES,
             Route("/v1/models", self._models),
             Route("/v1/system", self._system),
+            Route("/v1/audio/transcriptions", self.hearing.transcribe, methods=["POST"]),
             Route("/v1/jobs", self._post, methods=["POST"]),
             Route("/v1/jobs/{id}", self._get),
             Route("/v1/jobs/{id}", self._delete, methods=["DELETE"]),
             Route("/v1/jobs/{id}/events", self._stream),
             Route("/v1/jobs/{id}/result", self._result),
             Route("/v1/jobs/{id}/pages/{number:int}", self._picture),
+            *self.library.routes(),
         ]
         return Starlette(routes=routes)
 
@@ -69,7 +78,8 @@ class FakeJobService:
         self._done += 1
         page_json = next(item for item in self._document()["pages"] if item["number"] == self._done)
         fields = ("number", "source", "why", "engine", "confidence", "text", "rotation", "width", "height")
-        await self._emit("page", {name: page_json[name] for name in fields} | {"words": len(page_json["words"])})
+        told = {name: page_json[name] for name in fields if name in page_json}
+        await self._emit("page", told | {"words": len(page_json["words"])})
         await self._emit("progress", self._progress("reading"))
 
     async def finish(self, status: str = "succeeded", error: dict[str, Any] | None = None) -> None:
@@ -84,7 +94,7 @@ class FakeJobService:
 
     def _document(self) -> dict[str, Any]:
         if self._document_json is None:
-            self._document_json = document_json(self.pages, self.failed)
+            self._document_json = {**document_json(self.pages, self.failed), **self.data}
             if not self.entities:
                 self._document_json["entities"] = []
             for page_json in self._document_json["pages"]:
@@ -96,11 +106,12 @@ class FakeJobService:
         return f"job-{len(self.forms)}" if self.forms else JOB
 
     def _progress(self, stage: str) -> dict[str, Any]:
-        return {"stage": stage, "pages_done": self._done, "pages_total": len(self.pages), "failed_pages": 0}
+        total = len(self._document()["pages"]) + len(self.failed)
+        return {"stage": stage, "pages_done": self._done, "pages_total": total, "failed_pages": 0}
 
     def _job(self, *, with_result: bool) -> dict[str, Any]:
         stage = "done" if self._status == "succeeded" else "queued"
-        name = self.forms[-1]["name"] if self.forms else "earlier.pdf"
+        name = self.forms[-1]["name"] if self.forms else self.earlier
         return {
             "id": self._id(),
             "created_at": datetime.now(UTC).timestamp() - self.age_s,
@@ -123,9 +134,14 @@ class FakeJobService:
             return {**known, "partial": True, "pages": pages, "failed_pages": [], "text": text}
         return None
 
-    def _refused(self, request: Request) -> Response | None:
+    def _without_key(self, request: Request) -> Response | None:
         if self.key is not None and request.headers.get("authorization") != f"Bearer {self.key}":
             return problem(401, "unauthorized", "a key is needed")
+        return None
+
+    def _refused(self, request: Request) -> Response | None:
+        if refused := self._without_key(request):
+            return refused
         if self.forgotten:
             return problem(404, "not_found", "no such job; jobs are forgotten after 86400 s")
         return None
@@ -146,7 +162,7 @@ class FakeJobService:
             code = "wrong_password" if "password" in fields else "password_required"
             await self.finish("failed", {"message": "the file is encrypted", "code": code, "status": 422})
         elif not self.step_by_step:
-            for number in range(1, len(self.pages) + 1):
+            for number in range(1, self._progress("reading")["pages_total"] + 1):
                 if number in self.failed:
                     self._done += 1
                 else:
@@ -155,7 +171,7 @@ class FakeJobService:
         return JSONResponse(self._job(with_result=False), 202)
 
     async def _models(self, request: Request) -> Response:
-        return self._refused(request) or JSONResponse({"object": "list", "data": []})
+        return self._refused(request) or JSONResponse({"object": "list", "data": self.hearing.models()})
 
     async def _system(self, request: Request) -> Response:
         engines = {name: {"version": f"{name} 1.0", "languages": codes} for name, codes in ENGINES.items()}

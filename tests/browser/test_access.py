@@ -16,7 +16,7 @@ pytestmark = pytest.mark.chromium
 File = Callable[[str], Path]
 DONE = "!document.querySelector('#forget').hidden"
 AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
-TABS = ("overview", "entities", "text", "downloads")
+TABS = ("overview", "fields", "tables", "entities", "text", "downloads")
 NAMED = {
     *("button", "link", "textbox", "combobox", "checkbox", "tab", "tabpanel", "dialog", "region", "navigation"),
     *("progressbar", "table", "group", "toolbar", "tablist", "searchbox", "DisclosureTriangle"),
@@ -52,7 +52,7 @@ async def test_the_start_has_landmarks_names_and_labels(tab: Tab) -> None:
     assert ["See everything a document says"] == _named(nodes, "heading")
     assert {"Pages", "Languages of the document"} <= {*_named(nodes, "textbox"), *_named(nodes, "combobox")}
     assert {"Where text comes from", "OCR engine"} <= set(_named(nodes, "combobox"))
-    assert 9 == len(_named(nodes, "checkbox"))
+    assert 11 == len(_named(nodes, "checkbox"))
     assert "What to find" in _named(nodes, "group")
     [pages] = [node for node in await tab.accessible() if node["name"] == "Pages" and node["role"] == "textbox"]
     assert pages["focusable"]
@@ -67,7 +67,7 @@ async def test_a_result_has_names_and_roles(tab: Tab, service: FakeJobService, f
     await tab.click("#tab-entities")
     nodes = await require_names(tab)
 
-    assert ["Overview", "Entities", "Text", "Downloads"] == _named(nodes, "tab")
+    assert ["Overview", "Fields", "Tables", "Entities", "Text", "Downloads"] == _named(nodes, "tab")
     assert ["Entities"] == [node["name"] for node in nodes if node["role"] == "tab" and node.get("selected")]
     assert "Entities by type" in _named(nodes, "table")
     assert {"Found", "Page", "Score"} <= set(_named(nodes, "columnheader"))
@@ -97,18 +97,28 @@ async def test_progress_is_announced_politely(tab: Tab, service: FakeJobService,
 async def test_everything_by_keyboard(tab: Tab, file: File) -> None:
     """Tab goes through the page in the order it reads, with a focus that can be seen; arrows move between tabs."""
     order = []
-    for _ in range(6):
+    for _ in range(9):
         await tab.press("Tab")
         order.append(await tab.run("document.activeElement.innerText"))
         assert "3px" == await tab.run("getComputedStyle(document.activeElement).outlineWidth")
-    assert ["Skip to the content", "API", "Español", "English", "Choose a file", "Options"] == order
+    assert [
+        "Skip to the content",
+        "Document",
+        "Library",
+        "API",
+        "Español",
+        "English",
+        "Choose a file",
+        "Record",
+        "Options",
+    ] == order
 
     await tab.choose_file(file("a.pdf"))
     await tab.wait_for(DONE)
     assert "file-name" == await tab.run("document.activeElement.id")
     await tab.run("document.querySelector('#tab-overview').focus()")
     for key, name in (
-        ("ArrowRight", "entities"),
+        ("ArrowRight", "fields"),
         ("End", "downloads"),
         ("ArrowRight", "overview"),
         ("ArrowLeft", "downloads"),

@@ -27,7 +27,7 @@ async def test_a_chosen_file_shows_what_the_service_found(tab: Tab, service: Fak
     assert "factura.pdf" == await tab.text("#file-name")
     assert "PDF · 1 page" == await tab.text("#file-facts")
     [form] = service.forms
-    features = "text,words,language,classes,entities,key_phrases,key_sentences"
+    features = "text,words,language,classes,entities,fields,tables,key_phrases,key_sentences"
     assert {"name": "factura.pdf", "features": features, "source": "auto", "engine": "auto"} == form
 
 
@@ -69,7 +69,7 @@ async def test_options_are_sent(tab: Tab, service: FakeJobService, file: File) -
 
     [form] = service.forms
     sent = {name: form[name] for name in ("pages", "language", "engine", "source", "features")}
-    features = "text,words,language,classes,entities,key_sentences,vector"
+    features = "text,words,language,classes,entities,fields,tables,key_sentences,vector"
     expected = {"pages": "1-3,7", "language": "en", "engine": "rapidocr", "source": "ocr", "features": features}
     assert expected == sent
 
@@ -218,13 +218,13 @@ async def test_text_and_downloads(tab: Tab, service: FakeJobService, file: File)
     await tab.wait_for("copied")
     await tab.click("#tab-downloads")
     await tab.run("document.querySelectorAll('.download').forEach(button => button.click())")
-    await tab.wait_for("saved.length === 6")
+    await tab.wait_for("saved.length === 9")
 
     assert invoice().text == await tab.run("copied")
-    endings = [".alto.xml", ".hocr", ".json", ".md", ".searchable.pdf", ".txt"]
+    endings = [".alto.xml", ".csv", ".hocr", ".html", ".json", ".md", ".searchable.pdf", ".txt", ".xlsx"]
     assert [f"mi factura{ending}" for ending in endings] == sorted(await tab.run("saved"))
     formats = sorted(url.partition("format=")[2] for url in tab.requests if "/result?" in url)
-    assert ["alto", "hocr", "json", "markdown", "pdf", "text"] == formats
+    assert ["alto", "csv", "hocr", "html", "json", "markdown", "pdf", "text", "xlsx"] == formats
 
 
 async def test_two_hundred_pages_stay_light(tab: Tab, service: FakeJobService, file: File) -> None:
@@ -236,7 +236,7 @@ async def test_two_hundred_pages_stay_light(tab: Tab, service: FakeJobService, f
     await tab.wait_for(
         "document.querySelector('#page-150 img').naturalWidth && document.querySelector('#page-150 .words')"
     )
-    await tab.wait_for("document.querySelector('[aria-current]').innerText === '150'")
+    await tab.wait_for("document.querySelector('#thumbnails [aria-current]').innerText === '150'")
 
     assert 200 == await tab.run("document.querySelectorAll('.page').length")
     assert await tab.run("document.querySelectorAll('.page img[src]').length") < 10

@@ -180,7 +180,7 @@ async def test_cancelling_keeps_what_was_read(tab: Tab, service: FakeJobService,
     await tab.click("#tab-entities")
     assert "This was not looked for." == await tab.text("#panel-entities")
     await tab.click("#tab-downloads")
-    assert 6 == await tab.run("document.querySelectorAll('.download').length")
+    assert 9 == await tab.run("document.querySelectorAll('.download').length")
     assert await tab.run("!document.querySelector('#again').hidden")
 
 
@@ -192,7 +192,8 @@ async def test_pages_that_could_not_be_read_are_listed(tab: Tab, service: FakeJo
 
     alert = await tab.text("[data-kind=pages]")
     assert "1 page could not be read" in alert
-    assert "Page 3: page 3: the picture is cut off" in alert
+    assert "Page 3: The file is broken or incomplete." in alert
+    assert "page 3: the picture is cut off" in alert
     assert 2 == await tab.run("document.querySelectorAll('.page').length")
     status = await tab.run("document.querySelector('#status').textContent")
     assert "Done: 2 pages read, 1 could not be read." == status
@@ -218,7 +219,7 @@ async def test_an_address_of_a_forgotten_job(chrome: Chrome, url: str, service: 
         await tab.open(f"{url}#job=long-ago")
         await tab.wait_for(ALERT)
 
-        assert "does not have this document any more" in await tab.text("[role=alert]")
+        assert "does not have this any more" in await tab.text("[role=alert]")
         service.forgotten = False
         await tab.choose_file(file("next.pdf"))
         await tab.wait_for(DONE)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ QUICK = {"RUNTIME": "onnx", "PRECISION": "exact"}
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 240.0  # the first start measures the machine, which may be busy; below the timeout of these tests
 STOP_S = 60.0
+LOG_S = 60.0  # for a line about what has happened
 _LISTENING = re.compile(r"running on (http://[\d.]+:\d+)")
 
 
@@ -33,6 +36,14 @@ class LiveServer:
     url: str
     process: subprocess.Popen[str]
     log: list[str] = field(default_factory=list)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def wait_logged(self, text: str) -> str:
+        """The first line with this text, once it is there."""
+        with self.changed:
+            found = self.changed.wait_for(lambda: next((line for line in self.log if text in line), ""), LOG_S)
+        assert found, f"not logged within {LOG_S:g} s: {text}\n{''.join(self.log)}"
+        return found
 
     def client(self, **options: object) -> httpx.Client:
         """An HTTP client whose paths are relative to the service."""
@@ -43,10 +54,13 @@ class LiveServer:
 def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
     """``python -m backend.main`` with the bundled model on a free port, ready; stopped with SIGTERM afterwards.
 
-    The service's log says when and where it listens. ``settings`` are environment variables; a ``state_dir`` of an
-    earlier run spares the measuring.
+    The service's log says when and where it listens. ``settings`` are environment variables. Its state folder is a new
+    one in ``state_dir``: another test file must not find the collections that this one leaves. Only what the first
+    server measured is taken over.
     """
-    environment = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "STATE_DIR": str(state_dir), "LOG_LEVEL": "INFO"}
+    own = Path(tempfile.mkdtemp(dir=state_dir))
+    _copy_measurements(state_dir, own)
+    environment = {**os.environ, "HOST": "127.0.0.1", "PORT": "0", "STATE_DIR": str(own), "LOG_LEVEL": "INFO"}
     process = subprocess.Popen(
         [sys.executable, "-m", "backend.main"],
         cwd=ROOT,
@@ -56,12 +70,13 @@ def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
     )
     lines: Queue[str | None] = Queue()
     server = LiveServer("", process)
-    reader = threading.Thread(target=_read, args=(process, server.log, lines), daemon=True)
+    reader = threading.Thread(target=_read, args=(server, lines), daemon=True)
     reader.start()
     try:
         server.url = _wait_for_address(server, lines)
         with server.client() as client:
             client.get("/health/ready").raise_for_status()
+        _copy_measurements(own, state_dir)
         yield server
     finally:
         process.terminate()
@@ -73,11 +88,20 @@ def run_server(state_dir: Path, **settings: str) -> Iterator[LiveServer]:
         reader.join()
 
 
-def _read(process: subprocess.Popen[str], log: list[str], lines: Queue[str | None]) -> None:
-    assert process.stderr is not None
-    with process.stderr:
-        for line in process.stderr:
-            log.append(line)
+def _copy_measurements(source: Path, target: Path) -> None:
+    """They are the JSON files directly in a state folder."""
+    for file in source.glob("*.json"):
+        shutil.copy(file, target)
+
+
+def _read(server: LiveServer, lines: Queue[str | None]) -> None:
+    stderr = server.process.stderr
+    assert stderr is not None
+    with stderr:
+        for line in stderr:
+            with server.changed:
+                server.log.append(line)
+                server.changed.notify_all()
             lines.put(line)
     lines.put(None)
 

@@ -41,6 +41,7 @@ def test_models(live_server: LiveServer) -> None:
     with live_server.client() as client:
         ours, theirs = client.get("/v1/models").json()["data"], client.get("/models").json()["data"]
 
-    assert [model["id"] for model in ours] == [model["id"] for model in theirs]
+    hearing = [model["id"] for model in ours if model["task"] == "speech"]  # infinity has no such route
+    assert [model["id"] for model in ours] == [model["id"] for model in theirs] + hearing
     assert {"infinity"} == {model["owned_by"] for model in theirs}
     assert all(model["stats"].keys() >= {"queue_absolute", "results_pending", "batch_size"} for model in theirs)

@@ -93,13 +93,14 @@ def test_whole_numbers(client: openai.OpenAI) -> None:
 
 
 def test_without_v1(live_server: LiveServer) -> None:
-    """Pointed at the root the client finds infinity's routes: the same vectors and models."""
+    """Pointed at the root the client finds infinity's routes: the same vectors, and the models that infinity has."""
     with openai.OpenAI(base_url=live_server.url, api_key="not-needed", max_retries=0) as root:
         vectors = _vectors(root.embeddings.create(model="bundled", input=TEXTS))
         models = [model.id for model in root.models.list().data]
     with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key="not-needed", max_retries=0) as client:
         np.testing.assert_array_equal(_vectors(client.embeddings.create(model="bundled", input=TEXTS)), vectors)
-        assert [model.id for model in client.models.list().data] == models
+        listed = [model.id for model in client.models.list().data]
+    assert models == [model for model in listed if model != "whisper-base"]  # infinity has no task for speech
 
 
 def test_token_ids(client: openai.OpenAI) -> None:

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from tests.conftest import absent
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = str(Path(__file__).with_name("containers.sh"))
 BACKEND, REDIS = "financia_backend", "financia_redis"
+ENV_FILE = ROOT / "backend" / ".env"
 SERVICES = ("redis", "backend", "prometheus")  # Grafana's image has no stand-in
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 T = TypeVar("T")
@@ -82,11 +83,13 @@ class Stack:
     port: int = field(default_factory=free_port)
     prometheus_port: int = field(default_factory=free_port)
 
-    def compose(self, *arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        """A Compose command, whatever settings and .env file the developer has."""
+    def compose(
+        self, *arguments: str, timeout_s: float = 300, outside: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """A Compose command, whatever settings and .env file the developer has; ``outside`` is set for it."""
         settings = {name.upper() for name in Settings.model_fields}
         env = {name: value for name, value in os.environ.items() if name not in settings}
-        env |= {"PORT": str(self.port), "PROMETHEUS_PORT": str(self.prometheus_port)}
+        env |= {"PORT": str(self.port), "PROMETHEUS_PORT": str(self.prometheus_port), **(outside or {})}
         project = ("--project-name", "financia-test", "--env-file", os.devnull, "--file", "docker-compose.yml")
         done = run(*self.engine.compose, *project, "--profile", "monitoring", *arguments, timeout_s=timeout_s, env=env)
         if done.returncode != 0:
@@ -109,6 +112,8 @@ class Stack:
         """Names are fixed in the Compose file: a service that is in use is not replaced by a test."""
         if self.plain("container", "inspect", BACKEND).returncode == 0:
             pytest.fail(f"a container {BACKEND} exists; ./deploy-gpu.sh --down removes it")
+        if ENV_FILE.exists():
+            pytest.fail(f"the containers would read {ENV_FILE}: move it away for these tests")
 
     def build(self) -> None:
         self.compose("build", "backend", timeout_s=1500)

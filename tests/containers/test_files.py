@@ -22,7 +22,7 @@ from backend import __version__
 from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
 from backend.device.facts import torch_wheels
-from backend.main import GRACE_S
+from backend.processes.http_server import GRACE_S
 from tests.containers.engine import BACKEND, REDIS, ROOT
 from tools import lock_image
 
@@ -34,7 +34,7 @@ COMPOSE: dict[str, dict[str, Any]] = {
 TEXTS = {kind: (ROOT / file).read_text(encoding="utf-8") for kind, file in IMAGES.items()}
 BOTH = pytest.mark.parametrize("kind", FILES)
 FOLDER = ROOT / "deploy" / "image"
-_OF_CARDS = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GPU_MEMORY_FRACTION", "PYTORCH_ALLOC_CONF"}
+_USER = "10001:10001"
 
 
 def backend(kind: str) -> dict[str, Any]:
@@ -73,38 +73,56 @@ def test_names_and_versions(kind: str):
 
 @BOTH
 def test_every_setting_reaches_the_service(kind: str):
-    """From the environment or .env, by its own name; but where it listens, what it keeps, and a host's folder."""
-    given = backend(kind)["environment"]
+    """From outside by its own name, or from backend/.env; but where it listens, what it keeps, and a host's folder."""
+    names = set(names_of("settings"))
     settings = {name.upper() for name in Settings.model_fields}
-    missing = settings - set(given) - {"TESSDATA_PREFIX"} - (_OF_CARDS if kind == "cpu" else set())
-    foreign = (
-        set(given) - settings - {"HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "PYTORCH_CUDA_ALLOC_CONF"}
-    )
-    fixed = {name for name, value in given.items() if value is not None and "${" not in value}
-    misnamed = [name for name, value in given.items() if "${" in (value or "") and not value.startswith(f"${{{name}:-")]
+    libraries = {"HF_TOKEN", "HF_HUB_OFFLINE", "HF_ENDPOINT", "PYTORCH_CUDA_ALLOC_CONF"}
+    fixed = {"HOST", "PORT", "STATE_DIR"}
+    given = backend(kind)["environment"]
 
-    assert set() == missing, f"add a line to the environment of backend in {FILES[kind]}"
-    assert set() == foreign
-    assert {"HOST", "PORT", "STATE_DIR", "HF_HOME"} | ({"USE_GPU"} if kind == "cpu" else set()) == fixed
-    assert [] == misnamed
+    assert settings | libraries == names | fixed | {"TESSDATA_PREFIX"}, "make docs"
+    assert fixed | {"HF_HOME"} | ({"USE_GPU"} if kind == "cpu" else set()) == set(given)
+    assert all(value and "${" not in value for value in given.values()), (
+        f"a name in `environment` of {FILES[kind]} hides its value in backend/.env: `make docs` writes "
+        "deploy/compose/settings.env, a default belongs into deploy/compose"
+    )
+    assert set(defaults(kind)) <= names
+
+
+@BOTH
+def test_what_goes_before_what(kind: str):
+    """Compose takes the later file: our defaults, backend/.env where it is, then the names that are set outside."""
+    ours, theirs, outside = backend(kind)["env_file"]
+
+    assert {"path": f"deploy/compose/{kind}.env"} == ours
+    assert {"path": "backend/.env", "required": False} == theirs
+    assert {"path": "deploy/compose/settings.env"} == outside
+    assert (ROOT / "deploy/compose/settings.env").read_bytes().endswith(b"\n"), "the last name would not be one"
+
+
+def names_of(file: str) -> list[str]:
+    """The names that stand alone in one of deploy/compose."""
+    lines = (ROOT / f"deploy/compose/{file}.env").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def defaults(kind: str) -> dict[str, str]:
+    """What a Compose file sets where nobody else does."""
+    return dict(line.split("=", 1) for line in names_of(kind))
 
 
 @BOTH
 def test_what_the_files_give_is_right(kind: str, monkeypatch: pytest.MonkeyPatch):
     """With nothing set outside, image and Compose file together are a valid configuration."""
-    defaults = {
-        name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
-        for name, value in backend(kind)["environment"].items()
-        if value is not None
-    }
-    for name, value in {**environment(kind), **defaults}.items():
+    for name, value in {**environment(kind), **defaults(kind), **backend(kind)["environment"]}.items():
         monkeypatch.setenv(name, value)
 
     settings = Settings()
 
     assert ("0.0.0.0", 8000, kind == "gpu") == (settings.host, settings.port, settings.use_gpu)
     assert "redis://redis:6379/0" == settings.redis_url
-    assert settings.model_profile == "bundled", "what answers on a laptop answers on a card"
+    assert 4 * settings.cache_ttl_s == settings.job_ttl_s
+    assert "bundled" == settings.model_profile, "what answers on a laptop answers on a card"
 
 
 @BOTH
@@ -123,7 +141,7 @@ def test_what_is_written_lies_on_volumes(kind: str):
 
 @BOTH
 def test_every_service_is_bounded(kind: str):
-    """Rights, memory, processes, logs, restarts and a health check; only the monitoring is a profile."""
+    """Rights, memory, processes, logs, restarts and a health check; only the monitoring and PostgreSQL are profiles."""
     for name, service in COMPOSE[kind]["services"].items():
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name
@@ -133,15 +151,15 @@ def test_every_service_is_bounded(kind: str):
         assert service["healthcheck"]["test"][0].startswith("CMD"), name
         assert service["mem_limit"], name
         assert service["pids_limit"] > 0, name
-        assert ("profiles" in service) == (name in {"prometheus", "grafana"}), name
+        assert ("profiles" in service) == (name in {"prometheus", "grafana", "postgres"}), name
     assert backend(kind)["depends_on"] == {"redis": {"condition": "service_healthy"}}
 
 
 @BOTH
 def test_redis_drops_vectors_before_jobs_and_never_the_queue(kind: str):
     """What expires soonest goes first, keys of the queue do not expire, and memory is left beside what it keeps."""
-    redis, given = COMPOSE[kind]["services"]["redis"], backend(kind)["environment"]
-    vector_s = float(re.fullmatch(r"\$\{CACHE_TTL_S:-(\d+)\}", given["CACHE_TTL_S"])[1])
+    redis = COMPOSE[kind]["services"]["redis"]
+    vector_s = float(defaults(kind)["CACHE_TTL_S"])
     kept, limit = (_default_mib(text) for text in (redis["command"], redis["mem_limit"]))
 
     assert "--maxmemory-policy volatile-ttl" in redis["command"]
@@ -194,16 +212,16 @@ def test_what_is_mounted_exists(kind: str):
 
 
 @BOTH
-def test_old_compose_can_read_them(kind: str):
-    """Compose 1.28 knows none of these."""
+def test_compose_2_24_can_read_them(kind: str):
+    """The oldest that ./deploy-gpu.sh takes; later ones brought these."""
     text = (ROOT / FILES[kind]).read_text(encoding="utf-8")
 
-    assert not {"name", "include", "configs", "secrets"} & set(COMPOSE[kind])
-    assert not re.search(r"^\s+(env_file|required|start_interval|develop|pull_policy|attach):", text, re.MULTILINE)
+    assert not {"name", "include", "configs", "secrets", "models"} & set(COMPOSE[kind])
+    assert not re.search(r"^\s+(format|pull_policy|attach|post_start|pre_stop|gpus|provider):", text, re.MULTILINE)
 
 
 def test_the_two_compose_files_differ_where_they_must():
-    """Redis and the monitoring are the same but for the list of targets; the same names of services."""
+    """Redis, PostgreSQL and the monitoring are the same but for the list of targets; the same names of services."""
     cpu, gpu = (dict(COMPOSE[kind]["services"]) for kind in FILES)
     backends = cpu.pop("backend"), gpu.pop("backend")
     for services, kind in ((cpu, "cpu"), (gpu, "gpu")):
@@ -211,20 +229,24 @@ def test_the_two_compose_files_differ_where_they_must():
             yaml.dump(services["prometheus"]).replace(f"targets/{kind}", "targets/x")
         )
     devices = backends[1].pop("deploy")["resources"]["reservations"]["devices"]
+    differs = {name for name in backends[0] if backends[0][name] != backends[1][name]}
 
     assert cpu == gpu
     assert [{"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}] == devices
     assert {"shm_size"} == set(backends[1]) - set(backends[0])
+    assert {"image", "container_name", "build", "env_file", "environment", "tmpfs", "mem_limit"} == differs
+    assert {"USE_GPU": "true"} == dict(defaults("gpu").items() - defaults("cpu").items())
+    assert set(defaults("cpu")) < set(defaults("gpu"))
     assert COMPOSE["cpu"]["volumes"] == COMPOSE["gpu"]["volumes"]
 
 
 def test_the_two_images_differ_where_they_say_so():
-    """Training, ONNX Runtime, the index of torch and its check, what NVIDIA's toolkit reads, and the title."""
+    """Training, compiler, ONNX Runtime, the index of torch, its check and the last one, NVIDIA's toolkit, the title."""
     lines = [line for line in difflib.ndiff(instructions("cpu"), instructions("gpu")) if line[0] in "+-"]
     words = {re.sub(r"=.*", "", line[2:]) if "ARG" in line or "ENV" in line else line[2:7] for line in lines}
 
-    shared = {"ARG WITH_TRAINING", "ARG TORCH_INDEX_URL", "ENV NVIDIA_VISIBLE_DEVICES", "RUN /", "LABEL"}
-    assert shared | {"COPY ", "RUN -"} >= words
+    shared = {"ARG WITH_TRAINING", "ARG WITH_COMPILER", "ARG TORCH_INDEX_URL", "ENV NVIDIA_VISIBLE_DEVICES", "LABEL"}
+    assert shared | {"COPY ", "RUN -", "RUN /", "RUN a"} >= words
     assert {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"} == set(environment("gpu")) - set(environment("cpu"))
 
 
@@ -297,8 +319,9 @@ def test_the_images_install_what_is_pinned():
     serve, train = ({**versions["torch"], **versions["serve"]}, versions["train"])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     asked = {file: {_name(wish) for wish in wishes} for file, wishes in lock_image.wishes().items()}
+    wished = [*project["dependencies"], *project["optional-dependencies"]["speech"]]
 
-    assert {_name(wish) for wish in project["dependencies"]} - set(serve) == set(), "make lock"
+    assert {_name(wish) for wish in wished} - set(serve) == set(), "make lock"
     assert asked["train"] - set(serve) - set(train) == set(), "make lock"
     assert {name: pinned.get(name) for name in {**serve, **train}} == {**serve, **train}, "make lock"
     assert not set(serve) & set(train)
@@ -333,30 +356,77 @@ def test_torch_is_checked_where_its_build_has_a_list(kind: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("build", "machine", "list_name"),
+    ("cuda", "machine", "lists"),
     [
-        pytest.param("cu129", "x86_64", "onnxruntime-cu12-x86_64.txt", id="cuda-12"),
-        pytest.param("cu126/", "x86_64", "onnxruntime-cu12-x86_64.txt", id="an-older-cuda-12"),
-        pytest.param("cu130", "aarch64", "onnxruntime-cu13-aarch64.txt", id="cuda-13-on-arm"),
-        pytest.param("cu129", "aarch64", None, id="no-wheel-for-cuda-12-on-arm"),
+        pytest.param("12.9", "x86_64", ["onnxruntime-cu12-x86_64.txt"], id="cuda-12"),
+        pytest.param("12.6", "x86_64", ["onnxruntime-cu12-x86_64.txt"], id="an-older-cuda-12"),
+        pytest.param("13.0", "x86_64", ["onnxruntime-cu13-x86_64.txt", "cublas-cu13.txt"], id="cuda-13"),
+        pytest.param("13.2", "aarch64", ["onnxruntime-cu13-aarch64.txt", "cublas-cu13.txt"], id="cuda-13-on-arm"),
+        pytest.param("12.9", "aarch64", [], id="no-wheel-for-cuda-12-on-arm"),
     ],
 )
-def test_onnxruntime_has_the_cuda_of_torch(tmp_path: Path, build: str, machine: str, list_name: str | None):
-    """The Dockerfile's line, run in a shell: it replaces the one without CUDA, where there is one to replace it."""
+def test_packages_of_the_cuda_of_torch(tmp_path: Path, cuda: str, machine: str, lists: list[str]):
+    """The Dockerfile's line, run in a shell, by the torch that is installed, whichever index it came from.
+
+    ONNX Runtime with CUDA takes the place of the one without, where there is one; cuBLAS of CUDA 12 comes for
+    CTranslate2 where torch does not bring it.
+    """
     [line] = [line for line in instructions("gpu") if "onnxruntime-" in line and line.startswith("RUN ")]
+    python = 'import sys, types; sys.modules["torch"] = types.SimpleNamespace(version=types.SimpleNamespace(cuda=CUDA))'
+    (tmp_path / "sitecustomize.py").write_text(python.replace("CUDA", repr(cuda)), encoding="utf-8")
     for program, script in {"python3": 'printf "%s|" "$@"', "uname": f"echo {machine}"}.items():
         (tmp_path / program).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         (tmp_path / program).chmod(0o755)
     script = line.partition("/root/.cache/pip")[2].replace("/build/", f"{FOLDER}/")
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TORCH_INDEX_URL": f"https://mirror.example/whl/{build}"}
+    script = script.replace("$(/opt/venv/bin/python ", f"$(PYTHONPATH={tmp_path} {sys.executable} ")
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     said = subprocess.run(["sh", "-euc", script], env=env, capture_output=True, text=True, check=True).stdout
 
-    if list_name is None:
-        assert "RapidOCR runs on the CPU" in said
-        assert "pip" not in said
-    else:
-        assert "uninstall|--yes|onnxruntime|" in said
-        assert f"install|--require-hashes|--no-deps|--requirement|{FOLDER}/{list_name}|" in said
+    assert [f"{FOLDER}/{name}" for name in lists] == re.findall(
+        r"--require-hashes\|--no-deps\|--requirement\|([^|]+)", said
+    )
+    assert bool(lists) == ("uninstall|--yes|onnxruntime|" in said)
+    assert bool(lists) != ("RapidOCR runs on the CPU" in said)
+
+
+@BOTH
+def test_every_build_ends_with_a_smoke_test(kind: str):
+    """Of the finished layers, as the user that the service runs as, and told which image it is."""
+    lines = instructions(kind)
+    [test] = [line for line in lines if "smoke_test.py" in line]
+
+    assert lines.index(f"USER {_USER}") < lines.index(test) < lines.index("EXPOSE 8000")
+    assert test.endswith(f"python /build/smoke_test.py {kind}")
+    assert "--mount=type=bind,source=deploy/image/smoke_test.py," in test, "it does not stay in the image"
+    assert (FOLDER / "smoke_test.py").stat().st_mode & 0o004
+
+
+@BOTH
+def test_the_documented_check_up_is_where_an_exec_begins(kind: str):
+    """docker exec … python check_gpu.py: the file stands in WORKDIR, and runs as one."""
+    [link] = [line for line in instructions(kind) if "ln -s" in line]
+
+    assert "ln -s backend/check_gpu.py /app/check_gpu.py" in link
+    assert "WORKDIR /app" in instructions(kind)
+
+
+@pytest.mark.slow
+def test_the_check_up_starts_through_a_link(tmp_path: Path):
+    """As /app/check_gpu.py in the image: its packages are found beside the file that the link names."""
+    (tmp_path / "check_gpu.py").symlink_to(ROOT / "backend" / "check_gpu.py")
+    command = [sys.executable, "check_gpu.py", "--as", "h200"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+
+    assert 0 == done.returncode, done.stderr
+    assert "H200" in done.stdout
+
+
+def test_only_the_gpu_image_has_a_compiler():
+    """For torch.compile, where the build argument says so; the image for CPUs has no use for one."""
+    [packages] = [line for line in instructions("gpu") if "apt-get install" in line]
+
+    assert '$([ "$WITH_COMPILER" != yes ] || echo gcc libc6-dev)' in packages
+    assert not [line for line in instructions("cpu") if "gcc" in line]
 
 
 def test_lists_are_written_as_pip_reads_them():

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from PIL import Image, ImageDraw, ImageFont
 
-from tests.containers.engine import BACKEND, CPU_INDEX, REDIS, ROOT, Stack, run, until
+from tests.containers.engine import BACKEND, CPU_INDEX, ENV_FILE, REDIS, ROOT, Stack, run, until
 
 # The first test also waits for the build.
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(2400)]
@@ -124,12 +124,29 @@ def test_what_is_in_the_image(stack: Stack):
     assert "pip" not in packages
 
 
-def test_the_check_up_runs_inside(stack: Stack):
-    """As ./deploy-gpu.sh --check calls it; a machine without a card is no failure of an image without CUDA."""
-    done = stack.inside(BACKEND, "python", "-m", "backend.check_gpu")
+@pytest.mark.parametrize("command", [("-m", "backend.check_gpu"), ("check_gpu.py",)], ids=["script", "documented"])
+def test_the_check_up_runs_inside(stack: Stack, command: tuple[str, ...]):
+    """As ./deploy-gpu.sh --check and docs/gpu.md call it; no card is no failure of an image without CUDA."""
+    done = stack.inside(BACKEND, "python", *command)
 
     assert done.returncode in {0, 1}, done.stdout + done.stderr
     assert "torch" in done.stdout
+
+
+def test_settings_come_from_the_file_and_the_environment_goes_before_it(stack: Stack):
+    """backend/.env reaches the container, over the Compose file's own defaults; what is fixed there stays."""
+    told = "CACHE_TTL_S=77\nLIMIT_INPUTS=88\nLIMIT_LABELS=99\nUSE_GPU=true\nPORT=1\nSTATE_DIR=/nowhere\n"
+    asked = ("cache_ttl_s", "limit_inputs", "limit_labels", "use_gpu", "port", "redis_url", "state_dir")
+    program = f"from backend.config import Settings; s = Settings(); print([str(getattr(s, n)) for n in {asked}])"
+    ENV_FILE.write_text(told, encoding="utf-8")
+    try:
+        command = ("run", "--rm", "--no-deps", "--entrypoint", "python", "backend", "-c", program)
+        done = stack.compose(*command, outside={"LIMIT_LABELS": "11"})
+    finally:
+        ENV_FILE.unlink()
+
+    expected = ["77.0", "88", "11", "False", "8000", "redis://redis:6379/0", "/var/lib/financia/state"]
+    assert str(expected) == done.stdout.strip().splitlines()[-1]
 
 
 def test_only_this_machine_reaches_the_ports(stack: Stack):

@@ -32,7 +32,7 @@ _HEALTH = (
     '"dtype":"bfloat16","is_loaded":true}],"device":{"device":"cuda:0","lanes":1,"reason":"automatic choice"},'
     '"lanes":{},"cache":{}}'
 )
-_PASSED = ("TORCH_INDEX_URL", "USE_GPU", "CUDA_VISIBLE_DEVICES", "PORT")
+_PASSED = ("TORCH_INDEX_URL", "USE_GPU", "CUDA_VISIBLE_DEVICES", "PORT", "DEVICE")
 INFO = "docker info *"
 VERSION = "docker version *"
 READY = "GET *health/ready"
@@ -63,6 +63,7 @@ class Machine:
     cards: tuple[str, ...] = ()
     smi: str = "listed"  # absent, failed, listed, or old: a driver that does not know compute_cap
     environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # backend/.env and .env, with their text
     answers: Mapping[str, Answer | Sequence[Answer]] = field(default_factory=dict)  # go before the ones below
     without: tuple[str, ...] = ()  # programs that are not installed
 
@@ -99,6 +100,7 @@ class FakeHost(deploy_gpu.Host):  # type: ignore[name-defined,misc]
     def __init__(self, machine: Machine) -> None:
         self.environ = dict(machine.environment)
         self.system, self.release = machine.system, machine.kernel
+        self._files = machine.files
         self._answers = {**machine.answers}
         for pattern, answer in _usual(machine).items():
             self._answers.setdefault(pattern, answer)
@@ -122,6 +124,9 @@ class FakeHost(deploy_gpu.Host):  # type: ignore[name-defined,misc]
         sys.stdout.write(out)
         sys.stderr.write(err)
         return code
+
+    def read(self, file: str) -> str:
+        return self._files.get(file, "")
 
     def fetch(self, url: str) -> tuple[int, str]:
         answer = self._answer(f"GET {url}")

@@ -38,6 +38,8 @@ def test_it_covers_what_an_operator_asks():
         "Callers",
         "Documents",
         "Jobs",
+        "Search",
+        "Speech",
         "Cache",
         "GPU",
         "Models and machine",

@@ -294,7 +294,7 @@ def test_driver_branches():
                 }
             ),
             "Compose 1.25.0 is too old",
-            "docker-compose-plugin",
+            "Docker's own plugin",
             id="compose-too-old",
         ),
     ],
@@ -309,15 +309,30 @@ def test_what_stops_the_script(machine: Machine, says: str, fix: str):
     assert outcome.err.startswith("==> ERROR: ")
 
 
-def test_compose_v1_is_used_where_there_is_no_plugin():
-    """With its own command, a warning, and BuildKit turned on, which it does not do by itself."""
-    answers = {"docker compose version --short": Answer(code=1), "docker-compose version --short": Answer("1.29.2\n")}
+def test_the_program_is_used_where_there_is_no_plugin():
+    """docker-compose, as some distributions ship Compose 2."""
+    answers = {"docker compose version --short": Answer(code=1), "docker-compose version --short": Answer("v2.24.0\n")}
     outcome = deploy(LINUX.but(answers=answers), "--dry-run")
 
-    assert 0 == outcome.code
+    assert 0 == outcome.code, outcome.err
     assert "docker-compose -f docker-compose.gpu.yml up --detach" in outcome.commands
-    assert "no longer maintained" in outcome.err
-    assert "1" == outcome.given["DOCKER_BUILDKIT"]
+
+
+@pytest.mark.parametrize("version", ["1.29.2", "2.23.3-desktop.2"])
+def test_an_old_compose_is_refused(version: str):
+    """It would fail at an env_file that need not be there, in its own words."""
+    outcome = deploy(LINUX.but(answers={"docker compose version --short": Answer(f"{version}\n")}), "--dry-run")
+
+    assert 3 == outcome.code
+    assert f"Docker Compose {version} is too old: the Compose files need 2.24 or newer" in outcome.err
+    assert "Install Docker's own plugin" in outcome.err
+
+
+@pytest.mark.parametrize("version", ["2.24.0", "v2.40.3+ds1", "5.0.1", "dev"])
+def test_a_newer_compose_is_taken(version: str):
+    outcome = deploy(LINUX.but(answers={"docker compose version --short": Answer(f"{version}\n")}), "--dry-run")
+
+    assert 0 == outcome.code, outcome.err
 
 
 @pytest.mark.parametrize(
@@ -345,7 +360,7 @@ def test_a_card_hidden_by_the_environment_is_mentioned():
     left = deploy(machine, "--dry-run")
     numbered = deploy(machine, "--dry-run", "--gpu", "0")
 
-    assert "CUDA_VISIBLE_DEVICES=1, as the environment says" in left.out
+    assert "CUDA_VISIBLE_DEVICES=1, as the environment or backend/.env says" in left.out
     assert "CUDA_VISIBLE_DEVICES" not in left.given
     assert "GPU-v" == numbered.given["CUDA_VISIBLE_DEVICES"]
-    assert "as the environment says" not in numbered.out
+    assert "as the environment or" not in numbered.out

@@ -58,7 +58,7 @@ def test_the_programs_see_what_was_given():
 
     for command in ("build", "up --detach"):
         seen = saw[f"docker compose -f docker-compose.gpu.yml {command}"]
-        assert "https://download.pytorch.org/whl/cu130 true GPU-h 9000" == seen
+        assert "https://download.pytorch.org/whl/cu130 true GPU-h 9000 " == seen
 
 
 def test_monitoring_is_a_profile():

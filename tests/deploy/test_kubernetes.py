@@ -5,12 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
-import shutil
 import subprocess
-from collections.abc import Callable, Iterable
-from importlib.util import find_spec
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,147 +16,41 @@ from backend import __version__
 from backend.api.api_keys import OPEN_PATHS
 from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
-from backend.main import GRACE_S
-from tests.conftest import absent
+from backend.processes.http_server import GRACE_S
+from tests.deploy.manifests import (
+    BUILT,
+    CHOICES,
+    FOLDER,
+    GUIDE,
+    NEWEST,
+    OLDEST,
+    Manifest,
+    container,
+    faults_of,
+    identity,
+    load,
+    merged,
+    ours,
+    pod,
+    the,
+)
 from tests.deploy.promql import DEPLOY
-
-FOLDER = DEPLOY / "kubernetes"
-GUIDE = DEPLOY.parent / "docs" / "operations.md"
-OLDEST, NEWEST = "1.27", "1.37"  # autoscaling/v2 and the probes' fields are older; the newest that the validator knows
-CHOICES = ("base", "gpu", "hub", "monitoring")
-
-Manifest = dict[str, Any]
-
-
-def load(file: Path) -> list[Manifest]:
-    """Every document of a file."""
-    return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
-
-
-def ours(folder: Path) -> list[Manifest]:
-    """What `kustomize build` makes of a folder, for as much of its language as ours use."""
-    [wish] = load(folder / "kustomization.yaml")
-    assert set(wish) <= {"apiVersion", "kind", "resources", "patches", "images"}, "teach this function the new field"
-    manifests: list[Manifest] = []
-    for name in wish["resources"]:
-        found = folder / name
-        manifests += ours(found) if found.is_dir() else load(found)
-    for patch in wish.get("patches", ()):
-        [change] = load(folder / patch["path"])
-        [index] = [at for at, one in enumerate(manifests) if identity(one) == identity(change)]
-        if change.get("$patch") == "delete":
-            del manifests[index]
-        else:
-            manifests[index] = merged(manifests[index], change)
-    return [with_images(one, wish.get("images", ())) for one in manifests]
-
-
-def merged(base: Any, change: Any) -> Any:
-    """A strategic merge: maps by key, lists of things with names by name, everything else is replaced."""
-    if isinstance(base, dict) and isinstance(change, dict):
-        both = {key: merged(base[key], change[key]) for key in base.keys() & change.keys()}
-        return {**base, **change, **both}
-    if isinstance(base, list) and isinstance(change, list) and all(map(_is_named, [*base, *change])):
-        changes = {one["name"]: one for one in change}
-        kept = [merged(one, changes.pop(one["name"], {})) for one in base]
-        return [*kept, *changes.values()]
-    return copy.deepcopy(change)
-
-
-def _is_named(item: Any) -> bool:
-    return isinstance(item, dict) and "name" in item
-
-
-def with_images(manifest: Manifest, wishes: Iterable[Manifest]) -> Manifest:
-    """The manifest with the images of its containers renamed."""
-    found = copy.deepcopy(manifest)
-    for container in found.get("spec", {}).get("template", {}).get("spec", {}).get("containers", ()):
-        for wish in wishes:
-            if container["image"].rpartition(":")[0] == wish["name"]:
-                container["image"] = f"{wish['newName']}:{wish['newTag']}"
-                break
-    return found
-
-
-def identity(manifest: Manifest) -> tuple[str, str]:
-    return manifest["kind"], manifest["metadata"]["name"]
-
-
-def the(manifests: Iterable[Manifest], kind: str) -> Manifest:
-    """The only one of a kind."""
-    [found] = [manifest for manifest in manifests if manifest["kind"] == kind]
-    return found
-
-
-def pod(manifests: Iterable[Manifest]) -> Manifest:
-    spec: Manifest = the(manifests, "Deployment")["spec"]["template"]["spec"]
-    return spec
-
-
-def container(manifests: Iterable[Manifest]) -> Manifest:
-    [found] = pod(manifests)["containers"]
-    return dict(found)
-
-
-def theirs(program: str) -> Callable[[Path], list[Manifest]]:
-    """The same by the real program."""
-    command = ["kustomize", "build"] if program == "kustomize" else ["kubectl", "kustomize"]
-
-    def build(folder: Path) -> list[Manifest]:
-        made = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=True)
-        return list(yaml.safe_load_all(made.stdout))
-
-    return build
-
-
-def has_kustomize(program: str) -> bool:
-    """Whether there is one that is young enough; kubectl before 1.21 brings a kustomize of another language."""
-    if shutil.which(program) is None:
-        return False
-    if program == "kustomize":
-        return True
-    told = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=False)
-    return bool(re.search(r'"kustomizeVersion": "v5', told.stdout))
-
-
-# Ours always; the real ones beside it where they are installed, to keep ours honest. Nothing is skipped without them.
-BUILDERS = {"ours": ours} | {name: theirs(name) for name in ("kustomize", "kubectl") if has_kustomize(name)}
-BUILT = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
-
-
-@pytest.fixture
-def faults_of() -> Callable[[Manifest, str], str]:
-    """Why a manifest is none for this version of Kubernetes, or ""; a field it does not know is a fault too."""
-    if find_spec("kubernetes_validate") is None:
-        absent("kubernetes-validate is not installed (make install-dev installs it)")
-    import kubernetes_validate  # 20 MB of schemas, for these tests alone
-
-    def check(manifest: Manifest, version: str) -> str:
-        try:
-            kubernetes_validate.validate(manifest, version, strict=True)
-        except kubernetes_validate.ValidationError as error:
-            return str(error)
-        return ""
-
-    return check
 
 
 @pytest.mark.slow
 @BUILT
-@pytest.mark.parametrize("choice", ["base", "gpu", "hub"])
+@pytest.mark.parametrize("choice", ["base", "gpu", "hpa", "hub"])
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_manifests_are_valid(
-    build: Callable[[Path], list[Manifest]], choice: str, version: str, faults_of: Callable[[Manifest, str], str]
-):
+def test_manifests_are_valid(build: Callable[[Path], list[Manifest]], choice: str, version: str):
     """By the schemas of the oldest and the newest Kubernetes meant."""
     manifests = build(FOLDER / choice)
 
-    assert len(manifests) >= (1 if choice == "hub" else 5)
+    assert len(manifests) >= (1 if choice in {"hpa", "hub"} else 5)
     assert [""] * len(manifests) == [faults_of(manifest, version) for manifest in manifests]
 
 
 @pytest.mark.slow
-def test_the_validator_has_eyes(faults_of: Callable[[Manifest, str], str]):
+def test_the_validator_has_eyes():
     """A misspelt field and a wrong type are seen, deep inside."""
     deployment = the(ours(FOLDER / "base"), "Deployment")
     misspelt, mistyped = copy.deepcopy(deployment), copy.deepcopy(deployment)
@@ -184,13 +75,12 @@ def test_every_builder_makes_the_same(build: Callable[[Path], list[Manifest]], c
 
 
 def test_the_base_is_complete():
-    """Everything that a deployment which must not stop consists of."""
+    """Everything that a deployment which must not stop consists of, but for the autoscaler, which is chosen."""
     kinds = sorted(manifest["kind"] for manifest in ours(FOLDER / "base"))
 
     assert kinds == [
         "ConfigMap",
         "Deployment",
-        "HorizontalPodAutoscaler",
         "NetworkPolicy",
         "NetworkPolicy",
         "PersistentVolumeClaim",
@@ -218,7 +108,7 @@ def test_whoever_selects_pods_finds_them():
 
 def test_names_refer_to_what_is_there():
     """The autoscaler's target, the settings, the volume, and the ports by their name."""
-    manifests = [*ours(FOLDER / "base"), *ours(FOLDER / "monitoring")]
+    manifests = [one for choice in ("base", "hpa", "monitoring") for one in ours(FOLDER / choice)]
     names = {identity(manifest) for manifest in manifests}
     backend, volumes = container(manifests), {volume["name"]: volume for volume in pod(manifests)["volumes"]}
     ports = {port["name"] for port in backend["ports"]}
@@ -231,6 +121,25 @@ def test_names_refer_to_what_is_there():
     assert {mount["name"] for mount in backend["volumeMounts"]} == set(volumes)
     assert {port["targetPort"] for port in the(manifests, "Service")["spec"]["ports"]} <= ports
     assert {end["port"] for end in the(manifests, "PodMonitor")["spec"]["podMetricsEndpoints"]} <= ports
+
+
+@pytest.mark.parametrize("choice", ["base", "gpu"])
+def test_pods_do_not_start_without_their_keys(choice: str):
+    """A Secret in another namespace, or a name that is misspelt, must not make an open service."""
+    [secret] = [one["secretRef"] for one in container(ours(FOLDER / choice))["envFrom"] if "secretRef" in one]
+
+    assert {"name": "financia"} == secret
+
+
+def test_commands_of_the_guide_name_their_namespace():
+    """What is created or deleted by hand must lie where the kustomization puts the pods."""
+    commands = re.findall(
+        r"kubectl (?:create secret|delete|describe|rollout)[^`\n]*", GUIDE.read_text(encoding="utf-8")
+    )
+
+    assert len(commands) >= 3
+    assert [] == [command for command in commands if "-n financia" not in command]
+    assert "kubectl create namespace financia" in GUIDE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("choice", ["base", "gpu"])
@@ -312,13 +221,12 @@ def test_memory_is_what_compose_gives():
 
 
 def test_the_overlay_for_gpus():
-    """One card a pod, demanded; no autoscaler by the processor; another image; everything else as in the base."""
+    """One card a pod, demanded; another image; everything else as in the base."""
     base, gpu = ours(FOLDER / "base"), ours(FOLDER / "gpu")
     limits = container(gpu)["resources"]["limits"]
 
     assert limits["nvidia.com/gpu"] == 1
-    assert {"HorizontalPodAutoscaler"} == {one["kind"] for one in base} - {one["kind"] for one in gpu}
-    assert the(gpu, "Deployment")["spec"]["replicas"] == 1
+    assert [identity(one) for one in base] == [identity(one) for one in gpu]
     assert {"STATE_DIR", "USE_GPU"} <= set(the(gpu, "ConfigMap")["data"])
     assert container(gpu)["livenessProbe"] == container(base)["livenessProbe"]
 
@@ -332,7 +240,7 @@ def test_images_have_the_version():
 
 def test_upkeep_of_a_node_is_never_blocked():
     """With one pod too; and a rollout takes none away before another is ready."""
-    manifests = ours(FOLDER / "base")
+    manifests = [*ours(FOLDER / "base"), *ours(FOLDER / "hpa")]
 
     assert the(manifests, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
     assert the(manifests, "Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
@@ -384,7 +292,7 @@ def test_the_service_reaches_redis_names_and_nothing_else():
     assert all(peer["ipBlock"]["except"] for peer in to_hub["to"])  # never the cluster's own networks
 
 
-def test_the_policy_of_the_guide(faults_of: Callable[[Manifest, str], str]):
+def test_the_policy_of_the_guide():
     """For a Redis elsewhere: valid, and for the pods of the service."""
     [text] = re.findall(r"```yaml\n(apiVersion: networking.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     policy = yaml.safe_load(text)
@@ -412,7 +320,9 @@ def test_the_monitor_scrapes_what_prometheus_scrapes():
 
 def test_the_alerts_become_an_object_of_the_operator():
     """By the line of the guide, which keeps one copy of them."""
-    [line] = re.findall(r"^(\{ printf .*?) \| kubectl apply -f -$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    [line] = re.findall(
+        r"^(\{ printf .*?) \| kubectl apply -n financia -f -$", GUIDE.read_text(), re.MULTILINE | re.DOTALL
+    )
     made = subprocess.run(["bash", "-c", line], cwd=DEPLOY.parent, capture_output=True, text=True, check=True)
     rule = yaml.safe_load(made.stdout)
 

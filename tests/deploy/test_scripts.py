@@ -141,13 +141,12 @@ def test_bash_is_sound():
 def test_the_compose_files_know_the_names(file: str, container: str):
     """The container is called so, listens on the port that is asked for, and every variable given to it is read."""
     compose = (ROOT / file).read_text(encoding="utf-8")
-    names = (
-        ("TORCH_INDEX_URL", "USE_GPU", "CUDA_VISIBLE_DEVICES", "PORT") if "gpu" in file else ("TORCH_INDEX_URL", "PORT")
-    )
+    passed_on = (ROOT / "deploy/compose/settings.env").read_text(encoding="utf-8").splitlines()
+    names = {"TORCH_INDEX_URL", "PORT"} | ({"USE_GPU", "CUDA_VISIBLE_DEVICES", "DEVICE"} if "gpu" in file else set())
+    unread = [name for name in sorted(names) if name not in passed_on and f"${{{name}" not in compose]
 
     assert re.search(rf"^    container_name: {container}$", compose, re.MULTILINE)
     assert "monitoring" in compose
     assert f":{deploy_gpu.CONTAINER_PORT}" in compose
-    for name in names:
-        passed_on = re.search(rf"^ +{name}:$", compose, re.MULTILINE)  # without a value: the environment's own, if any
-        assert passed_on or f"${{{name}" in compose, f"{file} does not read {name}"
+    assert "path: deploy/compose/settings.env" in compose
+    assert [] == unread, file

@@ -11,6 +11,7 @@ from backend.device import default_device
 from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import facts
+from backend.device.facts.torchrun import LocalRank
 from backend.device.records import MachineFacts
 from backend.errors import DeviceUnavailable
 
@@ -84,6 +85,43 @@ def test_use_gpu_false_forbids_every_gpu():
     assert "cpu" == default_device.placement().device
     with pytest.raises(DeviceUnavailable, match="USE_GPU=false"):
         default_device.torch_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "request_", "expected"),
+    [
+        pytest.param("auto", DeviceRequest(), ["cuda:0", "cuda:1"], id="auto"),
+        pytest.param("cuda", DeviceRequest(), ["cuda:0", "cuda:1"], id="cuda"),
+        pytest.param("cuda:all", DeviceRequest(), ["cuda:0", "cuda:1"], id="all"),
+        pytest.param("cuda:1,cuda:0", DeviceRequest(), ["cuda:1", "cuda:0"], id="in-the-order-named"),
+        pytest.param("auto", DeviceRequest(device="cuda:1,cuda:0"), ["cuda:1", "cuda:0"], id="as-the-process-is-set"),
+        pytest.param("cpu", DeviceRequest(), ["cpu", "cpu"], id="all-share-the-processor"),
+    ],
+)
+def test_each_rank_has_its_own_card(device: str, request_: DeviceRequest, expected: list[str]):
+    """Of two processes that train together; each with that card's memory and UUID."""
+    default_device.configure(facts("ada-and-blackwell"), request_)
+    places = [default_device.rank_placement(device, LocalRank(index, 2)) for index in range(2)]
+
+    assert expected == [place.device for place in places]
+    assert len(set(expected)) == len({place.uuid for place in places})
+    assert len(set(expected)) == len({place.memory_bytes for place in places})
+
+
+@pytest.mark.parametrize("device", ["cuda:1", "auto", "cuda:0,cuda:1"])
+def test_a_lone_process_has_the_device_that_placement_gives(device: str):
+    """Without torchrun nothing changes."""
+    default_device.configure(facts("ada-and-blackwell"))
+
+    assert default_device.placement(device) == default_device.rank_placement(device, LocalRank())
+
+
+@pytest.mark.parametrize(("device", "count"), [("cuda:1", 2), ("auto", 3)])
+def test_more_processes_than_cards(device: str, count: int):
+    """Two on one card would wait for each other for ever; the error says what to start instead."""
+    default_device.configure(facts("ada-and-blackwell"))
+    with pytest.raises(DeviceUnavailable, match=f"torchrun started {count} processes.*--nproc-per-node={count - 1}"):
+        default_device.rank_placement(device, LocalRank(0, count))
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps", "quantum"])

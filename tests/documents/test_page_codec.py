@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from backend.documents.page_codec import pack_document, pack_page, unpack_document, unpack_page
-from backend.documents.pages import Box, Document, Page, RawWord, make_page
+from backend.documents.pages import Box, Document, Page, RawWord, Ruling, make_page
 
 
 def page_of(number: int = 1, **changes: object) -> Page:
@@ -21,7 +21,13 @@ def page_of(number: int = 1, **changes: object) -> Page:
 
 
 @pytest.mark.parametrize(
-    "page", [page_of(), page_of(confidence=0.5, language="es", rotation=90), page_of(7, incomplete=True)]
+    "page",
+    [
+        page_of(),
+        page_of(confidence=0.5, language="es", rotation=90),
+        page_of(7, incomplete=True),
+        page_of(rulings=[Ruling(0.1, 1 / 3, 99.5, 1 / 3)]),
+    ],
 )
 def test_a_page_comes_back_to_the_last_bit(page: Page) -> None:
     """Encoding is lossless."""

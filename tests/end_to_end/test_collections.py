@@ -19,8 +19,11 @@ FOLDERS = ("nasty_pdf", "nasty_images", "pdf_samples")
 NO_SAMPLES = {".txt", ".md", ".tsv"}  # descriptions of the data sets
 TIMEOUT_S = 30.0
 _LEEWAY_S = 5.0  # between the deadline and the last byte of the answer, on a busy machine
-_KEPT_BYTES = 300 * 2**20  # that allocators and engines may keep after files of up to 1.2 gigapixels
-_RELEASED_BYTES = 300 * 2**20  # of the 0.7 GB that RapidOCR needs for two pages at once
+# That may stay after files of up to 1.2 gigapixels. Measured: 770 MB, and 73 MB more after all of them a second time;
+# 260 MB are OpenVINO's networks and their kernels for sizes of pages, 190 MB are mapped pages of the word table.
+_KEPT_BYTES = 950 * 2**20
+_RELEASED_BYTES = 300 * 2**20  # of the 0.7 GB (OpenVINO: 1.1) that RapidOCR needs for two pages at once
+_STILL_BYTES = 8 * 2**20  # a second in which memory falls by less ends its fall
 _MAX_GROWTH_BYTES = 60 * 2**20  # over 240 pages; keeping their 200 dpi gray images would take 900 MB
 
 
@@ -32,7 +35,15 @@ def warm(served: LiveServer) -> Footprint:
             answer_of(client, scanned([SPANISH.scan, ENGLISH.scan]), engine=engine)
         most = footprint(served).memory_bytes - _RELEASED_BYTES
         wait_until(client, lambda: footprint(served).memory_bytes < most, "no memory was released")
+        wait_until(client, lambda: _fall_bytes(served) < _STILL_BYTES, "memory is still released")
     return footprint(served)
+
+
+def _fall_bytes(served: LiveServer) -> int:
+    """By how much memory falls in a second: it goes back in steps, the engines' first."""
+    before = footprint(served).memory_bytes
+    time.sleep(1.0)
+    return before - footprint(served).memory_bytes
 
 
 def _files(data_dir: Path, folder: str) -> list[Path]:
@@ -65,18 +76,23 @@ def test_every_file_is_answered(served: LiveServer, warm: Footprint, data_dir: P
 
 
 def test_memory_stays_flat_over_pages(served: LiveServer, warm: Footprint) -> None:
-    """300 new pages, two of three with a text layer: memory after 60 pages is the memory after all."""
+    """305 new pages, two of three with a text layer: memory after 61 pages is the memory after all.
+
+    RapidOCR reads two pages at once before. It begins with a page whenever a lane is free, and the first page on each
+    lane takes 0.5 GB, until no page has come for 10 s: without that it would be chance in which turn it takes them.
+    """
     held = []
     with served.client() as client:
+        answer_of(client, _scan(4, seed=100), engine="rapidocr")
         for turn in range(5):
+            assert 200 == send(client, _scan(1, seed=200 + turn)).status_code  # alone: RapidOCR begins with it too
             for part in range(2):
                 assert 200 == send(client, _digital(20, seed=10 * turn + part)).status_code
                 assert 200 == send(client, _scan(10, seed=10 * turn + part)).status_code
             held.append(footprint(served).memory_bytes)
-
-    growth = np.polyfit(range(len(held)), held, 1)[0] * (len(held) - 1)
-    assert growth < _MAX_GROWTH_BYTES, [round(used / 2**20) for used in held]
-    assert held[-1] < warm.memory_bytes + _KEPT_BYTES
+        growth = np.polyfit(range(len(held)), held, 1)[0] * (len(held) - 1)
+        assert growth < _MAX_GROWTH_BYTES, [round(used / 2**20) for used in held]
+        wait_until(client, lambda: footprint(served).memory_bytes < warm.memory_bytes + _KEPT_BYTES, "memory is kept")
 
 
 def _digital(pages: int, seed: int) -> bytes:

@@ -28,6 +28,7 @@ class Overflowing:
     runtime: str = "fake"
     dtype: str = "fp16"
     padding_cost: float = 1.0
+    launch_cost: int = 0
 
     def prepare(self, ids: Any) -> TokenBatch:
         """Packed, filled up as a runtime with round shapes does."""
@@ -91,6 +92,17 @@ def test_float32_is_loaded_once_and_only_when_needed(telemetry):
     run(engine, [ids(13, 1)])
 
     assert [1] == loads
+
+
+def test_a_dropped_copy_is_loaded_again():
+    """It leaves memory with the model it stands in for, and comes back with the next text that needs it."""
+    loads: list[int] = []
+    exact = Float32Encoder(lambda: loads.append(1) or Overflowing(poison=-1))
+    first = exact.get()
+    exact.drop()
+
+    assert first is not exact.get()
+    assert [1, 1] == loads
 
 
 def test_a_text_that_is_not_finite_in_float32_either(telemetry):

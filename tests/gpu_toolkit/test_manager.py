@@ -255,6 +255,27 @@ def test_data_parallel(at: Callable[[str], None]):
     assert ["cuda:1", "cuda:0"] == [one.device for one in found.placements]
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        pytest.param(GPUConfig(enable_distributed=True, memory_fraction=0.5), ["cuda:1"], id="its-own-of-all"),
+        pytest.param(GPUConfig(enable_distributed=True, device_ids=[1, 0]), ["cuda:0"], id="its-own-of-these"),
+        pytest.param(GPUConfig(device_ids=[1, 0]), ["cuda:1", "cuda:0"], id="not-distributed"),
+    ],
+)
+def test_the_card_of_a_rank(
+    at: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, config: GPUConfig, expected: list[str]
+):
+    """The second of two processes that torchrun started; both would take the freest card otherwise."""
+    at("ada-and-blackwell")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found = GPUManager(config, set_ceiling=Ceilings())
+
+    assert expected == [placement.device for placement in found.placements]
+    assert all(placement.memory_bytes <= 0.5 * 48 * GIB for placement in found.placements if config.memory_fraction)
+
+
 def test_every_card_gets_its_ceiling(at: Callable[[str], None]):
     at("ada-and-blackwell")
     ceilings = Ceilings()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -225,6 +226,77 @@ def test_a_scale_at_its_floor(monkeypatch: pytest.MonkeyPatch):
     assert 1 < steps < 20
     assert ("fp32", None) == (trainer.precision, trainer.scale)
     assert "smallest loss scale" in trainer.events[0]
+
+
+def test_it_returns_to_the_faster_precision():
+    """After a clean stretch; the next one is twice as long."""
+    net = model()
+    trainer = MixedPrecisionTrainer(MixedPrecisionConfig(dtype="bfloat16", recovery_interval=2), "cpu")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    bad, seen = (torch.full((2, 4), float("nan")), torch.zeros(2, dtype=torch.long)), []
+    for data in (bad, batch(), batch(), bad, batch(), batch(), batch(), batch(), batch()):
+        one_step(trainer, net, optimizer, data)
+        seen.append(trainer.precision)
+
+    assert ["fp32", "fp32", "bf16", "fp32", "fp32", "fp32", "fp32", "bf16", "bf16"] == seen
+    assert {"fp32": 6, "bf16": 1} == trainer.steps_by_precision
+    assert "step 2: 2 clean steps in fp32: back to bf16" == trainer.events[1]
+    assert (7, 2, 4) == (trainer.steps, trainer.skipped, len(trainer.events))
+
+
+def test_its_state_comes_back():
+    """A loop of one's own that stops and goes on returns to bf16 at the step at which it would have."""
+    config = MixedPrecisionConfig(dtype="bfloat16", recovery_interval=3)
+    bad = torch.full((2, 4), float("nan")), torch.zeros(2, dtype=torch.long)
+    first, second = MixedPrecisionTrainer(config, "cpu"), MixedPrecisionTrainer(config, "cpu")
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    for data in (bad, batch(), batch()):
+        one_step(first, net, optimizer, data)
+    other = copy.deepcopy(net)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    resumed = torch.optim.SGD(other.parameters(), lr=0.01)
+    for _ in range(2):
+        one_step(first, net, optimizer, batch())
+        one_step(second, other, resumed, batch())
+
+    assert ("bf16", first.events) == (second.precision, second.events)
+    assert first.state_dict() == second.state_dict()
+    assert torch.equal(weights(net), weights(other))
+
+
+def test_the_scaler_comes_back(monkeypatch: pytest.MonkeyPatch):
+    """With its scale, and without it where the device has other precisions."""
+    elsewhere = MixedPrecisionTrainer(OFF, "cpu")
+    first, second = scaled(monkeypatch, initial_scale=2.0, growth_interval=1), scaled(monkeypatch)
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    loss = first.compute_loss(lambda answer, _: answer.sum(), first.forward_pass(net, batch()[0]), 0)
+    first.backward_pass(loss, optimizer)
+    first.optimizer_step(optimizer)
+    second.load_state_dict(first.state_dict())
+    elsewhere.load_state_dict(first.state_dict())
+
+    assert ("fp16", 4.0) == (second.precision, second.scale)
+    assert ("fp32", None) == (elsewhere.precision, elsewhere.scale)
+
+
+def test_fields_that_are_assigned_later():
+    """As guides do when numbers break: they count from the next step on, not in the middle of one."""
+    config, net = MixedPrecisionConfig(dtype="bfloat16"), model()
+    trainer = MixedPrecisionTrainer(config, "cpu")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    loss = trainer.compute_loss(nn.CrossEntropyLoss(), trainer.forward_pass(net, batch()[0]), batch()[1])
+    trainer.backward_pass(loss, optimizer, parts=2)
+    config.enabled = False
+    predictions = trainer.forward_pass(net, batch()[0])
+    in_the_middle = trainer.precision, predictions.dtype
+    trainer.backward_pass(trainer.compute_loss(nn.CrossEntropyLoss(), predictions, batch()[1]), optimizer, parts=2)
+    trainer.optimizer_step(optimizer)
+    predictions = trainer.forward_pass(net, batch()[0])
+
+    assert ("bf16", torch.bfloat16) == in_the_middle
+    assert ("fp32", torch.float32) == (trainer.precision, predictions.dtype)
 
 
 def test_drop():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from backend.cache.scope import Enter, share_with_all
 from backend.documents.pages import Box, Document, Page, RawWord, make_page
 from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import UnreadableFile
@@ -98,6 +99,7 @@ class JobReplica:
     policy: JobPolicy = field(default_factory=lambda: JobPolicy(workers=1, limit_s=60.0, ttl_s=TTL_S))
     telemetry: Telemetry = field(default_factory=Telemetry)
     now: Callable[[], float] = lambda: NOW_S
+    enter: Enter = share_with_all
 
     def __post_init__(self) -> None:
         self.supervisor = Supervisor(self.telemetry, sleep=_no_pause)
@@ -109,6 +111,7 @@ class JobReplica:
             render_page=render_page,
             supervisor=self.supervisor,
             now=self.now,
+            enter=self.enter,
         )
 
     async def submit(self, content: bytes = b"%PDF-1.7 one", **fields: Any) -> Job:

@@ -59,3 +59,13 @@ def test_a_waiting_job_of_an_earlier_release_does_not_expire():
 
     assert job() == unpack_job("one", orjson.dumps(fields), pack_progress(job().progress))
     assert ended.expires_s == unpack_job("one", pack_job(ended), pack_progress(ended.progress)).expires_s
+
+
+def test_the_trace_of_a_job():
+    """It is kept; a job of a release without traces has none, and one of this release is read there too."""
+    record = job(trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    earlier = orjson.loads(pack_job(record))
+    del earlier["trace"]
+
+    assert record == unpack_job("one", pack_job(record), b"{}")
+    assert job() == unpack_job("one", orjson.dumps(earlier), b"{}")

@@ -10,11 +10,21 @@ import orjson
 import pytest
 
 from backend.api.responses.documents import document_bytes
+from backend.documents.einvoice.records import EInvoice
+from backend.documents.fields.extract import extract_fields
 from backend.documents.key_phrases import KeyPhrase
+from backend.documents.plain_text import document_of_text
+from backend.documents.tables.find import find_tables
 from backend.errors import JobOfAnotherRelease
 from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
 from backend.services.classification import ClassifiedText, Prediction
-from backend.services.documents.records import DocumentAnswer, DocumentOptions
+from backend.services.documents.records import (
+    ClassParts,
+    DocumentAnswer,
+    DocumentOptions,
+    ExtractedDocument,
+    Understood,
+)
 from tests.api.document_fakes import answer_of
 
 
@@ -22,8 +32,10 @@ def full_answer(options: DocumentOptions | None = None) -> DocumentAnswer:
     """Every field set, with the number types that models give."""
     answer = answer_of(options or DocumentOptions())
     classes = ClassifiedText((Prediction("invoice", np.float32(0.1)), Prediction("letter", 1e-17)), None, 0.1, 9, True)
+    parts = ClassParts(None, classes, 1, "page-kinds", combined=False, why="the picture alone")
     phrase = KeyPhrase("Total", np.float64(0.3), np.array([[15, 20], [30, 35]]))
-    return replace(answer, understood=replace(answer.understood, classes=classes, key_phrases=(phrase,)))
+    understood = replace(answer.understood, classes=classes, class_parts=parts, key_phrases=(phrase,))
+    return replace(answer, understood=understood)
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
@@ -91,3 +103,23 @@ def test_options_without_their_password():
 
     assert "s3cret" not in str(values)
     assert options == options_of(values, "s3cret")
+
+
+def test_fields_tables_and_electronic_invoices_survive() -> None:
+    """What a job found as data is the same after it was stored."""
+    goods = ("Concepto     Cantidad     Importe", *(f"Tornillo {size}     {size}     {size},00" for size in (2, 3, 4)))
+    rows = ("FACTURA", "Nº factura: 23", "", *goods, "", "Total factura     9,00 €")
+    einvoice = EInvoice("UBL", {"InvoiceId": "23"}, ({"Amount": "1.00"},), page=1, box=(1.0, 2.0, 3.0, 4.0))
+    document = replace(document_of_text("\n".join(rows)), einvoice=einvoice)
+    understood = Understood(fields=extract_fields(document), tables=find_tables(document))
+    answer = DocumentAnswer(
+        ExtractedDocument(document, (), 0, 0.0, 0.0, 0.0), document.text, understood, DocumentOptions(), "cpu", 0.0, 0.0
+    )
+
+    restored = unpack_answer(pack_answer(answer), option_fields(DocumentOptions()))
+
+    assert understood.fields is not None
+    assert understood.fields.fields
+    assert understood.tables
+    assert understood == restored.understood
+    assert document.einvoice == restored.document.einvoice

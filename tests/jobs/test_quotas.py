@@ -89,6 +89,19 @@ async def test_as_many_as_the_quota(desk: Desk):
     assert 1 == desk.telemetry.quota_exceeded_total.labels("team", "jobs")._value.get()
 
 
+async def test_live_jobs_are_told(desk: Desk):
+    """Of each owner its own; those that have ended no longer. To ask takes no place."""
+    first = await desk.submit("%PDF one")
+    await desk.submit("%PDF two")
+    await desk.submit("%PDF three", OTHER)
+    live = [await desk.replica.service.live(owner) for owner in (TEAM.owner, OTHER.owner, "nobody")]
+    await desk.replica.service.cancel(first.id, TEAM.owner)
+    await desk.replica.ended(first, TEAM.owner)
+
+    assert [2, 1, 0] == live
+    assert 1 == await desk.replica.service.live(TEAM.owner)
+
+
 async def test_a_place_is_free_again(desk: Desk):
     """Once a job has ended, was cancelled, or was forgotten."""
     first, second = await desk.submit("%PDF one"), await desk.submit("%PDF two")

@@ -7,16 +7,18 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
 
 from backend.batching.work_item import Priority
-from backend.errors import DeviceLost, NotFound, Overloaded, Unavailable, UnreadableFile, WrongMediaType
+from backend.cache.scope import Enter, cached_for, owner_scope, share_with_all
+from backend.errors import DeviceLost, NotFound, NotInstalled, Overloaded, Unavailable, UnreadableFile, WrongMediaType
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.records import Progress
 from backend.jobs.runner import JobPolicy
-from backend.services.documents.records import DocumentOptions
+from backend.services.documents.records import DocumentAnswer, DocumentOptions
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import NOW_S, TTL_S
@@ -325,6 +327,22 @@ async def test_a_lost_device_ends_the_jobs_of_this_process(open_replica):
         await replica.submit(b"%PDF-1.7 late")
 
 
+async def test_a_file_that_cannot_be_read_here_ends_its_job_alone(open_replica):
+    """A recording where there is no speech model: the others are worked on, and it is not tried again."""
+    process = FakeProcess(stops_at=1, error=NotInstalled("no speech model: install it"))
+    replica = await open_replica(process)
+    recording = await replica.submit(b"%PDF-1.7 recording")
+    await process.started.get()
+    process.gate.set()
+    failed = await replica.ended(recording)
+    process.error = None
+    other = await replica.ended(await replica.submit(b"%PDF-1.7 other"))
+
+    assert ("failed", "not_installed", False) == (failed.status, failed.failure.code, failed.failure.retryable)
+    assert ("succeeded", ()) == (other.status, replica.service.degraded())
+    assert 2 == len(process.calls)
+
+
 class FaultyStore(MemoryJobStore):
     """Raises what nobody expects, at the first call of one method."""
 
@@ -380,3 +398,26 @@ async def test_cancellations_are_watched_again_after_a_fault(clock):
     await replica.service.close()
 
     assert 1 == replica.count('background_failures_total{task="watch_cancellations"}')
+
+
+@pytest.mark.parametrize(("enter", "expected"), [(cached_for, [b"a", b"b"]), (share_with_all, [b"", b""])])
+async def test_whose_cache_a_job_uses(enter: Enter, expected: list[bytes]):
+    """With CACHE_SCOPE=key its owner's alone, in the tasks that it starts too; between jobs nobody's."""
+    scopes: list[bytes] = []
+
+    class Watching(FakeProcess):
+        async def __call__(self, *call: Any) -> DocumentAnswer:
+            scopes.append(await asyncio.create_task(scope()))
+            return await super().__call__(*call)
+
+    async def scope() -> bytes:
+        return owner_scope()
+
+    replica = JobReplica(MemoryJobStore(5, 1_000_000, lambda: NOW_S), Watching(), enter=enter)
+    await replica.service.start()
+    for owner in ("a", "b"):
+        await replica.ended(await replica.submit(owner=owner), owner)
+    await replica.service.close()
+
+    assert expected == scopes
+    assert b"" == owner_scope()

@@ -10,12 +10,15 @@ from contextlib import aclosing
 import orjson
 import pytest
 
-from backend.errors import DeviceLost, JobOfAnotherRelease, Unavailable
+from backend.errors import DeviceLost, JobOfAnotherRelease, Unavailable, UnreadableFile
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.services.documents.records import DocumentOptions
+from backend.telemetry import Telemetry
+from backend.tracing.spans import NO_TRACER, Active, Tracer
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import LIMITS, TTL_S
+from tests.traced import KeptSpans
 
 pytestmark = pytest.mark.redis
 
@@ -29,11 +32,16 @@ async def open_replica(redis_server) -> AsyncIterator[Callable[..., JobReplica]]
     replicas: list[JobReplica] = []
 
     async def start(
-        process: FakeProcess | None = None, url: str = "", workers: int = 1, **options: float
+        process: FakeProcess | None = None,
+        url: str = "",
+        workers: int = 1,
+        tracer: Tracer = NO_TRACER,
+        **options: float,
     ) -> JobReplica:
         chosen = RedisJobOptions(url or redis_server.url, **{"lease_s": LEASE_S, **options})
         policy = JobPolicy(workers=workers, limit_s=60.0, ttl_s=TTL_S)
-        replica = JobReplica(RedisJobStore(chosen, LIMITS, monotonic=time.monotonic), process or FakeProcess(), policy)
+        store = RedisJobStore(chosen, LIMITS, monotonic=time.monotonic)
+        replica = JobReplica(store, process or FakeProcess(), policy, Telemetry(tracer))
         replicas.append(replica)
         await replica.service.start()
         return replica
@@ -543,3 +551,33 @@ async def test_giving_back_a_dead_replicas_job_keeps_its_attempt(open_replica, r
     ended = await (await open_replica(lease_s=1000.0)).ended(job)
 
     assert ("succeeded", 2) == (ended.status, ended.attempts)
+
+
+async def test_a_trace_goes_on_in_another_replica(open_replica):
+    """The job's record carries it from the process that took the file to the one that reads it."""
+    front, kept = await idle(open_replica), KeptSpans()
+    with Active(kept.tracer.start("POST /v1/jobs", "server")) as request:
+        job = await front.submit()
+    worker = await open_replica(tracer=kept.tracer)
+    await worker.ended(job)
+    async with asyncio.timeout(TIMEOUT_S):
+        while "job" not in kept.names:  # noqa: ASYNC110 - a turn of the loop, no time
+            await asyncio.sleep(0)
+    span = kept.one("job")
+
+    assert ("consumer", request.span.context, "") == (span.kind, span.parent, span.error)
+    assert (job.id, 1) == (span.attributes["financia.job.id"], span.attributes["financia.job.attempt"])
+
+
+async def test_a_job_that_fails_says_so_in_its_span(open_replica):
+    """By the code of its failure; a job without a trace begins one."""
+    kept = KeptSpans()
+    replica = await open_replica(FakeProcess(error=UnreadableFile("broken")), tracer=kept.tracer)
+    job = await replica.submit()
+    ended = await replica.ended(job)
+    async with asyncio.timeout(TIMEOUT_S):
+        while "job" not in kept.names:  # noqa: ASYNC110 - a turn of the loop, no time
+            await asyncio.sleep(0)
+
+    assert ended.failure is not None
+    assert (None, ended.failure.code) == (kept.one("job").parent, kept.one("job").error)

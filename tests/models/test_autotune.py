@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from backend.models import autotune, encoder_benchmark, runtimes
 from backend.models.autotune import EncoderRequest, Selector
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
 from backend.models.encoder_benchmark import EncoderBenchmark
-from backend.models.runtimes import Candidate
+from backend.models.runtimes import Candidate, ModelDoesNotFit
 from backend.models.spec import ModelSpec, Pooling
 from tests.tiny_models import TinyModels, placement, spec_of, tokenizer_of
 
@@ -29,7 +31,7 @@ OLD_FACTS = replace(FACTS, cpu_flags=("avx2",))
 TABLE = np.random.default_rng(1).standard_normal((40_000, 24)).astype(np.float32)
 
 
-@dataclass
+@dataclass(eq=False)
 class FakeEncoder:
     """Takes vectors from a table; each field adds one kind of fault."""
 
@@ -42,6 +44,7 @@ class FakeEncoder:
     few_rows: float = 0.0  # another kernel's error for batches of up to 4 tokens
     nan: bool = False
     broken: Exception | None = None
+    padding_cost: float = 1.0
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         return pack(ids)
@@ -93,7 +96,9 @@ def models(monkeypatch) -> FakeModels:
         "speed",
         lambda self, encoder, budget=None: encoder.tokens_per_s * encoder.budgets.get(budget or self._budget, 1.0),
     )
+    monkeypatch.setattr(EncoderBenchmark, "launch_tokens", lambda self, encoder, tokens_per_s: int(tokens_per_s / 400))
     monkeypatch.setattr(runtimes, "installed", lambda runtime: True)
+    monkeypatch.setattr(autotune, "release", lambda device: gc.collect())  # its cards are not there
     fakes = FakeModels()
     fakes.has("openvino int8", 30_000.0, noise=0.01)
     fakes.has("openvino bf16", 20_000.0, noise=0.003)
@@ -374,6 +379,35 @@ def test_a_gpu(models, select):
     _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32")))
 
     assert ("torch", "bf16", 8192) == (choice.runtime, choice.dtype, choice.budget)
+    assert 4096 == choice.launch_tokens, "the time of 6000 tokens, at most half a batch"
+    assert "4096 tokens" in choice.why[-1]
+
+
+def test_a_gpu_is_measured_on_full_batches_as_its_lanes_run_them(models, select, monkeypatch):
+    """Eight budgets of tokens, and two batches in flight; a kept choice brings the cost of a launch with it."""
+    seen: list[tuple[int, int]] = []
+
+    def speed(self, encoder, budget=None):
+        batches = self._speed_batches(encoder, budget or self._budget)
+        seen.append((self._depth, sum(len(text) for batch in batches for text in batch) // (budget or self._budget)))
+        return 1e6
+
+    monkeypatch.setattr(EncoderBenchmark, "speed", speed)
+    models.has("torch fp32", 4e5)
+    facts = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**36, (7, 5), bf16=False),), gpu_type=DeviceType.CUDA)
+    place = Placement("cuda:0", 1, 1, 2, ("largest",))
+    _, first = select(facts=facts, place=place)
+    _, kept = select(facts=facts, place=place)
+
+    assert {(2, 8)} == set(seen)
+    assert first.launch_tokens == kept.launch_tokens == 2048
+
+
+def test_a_cpu_has_no_launch_cost(select):
+    """Its batches take as long as their tokens: all padding counts."""
+    _, choice = select()
+
+    assert 0 == choice.launch_tokens
 
 
 def test_a_model_that_overflows_in_fp16(models, select):
@@ -406,6 +440,90 @@ def test_budgets_that_do_not_fit_the_card(models, select, monkeypatch):
     _, choice = select(facts=facts, place=Placement("cuda:0", 1, 1, 2, ("largest",)))
 
     assert 8192 == choice.budget
+
+
+CARD = replace(FACTS, gpus=(GPUInfo(0, "a card", "GPU-1", 2**33, (9, 0), bf16=True),), gpu_type=DeviceType.CUDA)
+ON_CARD = Placement("cuda:0", 1, 1, 2, ("largest",), dtypes=("bf16", "fp16", "fp32"))
+HALVES = {"torch fp32": 4e5, "torch bf16": 2e6, "torch-packed fp32": 5e5, "torch-packed bf16": 4e6}
+
+
+@pytest.fixture
+def alive(models, monkeypatch) -> weakref.WeakSet[FakeEncoder]:
+    """A card that holds one encoder: while one is there, the next does not fit."""
+    alive: weakref.WeakSet[FakeEncoder] = weakref.WeakSet()
+
+    def load(spec: ModelSpec, candidate: Candidate, place: Placement) -> FakeEncoder:
+        if alive:
+            raise ModelDoesNotFit(f"{candidate} does not fit")
+        encoder = FakeModels.load(models, spec, candidate, place)
+        alive.add(encoder)
+        return encoder
+
+    monkeypatch.setattr(models, "load", load)
+    for name, speed in HALVES.items():
+        models.has(name, speed)
+    return alive
+
+
+@pytest.mark.parametrize("precision", ["auto", "bf16"])
+def test_a_card_holds_one_encoder_at_a_time(models, select, alive, precision):
+    """What measuring itself holds must not decide what fits: the packed runtime, measured last, wins and is kept."""
+    encoder, choice = select(EncoderRequest(precision=precision), facts=CARD, place=ON_CARD)
+
+    assert ("torch-packed", "bf16") == (choice.runtime, choice.dtype)
+    assert not any(row.lacked_memory for row in choice.measured)
+    assert [encoder] == list(alive)
+    del encoder
+    models.loaded.clear()
+    select(EncoderRequest(precision=precision), facts=CARD, place=ON_CARD)
+    assert ["torch-packed bf16"] == models.loaded
+
+
+def test_a_winner_that_was_not_measured_last_is_loaded_again(models, select, alive):
+    models.has("torch-packed bf16", 1e6)
+    encoder, choice = select(facts=CARD, place=ON_CARD)
+
+    assert ("torch", "bf16") == (choice.runtime, choice.dtype) == (encoder.runtime, encoder.dtype)
+    assert "torch bf16" == models.loaded[-1]
+
+
+def test_a_model_of_the_same_shape_needs_a_card_for_one_encoder_too(models, select, alive):
+    """Its float32 reference is freed before the winner is loaded."""
+    select(facts=CARD, place=ON_CARD)
+    models.loaded.clear()
+    _, choice = select(facts=CARD, place=ON_CARD, sha256="0" * 64)
+
+    assert ["torch-packed fp32", "torch-packed bf16"] == models.loaded
+    assert "same shape" in choice.why[0]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param({"refusal": ModelDoesNotFit("too small")}, id="foreseen"),
+        pytest.param({"refusal": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")}, id="while-loaded"),
+        pytest.param({"broken": RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")}, id="while-measured"),
+    ],
+)
+def test_what_lacked_memory_is_measured_again(models, select, refused):
+    """Another process may have had the memory: the choice without the best runtime serves, and is not kept."""
+    for name, speed in HALVES.items():
+        models.has(name, speed)
+    if "refusal" in refused:
+        models.refusals["torch-packed bf16"] = refused["refusal"]
+    else:
+        models.has("torch-packed bf16", 4e6, broken=refused["broken"])
+    _, first = select(facts=CARD, place=ON_CARD)
+    models.refusals.clear()
+    models.has("torch-packed bf16", 4e6)
+    _, second = select(facts=CARD, place=ON_CARD)
+    models.loaded.clear()
+    select(facts=CARD, place=ON_CARD)
+
+    assert ("torch", "bf16") == (first.runtime, first.dtype)
+    assert "too little memory was free for torch-packed bf16" in first.why[-1]
+    assert ("torch-packed", "bf16") == (second.runtime, second.dtype)
+    assert ["torch-packed bf16"] == models.loaded
 
 
 # The file
@@ -476,7 +594,7 @@ def test_a_model_of_the_same_shape_tries_the_winner_first(models, select):
     models.loaded.clear()
     _, second = select(sha256="0" * 64)
 
-    assert ["openvino int8", "openvino fp32"] == models.loaded
+    assert ["openvino fp32", "openvino int8"] == models.loaded
     assert (first.runtime, first.dtype, first.budget) == (second.runtime, second.dtype, second.budget)
     assert "same shape" in second.why[0]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from backend.device.memory.adaptive_limit import AdaptiveCountLimit
+from backend.device.memory.device_memory import RESERVE_BYTES
 from backend.device.memory.memory_table import Affine, MemoryTable
+from backend.device.plan.placement import with_vectors
 from backend.device.records import AllocatorStats, Platform
 from backend.device.tuning_cache import TuningCache
 from backend.models import batch_limits
@@ -86,6 +90,41 @@ def test_the_driver_is_asked_once_a_second(monkeypatch):
     assert 2 == len(asked)
 
 
+def test_vectors_of_search_leave_models_what_they_were_promised(monkeypatch):
+    """With their part of the card full, the headroom is that of a card without them and so much smaller."""
+    card = replace(placement(device="cuda:0"), memory_bytes=4000 * MIB)
+    shared = with_vectors(card, 300 * MIB)
+    headroom = []
+    for place, vectors in ((replace(card, memory_bytes=3700 * MIB), 0), (shared, 300 * MIB)):
+        monkeypatch.setattr(batch_limits, "_free_bytes", lambda _: 9000 * MIB)
+        snapshot = CudaMemory(place)
+        held = 1000 * MIB + vectors
+        stats = AllocatorStats(allocated_bytes=held, reserved_bytes=held, active_bytes=held)
+        monkeypatch.setattr(snapshot._torch, "allocator", lambda _, stats=stats: stats)
+        headroom.append(snapshot().headroom_bytes)
+
+    assert headroom[0] == headroom[1] > 2000 * MIB
+
+
+@pytest.mark.parametrize(
+    ("fraction", "process_mib", "expected_mib"),
+    [
+        pytest.param(None, 4000, 4000, id="no-limit-in-torch"),
+        pytest.param(1.0, 4000, 4000, id="not-set-yet"),
+        pytest.param(0.25, 4000, 2000, id="a-part-left-to-others"),
+        pytest.param(0.25, 0, 2000, id="a-placement-without-one"),
+    ],
+)
+def test_the_ceiling_that_torch_was_given_counts(monkeypatch, fraction, process_mib, expected_mib):
+    """OCR on the same card takes a part of the process's memory that torch never sees: no batch is promised it."""
+    monkeypatch.setattr(batch_limits, "_free_bytes", lambda _: 9000 * MIB)
+    monkeypatch.setattr(batch_limits, "_total_bytes", lambda _: 8000 * MIB)
+    snapshot = CudaMemory(replace(placement(device="cuda:0"), memory_bytes=process_mib * MIB))
+    monkeypatch.setattr(snapshot._torch, "allocator", lambda _: AllocatorStats(fraction=fraction))
+
+    assert expected_mib * MIB - RESERVE_BYTES == snapshot().headroom_bytes
+
+
 def test_a_device_that_reports_no_peaks_is_limited_by_out_of_memory_errors_only(tmp_path):
     """On a CPU nothing is measured and nothing is kept; an out-of-memory error still halves."""
     kept = TuningCache(tmp_path / "tuning.json")
@@ -97,6 +136,16 @@ def test_a_device_that_reports_no_peaks_is_limited_by_out_of_memory_errors_only(
 
     assert 4 == limits.capacity()(512)
     assert not (tmp_path / "tuning.json").exists()
+
+
+def test_probes_are_padded_as_texts_are():
+    """The longest has the bucket's length, the others less: attention gets a mask, except for a lone text."""
+    encoder = encoder_of("minilm", "onnx", "fp32")
+    masks = [encoder.prepare(batch_limits.probe_batch(count, 64)).mask for count in (1, 2, 3)]
+
+    assert [(1, 1, 1, 64), (2, 1, 1, 64), (3, 1, 1, 64)] == [mask.shape for mask in masks]
+    assert [False, True, True] == [bool((mask != 0).any()) for mask in masks]
+    assert [1, 1] == [len(text) for text in batch_limits.probe_batch(2, 1)]
 
 
 def test_a_card_is_measured_once(tmp_path, device):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from backend.models.encoder_benchmark import (
     rejection_reason,
     spearman,
 )
+from backend.models.readout import PooledVectors
+from backend.models.spec import Pooling
 from tests.tiny_models import tokenizer_of
 
 PERFECT = Fidelity(batch_single=1.0, spearman=1.0, neighbours=1.0, cosine=1.0)
@@ -137,7 +140,7 @@ def test_spearman_sees_order_only(seed):
 class CountingEncoder:
     """Gives each token its own id as a vector and remembers the batches, and how many ran at once."""
 
-    runtime, dtype = "fake", "fp32"
+    runtime, dtype, padding_cost = "fake", "fp32", 1.0
 
     def __init__(self) -> None:
         self.sizes: list[list[int]] = []
@@ -218,6 +221,101 @@ def test_speed_at_another_budget(monkeypatch):
     EncoderBenchmark(texts([8] * 8), lanes=1, budget=8).speed(encoder, 32)
 
     assert [[8] * 4] * 2 == encoder.sizes[:2]
+
+
+def test_speed_on_an_accelerator_fills_its_batches(monkeypatch):
+    """A probe of 30 tokens is repeated to eight budgets of 64: batches are full, in no order of length."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.0)
+    encoder, benchmark = CountingEncoder(), EncoderBenchmark(texts([8, 10, 12]), lanes=1, budget=64, budgets_at_least=8)
+    benchmark.speed(encoder)
+    run = [text for batch in encoder.sizes for text in batch]
+
+    assert sum(run) >= 8 * 64
+    assert {len(batch) for batch in encoder.sizes} >= {5, 6, 8}
+    assert run != sorted(run)
+
+
+def test_a_slow_device_is_measured_on_a_part(monkeypatch):
+    """Warming up ends after some seconds, and only what was warm is measured."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.01)
+    monkeypatch.setattr(encoder_benchmark, "_WARM_UP_S", -1.0)
+    encoder = CountingEncoder()
+    EncoderBenchmark(texts([8, 16]), lanes=1, budget=16, budgets_at_least=8).speed(encoder)
+
+    assert 1 == len({tuple(batch) for batch in encoder.sizes})
+
+
+def test_an_encoder_that_reads_on_its_device_is_measured_so():
+    """Its queue is what serving calls: graphs and copies home are in the numbers."""
+    calls: list[object] = []
+
+    class Queued(CountingEncoder):
+        def queue(self, batch, readout):
+            calls.append(readout)
+            vectors = self.pooled(self.forward(batch), batch, readout.pooling)
+            results = Mock()
+            results.wait.return_value = (list(vectors), np.ones(len(vectors), np.bool_))
+            return results
+
+    vectors = encoder_benchmark.encode_batch(Queued(), texts([4, 9]))
+
+    assert [PooledVectors(Pooling.MEAN)] == calls
+    assert [[4.0], [9.0]] == vectors.tolist()
+
+
+@pytest.mark.parametrize(("depth", "expected"), [(1, 1), (2, 2)])
+def test_batches_in_flight_are_those_of_a_lane(monkeypatch, depth, expected):
+    """The next batch is launched before the last one is waited for."""
+    monkeypatch.setattr(encoder_benchmark, "_WINDOW_S", 0.01)
+    encoder = CountingEncoder()
+    launched: list[int] = [0]
+    most: list[int] = []
+    forward, pooled = encoder.forward, encoder.pooled
+
+    def launch(batch):
+        launched[0] += 1
+        most.append(launched[0])
+        return forward(batch)
+
+    def wait(output, batch, pooling):
+        launched[0] -= 1
+        return pooled(output, batch, pooling)
+
+    encoder.forward, encoder.pooled = launch, wait
+    EncoderBenchmark(texts([8, 16]), lanes=1, budget=16, depth=depth).speed(encoder)
+
+    assert expected == max(most)
+    assert 0 == launched[0], "nothing is left in flight"
+
+
+def test_what_fails_in_a_window_fails_the_measurement(monkeypatch):
+    """An error on a lane's thread is the candidate's, not a speed of nothing."""
+    encoder = CountingEncoder()
+    pooled = encoder.pooled
+
+    def fail_later(output, batch, pooling):
+        if len(encoder.sizes) > 1:
+            raise RuntimeError("CUDA out of memory")
+        return pooled(output, batch, pooling)
+
+    encoder.pooled = fail_later
+    with pytest.raises(RuntimeError, match="out of memory"):
+        EncoderBenchmark(texts([8]), lanes=1, budget=16).speed(encoder)
+
+
+def test_the_cost_of_a_launch_in_tokens(monkeypatch):
+    """A lone text of 8 tokens at 1,000 tokens a second takes 8 ms, in which full batches have 4,000."""
+    benchmark = EncoderBenchmark(texts([30, 8]), lanes=1, budget=16)
+    monkeypatch.setattr(benchmark, "_best_window", lambda encoder, batches: 1000.0 * (batches == [[benchmark._ids[0]]]))
+
+    assert 4000 == benchmark.launch_tokens(CountingEncoder(), 500_000.0)
+
+
+def test_batches_without_padding_are_cut_by_their_sum():
+    """Rows laid end to end fill the budget, whatever the longest."""
+    assert [[1, 1, 2], [8], [9]] == [
+        [*map(len, batch)] for batch in cut_batches(texts([1, 1, 2, 8, 9]), 10, packed=True)
+    ]
 
 
 def test_texts_are_many_different_and_of_mixed_lengths():

@@ -53,6 +53,28 @@ def test_its_memory_is_free_once_the_last_batch_has_ended():
     assert gone() is None
 
 
+class Graphs:
+    """Fake CUDA graphs."""
+
+    def report(self) -> dict[str, object]:
+        return {"captured": 3}
+
+
+def test_its_cuda_graphs_are_told_while_it_is_loaded():
+    """Asking is no use of it: a model that is watched goes idle all the same."""
+    encoder, clock = Weights(), ManualClock()
+    encoder.graphs = Graphs()
+    source = UnloadableEncoder(encoder, Weights, name="m", device="cuda:1", clock=clock)
+    clock.advance(40)
+
+    assert {"device": "cuda:1", "captured": 3} == source.graphs()
+    assert 40 == source.idle_s
+    source.unload()
+    assert source.graphs() is None
+    source.get()
+    assert source.graphs() is None  # an encoder without any
+
+
 def test_idle_time_counts_from_the_last_batch():
     clock = ManualClock()
     source = UnloadableEncoder(Weights(), Weights, name="m", clock=clock)

@@ -36,8 +36,8 @@ from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 
-EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32")]
-FAST = [("onnx", "int8"), ("openvino", "int8"), ("openvino", "bf16"), ("torch", "bf16")]
+EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32"), ("torch-packed", "fp32")]
+FAST = [("onnx", "int8"), ("openvino", "int8"), ("openvino", "bf16"), ("torch", "bf16"), ("torch-packed", "bf16")]
 EVERY = [*EXACT, *FAST]
 TEXTS = (
     "the invoice is due",
@@ -167,6 +167,7 @@ def test_the_bundled_model_equals_sentence_transformers(runtime, dtype):
     ("runtime", "dtype", "least"),
     [
         pytest.param("torch", "bf16", 0.9995, id="torch-bf16"),
+        pytest.param("torch-packed", "bf16", 0.9995, id="torch-packed-bf16"),
         pytest.param("openvino", "bf16", 0.9995, id="openvino-bf16"),
         pytest.param("openvino", "int8", 0.985, id="openvino-int8"),
         pytest.param("onnx", "int8", 0.985, id="onnx-int8"),

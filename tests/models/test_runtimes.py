@@ -31,11 +31,13 @@ OLD = ("avx2",)
 VNNI = ("avx2", "avx512f", "avx512_vnni")
 BF16 = (*VNNI, "avx512_bf16")
 ARM = ("asimddp", "i8mm", "bf16")
-ALL = frozenset({"torch", "onnx", "openvino"})
+ALL = frozenset({"torch", "torch-packed", "torch-compiled", "onnx", "openvino"})
 
 OV8, OVB, OV32 = (Candidate("openvino", dtype) for dtype in ("int8", "bf16", "fp32"))
 OX8, OX32 = (Candidate("onnx", dtype) for dtype in ("int8", "fp32"))
 TB, T16, T32 = (Candidate("torch", dtype) for dtype in ("bf16", "fp16", "fp32"))
+PB, P16, P32 = (Candidate("torch-packed", dtype) for dtype in ("bf16", "fp16", "fp32"))
+CB, C16, C32 = (Candidate("torch-compiled", dtype) for dtype in ("bf16", "fp16", "fp32"))
 
 
 def machine(flags: tuple[str, ...], *gpus: GPUInfo, kind: DeviceType = DeviceType.CPU) -> MachineFacts:
@@ -71,6 +73,8 @@ def have(monkeypatch):
         pytest.param(BF16, ALL, ("auto", "torch"), {TB, T32}, id="torch-asked-for"),
         pytest.param(OLD, ALL, ("auto", "torch"), {T32}, id="torch-asked-for-without-bf16"),
         pytest.param(BF16, ALL, ("int8", "torch"), set(), id="torch-has-no-int8"),
+        pytest.param(BF16, ALL, ("auto", "torch-packed"), {PB, P32}, id="packed-asked-for"),
+        pytest.param(OLD, ALL, ("auto", "torch-compiled"), {C32}, id="compiled-asked-for"),
         pytest.param(BF16, ALL, ("fp16", "auto"), set(), id="no-fp16-on-a-cpu"),
         pytest.param(BF16, ALL, ("bf16", "onnx"), set(), id="onnx-has-no-bf16"),
         pytest.param(BF16, ALL - {"openvino"}, ("auto", "auto"), {OX8, OX32}, id="without-openvino"),
@@ -94,10 +98,13 @@ def test_candidates_on_a_cpu(have, flags, installed, wish, expected):
 @pytest.mark.parametrize(
     ("bf16", "precision", "runtime", "expected"),
     [
-        pytest.param(True, "auto", "auto", {TB, T16, T32}, id="ampere-and-later"),
-        pytest.param(False, "auto", "auto", {T16, T32}, id="volta-has-no-bf16"),
+        pytest.param(True, "auto", "auto", {TB, T16, T32, PB, P16, P32}, id="ampere-and-later"),
+        pytest.param(False, "auto", "auto", {T16, T32, P16, P32}, id="volta-has-no-bf16"),
+        pytest.param(True, "auto", "torch", {TB, T16, T32}, id="as-transformers-runs-it"),
+        pytest.param(True, "auto", "torch-packed", {PB, P16, P32}, id="packed-asked-for"),
+        pytest.param(True, "auto", "torch-compiled", {CB, C16, C32}, id="compiled-only-when-asked-for"),
         pytest.param(False, "bf16", "auto", set(), id="bf16-asked-for-on-volta"),
-        pytest.param(True, "exact", "auto", {T32}, id="exact"),
+        pytest.param(True, "exact", "auto", {T32, P32}, id="exact"),
         pytest.param(True, "int8", "auto", set(), id="no-int8-on-a-gpu"),
         pytest.param(True, "auto", "openvino", set(), id="openvino-asked-for-on-a-gpu"),
     ],
@@ -117,7 +124,7 @@ def test_what_all_cards_have_decides(have):
 
     found = [candidates(facts, each, "auto", "auto") for each in place_all(facts, DeviceRequest("cuda:all"))]
 
-    assert [{T16, T32}] * 2 == [set(on_card) for on_card in found]
+    assert [{T16, T32, P16, P32}] * 2 == [set(on_card) for on_card in found]
 
 
 def test_nothing_for_a_gpu_says_why():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -109,3 +111,54 @@ def test_an_architecture_that_transformers_does_not_know_is_refused(tiny: TinyMo
 
     with pytest.raises(ModelUnavailable, match="transformers cannot load"):
         load(folder)
+
+
+# The mask
+
+
+class Recorder:
+    """A model that records the mask it is given and runs another."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self.masks = model, list[Any]()
+
+    def __call__(self, *, attention_mask: Any, **inputs: Any) -> Any:
+        self.masks.append(attention_mask)
+        return self._model(attention_mask=attention_mask, **inputs)
+
+
+def recorded(folder) -> tuple[TorchEncoder, list[Any]]:
+    encoder = load(folder)
+    recorder = Recorder(encoder._model)
+    encoder._model = recorder
+    return encoder, recorder.masks
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_ready_mask_hides_the_padding(tiny: TinyModels, family):
+    """transformers would make one by asking the device, and wait. Each text's vector is that of the text alone."""
+    encoder, masks = recorded(tiny.plain(family))
+    ids = random_ids([3, 20, 1, 60], spec_of(tiny.plain(family)).shape.vocabulary_size - 1)
+
+    alone = np.concatenate([run(encoder, [text], Pooling.MEAN) for text in ids])
+    assert_same(alone, run(encoder, ids, Pooling.MEAN))
+    assert [None] * 4 == masks[:4]
+    assert (4, 1, 1, 60) == tuple(masks[4].shape)
+    assert encoder._model._model.dtype == masks[4].dtype
+
+
+def test_texts_of_one_length_need_no_mask(tiny: TinyModels):
+    encoder, masks = recorded(tiny.plain("bert"))
+    run(encoder, random_ids([7, 7, 7], 60), Pooling.MEAN)
+
+    assert [None] == masks
+
+
+def test_an_unknown_family_gets_a_mask_of_two_dimensions(tiny: TinyModels):
+    """What every model of transformers takes."""
+    encoder, masks = recorded(tiny.plain("bert"))
+    expected = run(encoder, ids := random_ids([3, 9], 60), Pooling.MEAN)
+    encoder._takes_ready_mask = False
+
+    assert_same(expected, run(encoder, ids, Pooling.MEAN))
+    assert [[1] * 3 + [0] * 6, [1] * 9] == masks[1].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import wave
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,8 @@ from PIL import Image, ImageDraw
 from tests.documents.parsing.pdfs import pdf, text
 
 TIMEOUT = "X-Request-Timeout-S"
-UPLOADS = ("/v1/documents", "/v1/ocr", "/v1/jobs")
+AUDIO = ("/v1/audio/transcriptions", "/v1/audio/translations")
+UPLOADS = ("/v1/documents", "/v1/ocr", "/v1/jobs", "/v1/files", "/v1/classify", *AUDIO)
 _EVERY = 4  # upload keeps the bytes that were drawn for it; the others get a file that can be read
 
 # Refusals of requests that their schema allows, because they depend on what JSON Schema cannot see: (code, parameter
@@ -32,8 +34,11 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("invalid_field", "inputs", "classifies single texts"),  # a pair, without a model for pairs
         ("invalid_field", "hypothesis_template", "is for NLI models"),
         ("invalid_field", "multi_label", "was made to give a text"),  # the classifier's own kind
+        ("invalid_field", "replicas", "shares nothing with others"),  # POST /admin/models, without a shared store
         ("invalid_field", "source", ""),  # POST /admin/models: a folder or a hub id that is not there
         ("invalid_field", "engine", "is not here"),
+        ("invalid_field", "file", "IMAGE_MODEL is not set"),
+        ("invalid_field", "method", "is configured for"),  # no SUMMARY_MODEL, no SUMMARY_URL
         ("invalid_field", "language", ""),
     ),
     "who asks": (
@@ -43,18 +48,44 @@ STATE: dict[str, tuple[tuple[str, str | None, str], ...]] = {
         ("not_found", None, ""),  # jobs and classifiers
         ("invalid_field", "name", ""),  # a bundled classifier's, or as many as there may be
         ("invalid_field", "pages", "there is no page"),
+        ("invalid_field", "after", ""),  # no id, or of nothing in this list
+        ("invalid_field", "before", ""),
+        ("wrong_encoder", None, ""),
         ("invalid_field", "Idempotency-Key", "came before with another file"),
         ("overloaded", None, ""),
     ),
     "the file": (
-        ("wrong_media_type", None, "file: it looks like"),
+        ("wrong_media_type", None, "file: it "),  # looks like, is a recording, is of the type
         ("unreadable_file", None, ""),
         ("password_required", None, ""),
         ("wrong_password", None, ""),
         ("too_large", "file", ""),
+        ("invalid_field", "xml", ""),  # the electronic invoice beside it
         ("invalid_field", "pages", ""),  # behind its last page, or backwards
+        ("invalid_field", "format", "a recording"),  # of paper, of recordings
     ),
     "relations between values": (
+        ("invalid_field", "stream", "comes whole"),  # subtitles
+        ("invalid_field", "purpose", ""),  # a file alone as the body, without it in the query
+        ("invalid_field", "expires_after", "send it together"),
+        ("invalid_field", None, "chunk_overlap_tokens"),  # over half of a chunk
+        ("invalid_field", None, "is there twice"),  # a file in a batch
+        ("invalid_field", "min_tokens", "is more than"),
+        ("invalid_field", "summary_min_tokens", "is more than"),
+        ("invalid_field", "input", "blanks alone"),
+        ("invalid_field", "input", "image is no base64"),
+        ("invalid_field", None, "is for texts; an image model"),
+        ("invalid_field", "file", "only blanks or tags"),
+        ("invalid_field", None, "has no letter and no digit"),  # a query
+        ("bad_input", None, "leave empty texts out"),  # one of several queries
+        ("invalid_field", None, "did you mean"),  # a member that is almost a known one
+        ("invalid_field", None, "does not hold exactly"),  # a whole number that is no float64
+        ("invalid_field", None, "control characters"),
+        ("invalid_field", "filters", "compares with one"),  # several values
+        ("invalid_field", "filters", "compares by order"),  # a boolean
+        ("invalid_field", "filters", "a list of values for"),  # one value
+        ("too_large", "filters", ""),  # levels, comparisons
+        ("invalid_field", "ranking_options", "more than 0"),  # one of two weights
         ("invalid_field", "classifier_id", "says the same as model"),
         ("invalid_field", "task", "each chooses a prompt"),
         ("invalid_field", "input_type", "each chooses a prompt"),
@@ -139,10 +170,13 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
             case.headers[TIMEOUT] = "60"
     if case.path not in UPLOADS or case.meta is None or not case.meta.generation.mode.is_positive:
         return
+    files = (SOUND,) if case.path in AUDIO else FILES
+    if case.path in AUDIO and isinstance(case.body, dict) and len(str(case.body.get("model", ""))) % _EVERY:
+        case.body["model"] = "whisper-1"  # no drawn name is a model's
     if isinstance(case.body, bytes) and len(case.body) % _EVERY:
-        case.body = FILES[len(case.body) % len(FILES)]
+        case.body = files[len(case.body) % len(files)]
     elif isinstance(case.body, dict) and isinstance(file := case.body.get("file"), bytes) and len(file) % _EVERY:
-        case.body["file"] = FILES[len(file) % len(FILES)]
+        case.body["file"] = files[len(file) % len(files)]
 
 
 def _picture() -> bytes:
@@ -153,7 +187,22 @@ def _picture() -> bytes:
     return target.getvalue()
 
 
+def _sound() -> bytes:
+    """A second of a tone, in which nobody speaks."""
+    target = io.BytesIO()
+    with wave.open(target, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(16_000)
+        sound.writeframes(
+            b"".join(int(9000 * math.sin(i / 6)).to_bytes(2, "little", signed=True) for i in range(16_000))
+        )
+    return target.getvalue()
+
+
+SOUND = _sound()
 FILES = (
+    SOUND,
     pdf(text(b"Invoice 2024-017 of Acme Ltd, London")),
     pdf(text(b"first page"), text(b"second page")),
     _picture(),

@@ -10,6 +10,7 @@ import numpy as np
 
 from backend.models.classifier_head import ClassifierHead, write_head
 from backend.services.classification import ClassificationService
+from backend.services.classifier_store import FolderStore
 from backend.services.classifiers import ClassifierRegistry
 from backend.services.neutral_vectors import NeutralVectors
 from backend.services.scoring import ScoringService
@@ -51,5 +52,7 @@ def build_classification(stack: ServiceStack, root: Path) -> ClassificationSetup
     registry = ClassifierRegistry(root / "state", encoder, bundled=root / "bundled")
     registry.start()
     neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
-    service = ClassificationService(stack.catalog, registry, stack.service, scoring, stack.telemetry, neutral=neutral)
+    service = ClassificationService(
+        stack.catalog, FolderStore(registry), stack.service, scoring, stack.telemetry, neutral=neutral
+    )
     return ClassificationSetup(service, registry, stack)

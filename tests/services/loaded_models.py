@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from backend.engines.analysis import TASK as ANALYSIS
-from backend.engines.analysis import TokenVectorsHead
+from backend.engines.analysis import SpanSumsHead
 from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.embeddings import PoolingHead
 from backend.engines.encoder_engine import EncoderEngine, TaskHead
@@ -71,6 +71,6 @@ def _engine(task: str, source: str | Path, reader: TaskHead) -> RecordingEngine:
 
 def _loaded(source: str | Path, task: str, engine: Any, aliases: Sequence[str], **more: Any) -> LoadedModel:
     spec, choice = spec_of(source), Choice("onnx", "fp32", 512, 1000.0, ("chosen by the test",))
-    tokens, names = _engine(ANALYSIS, source, TokenVectorsHead()), served_names(spec, tuple(aliases))
+    tokens, names = _engine(ANALYSIS, source, SpanSumsHead(spec.pooling)), served_names(spec, tuple(aliases))
     place = placement(lanes=1)
     return LoadedModel(spec, tokenizer_of(source), engine, tokens, place, choice, names, 1.0, task=task, **more)

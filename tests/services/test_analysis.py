@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,12 +135,12 @@ async def test_every_pooling_has_its_own_vector(tiny: TinyModels, make_bench: Ma
 
 
 async def test_a_hundred_kilobytes(make_bench: Make, tiny: TinyModels, monkeypatch):
-    """Windows run in chunks and are summed off the loop; the end of the text changes the vector."""
-    threads, add = list[bool](), analysis._add
+    """Windows run in chunks, and lanes return a row a span, not a row a token; its end changes the vector."""
+    chunks, add = list[tuple[int, int]](), analysis._add
 
-    def spied(*arguments: Any) -> None:
-        threads.append(threading.current_thread() is threading.main_thread())
-        add(*arguments)
+    def spied(sums: Any, parts: Any, rows: Any) -> None:
+        chunks.append((sum(row.vector.size for row in rows), sum(len(part.window.ids) for part in parts)))
+        add(sums, parts, rows)
 
     monkeypatch.setattr(analysis, "_add", spied)
     bench = make_bench(tiny.folder("bert"), others=[])
@@ -152,8 +151,8 @@ async def test_a_hundred_kilobytes(make_bench: Make, tiny: TinyModels, monkeypat
 
     whole = await bench.stack.service.embed_untruncated([text])
     assert len(text) > 100_000
-    assert 30 < len(threads)
-    assert not threads[0]
+    assert 30 < len(chunks)
+    assert all(size < tokens * len(whole.vectors[0]) for size, tokens in chunks)
     np.testing.assert_allclose(result.vector, whole.vectors[0], atol=2e-5)  # type: ignore[arg-type]
     assert not np.array_equal(result.vector, other.vector)  # type: ignore[arg-type]
     assert result.key_sentences
@@ -233,6 +232,22 @@ async def test_features_without_vectors_run_no_encoder(make_bench: Make, feature
     assert ("entities" in features) == (result.tokens > 0)
 
 
+async def test_equal_texts_in_flight_keep_their_own_spans(make_bench: Make):
+    """One asks for sentences, the other for phrases: the same ids, other sums."""
+    bench = make_bench()
+    sentences, phrases = await asyncio.gather(
+        bench.analyze(PAGE, features=["key_sentences"]), bench.analyze(PAGE, features=["key_phrases"])
+    )
+
+    assert sentences.key_sentences == (await bench.analyze(PAGE, features=["key_sentences"])).key_sentences
+    alone = (await bench.analyze(PAGE, features=["key_phrases"])).key_phrases
+    assert alone
+    assert phrases.key_phrases
+    assert [(one.text, one.score, one.places.tolist()) for one in alone] == [
+        (one.text, one.score, one.places.tolist()) for one in phrases.key_phrases
+    ]
+
+
 async def test_one_pass_serves_everything(make_bench: Make):
     """Vector, phrases, sentences and classes from the same windows."""
     bench = make_bench()
@@ -245,9 +260,10 @@ async def test_one_pass_serves_everything(make_bench: Make):
 
 
 async def test_classes_of_labels_or_of_another_model(scorers: TinyScorers, make_bench: Make):
-    """The classes equal those of ``classify``."""
+    """The classes equal those of ``classify``, and what is read for them beside the text's vector is told."""
     bench = make_bench(others=[scoring_model(scorers.folder("bert"), "classifier")])
     classify = bench.setup.service.classify
+    of_vector = (await bench.analyze(SHORT, features=["vector"])).tokens
 
     for options, classify_options in (
         ({"labels": ["factura", "viaje"]}, {"labels": ["factura", "viaje"]}),
@@ -255,7 +271,10 @@ async def test_classes_of_labels_or_of_another_model(scorers: TinyScorers, make_
         *[({"classifier": name}, {"model": name}) for name in ("document-type", "classifier")],
     ):
         result = await bench.analyze(SHORT, features=["classes"], **options)
-        [expected] = (await classify([SHORT], **classify_options)).rows
+        classified = await classify([SHORT], **classify_options)
+        [expected] = classified.rows
+        from_vector = options == {"classifier": "document-type"}
+        assert (0 if from_vector else classified.tokens) == result.tokens - of_vector
         assert result.classes is not None
         assert expected.prediction == result.classes.prediction
         assert [label.score for label in expected.predictions] == pytest.approx(

@@ -13,6 +13,7 @@ from backend.errors import (
     FinanciaError,
     InferenceFailed,
     InvalidField,
+    NotInstalled,
     Overloaded,
     Unavailable,
 )
@@ -93,6 +94,7 @@ async def test_requests_fail_at_once(error):
         pytest.param(InferenceFailed("broken"), id="the-inputs-fault"),
         pytest.param(DeadlineExceeded(1.0), id="late"),
         pytest.param(Unavailable("stopping", kind="for_good"), id="the-process-stops"),
+        pytest.param(NotInstalled("no speech model"), id="not-installed"),
         pytest.param(DeviceLost("the card is gone"), id="a-lost-device"),
     ],
 )

@@ -68,6 +68,7 @@ def test_a_report_is_ready_for_json():
     )
     assert found["choice"]["why"] == ["chosen by the test"]
     assert found["sha256"].startswith(found["revision"])
+    assert [] == found["cuda_graphs"]
 
 
 def test_an_arithmetic_with_other_numbers_has_other_keys(monkeypatch):

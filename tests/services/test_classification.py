@@ -119,6 +119,7 @@ async def test_a_multi_label_head(build, tmp_path):
     for row, scores in zip(result.rows, sigmoid(vectors @ head.weight.T + head.bias), strict=True):
         assert {"paid": scores[0], "urgent": scores[1]} == pytest.approx(scores_of(row), abs=1e-6)
     assert result.multi_label
+    assert all(row.multi_label for row in result.rows)
     with pytest.raises(
         InvalidField, match="tags was made to give a text any number of its labels; leave multi_label out"
     ):
@@ -337,13 +338,13 @@ async def test_large_tables_are_sorted_off_the_loop(build, tmp_path, monkeypatch
     labels = tuple(f"label-{number}" for number in range(100))
     write_bundled_head(tmp_path, "document-type", random_head(spec_of("minilm").sha256, labels))
     setup = build_classification(build(VectorEngine(budget=4096)), tmp_path)
-    threads, sort = list[bool](), classification._predictions
+    threads, sort = list[bool](), classification.predictions_of
 
     def spied(*arguments):
         threads.append(threading.current_thread() is threading.main_thread())
         return sort(*arguments)
 
-    monkeypatch.setattr(classification, "_predictions", spied)
+    monkeypatch.setattr(classification, "predictions_of", spied)
     result = await setup.service.classify([f"text {number}" for number in range(texts)])
 
     assert [inline] == threads

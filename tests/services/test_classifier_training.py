@@ -343,7 +343,7 @@ async def test_closing_cancels_retraining(setup: ClassificationSetup):
     task = setup.service._retraining
     await asyncio.to_thread(engine.entered.wait, 10.0)
 
-    setup.service.close()
+    await setup.service.close()
     engine.gate.set()
 
     with pytest.raises(asyncio.CancelledError):

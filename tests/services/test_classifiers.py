@@ -300,7 +300,7 @@ def test_invalid_names(tmp_path, bundled, name):
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))
 def test_valid_names(name):
-    ClassifierRegistry(Path("nowhere"), EncoderIdentity(SHA, ""))._check_name(name)
+    ClassifierRegistry(Path("nowhere"), EncoderIdentity(SHA, "")).check_name(name)
 
 
 def test_the_number_is_limited(tmp_path, bundled, monkeypatch):

@@ -611,6 +611,8 @@ async def test_counts(build):
         stack.metric("tokens_total", task="embeddings"),
         stack.metric("truncated_total"),
     )
+    computed = len(ids_of("la factura")) + 256
+    assert float(computed) == stack.metric("engine_tokens_total", engine="echo")
 
 
 async def test_timing(build, clock):

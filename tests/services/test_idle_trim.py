@@ -81,3 +81,25 @@ async def test_what_was_added_is_released_before_the_heap_is_trimmed():
     await asyncio.to_thread(done.wait)
 
     assert ["networks", "heap"] == order
+
+
+async def test_what_is_costly_to_get_again_is_kept_longer():
+    """Its memory goes back, too, once it is released."""
+    order: list[str] = []
+    trimmed = threading.Event()
+
+    def trim() -> None:
+        order.append("heap")
+        trimmed.set()
+
+    idle_trim = IdleTrim(trim, 0.0)
+    idle_trim.add(lambda: order.append("networks"))
+    idle_trim.add(lambda: order.append("model"), 3600.0)
+    with idle_trim.busy():
+        pass
+    await asyncio.to_thread(trimmed.wait)
+    at_first = list(order)
+    idle_trim._run(3600.0)
+
+    assert ["networks", "heap"] == at_first
+    assert [*at_first, "model", "heap"] == order

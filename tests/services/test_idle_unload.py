@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from backend.models.encoder_source import UnloadableEncoder
+from backend.services import idle_unload
 from backend.services.idle_unload import IdleUnloader
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
@@ -58,7 +59,7 @@ def value(telemetry: Telemetry, name: str) -> float | None:
 
 async def start(clock: ManualClock, telemetry: Telemetry, keep_alive_s: float | None):
     resident = UnloadableEncoder(Weights(), Weights, name="m", clock=clock)
-    unloader = IdleUnloader(keep_alive_s, "cpu", telemetry)
+    unloader = IdleUnloader(keep_alive_s, telemetry)
     loop = Loop()
     unloader.add(loop, [resident])
     return resident, unloader, loop
@@ -136,3 +137,36 @@ async def test_a_model_that_was_replaced_is_left_alone(clock, telemetry):
 
     assert not unloader._timers
     assert 1 == len(loop.timers)  # the first one, cancelled
+
+
+async def test_every_device_of_a_model_is_freed(clock, telemetry, monkeypatch):
+    """Each card gives back the memory of its own copy; the metric falls with the last one."""
+    released: list[str] = []
+    monkeypatch.setattr(idle_unload, "release", released.append)
+    cards = ("cuda:0", "cuda:1")
+    residents = [UnloadableEncoder(Weights(), Weights, name="m", device=card, clock=clock) for card in cards]
+    unloader, loop = IdleUnloader(60, telemetry), Loop()
+    unloader.add(loop, residents)
+    clock.advance(60)
+    residents[0].get()  # used now, the other card is idle
+    loop.fire()
+    loop.fire()
+    await settled(unloader)
+    assert ["cuda:1"] == released
+    assert 1 == value(telemetry, "model_loaded")
+    clock.advance(60)
+    loop.fire()
+    await settled(unloader)
+
+    assert ["cuda:1", "cuda:0"] == released
+    assert 0 == value(telemetry, "model_loaded")
+
+
+def test_what_was_loaded_beside_a_model_leaves_with_it():
+    """The float32 copy of a model that once was not finite."""
+    dropped: list[str] = []
+    resident = UnloadableEncoder(Weights(), Weights, name="m", companions=(lambda: dropped.append("float32"),))
+    resident.unload()
+    resident.unload()
+
+    assert ["float32"] == dropped

@@ -15,6 +15,8 @@ from backend.engines.embeddings import TASK as EMBEDDINGS
 from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import ModelUnavailable, Unavailable
 from backend.models.autotune import Choice, EncoderRequest, Selector
+from backend.models.encoder import Encoder
+from backend.models.readout import PooledVectors
 from backend.models.spec import ModelSpec
 from backend.services import loading
 from backend.services.catalog import LoadedModel
@@ -74,6 +76,25 @@ def test_float32_is_loaded_once_for_all_engines(tmp_path, source, monkeypatch):
     for engine in (model.engine, model.token_engine):
         assert [1.0] == engine.fallback.recompute(np.array([1, 2]), lambda *_: np.ones(1, np.float32)).tolist()
     assert ["fp32"] == loaded
+
+
+def test_a_model_loaded_again_captures_its_graphs_before_it_serves(tmp_path, source, monkeypatch):
+    """Else its first requests capture them, and the card's other lanes wait."""
+    captured = []
+
+    def load_encoder(*_: object) -> Encoder:
+        encoder = encoder_of(source, "onnx", "fp32")
+        monkeypatch.setattr(encoder, "capture_graphs", captured.append, raising=False)
+        return encoder
+
+    monkeypatch.setattr(loading, "load_encoder", load_encoder)
+    model = load(tmp_path, source)
+    [resident] = model.residents
+
+    assert resident.unload()
+    assert [] == captured
+    resident.get()
+    assert [PooledVectors(model.spec.pooling)] == captured
 
 
 def test_files_that_changed_while_a_model_was_idle_are_not_loaded(tmp_path, tiny, copy_of, monkeypatch):

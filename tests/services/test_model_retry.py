@@ -39,7 +39,7 @@ class Bench:
         self.fetched: list[tuple[str, str, bool]] = []
         self.pauses: list[float] = []
         self.swapped: list[LoadedModel] = []
-        unloader = IdleUnloader(None, "cpu", self.telemetry)
+        unloader = IdleUnloader(None, self.telemetry)
         context: Any = type("Context", (), {"placements": (None,), "telemetry": self.telemetry})
         self.swapper = ModelSwapper(
             context, self.catalog, unloader, {"embeddings": REQUEST}, load=self._load, on_swap=self.swapped.append

@@ -6,9 +6,11 @@ import pytest
 
 from backend.errors import QuotaExceeded
 from backend.services.callers import Caller, Quotas
-from backend.services.quotas import NO_METER, Bucket, Meter, Meters
+from backend.services.quotas import MOST_LABELS, NO_METER, Bucket, Meter, Meters
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
+
+PAGES = "financia_key_pages_total{"
 
 
 def meter_of(quotas: Quotas, clock: ManualClock, telemetry: Telemetry | None = None) -> Meter:
@@ -137,3 +139,86 @@ def test_usage_shows_debt():
     bucket.charge(25)
 
     assert (25, (0, pytest.approx(96.0))) == (bucket.used, bucket.left())
+
+
+def test_quotas_that_change():
+    """From the next request on; what was used stays the same part, and a caller without quotas has none."""
+    clock = ManualClock()
+    meters = Meters(Telemetry(), clock=clock)
+    meters.open([Caller("team", "owner", quotas=Quotas(requests_per_minute=10, tokens_per_minute=100))])
+    for _ in range(5):
+        meters.of("owner").admit()
+    meter = meters.of("owner")
+    meters.replace([Caller("team", "owner", quotas=Quotas(requests_per_minute=4, in_file=("requests_per_minute",)))])
+    [bucket] = meters.buckets("owner")
+
+    assert (2, (2, pytest.approx(30.0))) == (bucket.used, bucket.left())
+    meter.admit()  # of a request that began before the change
+    meter.admit()
+    with pytest.raises(QuotaExceeded, match=r"its quota is 4 \(requests_per_minute in the keys file\)"):
+        meter.admit()
+    meters.replace([Caller("team", "owner")])
+    meter.admit()
+    assert () == meter.headers()
+
+
+def test_a_caller_that_leaves_and_one_that_comes():
+    """Its series go with it; who comes back begins anew."""
+    telemetry = Telemetry()
+    meters = Meters(telemetry, clock=ManualClock())
+    meters.open([Caller("one", "1"), Caller("two", "2")])
+    meters.of("1").charge("tokens", 5)
+    meters.replace([Caller("two", "2"), Caller("three", "3")])
+    names = {name for name in ("one", "two", "three") if f'key="{name}"' in telemetry.render().decode()}
+
+    assert {"two", "three"} == names
+    assert NO_METER is meters.of("1")
+
+
+def labels_of(telemetry: Telemetry) -> set[str]:
+    return {row.split('"')[1] for row in telemetry.render().decode().splitlines() if row.startswith(PAGES)}
+
+
+def test_labels_are_bounded():
+    """Callers beyond them share one series, and are still apart in their quotas; a place that is left is taken.
+
+    By their order alone: a process that starts later gives the same callers names.
+    """
+    telemetry = Telemetry()
+    meters = Meters(telemetry, clock=ManualClock())
+    callers = [Caller(f"t{n}", f"o{n}", quotas=Quotas(requests_per_minute=1)) for n in range(MOST_LABELS + 50)]
+    meters.open(callers)
+    for caller in callers:
+        meters.of(caller.owner).admit()
+        meters.of(caller.owner).charge("pages", 1)
+
+    assert MOST_LABELS + 1 == len(labels_of(telemetry))
+    assert 50 == telemetry.key_pages_total.labels("_other")._value.get()
+    meters.replace(callers[1:])
+    meters.of(callers[MOST_LABELS].owner).charge("pages", 6)
+    meters.replace([Caller("new", "new"), *callers[1:]])
+    meters.of("new").charge("pages", 7)
+    meters.of(callers[MOST_LABELS].owner).charge("pages", 2)
+    late = Telemetry()
+    Meters(late, clock=ManualClock()).open([Caller("new", "new"), *callers[1:]])
+
+    assert (7, 52) == tuple(telemetry.key_pages_total.labels(name)._value.get() for name in ("new", "_other"))
+    assert labels_of(late) == labels_of(telemetry)
+    assert f"t{MOST_LABELS}" not in labels_of(telemetry)
+
+
+def test_a_refusal_is_counted_once():
+    """Though the middleware sees it after the meter; one that a storage raised it counts."""
+    telemetry = Telemetry()
+    meter = meter_of(Quotas(requests_per_minute=1), ManualClock(), telemetry)
+    meter.admit()
+    with pytest.raises(QuotaExceeded) as refused:
+        meter.admit()
+    meter.refuse(refused.value)
+    meter.refuse(QuotaExceeded("stored_bytes", "full", 60.0))
+    meter.refuse(QuotaExceeded("waiting_files", "no quota of a caller", 30.0))
+
+    counted = [
+        telemetry.quota_exceeded_total.labels("team", quota)._value.get() for quota in ("requests", "stored_bytes")
+    ]
+    assert [1, 1] == counted

@@ -31,3 +31,18 @@ async def test_scores_start_from_unrelated_texts(build, options):
     assert pytest.approx(likeness(np.array(cosines), unrelated_cosine(neutral, neutral))) == compared.scores
     assert 1.0 == pytest.approx(compared.scores[1], abs=1e-5)
     assert 3 == len(compared.embedded.tokens)
+
+
+async def test_neutral_texts_are_embedded_once_whatever_the_dimensions(build):
+    """A caller who asks for another number each time pays for its own texts only, and so do the others."""
+    stack = build(VectorEngine(), spec={"prompts": PROMPTS})
+    similarity = SimilarityService(stack.service, NeutralVectors(stack.service))
+    computed = []
+    for dimensions in (None, 8, 9, 384):
+        before = len(stack.computed)
+        await similarity.compare(
+            f"source {dimensions}", [f"sentence {dimensions}"], EmbedOptions(dimensions=dimensions)
+        )
+        computed.append(len(stack.computed) - before)
+
+    assert [2 + len(ALL_NEUTRAL_TEXTS), 2, 2, 2] == computed

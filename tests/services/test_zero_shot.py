@@ -164,6 +164,19 @@ async def test_the_bundled_model_finds_the_topic(build, tmp_path):
 
 
 @pytest.mark.slow
+async def test_the_sentences_of_labels_are_counted(build, tmp_path):
+    """What is read for a request's labels is told, and so charged: eight names of a label are 48 sentences."""
+    stack = build(VectorEngine(budget=8192))
+    labels = ["/".join(f"factura {number} {name}" for name in range(8)) for number in range(3)]
+
+    result = await build_classification(stack, tmp_path).service.classify(["la"], labels=labels)
+
+    sentences = [sentence for of_label in label_texts(labels) for sentence in of_label]
+    embedded = await stack.service.embed(sentences, EmbedOptions(normalize=True))
+    assert result.tokens == result.rows[0].tokens + sum(embedded.tokens)
+    assert float(result.tokens) == stack.metric("tokens_total", task=CLASSIFIER)
+
+
 async def test_a_thousand_labels(build, tmp_path):
     """As many as a request may have: all are scored, the best are returned."""
     setup = build_classification(build(VectorEngine(budget=8192), lanes=2), tmp_path)

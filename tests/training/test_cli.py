@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +328,7 @@ def test_every_field_has_a_flag():
     """Nothing can be set in Python alone."""
     known = {action.dest for action in make_parser()._actions}
 
-    assert {"mixed_precision"} == {field.name for field in fields(TrainingConfig)} - known
+    assert {"mixed_precision", "amp_dtype"} == {field.name for field in fields(TrainingConfig)} - known
     assert {"enabled"} == {field.name for field in fields(MixedPrecisionConfig)} - known
 
 
@@ -372,16 +372,31 @@ def test_precision_flags():
     assert {"dtype", "initial_scale", "hysteresis", "loss_scaling"} == user_set
 
 
+@pytest.mark.parametrize(("name", "value"), [("initial_scale", "x"), ("dtype", []), ("growth_interval", None)])
+def test_a_value_of_another_kind(name: str, value: object):
+    """It is refused as any other wrong one, and the old one stays."""
+    config = MixedPrecisionConfig(dtype="float16")
+    before = [getattr(config, each.name) for each in fields(config)]
+
+    with pytest.raises(BadSettings, match=f"{name}="):
+        setattr(config, name, value)
+    assert before == [getattr(config, each.name) for each in fields(config)]
+
+
 def test_accumulation():
     """As the guides count it: two batches of 8 make one step."""
     config, user_set = parsed("--batch-size", "8", "--grad-accum", "2")
 
-    assert (16, 8) == (config.batch_size, config.micro_batch)
-    assert {"batch_size", "micro_batch"} == user_set
-    assert (96, 32) == (parsed("--grad-accum", "3")[0].batch_size, parsed("--grad-accum", "3")[0].micro_batch)
-    for wrong in (["--grad-accum", "0"], ["--grad-accum", "2", "--micro-batch", "4"]):
-        with pytest.raises(BadSettings, match="--grad-accum"):
-            parsed(*wrong)
+    assert (16, 8) == (config.effective_batch, config.items_at_once)
+    assert {"batch_size", "gradient_accumulation_steps"} == user_set
+    thrice = parsed("--grad-accum", "3")[0]
+    assert (96, 32) == (thrice.effective_batch, thrice.items_at_once)
+    smaller = replace(thrice, batch_size=8)
+    assert (24, 8) == (smaller.effective_batch, smaller.items_at_once)
+    with pytest.raises(BadSettings, match="gradient_accumulation_steps=0"):
+        parsed("--grad-accum", "0")
+    with pytest.raises(BadSettings, match="--grad-accum and --micro-batch"):
+        parsed("--grad-accum", "2", "--micro-batch", "4")
 
 
 def test_learning_rate_of_adapters():

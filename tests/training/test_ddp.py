@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from backend.training.trainer.loop import train
-from tests.data_parallel import SCENARIOS
+from tests.data_parallel import SCENARIOS, guide_batches, guide_model, use_precisions
 from tests.toy_training import Faults, difference, same_bits, weights_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,8 @@ def test_two_processes_equal_one(runs: Path, name: str) -> None:
     alone = scenario.task()
     excludes = scenario.faults(0) is not None and name == "a-bad-example"
     faults = Faults(broken=lambda step, indices: 17 in indices) if excludes else None
-    expected = train(alone, scenario.config, output=None, faults=faults)
+    with use_precisions(scenario):
+        expected = train(alone, scenario.config, output=None, faults=faults)
     first, second = (facts_of(runs, name, rank) for rank in range(2))
     weights = [torch.load(runs / f"{name}-{rank}.pt") for rank in range(2)]
 
@@ -74,6 +75,33 @@ def test_an_example_that_breaks_one_rank(runs: Path) -> None:
     facts = facts_of(runs, "a-bad-example", 0)
 
     assert ([17], ["precision", "precision"]) == (facts["skipped"], facts["events"])
+
+
+def test_a_precision_that_breaks_one_rank(runs: Path) -> None:
+    """Both fall, and both return at the same step."""
+    ranks = [facts_of(runs, "falls-and-recovers", rank) for rank in range(2)]
+
+    assert ["precision", "precision"] == ranks[0]["events"]
+    assert {"tf32": 8, "fp32": 4} == ranks[0]["precisions"] == ranks[1]["precisions"]
+
+
+def test_the_guides_system(runs: Path) -> None:
+    """As one process with whole batches: rank 0's weights for all, one batch size, and one precision after a NaN."""
+    alone = guide_model(0)
+    optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+    for inputs, classes in guide_batches(None):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(alone(inputs), classes).backward()
+        torch.nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
+        optimizer.step()
+    ranks = [facts_of(runs, "guide", rank) for rank in range(2)]
+    weights = [torch.load(runs / f"guide-{rank}.pt") for rank in range(2)]
+
+    assert ranks[0] == ranks[1]
+    assert (6, 0, 8) == tuple(ranks[0][name] for name in ("steps", "skipped_steps", "batch_size"))
+    assert ["step 2: the loss was not finite; once more in fp32, no weight was changed"] == ranks[0]["events"]
+    assert same_bits(*weights)
+    assert difference(weights_of(alone), weights[0]) < 1e-6
 
 
 def test_only_rank_0_notifies_and_writes(runs: Path) -> None:

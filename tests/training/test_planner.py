@@ -118,6 +118,7 @@ def test_fp16_on_a_cpu_is_refused():
         pytest.param(with_card(A100), None, "off", id="unknown-run"),
         pytest.param(with_card(A100), 10**5, "on", id="long-run"),
         pytest.param(replace(with_card(A100), platform=Platform("Windows")), 10**5, "off", id="windows"),
+        pytest.param(replace(with_card(A100), platform=Platform(c_compiler=False)), 10**5, "off", id="no-compiler"),
     ],
 )
 def test_compile(machine: MachineFacts, steps: int | None, expected: str):
@@ -126,6 +127,16 @@ def test_compile(machine: MachineFacts, steps: int | None, expected: str):
 
     assert expected == value(chosen, "compile")
     assert (expected == "on") is chosen.config.compile
+
+
+def test_compiling_without_a_compiler_is_refused():
+    """The plan says why it is off; who asks for it on a card is told what to install, and may still refuse it."""
+    bare = replace(with_card(A100), platform=Platform(c_compiler=False))
+
+    assert "gcc or clang" in why(plan_for(bare, workload=Workload(steps=10**5)), "compile")
+    with pytest.raises(BadSettings, match="--use-compile: it needs a C compiler"):
+        plan_for(bare, TrainingConfig(compile=True), user_set={"compile"})
+    assert "as asked" == why(plan_for(bare, TrainingConfig(compile=False), user_set={"compile"}), "compile")
 
 
 @pytest.mark.parametrize(

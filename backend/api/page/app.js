@@ -4,28 +4,37 @@ import { GivenUp, Lost, Problem, call, keysFrom, persist, problemFrom, upload } 
 import { find } from "./dom.js";
 import { showDownloads, waitForDownloads } from "./downloads.js";
 import { goBack, showEntities, waitForEntities } from "./entities.js";
+import { showFields, waitForFields } from "./fields.js";
 import { follow } from "./events.js";
-import { choose, formOf, receive } from "./intake.js";
-import { bindStatic, language, preferred, quote, say, speak } from "./language.js";
+import { choose, formOf, receive, spokenLanguage } from "./intake.js";
+import { endMinutes, isLong, isSpoken, openMinutes, putMinute, soundsSpoken } from "./heard_job.js";
+import { hear, isRecording } from "./hearing.js";
+import { bindStatic, clock, language, preferred, quote, say, speak } from "./language.js";
 import { announce, clear, showFailedPages, showNotice, showProblem, showWait } from "./notices.js";
 import { showOverview, waitForOverview } from "./overview.js";
 import { markEntities, putPage, redrawPages, reset, startPages } from "./pages.js";
 import { hideProgress, showProgress, startClock } from "./progress.js";
+import { dropRecording, startRecorder } from "./recorder.js";
 import { putText, resetText, setWholeText } from "./reading.js";
 import { offerRereading } from "./reread.js";
 import { askSecret } from "./secret.js";
+import "./speech_strings.js";
+import { showTables, waitForTables } from "./tables.js";
 import { select, startTabs } from "./tabs.js";
+import { closeTranscript, endTranscript, heardSome, lengthOf, openTranscript, putSegment } from "./transcript.js";
+import { addToLibrary, nameDocument, startViews } from "./views.js";
 
 const LIVE = ["queued", "running"];
 const LARGE_BYTES = 64 * 1024; // smaller ones are sent before an answer can come
 const LOCKED = ["password_required", "wrong_password"];
+const OF_PRINT = { pages: "", source: "", engine: "" }; // wishes that a recording has no use for
 
 // What is shown now. A new document gets a new one; what still runs for the old is stopped by its control.
 let now = reading(null);
 
 /** A document that is read: with `wishes` instead of the options, and in place of the job `replaced`. */
 function reading(file, { password = null, wishes = {}, replaced = null } = {}) {
-  return { file, password, wishes, replaced, job: null, control: new AbortController() };
+  return { file, password, wishes, replaced, hears: Boolean(file && isRecording(file)), job: null, control: new AbortController() };
 }
 
 const path = (job, rest = "") => `jobs/${encodeURIComponent(job.id)}${rest}`;
@@ -48,10 +57,12 @@ function begin(mine, name) {
   clear();
   hideProgress();
   startClock();
+  dropRecording();
+  closeTranscript();
   show({ intake: false, wishes: false, work: true });
   find("result").hidden = true;
   quote(find("file-name"), name);
-  document.title = `${name} · FinancIA`;
+  nameDocument({ title: `${name} · FinancIA` });
   if (mine.file) say(find("file-facts"), "facts_waiting", { bytes: mine.file.size });
   buttons([]);
 }
@@ -61,7 +72,11 @@ async function read(mine, leftOut = 0) {
   begin(mine, mine.file.name || "clipboard.png");
   if (leftOut) showNotice("left-out", "one_file", { name: mine.file.name });
   find("file-name").focus();
-  await guarded(mine, () => send(mine));
+  await guarded(mine, async () => {
+    const asJob = !mine.hears || (await isLong(mine.file));
+    if (mine.control.signal.aborted) throw new GivenUp("another document was begun");
+    await (asJob ? send(mine) : listen(mine));
+  });
 }
 
 /** Delete a job that another replaces. It would be forgotten anyway, so a failure is none to tell. */
@@ -74,8 +89,8 @@ async function drop(job) {
 }
 
 async function send(mine) {
-  const form = formOf(mine.file, mine.password, mine.wishes);
-  const onSent = (part) => showProgress("uploading", { part }, part);
+  const form = formOf(mine.file, mine.password, mine.hears ? OF_PRINT : mine.wishes);
+  const onSent = (part) => showProgress(mine.hears ? "uploading_recording" : "uploading", { part }, part);
   onSent(0);
   buttons(["cancel"]);
   // A refusal in the middle of a long upload reaches browsers as a broken line, so the key is proved first.
@@ -86,17 +101,39 @@ async function send(mine) {
   await watch(mine, job);
 }
 
+/** Send a recording, whose transcript grows while it is made. It is no job: the recording is here, to be played. */
+async function listen(mine) {
+  nameDocument({ hash: "" });
+  buttons(["cancel"]);
+  openTranscript(mine.file);
+  const onSent = (part) => (part < 1 ? showProgress("uploading_recording", { part }, part) : showProgress("hearing_queued", {}));
+  const onSegment = (index, segment) => {
+    putSegment(index, segment);
+    const { end, duration: total } = segment;
+    const values = { done: clock(end), total: clock(total ?? 0) };
+    showProgress(total ? "hearing" : "hearing_unknown", values, total ? Math.min(1, end / total) : null);
+  };
+  onSent(0);
+  const done = await hear(mine.file, { language: spokenLanguage(), onSent, onSegment, ...waits() });
+  hideProgress();
+  endTranscript(done);
+  say(find("file-facts"), "facts_heard", { length: lengthOf(done), bytes: mine.file.size });
+  buttons([]);
+  announce("heard", { length: lengthOf(done) });
+}
+
 /** Go on with a job that the service has: one just sent, or the one in the address after a reload. */
 async function watch(mine, job) {
   mine.job = job;
-  history.replaceState(null, "", `#job=${encodeURIComponent(job.id)}`);
+  nameDocument({ hash: `#job=${encodeURIComponent(job.id)}` });
   quote(find("file-name"), job.file?.name ?? find("file-name").textContent);
   prepare(job);
+  hears(mine, mine.hears || soundsSpoken(job));
   buttons(LIVE.includes(job.status) ? ["cancel"] : []);
-  tell(job.progress);
+  tell(mine, job.progress);
   const onEvent = (name, data) => {
-    if (name === "progress") tell(data);
-    else if (name === "page") showPage(data);
+    if (name === "progress") tell(mine, data);
+    else if (name === "page") showPage(mine, data);
   };
   await follow(path(job, "/events"), { ...waits(), onEvent });
   showProgress("collecting", {});
@@ -108,48 +145,72 @@ function prepare(job) {
   reset(job.id, goBack);
   resetText();
   waitForOverview();
+  waitForFields();
+  waitForTables();
   waitForEntities();
   waitForDownloads();
   select("overview");
 }
 
-function showPage(page) {
+/** Show a transcript instead of pages, or no longer: what a file is its pages tell, and before them its name. */
+function hears(mine, spoken) {
+  if (spoken) openMinutes(mine.file, mine.job.file?.name ?? mine.file?.name ?? "");
+  else if (mine.hears) closeTranscript();
+  mine.hears = spoken;
+}
+
+function showPage(mine, page) {
+  if (isSpoken(page) !== mine.hears) hears(mine, isSpoken(page));
+  if (mine.hears) return putMinute(page);
   find("result").hidden = false;
   putPage(page);
   putText(page.number, page.text ?? "");
 }
 
 /** Until the first page is done the bar only moves: of a single page there is no share to show. */
-function tell(progress) {
+function tell(mine, progress) {
   const { stage, pages_done: done, pages_total: total } = progress ?? { stage: "queued" };
-  if (stage === "reading") showProgress(total ? "reading" : "reading_unknown", { done, total }, done && total ? done / total : null);
+  if (mine.hears && stage === "reading") {
+    const minute = Math.min(done + 1, total ?? Infinity);
+    showProgress(total ? "hearing_minutes" : "hearing_minutes_unknown", { done: minute, total }, done && total ? done / total : null);
+  } else if (stage === "reading") showProgress(total ? "reading" : "reading_unknown", { done, total }, done && total ? done / total : null);
   else if (stage !== "done") showProgress(stage, {});
 }
 
 async function end(mine, job) {
   mine.job = job;
   hideProgress();
-  if (job.result) showResult(job);
+  if (job.result) showResult(mine, job);
   buttons(["forget", ...(mine.file && job.status !== "succeeded" ? ["again"] : [])]);
   if (job.status === "failed") throw problemFrom(job.error);
   if (job.status === "cancelled") {
-    showNotice("ended", job.result?.pages?.length ? "cancelled_partly" : "cancelled");
+    showNotice("ended", !job.result?.pages?.length ? "cancelled" : mine.hears ? "heard_partly" : "cancelled_partly");
     announce("cancelled");
     return;
   }
+  if (mine.hears) return;
   const reread = (wishes) => read(reading(mine.file, { password: mine.password, wishes, replaced: job }));
   await offerRereading(job.result, { signal: mine.control.signal, reread: mine.file && reread });
 }
 
-function showResult(job) {
+function showResult(mine, job) {
   const result = job.result;
+  if (result.kind === "audio") {
+    if (!mine.hears) hears(mine, true);
+    const known = endMinutes(result);
+    say(find("file-facts"), "{length}", { length: lengthOf(known) });
+    if (job.status === "succeeded") announce("heard", { length: lengthOf(known) });
+    return;
+  }
   const failed = result.failed_pages ?? [];
   find("result").hidden = !result.pages?.length;
-  for (const page of result.pages ?? []) showPage(page);
+  for (const page of result.pages ?? []) showPage(mine, page);
   if (typeof result.text === "string") setWholeText(result.text);
   say(find("file-facts"), "facts", { kind: result.kind.toUpperCase(), pages: result.page_count });
   showFailedPages(failed);
   showOverview(result);
+  if (showFields(result)) select("fields"); // of an invoice that is what people look for
+  showTables(result.tables);
   showEntities(result.entities, result.coverage ?? 1);
   markEntities(result.entities ?? []);
   showDownloads(job.id, job.file?.name ?? "document");
@@ -193,14 +254,16 @@ async function unlock(mine, error) {
 }
 
 function fail(mine, error) {
-  showProblem(error);
-  if (mine.file && find("result").hidden) show({ wishes: true }); // for "try again" with other options
+  showProblem(error, { about: mine.hears ? "audio" : "" });
+  if (heardSome()) showNotice("ended", "heard_until");
+  if (mine.file && find("result").hidden && !heardSome()) show({ wishes: true, heard: false }); // for "try again" with other options
   if (error.code === "invalid_field") find("wishes").querySelector("details").open = true;
   settle(mine);
 }
 
 function settle(mine) {
   hideProgress();
+  if (heardSome()) endTranscript(null);
   buttons([...(mine.file ? ["again"] : []), ...(mine.job && !LIVE.includes(mine.job.status) ? ["forget"] : [])]);
 }
 
@@ -209,7 +272,7 @@ async function cancel() {
   find("cancel").hidden = true;
   if (!mine.job) { // still on its way
     mine.control.abort();
-    showNotice("ended", "cancelled");
+    showNotice("ended", heardSome() ? "heard_partly" : "cancelled");
     return;
   }
   await guarded(mine, () => persist(() => call(path(mine.job), { method: "DELETE" }), waits()));
@@ -228,9 +291,9 @@ function startAnew() {
   now.control.abort();
   now = reading(null);
   hideProgress();
-  history.replaceState(null, "", location.pathname);
-  document.title = "FinancIA";
+  nameDocument({ hash: "", title: "FinancIA" });
   clear();
+  closeTranscript();
   reset("", goBack);
   show({ intake: true, wishes: true, work: false });
   find("choose").focus();
@@ -276,7 +339,8 @@ startLanguages();
 startTabs();
 startPages();
 keysFrom((wrong) => askSecret("key", wrong));
-receive((file, leftOut) => read(reading(file), leftOut));
+receive((files) => addToLibrary(files) || read(reading(files[0]), files.length - 1));
+startRecorder((file) => read(reading(file)));
 find("cancel").addEventListener("click", cancel);
 find("again").addEventListener("click", () => read(reading(now.file)));
 find("forget").addEventListener("click", forget);
@@ -285,3 +349,4 @@ find("new").addEventListener("click", () => {
   choose();
 });
 resume();
+startViews(resume);

@@ -6,9 +6,9 @@ export const BASE = new URL("v1/", document.baseURI);
 
 /** An answer that says no; RFC 9457. */
 export class Problem extends Error {
-  constructor({ status = 0, code = "internal_error", detail = "", retryAfter_s = null, requestId = "" }) {
+  constructor({ status = 0, code = "internal_error", detail = "", retryAfter_s = null, requestId = "", retryable = false }) {
     super(detail || code);
-    Object.assign(this, { status, code, detail, retryAfter_s, requestId });
+    Object.assign(this, { status, code, detail, retryAfter_s, requestId, retryable });
   }
 
   get passing() {
@@ -61,9 +61,18 @@ export async function call(path, { headers = {}, ...rest } = {}) {
   return response;
 }
 
-async function reach(url, init) {
+/** What `read(response)` makes of the answer, whose body may be cut short or given up too. */
+export async function callFor(read, path, init) {
+  const response = await call(path, init);
+  return arrival(() => read(response));
+}
+
+const reach = (url, init) => arrival(() => fetch(url, { cache: "no-store", ...init }));
+
+/** The browser's errors of a connection, as ours. */
+async function arrival(receive) {
   try {
-    return await fetch(url, { cache: "no-store", ...init });
+    return await receive();
   } catch (error) {
     if (error.name === "AbortError") throw new GivenUp("stopped");
     throw new Lost(error.message);
@@ -84,6 +93,7 @@ export function problemFrom(said, { status = said?.status ?? 0, retryAfter_s = n
     code: said?.code ?? said?.error?.code,
     detail: said?.detail ?? said?.message ?? said?.error?.message ?? "",
     requestId: said?.request_id ?? "",
+    retryable: said?.retryable ?? status >= 500,
     retryAfter_s,
   });
 }
@@ -109,7 +119,8 @@ export function upload(path, form, { onSent, signal }) {
   });
 }
 
-function answerOf(request) {
+/** The answer of an XMLHttpRequest as fetch() would give it. */
+export function answerOf(request) {
   const after = request.getResponseHeader("Retry-After");
   const headers = after ? { "Retry-After": after } : {};
   return new Response(request.responseText, { status: request.status, headers });

@@ -8,6 +8,9 @@ import { announce, clear, showNotice, showProblem } from "./notices.js";
 const FORMATS = [
   ["pdf", "download_pdf", "about_pdf", ".searchable.pdf"],
   ["text", "download_text", "about_text", ".txt"],
+  ["xlsx", "download_xlsx", "about_xlsx", ".xlsx"],
+  ["csv", "download_csv", "about_csv", ".csv"],
+  ["html", "download_html", "about_html", ".html"],
   ["markdown", "download_markdown", "about_markdown", ".md"],
   ["json", "download_json", "about_json", ".json"],
   ["hocr", "download_hocr", "about_hocr", ".hocr"],
@@ -31,9 +34,7 @@ export function showDownloads(jobId, fileName) {
 async function download(jobId, format, name) {
   try {
     const response = await call(`jobs/${encodeURIComponent(jobId)}/result?format=${format}`);
-    const url = URL.createObjectURL(await response.blob());
-    make("a", { href: url, download: name }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click
+    save(await response.blob(), name);
     announce("download_done", { name });
     clear("download");
   } catch (error) {
@@ -43,5 +44,12 @@ async function download(jobId, format, name) {
   }
 }
 
+/** Have the browser save a file. */
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  make("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000); // the browser reads it after the click
+}
+
 /** A name without its ending and without what file systems refuse. */
-const base = (name) => name.replace(/\.[^.]*$/, "").replace(/[\\/:*?"<>|\u0000-\u001f]/g, "_").slice(0, 120) || "document";
+export const base = (name) => name.replace(/\.[^.]*$/, "").replace(/[\\/:*?"<>|\u0000-\u001f]/g, "_").slice(0, 120) || "document";

@@ -81,13 +81,14 @@ async function* eventsOf(body, heard) {
     const parts = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
     rest = parts.pop();
     for (const part of parts) {
-      const event = parse(part);
+      const event = eventOf(part);
       if (event) yield event;
     }
   }
 }
 
-function parse(part) {
+/** The event that a block of lines is, or null for a comment. */
+export function eventOf(part) {
   const event = { name: "message", id: null, data: [] };
   for (const line of part.split("\n")) {
     const [, field, value] = /^([^:]*):? ?(.*)$/s.exec(line);

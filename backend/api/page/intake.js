@@ -2,7 +2,7 @@
 
 import { find } from "./dom.js";
 
-/** Call `take(file, leftOut)` for every document that comes in. */
+/** Call `take(files)` for what comes in at once. */
 export function receive(take) {
   const input = find("file");
   find("choose").addEventListener("click", () => input.click());
@@ -46,7 +46,13 @@ function receiveDrops(take) {
 }
 
 function accept(files, take) {
-  if (files.length) take(files[0], files.length - 1);
+  if (files.length) take([...files]);
+}
+
+/** The language of a recording, where the options name exactly one. */
+export function spokenLanguage() {
+  const wished = find("options").elements.language.value.replaceAll(" ", "");
+  return wished.includes(",") ? "" : wished;
 }
 
 /** The form of a request: the options that are not the defaults, `wishes` before them, then the file. */

@@ -1,6 +1,6 @@
 // The language of the page: what a node says is bound to a key, so that a switch says it all again.
 
-import { CLASSES, STRINGS, TYPES } from "./strings.js";
+import { CLASSES, FIELDS, STRINGS, TYPES } from "./strings.js";
 
 const STORED = "language";
 const bound = new WeakMap(); // node -> Map(attribute, or "" for its text -> [key, values])
@@ -94,6 +94,14 @@ export function duration(value) {
   return minutes ? `${unit(minutes, "minute")} ${unit(rest, "second")}` : unit(rest, "second");
 }
 
+/** A place in a recording: 1:05, or 1:02:03 from the first hour on. */
+export function clock(value) {
+  const whole = Math.floor(value);
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const two = (count) => String(count).padStart(2, "0");
+  return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
+}
+
 function bytes(value) {
   const units = ["byte", "kilobyte", "megabyte", "gigabyte"];
   const step = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, value)) / 3));
@@ -113,6 +121,9 @@ export function languageName(code) {
 
 /** The name of a type of entity. */
 export const typeName = (type) => TYPES[current][type] ?? type.replaceAll("_", " ");
+
+/** The name of a field, or of a column of its list. */
+export const fieldName = (name) => FIELDS[current][name] ?? name;
 
 /** The name of a class of documents. */
 export const className = (label) => CLASSES[current][label] ?? label.replaceAll("_", " ");

@@ -61,6 +61,11 @@ export function drawSpot(boxes) {
   return makeSvg("g", { class: "spot" }, ...boxes.map((box) => makeSvg("rect", { ...rectangle(box, 2), rx: 2 })));
 }
 
+/** The lines of a passage that a search found. */
+export function drawPassage(boxes) {
+  return makeSvg("g", { class: "passage" }, ...boxes.map((box) => makeSvg("rect", { ...rectangle(box, 1.5), rx: 1.5 })));
+}
+
 /** The square of an entity's colour, for lists. */
 export const swatch = (type) => make("span", { class: `swatch ${hueOf(type)}`, "aria-hidden": "true" });
 

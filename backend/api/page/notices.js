@@ -22,40 +22,44 @@ export function announceProgress(key, values = {}) {
   later = setTimeout(() => announce(key, values), wait);
 }
 
-/** Take all notices away, or those of one `kind`. */
-export function clear(kind = null) {
+/** Take all notices away, or those of one `kind`; `into` is where they stand, here and below. */
+export function clear(kind = null, { into = "notices" } = {}) {
   const selector = kind ? `[data-kind="${kind}"]` : "[data-kind]";
-  for (const one of find("notices").querySelectorAll(selector)) one.remove();
+  for (const one of find(into).querySelectorAll(selector)) one.remove();
 }
 
 /** An error in words, with what to do and what the service itself said. */
-export function showProblem(problem, { title = "error_title" } = {}) {
-  clear("wait");
-  const key = `error_${problem.code}`;
-  const known = key in STRINGS.en ? key : "error_other";
+export function showProblem(problem, { title = "error_title", into = "notices", about = "" } = {}) {
+  clear("wait", { into });
   const said = say(make("p", { class: "quiet" }), "what_it_said", { detail: problem.detail });
   put(
     "problem",
-    { role: "alert", class: "notice bad" },
+    { role: "alert", class: "notice bad", into },
     say(make("h2"), title),
-    say(make("p"), known),
+    say(make("p"), problemKey(problem, about)),
     problem.detail ? said : null,
     problem.requestId ? say(make("p", { class: "quiet" }), "request_id", { id: problem.requestId }) : null,
   );
 }
 
+/** The string that says what an error means to people; `about` is "audio" where it is one of a recording. */
+export function problemKey(problem, about = "") {
+  const keys = [`error_${about}_${problem.code}`, `error_${problem.code}`];
+  return keys.find((key) => key in STRINGS.en) ?? "error_other";
+}
+
 /** One sentence that stays until it is cleared. */
-export function showNotice(kind, key, values = {}) {
-  clear(kind);
-  put(kind, { class: "notice" }, say(make("p"), key, values));
+export function showNotice(kind, key, values = {}, { into = "notices" } = {}) {
+  clear(kind, { into });
+  put(kind, { class: "notice", into }, say(make("p"), key, values));
 }
 
 /** A wait for the network or a busy service, with a button that ends it. */
-export function showWait(wait_s, error, now) {
-  clear("wait");
+export function showWait(wait_s, error, now, { into = "notices" } = {}) {
+  clear("wait", { into });
   const key = error.status ? "busy" : "lost";
   const button = say(make("button", { type: "button", onclick: now }), "retry_now");
-  put("wait", { class: "notice" }, say(make("p"), key, { wait: wait_s }), button);
+  put("wait", { class: "notice", into }, say(make("p"), key, { wait: wait_s }), button);
   announce(key, { wait: wait_s });
 }
 
@@ -64,14 +68,14 @@ export function showFailedPages(failed) {
   clear("pages");
   if (!failed.length) return;
   const items = failed.map(({ number, error }) =>
-    make("li", {}, say(make("strong"), "page", { page: number }), ": ", quote(make("span"), error?.message ?? "")),
+    make("li", {}, say(make("strong"), "page", { page: number }), ": ", say(make("span"), problemKey(error ?? {})), " ", quote(make("span", { class: "quiet", lang: "en" }), error?.message ?? "")),
   );
   const heading = say(make("h2"), "pages_failed", { n: failed.length });
   put("pages", { class: "notice bad" }, heading, make("ul", {}, ...items));
 }
 
 /** A notice made of `children`, which stays until it is cleared. */
-export function put(kind, properties, ...children) {
+export function put(kind, { into = "notices", ...properties }, ...children) {
   const text = make("div", { class: "notice-text" }, ...children);
-  find("notices").append(make("div", { ...properties, "data-kind": kind }, icon("warning"), text));
+  find(into).append(make("div", { ...properties, "data-kind": kind }, icon("warning"), text));
 }

@@ -90,6 +90,13 @@ export function goToPlaces(places) {
   scrollTo(sheet.spot(places.filter((one) => one.page === page).map((one) => one.box)), "center");
 }
 
+/** Light up places that are near, without moving the pages. */
+export function lightUp(places) {
+  const page = places[0]?.page;
+  const sheet = sheets.get(page);
+  if (sheet?.near) sheet.spot(places.filter((one) => one.page === page).map((one) => one.box));
+}
+
 export function goToPage(number) {
   const sheet = sheets.get(number);
   if (!sheet) return;

@@ -2,25 +2,31 @@
 
 import { find } from "./dom.js";
 
-const NAMES = ["overview", "entities", "text", "downloads"];
+const NAMES = ["overview", "fields", "tables", "entities", "text", "downloads"];
 
-export function startTabs() {
-  for (const name of NAMES) {
+export const startTabs = () => connectTabs(NAMES);
+
+export const select = (name) => selectOf(NAMES, name);
+
+/** Connect the tabs `tab-<name>` with their panels `panel-<name>`, the first one chosen. */
+export function connectTabs(names) {
+  for (const name of names) {
     const tab = find(`tab-${name}`);
-    tab.addEventListener("click", () => select(name));
+    tab.addEventListener("click", () => selectOf(names, name));
     tab.addEventListener("keydown", (event) => {
-      const to = next(event.key, NAMES.indexOf(name));
+      const to = next(event.key, names.indexOf(name), names.length - 1);
       if (to === null) return;
       event.preventDefault();
-      select(NAMES[to]);
-      find(`tab-${NAMES[to]}`).focus();
+      selectOf(names, names[to]);
+      find(`tab-${names[to]}`).focus();
     });
   }
-  select(NAMES[0]);
+  selectOf(names, names[0]);
 }
 
-export function select(name) {
-  for (const one of NAMES) {
+/** Choose one of the tabs `names`. */
+export function selectOf(names, name) {
+  for (const one of names) {
     const chosen = one === name;
     find(`tab-${one}`).setAttribute("aria-selected", String(chosen));
     find(`tab-${one}`).tabIndex = chosen ? 0 : -1;
@@ -28,8 +34,7 @@ export function select(name) {
   }
 }
 
-function next(key, index) {
-  const last = NAMES.length - 1;
+function next(key, index, last) {
   const to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: last }[key];
   if (to === undefined) return null;
   return to < 0 ? last : to > last ? 0 : to;

@@ -13,19 +13,22 @@ from backend.api.requests.fields import (
     LABEL,
     LIMIT_KEYWORD,
     TEXT,
+    ClassifyItems,
     Count,
     FilledTexts,
+    ImageInputs,
     InfinityModel,
     Labels,
-    TextItems,
     WireRequest,
     many,
     only,
 )
 from backend.api.requests.validation import (
+    LABEL_CHARS,
     require_labels,
     require_no_empty_items,
     require_not_empty,
+    require_one_name,
     require_texts,
     require_two_labels,
     wrong_type,
@@ -36,7 +39,9 @@ from backend.services.classifiers import LABEL_CHARACTERS_MAX
 Pair = tuple[str, str]
 _PLACEHOLDER = "{}"
 # {} once, and no other braces
-_TEMPLATE = {"anyOf": [{"type": "string", "pattern": r"^[^{}]*\{\}[^{}]*$"}, {"type": "null"}]}
+_TEMPLATE = {
+    "anyOf": [{"type": "string", "pattern": r"^[^{}]*\{\}[^{}]*$", "maxLength": LABEL_CHARS}, {"type": "null"}]
+}
 # One label alone always wins: it makes sense only where each is judged by itself.
 _TWO_LABELS: dict[str, Any] = {
     "properties": {"labels": {"anyOf": [{"type": "array", "minItems": 2}, {"type": "null"}]}}
@@ -51,6 +56,8 @@ def _check_template(value: Any, info: ValidationInfo) -> str | None:
         return None
     if type(value) is not str:
         raise wrong_type(name, value, "a text")
+    if len(value) > LABEL_CHARS:  # each label is put into it: megabytes of it would be gigabytes
+        raise InvalidField(f"{name}: is a sentence of at most {LABEL_CHARS} characters, got {len(value)}", param=name)
     if value.count(_PLACEHOLDER) != 1 or set(value.replace(_PLACEHOLDER, "")) & set(_PLACEHOLDER):
         raise InvalidField(
             f"{name}: must hold {_PLACEHOLDER} once, where the label goes, and no other braces", param=name
@@ -58,12 +65,25 @@ def _check_template(value: Any, info: ValidationInfo) -> str | None:
     return value
 
 
+def _require_own_labels(request: ClassifyRequest) -> None:
+    """Raise InvalidField for what an image model cannot be asked."""
+    for name in ("labels", "multi_label", "hypothesis_template"):
+        if getattr(request, name) is not None:
+            raise InvalidField(
+                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out",
+                param=name,
+            )
+
+
 class ClassifyRequest(WireRequest):
     """Jina's request: classes given with it (zero-shot), or a classifier by its name."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [_EACH_BY_ITSELF, _TWO_LABELS]})
 
-    input: TextItems = Field(description="What to classify: one text or a list, each as it is or as {text}.")
+    input: ClassifyItems = Field(
+        description="What to classify: one text or a list, each as it is or as {text}; or images, each as {image}: "
+        "base64 of a file, alone or as a data URL. Images are told apart by IMAGE_MODEL, by its own labels."
+    )
     labels: Labels = Field(
         None, description="Classes to choose from, in words (zero-shot), at most LIMIT_LABELS; unset: the classifier's."
     )
@@ -89,10 +109,9 @@ class ClassifyRequest(WireRequest):
     def _agrees_with_itself(self) -> ClassifyRequest:
         if not self.multi_label:
             require_two_labels(self.labels, ", or set multi_label to have it judged by itself")
-        if None not in (self.model, self.classifier_id) and self.model != self.classifier_id:
-            raise InvalidField(
-                "classifier_id: says the same as model, but here another name; send one of them", param="classifier_id"
-            )
+        require_one_name(self.model, self.classifier_id)
+        if isinstance(self.input, ImageInputs):
+            _require_own_labels(self)
         return self
 
     @property

@@ -198,10 +198,14 @@ class TokenizeRequest(WireRequest):
 class LoadModelRequest(BaseModel):
     """`POST /admin/models`."""
 
-    task: Literal["embeddings", "ner", "classifier", "reranker"] = Field(
+    task: Literal["embeddings", "ner", "classifier", "reranker", "summaries"] = Field(
         "embeddings", description="Which of the served models to replace."
     )
     source: str = Field(min_length=1, max_length=1000, description="A folder on the server, a hub id, or bundled.")
+    replicas: Literal["this", "all"] = Field(
+        "this",
+        description="Which replicas serve it: this one until it ends, or all that share REDIS_URL or SEARCH_URL.",
+    )
 
 
 REQUESTS: tuple[type[BaseModel], ...] = (

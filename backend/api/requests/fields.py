@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from pydantic import (
@@ -26,7 +28,7 @@ from backend.api.requests.validation import (
     require_texts,
     wrong_type,
 )
-from backend.errors import InvalidField
+from backend.errors import BadInput, InvalidField
 from backend.models.tokenizer import Truncate
 
 _LARGEST_ID = 2**63 - 1
@@ -38,6 +40,20 @@ _TOKEN_IDS = {"type": "array", "minItems": 1, "items": {"type": "integer", "mini
 _INFINITY_ANY_MODEL = "default/not-specified"  # what infinity's own client sends for none
 _TRUNCATIONS = ("end", "start", "none")
 _TEXT_OBJECT = {"type": "object", "properties": {"text": TEXT}, "required": ["text"]}
+_IMAGE = {
+    "type": "string",
+    "minLength": 4,
+    "pattern": r"^(data:[a-z]+/[a-z]+;base64,)?([A-Za-z0-9+/]{4})+$",
+    "description": "base64 of a file, alone or as a data URL.",
+}
+_IMAGE_OBJECT = {
+    "type": "object",
+    "properties": {"image": _IMAGE},
+    "required": ["image"],
+    "not": {"required": ["text"]},
+    "title": "an image",
+}
+_URL_SAFE = str.maketrans("-_", "+/", " \r\n\t")
 LABEL = {"type": "string", "pattern": r"\S", "maxLength": LABEL_CHARS}  # pattern: not blank
 
 
@@ -62,8 +78,10 @@ def _whole(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-Count = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
-UpTo100 = Annotated[int, Field(ge=1, le=100), BeforeValidator(_whole)]
+WHOLE = BeforeValidator(_whole)
+Count = Annotated[int, Field(ge=1), WHOLE]
+UpTo50 = Annotated[int, Field(ge=1, le=50), WHOLE]
+UpTo100 = Annotated[int, Field(ge=1, le=100), WHOLE]
 
 
 class WireRequest(BaseModel):
@@ -181,6 +199,55 @@ def _check_items(value: Any, info: ValidationInfo) -> Texts:
     return texts
 
 
+@dataclass(frozen=True, slots=True)
+class ImageInputs:
+    """Files as a request's JSON has them."""
+
+    encoded: tuple[str, ...]  # base64, without the head of a data URL
+
+    def content(self, index: int) -> bytes:
+        """The bytes of one of them; megabytes take milliseconds. Raises: InvalidField for what is no base64."""
+        try:
+            return base64.b64decode(self.encoded[index].translate(_URL_SAFE), validate=True)
+        except ValueError as error:
+            raise InvalidField(f"input[{index}]: image is no base64: {error}", param="input") from error
+
+
+def _check_texts_or_images(value: Any, info: ValidationInfo) -> Texts | ImageInputs:
+    """As ``_check_items``; or images, each as ``{"image": base64 or a data URL}``. Not both in one request."""
+    items = value if type(value) is list else [value]
+    are_images = [type(item) is dict and "image" in item and "text" not in item for item in items]
+    if not any(are_images):
+        return _check_items(value, info)
+    name = info.field_name or "input"
+    if not all(are_images):
+        index = are_images.index(False)
+        raise InvalidField(
+            f"{name}[{index}]: is no image, but others are; send texts and images in requests of their own", param=name
+        )
+    return ImageInputs(tuple(_encoded_image(item["image"], f"{name}[{index}]") for index, item in enumerate(items)))
+
+
+def _encoded_image(value: Any, place: str) -> str:
+    name = place.partition("[")[0]
+    if not isinstance(value, str):
+        raise wrong_type(f"{place}.image", value, "base64 of a file, or a data URL")
+    encoded: str = value
+    if encoded[:5].lower() == "data:":
+        head, _, encoded = encoded.partition(",")
+        if not head.lower().endswith(";base64"):
+            raise InvalidField(f"{place}: image must be a data URL in base64 (data:image/png;base64,…)", param=name)
+    elif encoded[:8].lower().startswith(("http://", "https://")):
+        raise InvalidField(
+            f"{place}: image is an address, and this service fetches nothing; send the file in base64, or as "
+            "multipart/form-data",
+            param=name,
+        )
+    if not encoded:
+        raise BadInput(f"{place}: image must not be empty", param=name)
+    return encoded
+
+
 def _check_item(value: Any, info: ValidationInfo) -> str:
     """One text, as it is or as ``{"text": …}``; it may not be empty."""
     name = info.field_name or "input"
@@ -244,6 +311,21 @@ TextItems = Annotated[
     Any,
     PlainValidator(_check_items),
     WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT, many({"oneOf": [TEXT, _TEXT_OBJECT]})]}),
+]
+ClassifyItems = Annotated[
+    Any,
+    PlainValidator(_check_texts_or_images),
+    WithJsonSchema(
+        {
+            "oneOf": [
+                TEXT,
+                _TEXT_OBJECT,
+                _IMAGE_OBJECT,
+                many({"oneOf": [TEXT, _TEXT_OBJECT]}),
+                {**many(_IMAGE_OBJECT), "title": "images"},
+            ]
+        }
+    ),
 ]
 TextItem = Annotated[Any, PlainValidator(_check_item), WithJsonSchema({"oneOf": [TEXT, _TEXT_OBJECT]})]
 Labels = Annotated[Any, PlainValidator(_check_labels), WithJsonSchema(_labels(at_least=1))]

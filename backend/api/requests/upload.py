@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
 
 from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -13,15 +15,29 @@ from starlette.requests import ClientDisconnect, Request
 
 from backend.api.dependencies import context_of, services_of
 from backend.api.service_call import read_within_limit
+from backend.documents.formats.registry import Format, require_kind
+from backend.documents.parsing.file_types import FileType, sniff
 from backend.documents.parsing.limits import FileLimits, check_bytes
 from backend.documents.parsing.stored_file import StoredFile
+from backend.documents.speech.pages import KIND
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
+from backend.services.documents.recordings import transcription_options
+from backend.services.documents.records import DocumentOptions
 
 _FILE = "file"
+_XML = "xml"  # an electronic invoice that belongs to the file; small, and so a field
+_XML_ENCODING = re.compile(rb"""<\?xml[^>]*?\sencoding\s*=\s*["']([\w.-]{1,40})["']""")
+_DECLARATION_BYTES = 300  # in which it stands
 _MAX_FIELD_BYTES = 1_000_000  # of all fields together: a thousand labels
 _MAX_PARTS = 64  # twice the fields there are; each costs 45 us to parse, a megabyte of empty ones two seconds
 _MAX_HEADER_BYTES = 32 * 1024  # of all parts together
 _ENVELOPE_BYTES = 64 * 1024  # of a form, beside its file and its fields
+_NAME_CHARS = 255
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_FORM_ESCAPES = {b"%22": b'"', b"%0D": b"\r", b"%0A": b"\n"}
+_FORM_ESCAPE = re.compile(b"|".join(_FORM_ESCAPES))
+_EXTENDED_NAME = re.compile(rb";\s*filename\*\s*=\s*(utf-8|iso-8859-1)'[^';]*'([^;\s]+)", re.IGNORECASE)
 _FREED_AT_ONCE_BYTES = 2**20  # larger files are freed on a thread: 100 MB take 50 ms
 _EXAMPLE = "send it as multipart/form-data in the field 'file' (curl -F file=@invoice.pdf), or alone as the body"
 
@@ -32,14 +48,46 @@ class Upload:
 
     stored: StoredFile
     name: str  # as the client sent it; may be empty
-    fields: dict[str, str]
+    fields: dict[str, str]  # of one that came again and again the last value
+    repeated: dict[str, list[str]] = field(default_factory=dict)  # every value of each, in order
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether it begins as a sound or a video file does."""
+        with suppress(BadInput):
+            return sniff(self.stored.head) is FileType.AUDIO
+        return False
+
+    def require_pages(self) -> None:
+        """Raise WrongMediaType (415) for a recording, where pages on paper are read."""
+        if self.is_recording:
+            raise WrongMediaType(
+                "file: it is a recording, and has no pages to read; send it to POST /v1/audio/transcriptions for what "
+                "is said, or to POST /v1/documents for what that says",
+                param=_FILE,
+            )
+
+    def require_options(self, options: DocumentOptions) -> None:
+        """Raise InvalidField (422) for options that a recording cannot be transcribed with."""
+        if self.is_recording:
+            transcription_options(options)
+
+    def require_format(self, form: Format) -> None:
+        """Raise InvalidField (422) for a format that this file cannot be answered in."""
+        if self.is_recording:
+            require_kind(form, KIND)
+        elif not form.lacks:
+            require_kind(form, "no recording")
 
 
 @asynccontextmanager
-async def receive_upload(request: Request) -> AsyncIterator[Upload]:
+async def receive_upload(request: Request, *, most_s: float | None = None) -> AsyncIterator[Upload]:
     """The request's upload; its memory is freed at the end.
 
     Form fields win over query parameters of the same name.
+
+    Args:
+        most_s: LIMIT_TRANSCRIPTION_S where it holds instead of LIMIT_REQUEST_S.
 
     Raises: TooLarge at the first byte over LIMIT_FILE_BYTES, or at once where the client sent a Content-Length;
         WrongMediaType, BadInput, InvalidField for what is no upload; CallerGone when the client disconnected while
@@ -51,9 +99,10 @@ async def receive_upload(request: Request) -> AsyncIterator[Upload]:
     _check_length(request, limits)
     reader = _reader(request, limits)
     try:
-        await read_within_limit(request, _read(request, reader))
+        await read_within_limit(request, _read(request, reader), most_s=most_s)
         fields = {**request.query_params, **reader.fields}
-        yield Upload(reader.finish(), reader.name, fields)
+        repeated = {name: request.query_params.getlist(name) for name in request.query_params} | reader.repeated
+        yield Upload(reader.finish(), reader.name, fields, repeated)
     finally:
         _free(reader.stored)
 
@@ -65,6 +114,7 @@ class _RawReader:
     stored: StoredFile
     name: str = ""
     fields: dict[str, str] = field(default_factory=dict)
+    repeated: dict[str, list[str]] = field(default_factory=dict)
 
     def write(self, chunk: bytes) -> None:
         self.stored.write(chunk)
@@ -83,6 +133,7 @@ class _FormReader:
         self._limit_bytes = limit_bytes  # of the whole form
         self._bytes = self._parts = self._header_bytes = 0
         self.fields: dict[str, str] = {}
+        self.repeated: dict[str, list[str]] = {}
         self._header_name, self._header_value = bytearray(), bytearray()
         self._headers: dict[bytes, bytes] = {}
         self._value = bytearray()
@@ -106,6 +157,7 @@ class _FormReader:
                     "on_part_end": self._end_part,
                     "on_end": self._end,
                 },
+                max_header_size=2 * _MAX_HEADER_BYTES,  # never met: `_grow` says more
             )
         except FormParserError as error:
             raise BadInput(f"Content-Type: {error}", param=_FILE) from error
@@ -155,16 +207,20 @@ class _FormReader:
         self._header_value.clear()
 
     def _begin_data(self) -> None:
-        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        disposition = self._headers.get(b"content-disposition", b"")
+        _, options = parse_options_header(disposition)
         self._field = options.get(b"name", b"").decode("utf-8", "replace")
         self._is_file = self._field == _FILE
-        if not self._is_file and b"filename" in options:
-            raise InvalidField(f"{self._field[:40] or 'a part'}: files come in the field 'file'", param=_FILE)
+        if self._field not in (_FILE, _XML) and b"filename" in options:
+            raise InvalidField(
+                f"{self._field[:40] or 'a part'}: files come in the field 'file', electronic invoices in 'xml'",
+                param=_FILE,
+            )
         if self._is_file and self._has_file:
             raise InvalidField("file: the form has more than one; send one file a request", param=_FILE)
         if self._is_file:
             self._has_file = True
-            self.name = options.get(b"filename", b"").decode("utf-8", "replace")[:255]
+            self.name = _file_name(disposition, options)
 
     def _more_data(self, data: bytes, start: int, end: int) -> None:
         if self._is_file:
@@ -177,11 +233,43 @@ class _FormReader:
 
     def _end_part(self) -> None:
         if not self._is_file:
-            self.fields[self._field] = self._value.decode("utf-8", "replace")
+            is_xml = self._field == _XML
+            value = _decoded_xml(self._value) if is_xml else self._value.decode("utf-8", "replace")
+            self.fields[self._field] = value
+            self.repeated.setdefault(self._field, []).append(value)
         self._value.clear()
 
     def _end(self) -> None:
         self._ended = True
+
+
+def _file_name(disposition: bytes, options: dict[bytes, bytes]) -> str:
+    """The file's name: the whole one of ``filename*`` (RFC 5987) where older clients send it, else ``filename``."""
+    if extended := _EXTENDED_NAME.search(_QUOTED.sub(b"", disposition)):
+        name = unquote_to_bytes(extended[2]).decode(
+            "latin-1" if extended[1].lower() == b"iso-8859-1" else "utf-8", "replace"
+        )
+    else:
+        name = _form_decoded(options.get(b"filename", b"")).decode("utf-8", "replace")
+    return _CONTROL.sub("\ufffd", name)[:_NAME_CHARS]
+
+
+def _form_decoded(name: bytes) -> bytes:
+    """The name behind what the HTML standard's form encoding writes of it: three characters, and no other escapes.
+
+    A name that had "%22" itself cannot be told from one with a quotation mark, which is likelier.
+    Source: HTML, "multipart/form-data encoding algorithm", "escape a multipart/form-data name".
+    """
+    return _FORM_ESCAPE.sub(lambda match: _FORM_ESCAPES[match[0]], name)
+
+
+def _decoded_xml(xml: bytearray) -> str:
+    """XML in the encoding that it declares: Spanish programs still write ISO-8859-1. An unknown one counts as UTF-8."""
+    declared = _XML_ENCODING.search(xml[:_DECLARATION_BYTES])
+    try:
+        return xml.decode(declared[1].decode("ascii") if declared else "utf-8", "replace")
+    except LookupError:
+        return xml.decode("utf-8", "replace")
 
 
 async def _read(request: Request, reader: _RawReader | _FormReader) -> None:

@@ -11,7 +11,16 @@ from typing_extensions import TypedDict
 
 from backend.api.problems import openai_error, problem_of
 from backend.api.responses.embeddings import Usage
+from backend.api.responses.fields import (
+    FieldsAnswer,
+    TableAnswer,
+    ValidityAnswer,
+    fields_answer,
+    table_answer,
+    validity_answer,
+)
 from backend.api.responses.json_bytes import encoded_vector
+from backend.api.responses.summaries import PlaceAnswer, Sides, SummaryFields, place_answer, summary_fields
 from backend.api.responses.texts import (
     ClassesAnswer,
     EntityAnswer,
@@ -21,11 +30,12 @@ from backend.api.responses.texts import (
     key_sentence_answer,
     language_answer,
 )
-from backend.documents.formats.plain_json import document_fields, pages_fields, sides
-from backend.documents.text_locations import TextLocation, locate
+from backend.documents.fields.records import Validity
+from backend.documents.formats.plain_json import document_fields, pages_fields
+from backend.documents.pages import Document
+from backend.documents.speech.pages import KIND
+from backend.documents.text_locations import locate
 from backend.services.documents import records
-
-Sides = tuple[float, float, float, float]
 
 _SECONDS_DIGITS = 4
 
@@ -34,7 +44,9 @@ class WordAnswer(TypedDict):
     """One word; `start` and `end` count code points of its page's text."""
 
     text: str
-    box: Annotated[Sides, Field(description="Left, top, right, bottom, in page units.")]
+    box: NotRequired[Annotated[Sides, Field(description="Left, top, right, bottom, in page units.")]]
+    start_s: NotRequired[Annotated[float, Field(description="Of a recording instead of its box: when it is said.")]]
+    end_s: NotRequired[float]
     confidence: Annotated[float, Field(description="0 to 1; 1 for a text layer.")]
     start: int
     end: int
@@ -43,16 +55,18 @@ class WordAnswer(TypedDict):
 
 
 class PageAnswer(TypedDict):
-    """One page as it stands upright."""
+    """One page as it stands upright, or one minute of a recording."""
 
     number: Annotated[int, Field(description="From 1, in the file.")]
-    width: Annotated[float, Field(description="In page units: points of a PDF, pixels of an image.")]
-    height: float
-    units_per_inch: float
-    rotation: Annotated[
-        Literal[0, 90, 180, 270], Field(description="Degrees clockwise that it was turned to stand upright.")
+    width: NotRequired[Annotated[float, Field(description="In page units: points of a PDF, pixels of an image.")]]
+    height: NotRequired[float]
+    units_per_inch: NotRequired[float]
+    rotation: NotRequired[
+        Annotated[Literal[0, 90, 180, 270], Field(description="Degrees clockwise that it was turned to stand upright.")]
     ]
-    source: Literal["text_layer", "ocr"]
+    start_s: NotRequired[Annotated[float, Field(description="Of a recording, which has no width or height.")]]
+    end_s: NotRequired[Annotated[float, Field(description="At the end of a segment.")]]
+    source: Literal["text_layer", "ocr", "speech"]
     why: Annotated[str, Field(description="Why this source, and how it was read.")]
     engine: str
     confidence: float | None
@@ -68,13 +82,6 @@ class FailedPageAnswer(TypedDict):
 
     number: int
     error: Annotated[Mapping[str, Any], Field(description="As in a problem: message, type, code, param.")]
-
-
-class PlaceAnswer(TypedDict):
-    """One line's part of a stretch of text."""
-
-    page: int
-    box: Sides
 
 
 class RepairAnswer(TypedDict):
@@ -109,6 +116,29 @@ class ChunkAnswer(TypedDict):
     vector: list[float] | str
 
 
+class SkippedAnswer(TypedDict):
+    """A feature that was asked for and does not apply to the file."""
+
+    feature: str
+    why: str
+
+
+class ImageClassesAnswer(ClassesAnswer):
+    """The classes of a document by the picture of one of its pages."""
+
+    model: str
+    page: int
+
+
+class DocumentClassesAnswer(ClassesAnswer):
+    """The classes of a document; what they were made of where IMAGE_MODEL is set."""
+
+    combined: NotRequired[Annotated[bool, Field(description="Whether the scores are of text and picture together.")]]
+    why: NotRequired[Annotated[str, Field(description="How they were combined, or why they are of one alone.")]]
+    text: NotRequired[Annotated[ClassesAnswer | None, Field(default=None, description="By the text.")]]
+    image: NotRequired[Annotated[ImageClassesAnswer | None, Field(default=None, description="By the picture.")]]
+
+
 class DocumentUsage(Usage):
     """What was read."""
 
@@ -123,18 +153,31 @@ class DocumentAnswer(TypedDict):
     kind: str
     page_count: Annotated[int, Field(description="Of the file, also where fewer pages were read.")]
     sha256: str
+    duration_s: NotRequired[Annotated[float, Field(description="Of a recording, as far as it was heard.")]]
     metadata: dict[str, str]
     pages: list[PageAnswer]
     failed_pages: list[FailedPageAnswer]
     text: NotRequired[Annotated[str, Field(description="Of all pages, a line break and a form feed between them.")]]
     language: NotRequired[Annotated[Mapping[str, Any] | None, Field(default=None)]]
-    classes: NotRequired[Annotated[ClassesAnswer | None, Field(default=None)]]
+    classes: NotRequired[Annotated[DocumentClassesAnswer | None, Field(default=None)]]
     entities: NotRequired[Annotated[list[PlacedEntityAnswer] | None, Field(default=None)]]
     coverage: NotRequired[Annotated[float | None, Field(default=None)]]
     key_phrases: NotRequired[Annotated[list[Mapping[str, Any]] | None, Field(default=None)]]
     key_sentences: NotRequired[Annotated[list[Mapping[str, Any]] | None, Field(default=None)]]
     vector: NotRequired[Annotated[list[float] | str | None, Field(default=None)]]
     chunks: NotRequired[Annotated[list[ChunkAnswer] | None, Field(default=None)]]
+    fields: NotRequired[
+        Annotated[FieldsAnswer, Field(description="Of an invoice, a receipt or a bank statement; `fields_why` tells.")]
+    ]
+    fields_why: NotRequired[
+        Annotated[str, Field(description="What the document was read as, or why it has no fields.")]
+    ]
+    valid: NotRequired[ValidityAnswer]
+    tables: NotRequired[list[TableAnswer]]
+    summary: NotRequired[Annotated[SummaryFields | None, Field(default=None)]]
+    skipped: NotRequired[
+        Annotated[list[SkippedAnswer], Field(description="Why features are empty: a recording has no layout.")]
+    ]
     model: str | None
     device: str
     timings: Annotated[
@@ -152,7 +195,13 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
     omitted = set(records.FEATURES) - answer.options.features
     if "entities" in omitted:
         omitted.add("coverage")
+    if "fields" in omitted:
+        omitted |= {"fields_why", "valid"}
     fields = {name: value for name, value in _document_answer(answer, encoding).items() if name not in omitted}
+    if answer.document.kind == KIND:
+        fields["duration_s"] = round(max((page.width for page in answer.document.pages), default=0.0), 3)
+    if answer.understood.skipped:
+        fields["skipped"] = [skipped._asdict() for skipped in answer.understood.skipped]
     return orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -170,19 +219,24 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
         "failed_pages": [_failed_page_answer(failed) for failed in answer.failed],
         "text": answer.text,
         "language": language_answer(understood.language),
-        "classes": None if understood.classes is None else classes_answer(understood.classes),
-        "entities": [_placed_entity_answer(placed) for placed in understood.entities],
+        "classes": _document_classes(understood),
+        "entities": [_placed_entity_answer(placed, document) for placed in understood.entities],
         "key_phrases": [key_phrase_answer(phrase) for phrase in understood.key_phrases],
         "key_sentences": [
             {
                 **key_sentence_answer(sentence),
-                "places": [_place_answer(place) for place in locate(document, sentence.start, sentence.end)],
+                "places": [place_answer(place, document) for place in locate(document, sentence.start, sentence.end)],
             }
             for sentence in understood.key_sentences
         ],
         "vector": None if understood.vector is None else encoded_vector(understood.vector, encoding),
         "chunks": [_chunk_answer(index, chunk, encoding) for index, chunk in enumerate(understood.chunks)],
         "coverage": understood.coverage,
+        "fields": fields_answer(understood.fields),
+        "fields_why": understood.fields.why if understood.fields else "",
+        "valid": validity_answer(understood.fields.validity if understood.fields else Validity()),
+        "tables": [table_answer(table) for table in understood.tables],
+        "summary": None if understood.summary is None else summary_fields(understood.summary, document),
         "model": understood.model or None,
         "device": answer.device,
         "timings": _timings(answer),
@@ -211,15 +265,33 @@ def _failed_page_answer(failed: records.FailedPage) -> FailedPageAnswer:
     return {"number": failed.number, "error": openai_error(problem_of(failed.error, ""))}
 
 
-def _placed_entity_answer(placed: records.PlacedEntity) -> PlacedEntityAnswer:
+def _placed_entity_answer(placed: records.PlacedEntity, document: Document) -> PlacedEntityAnswer:
     repair: _Repair = {}
     if placed.repair is not None:
         repair = {"repair": {"value": placed.repair.value, "type": placed.entity.type, "score": placed.repair.score}}
-    return {**entity_answer(placed.entity), "places": [_place_answer(place) for place in placed.places], **repair}
+    return {
+        **entity_answer(placed.entity),
+        "places": [place_answer(place, document) for place in placed.places],
+        **repair,
+    }
 
 
-def _place_answer(place: TextLocation) -> PlaceAnswer:
-    return {"page": place.page, "box": cast("Sides", sides(place.box))}
+def _document_classes(understood: records.Understood) -> DocumentClassesAnswer | None:
+    parts = understood.class_parts
+    if understood.classes is None:
+        return None
+    classes = classes_answer(understood.classes)
+    answer: DocumentClassesAnswer = {
+        "prediction": classes["prediction"],
+        "score": classes["score"],
+        "predictions": classes["predictions"],
+    }
+    if parts is not None:
+        answer["combined"], answer["why"] = parts.combined, parts.why
+        answer["text"] = None if parts.text is None else classes_answer(parts.text)
+        image = parts.image
+        answer["image"] = None if image is None else {**classes_answer(image), "model": parts.model, "page": parts.page}
+    return answer
 
 
 def _chunk_answer(index: int, chunk: records.Chunk, encoding: str) -> ChunkAnswer:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from backend.api.responses.documents import FailedPageAnswer, PageAnswer
+
 
 class JobFileAnswer(TypedDict):
     """The file a job is about."""
@@ -64,4 +66,18 @@ class JobAnswer(TypedDict):
     ]
 
 
-SCHEMAS: tuple[type, ...] = (JobAnswer,)
+class PartialDocument(TypedDict):
+    """The pages that a job had read before it failed or was cancelled."""
+
+    object: Literal["document"]
+    partial: Literal[True]
+    kind: str
+    page_count: int
+    sha256: str
+    metadata: dict[str, str]
+    pages: list[PageAnswer]
+    failed_pages: list[FailedPageAnswer]
+    text: str
+
+
+SCHEMAS: tuple[type, ...] = (JobAnswer, PartialDocument)

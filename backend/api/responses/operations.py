@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,6 +11,8 @@ from typing_extensions import TypedDict
 from backend.api.dependencies import ApiLimits
 from backend.api.problems import ProblemDetails
 from backend.services.catalog import LoadedModel
+from backend.services.images.engines import LoadedImageModel
+from backend.services.speech.transcription import TranscriptionService
 
 
 class Info(TypedDict):
@@ -27,20 +30,25 @@ class Info(TypedDict):
     version: str
 
 
-class ModelCard(TypedDict):
-    """One loaded model: OpenAI's four fields and what runs it."""
+class _Card(TypedDict):
+    """What every model tells: OpenAI's four fields, its names, and what runs it."""
 
     id: str
     object: Literal["model"]
-    created: Annotated[int, Field(description="Unix seconds at which it was loaded.")]
+    created: Annotated[int, Field(description="Unix seconds at which it was ready.")]
     owned_by: str
     names: Annotated[list[str], Field(description="Every name a request may give it.")]
-    task: str
     source: str
     revision: str
     device: str
     dtype: str
     runtime: str
+
+
+class ModelCard(_Card):
+    """One loaded model: OpenAI's four fields and what runs it."""
+
+    task: str
     max_tokens: Annotated[int, Field(description="Longest text, special tokens included.")]
     width: Annotated[int, Field(description="Numbers in a vector.")]
     pooling: str
@@ -51,11 +59,26 @@ class ModelCard(TypedDict):
     ]
 
 
+class SpeechModelCard(_Card):
+    """The model that transcribes: OpenAI's four fields and what runs it."""
+
+    task: Literal["speech"]
+
+
+class ImageModelCard(_Card):
+    """The model that classifies pages by their pictures: OpenAI's four fields and what runs it."""
+
+    task: Literal["images"]
+    height: Annotated[int, Field(description="Of a page as the model sees it, in pixels.")]
+    width_px: int
+    labels: Annotated[list[str], Field(description="In the order of its probabilities.")]
+
+
 class ModelList(TypedDict):
     """OpenAI's list of models."""
 
     object: Literal["list"]
-    data: list[ModelCard]
+    data: list[ModelCard | SpeechModelCard | ImageModelCard]
 
 
 class Live(TypedDict):
@@ -162,18 +185,10 @@ def tei_info(model: LoadedModel, limits: ApiLimits, version: str) -> Info:
 def model_card(model: LoadedModel) -> ModelCard:
     """A model as OpenAI's clients and ours read it."""
     spec = model.spec
+    runs = {"device": model.device, "dtype": model.dtype, "runtime": model.runtime}
     return {
-        "id": model.name,
-        "object": "model",
-        "created": int(model.created_s),
-        "owned_by": "financia",
-        "names": list(model.names),
+        **_card(model.names, model.created_s, spec.source, spec.revision, **runs),
         "task": model.task,
-        "source": spec.source,
-        "revision": spec.revision,
-        "device": model.device,
-        "dtype": model.dtype,
-        "runtime": model.runtime,
         "max_tokens": spec.max_tokens,
         "width": spec.width,
         "pooling": spec.pooling,
@@ -183,4 +198,43 @@ def model_card(model: LoadedModel) -> ModelCard:
     }
 
 
-SCHEMAS: tuple[type, ...] = (Info, ModelCard, ModelList, Live, Ready, NotReady, Health)
+def speech_model_card(speech: TranscriptionService, created_s: float) -> SpeechModelCard:
+    """The model of ``speech``, which has one."""
+    report = speech.report()
+    device, dtype = report["placement"]["device"], report["placement"]["precision"]
+    runs = {"device": device, "dtype": dtype, "runtime": "ctranslate2"}
+    return {**_card(speech.names, created_s, report["source"], report["revision"], **runs), "task": "speech"}
+
+
+def image_model_card(model: LoadedImageModel) -> ImageModelCard:
+    """The image model as OpenAI's clients and ours read it."""
+    spec = model.spec
+    height, width_px = spec.preprocessing.framing.size
+    runs = {"device": model.placement.device, "dtype": model.choice.dtype, "runtime": model.choice.runtime}
+    return {
+        **_card(model.names, model.created_s, spec.source, spec.revision, **runs),
+        "task": "images",
+        "height": height,
+        "width_px": width_px,
+        "labels": list(spec.labels),
+    }
+
+
+def _card(
+    names: Sequence[str], created_s: float, source: str, revision: str, *, device: str, dtype: str, runtime: str
+) -> _Card:
+    return {
+        "id": names[0],
+        "object": "model",
+        "created": int(created_s),
+        "owned_by": "financia",
+        "names": list(names),
+        "source": source,
+        "revision": revision,
+        "device": device,
+        "dtype": dtype,
+        "runtime": runtime,
+    }
+
+
+SCHEMAS: tuple[type, ...] = (Info, ModelCard, SpeechModelCard, ImageModelCard, ModelList, Live, Ready, NotReady, Health)

@@ -19,6 +19,7 @@ from backend.documents.language import Language
 from backend.services.analysis import Analysis, KeySentence
 from backend.services.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
 from backend.services.entities import EntityResult, TextEntities
+from backend.services.images.records import ClassifiedPage
 from backend.services.reranking import RankedDocument, RerankResult
 
 _UNIT_DOCUMENTS = 100  # a search unit of Cohere's is a query with up to so many documents
@@ -126,10 +127,18 @@ class ClassesAnswer(TypedDict):
 
 
 class ClassifyItem(ClassesAnswer):
-    """The classes of one text of a request."""
+    """The classes of one text of a request, or of one page of a file."""
 
     object: Literal["classification"]
-    index: Annotated[int, Field(description="Place of its input in the request.")]
+    index: Annotated[int, Field(description="Place of its input in the request; of a file's pages from 0.")]
+    page: NotRequired[Annotated[int, Field(description="Of an image or a file: the page that was looked at.")]]
+    incomplete: NotRequired[Annotated[str, Field(description="What of a damaged image could not be read.")]]
+
+
+class ClassifyUsage(Usage):
+    """What was read."""
+
+    pages: NotRequired[Annotated[int, Field(description="Of images and files; they have no tokens.")]]
 
 
 class ClassifyAnswer(TypedDict):
@@ -138,7 +147,7 @@ class ClassifyAnswer(TypedDict):
     object: Literal["list"]
     data: list[ClassifyItem]
     model: str
-    usage: Usage
+    usage: ClassifyUsage
     truncated: NotRequired[TruncatedInputs]
 
 
@@ -159,16 +168,42 @@ def classify_answer(classified: ClassificationResult) -> ClassifyAnswer:
     """The classes of each text."""
     answer: ClassifyAnswer = {
         "object": "list",
-        "data": [
-            {"object": "classification", "index": index, **classes_answer(row)}
-            for index, row in enumerate(classified.rows)
-        ],
+        "data": [_classify_item(index, row) for index, row in enumerate(classified.rows)],
         "model": classified.model,
-        "usage": usage(classified.tokens),
+        "usage": {"prompt_tokens": classified.tokens, "total_tokens": classified.tokens},
     }
     if truncated := [index for index, row in enumerate(classified.rows) if row.truncated]:
         answer["truncated"] = truncated
     return answer
+
+
+def classify_pages_answer(model: str, pages: Sequence[ClassifiedPage]) -> ClassifyAnswer:
+    """The classes of each page, in order."""
+    return {
+        "object": "list",
+        "data": [_classify_page_item(index, page) for index, page in enumerate(pages)],
+        "model": model,
+        "usage": {"prompt_tokens": 0, "total_tokens": 0, "pages": len(pages)},
+    }
+
+
+def _classify_item(index: int, row: ClassifiedText) -> ClassifyItem:
+    classes = classes_answer(row)
+    return {
+        "object": "classification",
+        "index": index,
+        "prediction": classes["prediction"],
+        "score": classes["score"],
+        "predictions": classes["predictions"],
+    }
+
+
+def _classify_page_item(index: int, page: ClassifiedPage) -> ClassifyItem:
+    item = _classify_item(index, page.classes)
+    item["page"] = page.number
+    if page.incomplete:
+        item["incomplete"] = page.incomplete
+    return item
 
 
 class ClassifierAnswer(TypedDict):

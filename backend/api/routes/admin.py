@@ -21,11 +21,15 @@ async def load_model(request: Request) -> Response:
     `source` is a folder on the server, such as `python -m backend.training` writes, a hub id with `@revision`, or
     `bundled`. Only keys of ADMIN_KEYS may. Answers with the new model. Nothing is kept for the next start: that reads
     EMBEDDING_MODEL and NER_MODEL.
+
+    `replicas: all` has every replica serve it, also one that starts later: each loads it beside the old model, a
+    quarter of them at a time, once it serves here. `shared_state` in `GET /v1/system` of any replica has the progress.
     """
     require_admin(request)
     services = services_of(request)
     body = await read_json(request, LoadModelRequest, services.limits)
-    return json_response(model_card(await services.loader.load(body.source, body.task)))
+    swap = services.model_wishes.wish if body.replicas == "all" else services.loader.load
+    return json_response(model_card(await swap(body.source, body.task)))
 
 
 ROUTES = (
@@ -34,10 +38,13 @@ ROUTES = (
         load_model,
         tag="operations",
         request=LoadModelRequest,
-        examples={"a trained model": {"task": "embeddings", "source": "/models/invoices-2026-11"}},
+        examples={
+            "a trained model": {"task": "embeddings", "source": "/models/invoices-2026-11"},
+            "on all replicas": {"task": "ner", "source": "owner/model@revision", "replicas": "all"},
+        },
         schema=ModelCard,
         example=CARD_EXAMPLE,
-        errors=(400, 401, 403, 413, 415, 422, 504),
+        errors=(400, 401, 403, 413, 415, 422, 503, 504),
         parameters=(),
     ),
 )

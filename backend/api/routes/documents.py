@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,15 +16,18 @@ from backend.api.requests.json_body import validate_fields
 from backend.api.requests.upload import Upload, receive_upload
 from backend.api.requests.validation import check_labels
 from backend.api.responses.document_formats import accept_header, formatted_document, run_off_loop
+from backend.api.responses.documents import DocumentAnswer as DocumentSchema
 from backend.api.responses.documents import document_bytes
+from backend.api.responses.fields import FIELD_EXAMPLE, TABLE_EXAMPLE, VALIDITY_EXAMPLE
 from backend.api.responses.index_headers import index_headers
 from backend.api.responses.json_bytes import JsonBytes
+from backend.api.responses.summaries import SUMMARY_EXAMPLE
 from backend.api.routes.classify import CLASSES_EXAMPLE
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routing import described, upload_route
 from backend.api.service_call import call_service
-from backend.documents.formats import FORMATS, Format, negotiate
-from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions
+from backend.documents.formats.registry import FORMATS, Format, negotiate
+from backend.services.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentEvent, DocumentOptions
 from backend.services.inference import Urgency
 
 
@@ -34,9 +38,11 @@ async def read_pages(request: Request) -> Response:
     """
     async with receive_upload(request) as upload:
         form = validate_fields(ReadRequest, upload.fields)
+        upload.require_pages()
         document_format = negotiate(accept_header(request), form.format)
-        answer = await _process(request, upload, form.options())
-        return await _respond(request, upload, answer, document_format, partial(document_bytes, answer))
+        upload.require_format(document_format)
+        answer = await process_upload(request, upload, form.options())
+        return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
 
 
 async def create_document(request: Request) -> Response:
@@ -44,21 +50,27 @@ async def create_document(request: Request) -> Response:
 
     `features` picks among them. `start` and `end` count Unicode code points of `text`; boxes are in the units of their
     page (points of a PDF, pixels of an image) as it stands upright. A page that cannot be read is listed in
-    `failed_pages` and costs the others nothing. For long files see `POST /v1/jobs`.
+    `failed_pages` and costs the others nothing. The pages of a recording are its minutes, and seconds stand where boxes
+    do. For long files see `POST /v1/jobs`.
     """
     services = services_of(request)
     async with receive_upload(request) as upload:
         form = validate_fields(DocumentRequest, upload.fields)
         check_labels(form.labels, services.limits)
         document_format = negotiate(accept_header(request), form.format)
-        options = form.options() if document_format.name == "json" else ReadRequest.options(form)
-        answer = await _process(request, upload, options)
-        return await _respond(
+        upload.require_format(document_format)
+        options = form.options()
+        upload.require_options(options)
+        if document_format.name != "json":
+            options = replace(options, features=frozenset(PAGE_FEATURES) | document_format.features)
+        answer = await process_upload(request, upload, options)
+        return await respond_in(
             request, upload, answer, document_format, partial(document_bytes, answer, form.encoding_format)
         )
 
 
-async def _process(request: Request, upload: Upload, options: DocumentOptions) -> DocumentAnswer:
+async def process_upload(request: Request, upload: Upload, options: DocumentOptions) -> DocumentAnswer:
+    """The pages of an upload and what they say; the caller is charged for them."""
     process, context = services_of(request).documents.process, context_of(request)
 
     def charge_page(event: DocumentEvent) -> None:
@@ -75,7 +87,7 @@ async def _process(request: Request, upload: Upload, options: DocumentOptions) -
     return answer
 
 
-async def _respond(
+async def respond_in(
     request: Request, upload: Upload, answer: DocumentAnswer, document_format: Format, to_json: Callable[[], bytes]
 ) -> Response:
     """The answer in the requested format."""
@@ -135,14 +147,25 @@ DOCUMENT_EXAMPLE = {
     "key_sentences": [{"text": "Total 1.284,50 €", "start": 17, "end": 33, "score": 1.0, "places": []}],
     "vector": [0.0123, -0.0456, 0.0789],
     "chunks": [{"index": 0, "start": 0, "end": 33, "pages": [1], "tokens": 17, "vector": [0.0123, -0.0456]}],
+    "fields": {"InvoiceTotal": FIELD_EXAMPLE},
+    "fields_why": "read as invoice: title invoice, id, total",
+    "valid": VALIDITY_EXAMPLE,
+    "tables": [TABLE_EXAMPLE],
+    "summary": SUMMARY_EXAMPLE,
     "model": "intfloat/multilingual-e5-small",
     "usage": {"pages": 1, "ocr_pages": 1, "prompt_tokens": 17, "total_tokens": 17},
 }
 
 
-def answers_of(example: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What OpenAPI says of an answer in any format; ``example`` is the JSON one."""
-    json_content = {"schema": {"$ref": "#/components/schemas/DocumentAnswer"}, "example": example}
+def answers_of(example: dict[str, Any], *more: type) -> dict[str, dict[str, Any]]:
+    """What OpenAPI says of an answer in any format.
+
+    Args:
+        example: the JSON one.
+        more: schemas that the JSON may have instead of DocumentAnswer.
+    """
+    schemas = [{"$ref": f"#/components/schemas/{schema.__name__}"} for schema in (DocumentSchema, *more)]
+    json_content = {"schema": {"anyOf": schemas} if more else schemas[0], "example": example}
     others = {
         other.media_type: {"schema": {"type": "string", "format": "binary"}}
         for other in FORMATS
@@ -151,20 +174,20 @@ def answers_of(example: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {"application/json": json_content, **others}
 
 
-_HEADERS = ("X-Failed-Pages", "X-Failed-Pages-Count", "Content-Disposition")  # of other formats than JSON
+HEADERS = ("X-Failed-Pages", "X-Failed-Pages-Count", "Content-Disposition")  # of other formats than JSON
 ROUTES = (
     upload_route(
         "/v1/documents",
         create_document,
         tag="documents",
         request=DocumentRequest,
-        answers={200: described(answers_of(DOCUMENT_EXAMPLE), _HEADERS)},
+        answers={200: described(answers_of(DOCUMENT_EXAMPLE), HEADERS)},
     ),
     upload_route(
         "/v1/ocr",
         read_pages,
         tag="documents",
         request=ReadRequest,
-        answers={200: described(answers_of(_READ_EXAMPLE), _HEADERS)},
+        answers={200: described(answers_of(_READ_EXAMPLE), HEADERS)},
     ),
 )

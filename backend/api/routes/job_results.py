@@ -7,18 +7,17 @@ from starlette.responses import Response
 
 from backend.api.dependencies import services_of
 from backend.api.job_answers import job_of, result_bytes
-from backend.api.requests.validation import number_of
+from backend.api.requests.pages import DPI_PARAMETER, NUMBER_PARAMETER, dots_per_inch, page_number
 from backend.api.responses.document_formats import accept_header, formatted_document
+from backend.api.responses.jobs import PartialDocument
 from backend.api.responses.json_bytes import JsonBytes
 from backend.api.routes.documents import DOCUMENT_EXAMPLE, answers_of
 from backend.api.routes.jobs import ID_PARAMETER
 from backend.api.routing import REQUEST_TIMEOUT, described, get
 from backend.api.service_call import call_service
-from backend.documents.formats import FORMAT_NAMES, Format, negotiate
-from backend.errors import InvalidField, NotFound
+from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
+from backend.errors import NotFound
 from backend.jobs.records import Job
-
-_DPI = (10.0, 110.0, 300.0)  # least, usual, most
 
 
 async def retrieve_result(request: Request) -> Response:
@@ -52,7 +51,7 @@ async def retrieve_result(request: Request) -> Response:
 async def retrieve_page(request: Request) -> Response:
     """A page as a PNG, turned to stand upright as it was read: boxes of its words fit it."""
     job = await job_of(request)
-    number, dpi = _page_number(request.path_params["number"]), _dpi(request.query_params.get("dpi"))
+    number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
 
     async def work(*, deadline_s: float) -> bytes:
         del deadline_s  # rendering has its own, LIMIT_PAGE_S
@@ -77,39 +76,12 @@ def _no_result(job: Job) -> NotFound:
     )
 
 
-def _page_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0):
-        raise InvalidField(f"number: must be a page's number from 1, got '{text[:40]}'", param="number")
-    return int(text)
-
-
-def _dpi(text: str | None) -> float:
-    least, usual, most = _DPI
-    if text is None:
-        return usual
-    dpi = number_of(text)
-    if not least <= dpi <= most:
-        raise InvalidField(f"dpi: must be a number from {least:g} to {most:g}, got '{text[:40]}'", param="dpi")
-    return dpi
-
-
 _FORMAT = {
     "name": "format",
     "in": "query",
     "schema": {"enum": ["", *FORMAT_NAMES]},
-    "description": "json, text, markdown, hocr, alto or pdf; unset: what Accept asks for.",
-}
-_NUMBER = {
-    "name": "number",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
-    "example": 1,
-}
-_DPI_PARAMETER = {
-    "name": "dpi",
-    "in": "query",
-    "schema": {"type": "number", "minimum": _DPI[0], "maximum": _DPI[2], "default": _DPI[1]},
+    "description": "json, text, markdown, html, csv, xlsx, hocr, alto or pdf; of a recording "
+    "json, text, markdown, srt or vtt; unset: what Accept asks for.",
 }
 ROUTES = (
     get(
@@ -117,7 +89,7 @@ ROUTES = (
         retrieve_result,
         tag="documents",
         example=DOCUMENT_EXAMPLE,
-        more={200: described(answers_of(DOCUMENT_EXAMPLE), ("X-Partial", "Content-Disposition"))},
+        more={200: described(answers_of(DOCUMENT_EXAMPLE, PartialDocument), ("X-Partial", "Content-Disposition"))},
         errors=(404, 406, 413, 422, 504),
         parameters=(ID_PARAMETER, _FORMAT),
     ),
@@ -127,7 +99,7 @@ ROUTES = (
         tag="documents",
         example="(the bytes of a PNG)",
         media_type="image/png",
-        errors=(404, 413, 422, 429, 504),
-        parameters=(ID_PARAMETER, _NUMBER, _DPI_PARAMETER, REQUEST_TIMEOUT),
+        errors=(404, 413, 415, 422, 429, 504),
+        parameters=(ID_PARAMETER, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
     ),
 )

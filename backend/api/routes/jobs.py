@@ -22,7 +22,7 @@ from backend.api.responses.json_bytes import JsonBytes, json_response
 from backend.api.routing import JSON, delete, described, get, upload_route
 from backend.api.service_call import call_service
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
-from backend.documents.formats import negotiate
+from backend.documents.formats.registry import negotiate
 from backend.errors import InvalidField
 from backend.jobs.event_watch import EventWatch
 from backend.jobs.records import Job, JobEvent
@@ -44,16 +44,21 @@ async def create_job(request: Request) -> Response:
     async with receive_upload(request) as upload:
         form = validate_fields(JobForm, upload.fields)
         check_labels(form.labels, services.limits)
+        document_format = negotiate(None, form.format)
+        upload.require_format(document_format)
+        options = form.options()
+        upload.require_options(options)
         job_request = JobRequest(
             upload.stored,
             upload.name,
-            form.options(),
+            options,
             caller.owner,
             encoding_format=form.encoding_format,
-            format=negotiate(None, form.format).name,
+            format=document_format.name,
             limit_s=form.deadline_s,
             key=_idempotency_key(request),
             owner_jobs=caller.quotas.jobs,
+            owner_jobs_setting=caller.quotas.setting("jobs"),
         )
 
         async def work(*, deadline_s: float) -> tuple[Job, bool]:

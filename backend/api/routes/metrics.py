@@ -16,8 +16,11 @@ _EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # the format of Teleme
 
 
 async def metrics(request: Request) -> Response:
-    """Every metric in Prometheus' text format. All series exist from the first scrape."""
-    return Response(services_of(request).telemetry.render(), media_type=_EXPOSITION)
+    """Every metric in Prometheus' text format, summed over the processes of the service.
+
+    All series exist from the first scrape.
+    """
+    return Response(await services_of(request).telemetry.render_all(), media_type=_EXPOSITION)
 
 
 async def gpu_metrics(request: Request) -> Response:

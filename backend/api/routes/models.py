@@ -7,19 +7,40 @@ from starlette.responses import Response
 
 from backend.api.dependencies import services_of
 from backend.api.responses.json_bytes import json_response
-from backend.api.responses.operations import ModelCard, ModelList, model_card
+from backend.api.responses.operations import (
+    ImageModelCard,
+    ModelCard,
+    ModelList,
+    SpeechModelCard,
+    image_model_card,
+    model_card,
+    speech_model_card,
+)
 from backend.api.routing import get, name_parameter
 
 
 async def list_models(request: Request) -> Response:
     """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes."""
-    models = services_of(request).catalog.models()
-    return json_response(ModelList(object="list", data=[model_card(model) for model in models]))
+    services = services_of(request)
+    models = services.catalog.models()
+    cards: list[ModelCard | SpeechModelCard | ImageModelCard] = [model_card(model) for model in models]
+    if services.images.engines is not None:
+        cards.append(image_model_card(services.images.engines.model))
+    if services.speech.names:
+        cards.append(speech_model_card(services.speech, models[0].created_s))
+    return json_response(ModelList(object="list", data=cards))
 
 
 async def retrieve_model(request: Request) -> Response:
     """One model, by any of its names."""
-    return json_response(model_card(services_of(request).catalog.find(request.path_params["name"])))
+    services, name = services_of(request), request.path_params["name"]
+    known = {model_name for model in services.catalog.models() for model_name in model.names}
+    if name in services.speech.names and name not in known:
+        return json_response(speech_model_card(services.speech, services.catalog.embedding(None).created_s))
+    images = services.images.engines
+    if images is not None and name in images.model.names and name not in known:
+        return json_response(image_model_card(images.model))
+    return json_response(model_card(services.catalog.find(name)))
 
 
 async def system(request: Request) -> Response:
@@ -52,7 +73,12 @@ ROUTES = (
         "/v1/models/{name:path}",
         retrieve_model,
         tag="OpenAI",
-        schema=ModelCard,
+        schema={
+            "anyOf": [
+                {"$ref": f"#/components/schemas/{card.__name__}"}
+                for card in (ModelCard, SpeechModelCard, ImageModelCard)
+            ]
+        },
         example=CARD_EXAMPLE,
         errors=(404,),
         parameters=(name_parameter("bundled"),),

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match, Route
-from starlette.types import Scope
+
+from backend.api.static_files import MEDIA_TYPES, StaticRoute, read_static_file
 
 _FOLDER = Path(__file__).resolve().parents[1] / "page"
 _INDEX = "index.html"
-_MEDIA_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-# Everything is same-origin and nothing inline runs. Pictures of pages are fetched with a key, hence the blob: URLs.
+# Everything is same-origin and nothing inline runs. Pictures of pages and recordings are fetched with a key, or come
+# from the reader's disk, hence the blob: URLs.
 # Trusted Types with no policy at all: no script, ours or foreign, can turn a string into HTML.
 _POLICY = "; ".join(
     (
@@ -28,6 +21,7 @@ _POLICY = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' blob:",
+        "media-src blob:",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
@@ -42,32 +36,15 @@ _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(self)",
     "Referrer-Policy": "no-referrer",  # the URL holds a job's id
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Asset:
-    """One file of the page, ready to be sent."""
-
-    body: bytes
-    media_type: str
-    etag: str
-
-
-def _read(path: Path) -> _Asset:
-    body = path.read_bytes()
-    etag = hashlib.blake2b(body, digest_size=12).hexdigest()
-    return _Asset(body, _MEDIA_TYPES[path.suffix], f'"{etag}"')
-
-
 _ASSETS = {
-    "/" if file.name == _INDEX else f"/page/{file.name}": _read(file)
+    "/" if file.name == _INDEX else f"/page/{file.name}": read_static_file(file)
     for file in _FOLDER.iterdir()
-    if file.suffix in _MEDIA_TYPES
+    if file.suffix in MEDIA_TYPES
 }
 PATHS = frozenset(_ASSETS)  # served without a key: they hold no one's data
 
@@ -80,20 +57,7 @@ async def asset(request: Request) -> Response:
     file = _ASSETS.get(request.scope["path"])
     if file is None:
         raise HTTPException(404)
-    headers = {**_HEADERS, "ETag": file.etag}
-    known = request.headers.get("if-none-match", "").split(",")
-    if file.etag in (etag.strip().removeprefix("W/") for etag in known):
-        return Response(status_code=304, headers=headers)
-    return Response(file.body, headers=headers, media_type=file.media_type)
+    return file.answer(request, _HEADERS)
 
 
-class PageRoute(Route):
-    """Starlette's route, not FastAPI's: OpenAPI should not describe files of the page."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Whether this route takes the request; puts itself into the scope, where the metrics read its path."""
-        match, child_scope = super().matches(scope)
-        return match, {**child_scope, "route": self}
-
-
-ROUTES = (PageRoute("/", asset), PageRoute("/page/{name}", asset))
+ROUTES = (StaticRoute("/", asset), StaticRoute("/page/{name}", asset))

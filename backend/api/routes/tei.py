@@ -105,8 +105,9 @@ async def rank(request: Request) -> Response:
     call = partial(services.reranking.rerank, body.query, texts, truncate=body.truncation())
     reranked = await call_service_timed(request, call, characters=characters)
     scores = [(ranked.index, ranked.raw_score if body.raw_scores else ranked.score) for ranked in reranked.results]
-    ranks = tei_ranks(scores, texts if body.return_text else None)
-    return json_response(ranks, headers=tei_headers(reranked.tokens, reranked.truncated))
+    ranks = partial(tei_ranks, scores, texts if body.return_text else None)
+    items = characters // CHARS_PER_ITEM if body.return_text else len(scores)
+    return await written_json(ranks, items, headers=tei_headers(reranked.tokens, reranked.truncated))
 
 
 async def _rank_documents(request: Request, body: RankTextsRequest, characters: int) -> Response:

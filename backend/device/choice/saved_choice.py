@@ -14,6 +14,7 @@ from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 CHOICE_FILE = "gpu.json"  # in STATE_DIR
+STATE_DIR = Path.home() / ".cache" / "financia"  # the setting's default
 _VERSION = 1  # of the file's layout
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 
 from backend.device.facts import amx
-from backend.device.records import Host, Platform
+from backend.device.facts.compiler import compiler_fault
+from backend.device.records import DeviceType, Host, Platform
 
 CGROUP = Path("/sys/fs/cgroup")
 ROOT = Path("/")
@@ -117,6 +118,7 @@ def platform(root: Path = ROOT) -> Platform:
         wsl=_is_wsl(root),
         container=_container(root),
         shm_bytes=_shm_bytes(root),
+        c_compiler=not compiler_fault(DeviceType.CUDA),
     )
 
 

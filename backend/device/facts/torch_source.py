@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 from backend.device.records import AllocatorStats, TorchBuild, TorchDevice
 
 _EMPTY_UUID = re.compile(r"[0-]*")  # older Jetsons report a UUID of zeros
+
+
+def installed_build() -> TorchBuild:
+    """Version and CUDA of the installed torch by its files, without importing it; an empty record without torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return TorchBuild()
+    try:
+        text = (Path(spec.origin).parent / "version.py").read_text(encoding="utf-8")
+    except OSError:
+        return TorchBuild()
+    told = dict(re.findall(r"^(\w+)(?:: [\w\[\]]+)? = '([^']*)'", text, re.MULTILINE))
+    return TorchBuild(told.get("__version__", ""), told.get("cuda", ""), told.get("hip", ""))
 
 
 class Torch:
@@ -141,13 +156,18 @@ def normal_uuid(text: str) -> str:
 
 
 def _cuda_stats(torch: Any, index: int) -> AllocatorStats:
-    stats = torch.cuda.memory_stats(index)
+    # Read twice a batch, once under the queue's lock: not ``memory_stats``, which flattens and sorts every counter.
+    stats = torch.cuda.memory_stats_as_nested_dict(index)
+
+    def of_all(counter: str, value: str) -> int:
+        return int(stats.get(counter, {}).get("all", {}).get(value, 0))
+
     return AllocatorStats(
-        allocated_bytes=stats.get("allocated_bytes.all.current", 0),
-        reserved_bytes=stats.get("reserved_bytes.all.current", 0),
-        active_bytes=stats.get("active_bytes.all.current", 0),
-        peak_allocated_bytes=stats.get("allocated_bytes.all.peak", 0),
-        peak_reserved_bytes=stats.get("reserved_bytes.all.peak", 0),
+        allocated_bytes=of_all("allocated_bytes", "current"),
+        reserved_bytes=of_all("reserved_bytes", "current"),
+        active_bytes=of_all("active_bytes", "current"),
+        peak_allocated_bytes=of_all("allocated_bytes", "peak"),
+        peak_reserved_bytes=of_all("reserved_bytes", "peak"),
         retries=stats.get("num_alloc_retries", 0),
         ooms=stats.get("num_ooms", 0),
         rejections=stats.get("num_oom_rejections", 0),

@@ -1,9 +1,10 @@
-"""Reports which attention kernels run on a device, without and with padding, and which flash-attn packages work."""
+"""Which attention kernels run: chooses flash before cuDNN, reports them per device, tests flash-attn packages."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -66,14 +67,42 @@ class AttentionReport:
     advice: tuple[str, ...]
 
 
+def prefer_flash() -> str:
+    """Turn cuDNN's attention off in this process, on every device and thread; returns a log sentence.
+
+    On Hopper and data-center Blackwell torch asks cuDNN first (aten/native/transformers/cuda/sdp_utils.cpp), which
+    plans a kernel for each new shape: 23 to 37 ms of the host's time, and no plan is ever dropped. Batches of texts
+    have a new shape nearly every time. Flash and the memory-efficient kernel serve all shapes at once.
+    """
+    import torch  # seconds and 300 MiB that a CPU service on another runtime must not pay
+
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    return "attention by flash and the memory-efficient kernel; cuDNN's is off, which plans a kernel for each new shape"
+
+
+@contextmanager
+def flash_preferred() -> Iterator[None]:
+    """``prefer_flash`` while the block runs; then as it was."""
+    import torch  # likewise
+
+    switches: Any = torch.backends.cuda  # without annotations
+    before = bool(switches.cudnn_sdp_enabled())
+    prefer_flash()
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
 def attention_report(
     device: str = "cpu", *, version_of: VersionOf | None = None, try_kernel: TryKernel | None = None
 ) -> AttentionReport:
     """Query torch and the installed packages on a device of this machine: "cpu", "mps" or "cuda:0".
 
+    As this process is set: inside ``flash_preferred`` as the service and training are.
     Creates a context on a card: call it for selected ones only. ``expected_report`` needs no device.
     """
-    import torch  # seconds and 300 MiB that a CPU service on another runtime must not pay
+    import torch  # as in prefer_flash
 
     kind = DeviceType(device.partition(":")[0])
     capability = torch.cuda.get_device_capability(device) if kind is DeviceType.CUDA else (0, 0)
@@ -120,10 +149,10 @@ def check_flash_attention(device: str = "auto", *, version_of: VersionOf | None 
 
 
 def expected_kernels(kind: DeviceType, capability: tuple[int, int], system: str = "Linux") -> tuple[KernelUse, ...]:
-    """PURE: what torch's dispatcher selects on such a device (aten/native/transformers/cuda/sdp_utils.cpp).
+    """PURE: what torch's dispatcher selects on such a device after ``prefer_flash``.
 
-    Flash needs Ampere, half precision and no mask; the memory-efficient kernel takes masks and every dtype. cuDNN's
-    has the lowest priority unless it is requested (transformers#48163, on Hopper).
+    Flash needs Ampere, half precision and no mask; the memory-efficient kernel takes masks and every dtype. Without
+    ``prefer_flash`` cuDNN's goes first on compute capability 9.0 and 10.x, for both.
     """
     if kind is DeviceType.CPU:
         return tuple(KernelUse(dtype, "flash", "flash") for dtype in TORCH_NAMES)  # the CPU's flash takes a mask
@@ -146,6 +175,11 @@ def advise(
         return ()
     advice: list[str] = []
     halves = [use for use in kernels if use.dtype != "fp32"]
+    if any("cudnn" in (use.unpadded, use.padded) for use in kernels):
+        advice.append(
+            "torch takes cuDNN's attention here, which plans a kernel for each new shape (23 to 37 ms each); the "
+            "service and training turn it off: torch.backends.cuda.enable_cudnn_sdp(False)"
+        )
     if capability < (8, 0):
         advice.append("flash attention needs an Ampere card (8.0) or newer; the memory-efficient kernel runs instead")
     elif any(use.unpadded in _FAST and use.padded not in _FAST for use in halves):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest, Selection, choose, device_string, gib
@@ -20,6 +20,7 @@ _LIMIT_MIN_BYTES = 256 * 2**20  # on a card that others fill: loading then fails
 # 32768 padded tokens at 33 KiB (twice the 16.5 KiB measured for a model half as wide).
 _WEIGHTS_BYTES, _PEAK_BYTES = 1_112_000_000, 32768 * 33 * 2**10
 _LOADER_WORKERS_MAX = 8  # for one device, the usual limit of training guides
+_VECTORS_RATIO = 0.125  # of a card's memory for vectors of search: 2 GiB of 16 GiB hold 2.8 million of width 384
 _SHM_PER_LOADER_WORKER_BYTES = 128 * 2**20  # three batches of 64 images of 3x224x224 float32
 
 
@@ -44,7 +45,8 @@ class Placement:
     why: tuple[str, ...]  # one sentence per decision; logged at start, shown by GET /v1/system
     uuid: str = ""  # of the card; "" on CPU and MPS
     dtypes: tuple[str, ...] = ("fp32",)  # worth trying here, best first: "bf16", "fp16", "fp32"
-    memory_bytes: int = 0  # limit of this process on the device
+    memory_bytes: int = 0  # limit of this process's models on the device
+    vector_bytes: int = 0  # for vectors of search, beside it
     workers: int = 1  # processes of this service that fit into the device's memory
     loader: LoaderSettings = LoaderSettings()
 
@@ -52,6 +54,11 @@ class Placement:
     def type(self) -> DeviceType:
         """CUDA, MPS or CPU."""
         return DeviceType(self.device.partition(":")[0])
+
+    @property
+    def process_bytes(self) -> int:
+        """Limit of this process on the device, models and vectors together."""
+        return self.memory_bytes + self.vector_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,24 @@ def place_all(facts: MachineFacts, request: DeviceRequest, saved: SavedChoice | 
         return (_on_cpu(facts, request, selection),)
     dtypes = common([dtypes_for(gpu) for gpu in selection.devices])
     return tuple(_on_gpu(facts, request, selection, gpu, dtypes) for gpu in selection.devices)
+
+
+def with_vectors(placement: Placement, wanted_bytes: int) -> Placement:
+    """The placement with a part of its memory kept for vectors of search; unchanged on a CPU, and for 0.
+
+    The part is taken from the limit before models are loaded and measured, so that no vector takes what they were
+    promised.
+    """
+    if placement.type is DeviceType.CPU or not wanted_bytes:
+        return placement
+    vector_bytes = min(wanted_bytes, int(_VECTORS_RATIO * placement.memory_bytes))
+    why = f"{gib(vector_bytes)} of it for vectors of search (SEARCH_MEMORY_BYTES, at most {_VECTORS_RATIO:.1%} of it)"
+    return replace(
+        placement,
+        memory_bytes=placement.memory_bytes - vector_bytes,
+        vector_bytes=vector_bytes,
+        why=(*placement.why, why),
+    )
 
 
 def memory_limit(facts: MachineFacts, gpu: GPUInfo, fraction: float | None = None) -> MemoryLimit:

@@ -1,9 +1,8 @@
-"""Markdown (CommonMark): headings, paragraphs, lists.
+"""Markdown (CommonMark with GitHub's tables): headings, paragraphs, lists, tables.
 
 A heading is a short block in larger letters than the document's body text. A line break is kept as a hard break where
-the next word would still have fitted on the line. Not done: tables (OCR engines return a table by columns as often as
-by rows, and a wrong table is worse than lines), bold and italics (fonts are unknown), paragraphs inside a list item,
-and joining of words hyphenated at line ends.
+the next word would still have fitted on the line. A cell that spans others stands in the first of its places. Not
+done: bold and italics (fonts are unknown), paragraphs inside a list item, and joining of words hyphenated at line ends.
 """
 
 from __future__ import annotations
@@ -11,8 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import attrgetter
 
+from backend.documents.formats.page_flow import grid_of, page_flow
 from backend.documents.pages import Document, Page, Word, blocks_of, bounding_box
+from backend.documents.structure import tables_or_none
+from backend.documents.tables.records import Table
 
 # Minimum size relative to the body text, and its heading level. Sizes are heights of the tallest word of a line, which
 # differ by up to a fifth between lines with and without ascenders; below 1.3 those would become headings.
@@ -32,10 +35,10 @@ Line = Sequence[Word]
 
 def stream_markdown(document: Document) -> Iterator[bytes]:
     """The Markdown, page by page; a comment gives the number of each page after the first."""
-    body_size = _body_size(document)
+    body_size, tables = _body_size(document), tables_or_none(document)
     for index, page in enumerate(document.pages):
         mark = [f"<!-- page {page.number} -->"] if index else []
-        yield ("\n" * bool(index) + "\n\n".join([*mark, *_blocks(page, body_size)]) + "\n").encode()
+        yield ("\n" * bool(index) + "\n\n".join([*mark, *_blocks(page, tables, body_size)]) + "\n").encode()
 
 
 def escape(line: str) -> str:
@@ -45,9 +48,21 @@ def escape(line: str) -> str:
     return f"\\{line}" if _AT_START.match(line) else line
 
 
-def _blocks(page: Page, body_size: float) -> Iterator[str]:
-    for block in blocks_of(page):
-        yield _heading(page, block, body_size) or _paragraph_or_list(block)
+def _blocks(page: Page, tables: Sequence[Table], body_size: float) -> Iterator[str]:
+    for part in page_flow(page, tables):
+        if isinstance(part, Table):
+            yield _table(part)
+        else:
+            yield _heading(page, part, body_size) or _paragraph_or_list(part)
+
+
+def _table(table: Table) -> str:
+    """The rows between bars; a table without a header has an empty one, as GitHub's Markdown demands one."""
+    rows = [[_MARKUP.sub(r"\\\g<0>", text) for text in row] for row in grid_of(table, attrgetter("text"))]
+    has_header = any(cell.header and cell.row == 0 for cell in table.cells)
+    header, body = (rows[0], rows[1:]) if has_header else ([""] * table.columns, rows)
+    lines = [header, ["---"] * table.columns, *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _heading(page: Page, block: Sequence[Line], body_size: float) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 import orjson
 
 from backend.documents.pages import Box, Document, Page, Word, printable_line
+from backend.documents.speech.pages import seconds_of
 
+_SECOND_DIGITS = 3
 _BOX_DIGITS = 2  # a hundredth of a point or pixel
 _CONFIDENCE_DIGITS = 4
 
@@ -33,9 +35,14 @@ def document_fields(document: Document) -> dict[str, Any]:
 
 
 def pages_fields(document: Document) -> Iterator[dict[str, Any]]:
-    """The fields of its pages."""
+    """The fields of its pages; a recording's are its minutes."""
+    end_s = 0.0
     for page, start in zip(document.pages, document.page_starts, strict=True):
-        yield page_fields(page, start)
+        if page.source == "speech":
+            yield minute_fields(page, start, end_s)
+            end_s = page.width
+        else:
+            yield page_fields(page, start)
 
 
 def page_fields(page: Page, start: int) -> dict[str, Any]:
@@ -62,6 +69,27 @@ def page_fields(page: Page, start: int) -> dict[str, Any]:
     }
 
 
+def minute_fields(page: Page, start: int, start_s: float) -> dict[str, Any]:
+    """The fields of a minute of a recording: as a page's, with seconds for boxes.
+
+    Args:
+        start_s: the end of the minute before it.
+    """
+    fields = page_fields(page, start)
+    for of_paper in ("width", "height", "units_per_inch", "rotation", "words"):
+        del fields[of_paper]
+    number = fields.pop("number")
+    times = {"start_s": round(start_s, _SECOND_DIGITS), "end_s": round(page.width, _SECOND_DIGITS)}
+    return {"number": number, **times, **fields, "words": [spoken_word_fields(word) for word in page.words]}
+
+
+def spoken_word_fields(word: Word) -> dict[str, Any]:
+    fields = word_fields(word)
+    text = fields.pop("text")
+    del fields["box"]
+    return {"text": text, **seconds(word.box), **fields}
+
+
 def word_fields(word: Word) -> dict[str, Any]:
     return {
         "text": word.text,
@@ -72,6 +100,12 @@ def word_fields(word: Word) -> dict[str, Any]:
         "line": word.line,
         "block": word.block,
     }
+
+
+def seconds(box: Box) -> dict[str, float]:
+    """A box on the axis of time as ``start_s`` and ``end_s``, rounded."""
+    start_s, end_s = seconds_of(box)
+    return {"start_s": round(start_s, _SECOND_DIGITS), "end_s": round(end_s, _SECOND_DIGITS)}
 
 
 def sides(box: Box) -> list[float]:

@@ -9,31 +9,36 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
+from backend.documents.einvoice.records import EInvoice
 from backend.documents.page_codec import pack_document
-from backend.documents.pages import Document
+from backend.documents.pages import Box, Document
 from backend.documents.parsing import worker_messages
 from backend.documents.parsing.file_types import FileType, sniff
 from backend.documents.parsing.frames import MAX_HEADER_BYTES, BadFrame, Frame
 from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.records import FileInfo, LayerStats, Raster, TextLayer
-from backend.documents.parsing.resolution import DEFAULT, Resolution, most_dpi
+from backend.documents.parsing.records import FileInfo, LayerStats, ModelPage, Raster, TextLayer
+from backend.documents.parsing.resolution import DEFAULT, Resolution, for_model, most_dpi
 from backend.documents.parsing.stored_file import StoredFile
 from backend.documents.parsing.worker_messages import WorkerRequest
 from backend.documents.parsing.worker_pool import PoolCounts, WorkerPool
 from backend.documents.parsing.worker_process import WorkerGone, WorkerLate, WorkerNotStarted, WorkerProcess
-from backend.errors import CallerGone, DeadlineExceeded, InvalidField
+from backend.documents.speech.records import AudioSlice
+from backend.errors import CallerGone, DeadlineExceeded, InvalidField, WrongMediaType
+from backend.models.images.records import Framing
+from backend.models.speech.records import SAMPLE_RATE
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 _GRACE_S = 2.0  # most pages take a tenth of it; a hostile file holds its worker no longer than this
 _PAGES_PER_LIMIT = 10  # of a searchable PDF are written in LIMIT_PAGE_S; a dense one takes about a second
+_AUDIO_S_PER_LIMIT = 600.0  # of a recording are decoded in LIMIT_PAGE_S; measured: a tenth of a second to two
 _IMAGE_STATS = LayerStats(objects=1, drawings=1, image_ratio=1.0)
 
 
@@ -104,6 +109,7 @@ class FileReaders:
         CallerGone: the file was cancelled or closed meanwhile.
         DeadlineExceeded: ``until`` passed while waiting for a worker, or by ``grace_s`` in the call.
         Unavailable: stopping, no process can be started, or it got too little of a core for the page.
+        NotInstalled: the extra that reads recordings is absent.
 
     A worker whose caller has left, or is late, gets ``grace_s`` to end its call, then it is killed. Starting another
     takes half a second of a core, and callers with tiny deadlines would have every worker started again and again.
@@ -174,10 +180,17 @@ class FileReaders:
             raise
         return file
 
+    def einvoice(self, file: OpenFile, *, until: float | None = None) -> EInvoice | None:
+        """The electronic invoice that a file is or has attached; None where there is none. Images need no worker."""
+        if file.kind is not FileType.XML and not file.info.attachments:
+            return None
+        request = WorkerRequest({"call": "einvoice"}, until, MAX_HEADER_BYTES)
+        return self._call(file, request, worker_messages.einvoice)
+
     def page_text(self, file: OpenFile, number: int, *, until: float | None = None) -> TextLayer:
         """The text layer of a page (from 1) with statistics about it; an image's is empty and needs no worker."""
         _check_page(file, number)
-        if file.kind is not FileType.PDF:
+        if file.kind not in (FileType.PDF, FileType.XML):  # an image: a recording has no pages
             size = file.info.size(number)
             return TextLayer(size.width, size.height, 0, (), _IMAGE_STATS)
         fields = {"call": "text_layer", "page": number}
@@ -206,11 +219,38 @@ class FileReaders:
         most_payload_bytes = fields["most_pixels"] * (3 if color else 1)
         return self._call(file, WorkerRequest(fields, until, most_payload_bytes), parse)
 
+    def qr_codes(
+        self, file: OpenFile, number: int, *, turn: int = 0, until: float | None = None
+    ) -> list[tuple[str, Box]]:
+        """Content and box of the QR codes of a page (from 1), in page units after the turn."""
+        fields, _ = self._render_fields("qr_codes", file, number, turn, DEFAULT, color=False)
+        return self._call(file, WorkerRequest(fields, until), worker_messages.qr_codes)
+
     def picture(self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, until: float | None = None) -> bytes:
         """A page (from 1) as a PNG in colour; arguments as in `render`, ``dpi`` is for a PDF."""
         requested = Resolution(dpi, "asked for")
         fields, _ = self._render_fields("render_png", file, number, turn, requested, color=True)
         return self._call(file, WorkerRequest(fields, until, self.limits.worker_bytes), _payload)
+
+    def model_page(
+        self, file: OpenFile, number: int, framing: Framing, *, turn: int = 0, until: float | None = None
+    ) -> ModelPage:
+        """A page (from 1) as an image model takes it: resized and cropped in the worker, a few hundred kilobytes.
+
+        Args:
+            turn: as in `render`.
+
+        Raises: also
+            WrongMediaType: a recording, which has no picture.
+        """
+        if file.kind is FileType.AUDIO:
+            raise WrongMediaType("file: it is a recording, and has no pages to look at; send a document or an image")
+        size, side_px = file.info.size(number), framing.shortest_px or max(framing.size)
+        resolution = for_model(size.width, size.height, side_px)
+        fields, _ = self._render_fields("model_page", file, number, turn, resolution, color=True)
+        height, width_px = framing.size
+        request = WorkerRequest({**fields, "framing": asdict(framing)}, until, 3 * height * width_px)
+        return self._call(file, request, partial(worker_messages.model_page, size=framing.size))
 
     def searchable_pdf(self, file: OpenFile, document: Document, *, until: float | None = None) -> bytes:
         """The file as a PDF with the document's words as its text layer.
@@ -226,6 +266,28 @@ class FileReaders:
             return self._call(file, WorkerRequest(fields, until, self.limits.worker_bytes, words), _payload)
         finally:
             words.close()
+
+    def audio(self, file: OpenFile, start: int, seconds: float, *, until: float | None = None) -> AudioSlice:
+        """A stretch of a recording. Slices asked for in order decode the file once, and once more in another worker.
+
+        Behind the end it is empty, and the last.
+
+        Args:
+            start: samples at SAMPLE_RATE before it.
+            seconds: its length, less only at the end; up to a minute or so, that it stays small in memory. The time
+                limit is LIMIT_PAGE_S for every ten minutes up to its end.
+
+        Raises: also
+            TooLarge: over LIMIT_AUDIO_S or LIMIT_AUDIO_CHANNELS, as soon as that many were decoded.
+            WrongMediaType: it is no recording.
+        """
+        if file.kind is not FileType.AUDIO:
+            raise WrongMediaType(f"file: it is of type {file.kind}, which has no sound; send a recording")
+        samples = round(seconds * SAMPLE_RATE)
+        limit_s = self.limits.page_s * (1 + (start / SAMPLE_RATE + seconds) / _AUDIO_S_PER_LIMIT)
+        fields = {"call": "audio", "start": start, "samples": samples, "limit_s": limit_s}
+        parse = partial(worker_messages.audio_slice, start=start, samples=samples)
+        return self._call(file, WorkerRequest(fields, until, 2 * samples), parse)
 
     def _render_fields(
         self, call: str, file: OpenFile, number: int, turn: int, resolution: Resolution | None, *, color: bool
@@ -286,7 +348,7 @@ class FileReaders:
                 frame = worker.call(opening, limit_s=limit_s, most_wait_s=most_wait_s, fds=(fd,))
             if "error" in frame.header:
                 return frame
-            worker.files[file.number] = None
+            worker.files[file.number] = file.kind is FileType.AUDIO
             if not request.fields:
                 return frame
         worker.files[file.number] = worker.files.pop(file.number)  # most recently used last

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 
+from backend.documents.parsing.audio_types import begins_with_ftyp, sound_demuxer
 from backend.errors import UnreadableFile, WrongMediaType
 
 
@@ -18,9 +20,14 @@ class FileType(StrEnum):
     BMP = "bmp"
     GIF = "gif"
     HEIC = "heic"
+    XML = "xml"  # of an electronic invoice
+    AUDIO = "audio"  # a recording, or a video of which the sound is heard
 
 
-ACCEPTED = "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF and HEIC"
+ACCEPTED = (
+    "PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, electronic invoices (Factur-X, UBL, Facturae XML) and recordings "
+    "(WAV, MP3, MP4 and M4A, Ogg, Opus, FLAC, WebM, AAC, WMA, AIFF, AMR)"
+)
 _PDF_HEADER_WITHIN = 1024  # bytes before %PDF that PDF readers accept: ISO 32000-1, implementation note 13
 _HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
@@ -56,6 +63,12 @@ _OTHER_SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\xfd7zXZ\x00", "an xz archive"),
     (b"\x7fELF", "a program"),
     (b"MZ", "a program"),
+    (b"MThd", "notes without sound (MIDI)"),
+    (b"#EXTM3U", "a playlist (HLS)"),
+    (b"ffconcat version", "a list of files (ffconcat)"),
+    (b"v=0\r\n", "a session description (SDP)"),
+    (b"v=0\n", "a session description (SDP)"),
+    (b"FLV\x01", "a video (flv)"),
 )
 # Names inside a zip that tell the type of document, in the order they are tried.
 _ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = (
@@ -64,6 +77,9 @@ _ZIP_ENTRIES: tuple[tuple[bytes, str], ...] = (
     (b"ppt/", "a PowerPoint presentation (pptx)"),
     (b"application/epub+zip", "an e-book (epub)"),
     (b"application/vnd.oasis.opendocument", "an OpenDocument file (odt, ods or odp)"),
+)
+_INVOICE_ROOT = re.compile(
+    rb"<(?:[\w.-]{1,60}:)?(?:CrossIndustryInvoice|CrossIndustryDocument|Invoice|CreditNote|Facturae)[\s>]"
 )
 _EXPORT = "Export it as PDF."
 
@@ -92,13 +108,17 @@ def _kind(head: bytes) -> FileType | None:
             return kind
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return FileType.WEBP
-    if head[4:8] == b"ftyp" and _HEIF_BRANDS.intersection(_brands(head)) and b"avif" not in _brands(head):
+    if begins_with_ftyp(head) and _HEIF_BRANDS.intersection(_brands(head)) and b"avif" not in _brands(head):
         return FileType.HEIC
     second_header_bytes = int.from_bytes(head[14:18], "little")  # BITMAPINFOHEADER and its successors
     if head[:2] == b"BM" and len(head) >= 18 and second_header_bytes < 4096:
         return FileType.BMP
+    if sound_demuxer(head) is not None:
+        return FileType.AUDIO
     if b"%PDF" in head[: _PDF_HEADER_WITHIN + 4]:
         return FileType.PDF
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<") and _INVOICE_ROOT.search(head):
+        return FileType.XML
     return None
 
 
@@ -111,8 +131,10 @@ def _likeness(head: bytes) -> str:
     for signature, likeness in _OTHER_SIGNATURES:
         if head.startswith(signature):
             return likeness
-    if head[4:8] == b"ftyp":
-        return "an AVIF image" if b"avif" in _brands(head) else "a video (mp4)"
+    if begins_with_ftyp(head):
+        return "an AVIF image" if b"avif" in _brands(head) else "an image of a camera's own format"
+    if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
+        return "a video (avi)"
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return next((likeness for entry, likeness in _ZIP_ENTRIES if entry in head), "a zip archive")
     return _text_likeness(head)
@@ -126,6 +148,8 @@ def _text_likeness(head: bytes) -> str:
         return "an SVG drawing"
     if b"<html" in start or start.startswith((b"<!doctype html", b"<head", b"<body")):
         return "an HTML page"
+    if b"<mpd" in start:
+        return "a playlist (DASH)"
     if start.startswith(b"<"):
         return "an XML file"
     if start.startswith((b"from:", b"received:", b"return-path:", b"delivered-to:", b"mime-version:")):

@@ -15,7 +15,9 @@ from PIL import Image
 from PIL import ImageFile as PillowImageFile
 
 from backend.documents.parsing.file_types import FileType
+from backend.documents.parsing.framing import turned
 from backend.documents.parsing.limits import SMALLER_IMAGE_ADVICE, FileLimits, check_pixels
+from backend.documents.parsing.mapped_file import MappedFile
 from backend.documents.parsing.records import MOST_SIZES, PageSize
 from backend.errors import TooLarge, UnreadableFile
 
@@ -96,6 +98,15 @@ class ImageFile:
             "incomplete": incomplete,
         }
 
+    def upright(self, number: int, turn: int) -> tuple[Image.Image, str]:
+        """A page (from 1) in gray or RGB with its own pixels, turned as by `render`; and what is missing of it."""
+        image, incomplete = self._decoded(number)
+        orientation = _orientation(image)
+        page = _eight_bit(image, gray=image.mode in _GRAY)
+        if orientation in _MIRRORED:
+            page = page.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        return turned(page, _TURNS[orientation] + turn), incomplete
+
     def close(self) -> None:
         """Nothing is held open between calls."""
 
@@ -135,34 +146,7 @@ class ImageFile:
 
 def _view(data: mmap.mmap, kind: FileType) -> Any:
     """A file object with its own position; libheif needs the bytes in memory."""
-    return io.BytesIO(data[:]) if kind is FileType.HEIC else _MappedFile(data)
-
-
-class _MappedFile(io.RawIOBase):
-    """Reads a mapping without copying it, and hides its descriptor: libtiff would move the shared file offset."""
-
-    def __init__(self, data: mmap.mmap) -> None:
-        self._data, self._at = data, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        base = {0: 0, 1: self._at, 2: len(self._data)}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def read(self, size: int | None = -1) -> bytes:
-        end = len(self._data) if size is None or size < 0 else min(self._at + size, len(self._data))
-        chunk = self._data[self._at : end]
-        self._at = max(self._at, end)
-        return chunk
+    return io.BytesIO(data[:]) if kind is FileType.HEIC else MappedFile(data)
 
 
 def _frames(image: Image.Image) -> list[int]:

@@ -17,9 +17,12 @@ class FileLimits:
 
     file_bytes: int = 100 * MEBIBYTE  # LIMIT_FILE_BYTES; of one upload
     pages: int = 200  # LIMIT_PAGES; read in one request, not pages of the file
+    document_chars: int = 5_000_000  # LIMIT_DOCUMENT_CHARS; of all its pages together, each of which may have millions
     page_pixels: int = 100_000_000  # LIMIT_PAGE_PIXELS; of an image, from its header: A3 at 600 dpi is 70 million
     page_s: float = 20.0  # LIMIT_PAGE_S; of work, for one page or to open the file; then the worker is killed
     render_pixels: int = 40_000_000  # LIMIT_RENDER_PIXELS; of a rendered page (A0 at 160 dpi); else it gets fewer dpi
+    audio_s: float = 14_400.0  # LIMIT_AUDIO_S; seconds of one recording, counted as they are decoded
+    audio_channels: int = 8  # LIMIT_AUDIO_CHANNELS
     worker_bytes: int = 1024 * MEBIBYTE  # LIMIT_READER_BYTES; memory that a worker may use for a file
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ import pypdfium2 as pdfium
 from numpy.typing import NDArray
 from pypdfium2 import raw
 
+from backend.documents.einvoice.read import read_einvoice
+from backend.documents.einvoice.records import EInvoice
 from backend.documents.parsing import pdf_page
+from backend.documents.parsing.pdf_rulings import read_rulings
 from backend.documents.parsing.records import MOST_SIZES, LayerStats, PageSize
-from backend.documents.parsing.text_layout import LayoutWords, lay_out
+from backend.documents.parsing.text_layout import LayoutWords, lay_out, rotate_boxes
 from backend.errors import PasswordRequired, UnreadableFile, WrongPassword
 
 _FORMS = {raw.FORMTYPE_ACRO_FORM: "acroform", raw.FORMTYPE_XFA_FULL: "xfa", raw.FORMTYPE_XFA_FOREGROUND: "xfa"}
@@ -26,6 +30,7 @@ _NAMES = {
     "Creator": "creator", "Producer": "producer", "CreationDate": "created", "ModDate": "modified",
 }  # fmt: skip
 _MOST_VALUE_CHARS = 1000
+_MOST_ATTACHMENTS = 100  # that are looked at for an invoice
 # ISO 32000-1, 7.9.4, whose apostrophes and minutes many programs leave out; "Z00'00'" is Adobe's.
 _DATE = re.compile(
     r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
@@ -55,16 +60,35 @@ class PdfFile:
             "page_count": count,
             "sizes": [(size.width, size.height) for size in sizes],
             "metadata": self._metadata(),
+            "attachments": self._pdf.count_attachments(),
         }
 
-    def text_layer(self, number: int) -> tuple[LayoutWords, LayerStats, PageSize]:
-        """The words of a page (from 1), statistics of its text layer, and its size as a viewer shows it."""
+    @cached_property
+    def invoice(self) -> EInvoice | None:
+        """The invoice that is attached as XML (Factur-X, ZUGFeRD, UBL, Facturae); None where none is."""
+        for index in range(min(self._pdf.count_attachments(), _MOST_ATTACHMENTS)):
+            try:
+                attachment = self._pdf.get_attachment(index)
+                if not attachment.get_name().lower().endswith(".xml"):
+                    continue
+                return read_einvoice(bytes(attachment.get_data()))
+            except (pdfium.PdfiumError, UnreadableFile):  # other XML, or a broken one: the pages are read as ever
+                continue
+        return None
+
+    def text_layer(self, number: int) -> tuple[LayoutWords, LayerStats, PageSize, NDArray[np.float32]]:
+        """The words of a page (from 1), statistics of its text layer, its size as a viewer shows it, and its lines.
+
+        The lines, (rulings, 4), are turned as the words are.
+        """
         with self._page(number) as page:
             try:
                 characters, stats = pdf_page.read_characters(page)
+                rulings = read_rulings(page)
             except (pdfium.PdfiumError, ValueError) as error:
                 raise UnreadableFile(f"page {number}: its text cannot be read: {error}", page=number) from error
-        return lay_out(characters), stats, PageSize(characters.width, characters.height)
+        words, size = lay_out(characters), PageSize(characters.width, characters.height)
+        return words, stats, size, rotate_boxes(rulings, words.turn // 90, size.width, size.height)
 
     def render(
         self, number: int, dpi: float, turn: int, *, color: bool, most_pixels: int

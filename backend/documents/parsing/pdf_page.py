@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,14 +12,13 @@ import pypdfium2 as pdfium
 from numpy.typing import NDArray
 from pypdfium2 import raw
 
+from backend.documents.parsing.pdf_objects import bounds_of, objects_of
 from backend.documents.parsing.records import LayerStats
 from backend.documents.parsing.text_layout import Characters, rotate_boxes
 
 MAX_CHARACTERS = 2_000_000  # of a page; with more it is no page of text
 _SAMPLE = 400  # glyphs that are tested for a Unicode mapping and visibility, at a microsecond each
-_MOST_OBJECTS = 50_000  # that are searched for images; a map may have more paths, which decide nothing
 _GRID = 64  # cells a side in which the area covered by images is counted
-_MOST_NESTING = 5
 _INVISIBLE = 3  # text render mode of OCR text layers, ISO 32000-1 table 106
 _VISIBLE_TYPES = (raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_PATH, raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_SHADING)
 
@@ -28,9 +26,6 @@ _VISIBLE_TYPES = (raw.FPDF_PAGEOBJ_TEXT, raw.FPDF_PAGEOBJ_PATH, raw.FPDF_PAGEOBJ
 _GET_LOOSE_BOX = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
     ctypes.cast(raw.FPDFText_GetLooseCharBox, ctypes.c_void_p).value or 0
 )
-
-Matrix = tuple[float, float, float, float, float, float]
-_IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 class _ObjectStats(NamedTuple):
@@ -53,7 +48,7 @@ def read_characters(page: pdfium.PdfPage) -> tuple[Characters, LayerStats]:
         unmapped_ratio, invisible_ratio = _sample_glyphs(text_page.raw, np.flatnonzero(codes > 0x20))
     finally:
         text_page.close()
-    characters = _join_surrogates(Characters(codes, _to_viewer(boxes, page), quarters, *page.get_size()))
+    characters = _join_surrogates(Characters(codes, to_viewer(boxes, page), quarters, *page.get_size()))
     inked = int(np.count_nonzero(characters.codes > 0x20))
     objects = _object_stats(page)
     stats = LayerStats(
@@ -157,7 +152,7 @@ def _is_meaningless(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
     return meaningless
 
 
-def _to_viewer(boxes: NDArray[np.float32], page: pdfium.PdfPage) -> NDArray[np.float32]:
+def to_viewer(boxes: NDArray[np.float32], page: pdfium.PdfPage) -> NDArray[np.float32]:
     """From user space (origin bottom left, before /Rotate) to the page as a viewer shows it (origin top left)."""
     left, bottom, right, top = page.get_bbox()
     upright = np.stack([boxes[:, 0] - left, top - boxes[:, 1], boxes[:, 2] - left, top - boxes[:, 3]], axis=-1)
@@ -169,10 +164,10 @@ def _object_stats(page: pdfium.PdfPage) -> _ObjectStats:
     width, height = max(right - left, 1e-6), max(top - bottom, 1e-6)
     cells = np.zeros((_GRID, _GRID), bool)
     largest, dpi, objects, drawings = 0.0, None, 0, 0
-    for kind, handle, matrix in _objects(page.raw):
+    for kind, handle, matrix in objects_of(page.raw):
         objects += kind in _VISIBLE_TYPES
         drawings += kind in _VISIBLE_TYPES and kind != raw.FPDF_PAGEOBJ_TEXT
-        if kind != raw.FPDF_PAGEOBJ_IMAGE or (box := _bounds(handle, matrix)) is None:
+        if kind != raw.FPDF_PAGEOBJ_IMAGE or (box := bounds_of(handle, matrix)) is None:
             continue
         x0, x1 = ((x - left) / width * _GRID for x in (box[0], box[2]))
         y0, y1 = ((y - bottom) / height * _GRID for y in (box[1], box[3]))
@@ -185,50 +180,6 @@ def _object_stats(page: pdfium.PdfPage) -> _ObjectStats:
 
 def _cells(low: float, high: float) -> slice:
     return slice(min(max(round(low), 0), _GRID), min(max(round(high), 0), _GRID))
-
-
-def _objects(page: object) -> Iterator[tuple[int, object, Matrix]]:
-    """Type, handle and matrix to user space of the page's objects, including those inside form XObjects."""
-    count = raw.FPDFPage_CountObjects(page)
-    stack = [
-        (raw.FPDFPage_GetObject(page, index), _IDENTITY, 0) for index in range(min(count, _MOST_OBJECTS) - 1, -1, -1)
-    ]
-    seen = 0
-    while stack and seen < _MOST_OBJECTS:
-        handle, matrix, depth = stack.pop()
-        seen += 1
-        kind = raw.FPDFPageObj_GetType(handle)
-        yield kind, handle, matrix
-        if kind == raw.FPDF_PAGEOBJ_FORM and depth < _MOST_NESTING:
-            inner = _product(_matrix(handle), matrix)
-            children = min(raw.FPDFFormObj_CountObjects(handle), _MOST_OBJECTS - seen)
-            stack += [(raw.FPDFFormObj_GetObject(handle, index), inner, depth + 1) for index in range(children)]
-
-
-def _matrix(handle: object) -> Matrix:
-    matrix = raw.FS_MATRIX()
-    if not raw.FPDFPageObj_GetMatrix(handle, matrix):
-        return _IDENTITY
-    return (matrix.a, matrix.b, matrix.c, matrix.d, matrix.e, matrix.f)
-
-
-def _product(first: Matrix, then: Matrix) -> Matrix:
-    a, b, c, d, e, f = first
-    p, q, r, s, t, u = then
-    return (a * p + b * r, a * q + b * s, c * p + d * r, c * q + d * s, e * p + f * r + t, e * q + f * s + u)
-
-
-def _bounds(handle: object, matrix: Matrix) -> tuple[float, float, float, float] | None:
-    """Left, bottom, right, top in user space."""
-    sides = [ctypes.c_float() for _ in range(4)]
-    if not raw.FPDFPageObj_GetBounds(handle, *sides):
-        return None
-    left, bottom, right, top = (side.value for side in sides)
-    a, b, c, d, e, f = matrix
-    xs = [a * x + c * y + e for x in (left, right) for y in (bottom, top)]
-    ys = [b * x + d * y + f for x in (left, right) for y in (bottom, top)]
-    box = (min(xs), min(ys), max(xs), max(ys))
-    return box if all(map(math.isfinite, box)) else None
 
 
 def _image_dpi(handle: object, box: tuple[float, float, float, float]) -> float | None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from backend.documents.pages import Page, RawWord, make_page
+from backend.documents.pages import Page, RawWord, Ruling, make_page
+from backend.documents.speech.records import AudioInfo
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -33,10 +34,20 @@ class FileInfo:
     sizes: tuple[PageSize, ...]  # of the first MOST_SIZES pages
     metadata: Mapping[str, str]  # as the file says: "title", "author", "producer", "created", "frames", …
     sha256: str  # hexadecimal
+    attachments: int = 0  # of a PDF
+    audio: AudioInfo | None = None  # of a recording, which has no pages yet: page_count is 0
 
     def size(self, number: int) -> PageSize:
         """Size of a page (from 1); zero where it is unknown: the page is broken or beyond MOST_SIZES."""
         return self.sizes[number - 1] if number <= len(self.sizes) else PageSize(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """A page as an image model takes it."""
+
+    pixels: NDArray[uint8]  # (height, width_px, 3) of the model's size
+    incomplete: str  # a sentence on what could not be read of it; empty where it is whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class TextLayer:
     turn: int  # degrees clockwise, from what a viewer shows, that set most of the text upright
     blocks: tuple[tuple[tuple[RawWord, ...], ...], ...]
     stats: LayerStats
+    rulings: tuple[Ruling, ...] = ()  # drawn lines, after the turn
 
     def page(self, number: int, why: str) -> Page:
         """The layer as a `Page`."""
@@ -74,6 +86,7 @@ class TextLayer:
             why=why,
             engine="pdfium",
             rotation=self.turn,
+            rulings=self.rulings,
         )
 
     @property

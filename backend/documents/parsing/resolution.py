@@ -17,6 +17,7 @@ _COARSEST_DPI = 60.0  # of a scan; below, the image is a background or a gradien
 # Sides are rounded up to whole pixels: without this margin a millionth of a pixel adds one more, PDFium resamples the
 # whole scan, and Tesseract was no longer sure of one word in fifty. With it the pixels are the scan's, bit for bit.
 _ROUNDING = 1e-4
+_MODEL_PIXELS = 4  # along a side, for each pixel that an image model takes
 _MOST_MAGNIFIED = 2.0  # OCR of a coarse scan improves up to this factor, and no further
 
 
@@ -47,6 +48,16 @@ def choose_resolution(width: float, height: float, stats: LayerStats, limits: Fi
         why = f"{most:.0f} dpi: at {chosen.dpi:.0f} the page of {width:.0f} x {height:.0f} points would be over "
         return Resolution(most, f"{why}{limits.render_pixels} pixels (LIMIT_RENDER_PIXELS)")
     return chosen
+
+
+def for_model(width: float, height: float, side_px: int) -> Resolution:
+    """Dots per inch for a page of ``width`` x ``height`` points that an image model sees ``side_px`` of.
+
+    Some times as many pixels as it takes, so that it is shrunk from a picture as scans are.
+    """
+    inches = min(width, height) / POINTS_PER_INCH
+    dpi = FINEST_DPI if inches <= 0 else min(FINEST_DPI, _MODEL_PIXELS * side_px / inches)
+    return Resolution(dpi, f"{dpi:.0f} dpi, {_MODEL_PIXELS} times the pixels that the model takes")
 
 
 def most_dpi(width: float, height: float, most_pixels: int) -> float:

@@ -32,9 +32,8 @@ class StoredFile:
         self.size_bytes = 0
         self._limits = limits
         self._hash = hashlib.sha256()
-        self._fd = _anonymous_file()
-        self._lock = threading.Lock()
-        self._close = weakref.finalize(self, os.close, self._fd)
+        self._known_sha256: str | None = None  # of a file that was not written here
+        self._own(_anonymous_file())
 
     @classmethod
     def of(cls, source: bytes | bytearray | memoryview | Path, limits: FileLimits) -> StoredFile:
@@ -53,6 +52,19 @@ class StoredFile:
             raise
         return stored
 
+    @classmethod
+    def opened(cls, path: Path, sha256: str, limits: FileLimits) -> StoredFile:
+        """The file at a path itself, not a copy: nobody may change it while it is open, but it may be deleted.
+
+        Args:
+            sha256: of its bytes, which whoever calls this has checked.
+        """
+        stored = object.__new__(cls)
+        stored._limits, stored._hash, stored._known_sha256 = limits, hashlib.sha256(), sha256
+        stored._own(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        stored.size_bytes = os.fstat(stored._fd).st_size
+        return stored
+
     def shared(self) -> StoredFile:
         """A second handle to the same bytes, closed independently. Neither may be written to afterwards.
 
@@ -60,8 +72,8 @@ class StoredFile:
         """
         copy = object.__new__(StoredFile)
         copy.size_bytes, copy._limits, copy._hash = self.size_bytes, self._limits, self._hash.copy()
-        copy._fd, copy._lock = self.lend(), threading.Lock()
-        copy._close = weakref.finalize(copy, os.close, copy._fd)
+        copy._known_sha256 = self._known_sha256
+        copy._own(self.lend())
         return copy
 
     def content(self) -> bytes:
@@ -80,7 +92,7 @@ class StoredFile:
     @property
     def sha256(self) -> str:
         """Hash of the bytes written so far, hexadecimal."""
-        return self._hash.hexdigest()
+        return self._known_sha256 or self._hash.hexdigest()
 
     @property
     def head(self) -> bytes:
@@ -105,6 +117,10 @@ class StoredFile:
         """Close this handle; descriptors that were lent stay open."""
         with self._lock:
             self._close()
+
+    def _own(self, descriptor: int) -> None:
+        self._fd, self._lock = descriptor, threading.Lock()
+        self._close = weakref.finalize(self, os.close, descriptor)
 
 
 def _anonymous_file() -> int:

@@ -1,8 +1,9 @@
 """Groups a PDF page's characters into words, lines and blocks in reading order. Arrays only, no PDFium.
 
-PDFium's order (that of the content stream) and the blanks and line ends that it generates are kept. Added here are the
-breaks that it does not mark: line ends after a hyphen, jumps on the page within a word, and blocks. `reading_order`
-then sorts blocks that were drawn later than one that stands below them. Runs in the workers.
+PDFium's order (that of the content stream) and the blanks and line ends that it generates are kept, but for blanks
+between the letters of one word (`letter_spacing`). Added here are the breaks that it does not mark: line ends after a
+hyphen, jumps on the page within a word, and blocks. `reading_order` then sorts blocks that were drawn later than one
+that stands below them. Runs in the workers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.documents.pages import Box, bounding_box
+from backend.documents.parsing.letter_spacing import Gaps, letters_apart
 
 HYPHENS = (0x02, 0xFFFE)  # how PDFium marks a hyphen at which it joined two lines
 _LINE_ENDS = (0x0A, 0x0D, 0x0B, 0x0C, 0x85, 0x2028, 0x2029)
@@ -26,6 +28,8 @@ _CLOSE = 0.5  # heights between a number and its raised footnote mark, which PDF
 _WORD_GAP = 1.0  # heights between characters of one word; PDFium ends most words itself, and wide tracking ends none
 _BACKWARDS = 3.0  # heights that a character may stand before its predecessor: right-to-left script, accents
 _BLOCK_GAP = 0.6  # heights between lines of one block; boxes include ascent and descent, so single spacing has about 0
+_HIGHER = 2.5  # times: capitals' boxes with ascent and descent beside boxes around the ink of small capitals
+_SAME_BASELINE = 0.25  # heights between the bottoms of letters of one word; of a footnote mark 0.3 and more
 _UPRIGHT_SHARE = 0.6  # of the characters must have the same orientation for the page to be turned
 _SAME_COLUMN = 0.1  # of the narrower block's width: horizontal overlap of blocks in one column
 _TOUCHING = 0.2  # of the lower block's height by which consecutive blocks may overlap
@@ -51,6 +55,15 @@ class Characters:
     quarters: NDArray[np.int8]  # (characters,): quarter turns clockwise that would set it upright, 0 to 3
     width: float  # of the page
     height: float
+
+
+class _Extents(NamedTuple):
+    """Each character's extent along its own writing direction and across it, (characters,) each."""
+
+    start: NDArray[np.float32]
+    end: NDArray[np.float32]
+    upper: NDArray[np.float32]
+    lower: NDArray[np.float32]
 
 
 class _Word(NamedTuple):
@@ -100,11 +113,17 @@ def _lines(
     if not len(inked):
         return
     line_marks = np.cumsum(np.isin(codes, _LINE_ENDS))[inked]
+    written = np.cumsum(is_blank & (boxes[:, 0] < boxes[:, 2]))[inked]  # blanks of the file; PDFium's have no extent
     codes, boxes, quarters = codes[inked], boxes[inked], quarters[inked]
     hyphen = np.isin(codes, HYPHENS)
     text = _decode(np.where(hyphen, ord("-"), codes))
-    line_ends = _line_ends(boxes, quarters, line_marks[1:] > line_marks[:-1]) | hyphen[:-1]
-    word_ends = line_ends | (np.diff(inked) > 1) | _jumps(boxes, quarters)
+    extents = _extents(boxes, quarters)
+    line_ends = _line_ends(extents, quarters, line_marks[1:] > line_marks[:-1]) | hyphen[:-1]
+    blank = np.diff(inked) > 1
+    word_ends = line_ends | blank | _jumps(extents)
+    distances, is_level = _relations(extents, line_ends)
+    gaps = Gaps(distances, blank & (written[1:] == written[:-1]), is_level, line_ends, word_ends)
+    word_ends &= ~letters_apart(text, gaps)
     starts = np.concatenate([[0], np.flatnonzero(word_ends) + 1])
     ends = np.append(starts[1:], len(text))
     corners = (np.minimum.reduceat(boxes[:, :2], starts), np.maximum.reduceat(boxes[:, 2:], starts))
@@ -123,12 +142,12 @@ def _decode(codes: NDArray[np.uint32]) -> str:
     return np.where(bad, 0xFFFD, codes).astype("<u4").tobytes().decode("utf-32-le")
 
 
-def _line_ends(boxes: NDArray[np.float32], quarters: NDArray[np.int8], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _line_ends(extents: _Extents, quarters: NDArray[np.int8], marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """For each gap between characters: whether the line ends there, by PDFium's mark or by their positions.
 
     A raised or lowered character close behind (a footnote mark) stays on the line, even if PDFium marked an end.
     """
-    start, end, upper, lower = _extents(boxes, quarters)
+    start, end, upper, lower = extents
     height = np.maximum(lower - upper, 1e-3)
     shared = np.minimum(lower[1:], lower[:-1]) - np.maximum(upper[1:], upper[:-1])
     smaller = np.minimum(height[1:], height[:-1])
@@ -140,9 +159,9 @@ def _line_ends(boxes: NDArray[np.float32], quarters: NDArray[np.int8], marked: N
     return ends
 
 
-def _jumps(boxes: NDArray[np.float32], quarters: NDArray[np.int8]) -> NDArray[np.bool_]:
+def _jumps(extents: _Extents) -> NDArray[np.bool_]:
     """For each gap between characters: whether the word ends there, by their positions alone."""
-    start, end, upper, lower = _extents(boxes, quarters)
+    start, end, upper, lower = extents
     height = np.maximum(lower - upper, 1e-3)
     ahead = start[1:] - end[:-1] > _WORD_GAP * np.maximum(height[1:], height[:-1])
     back = end[1:] < start[:-1] - _BACKWARDS * height[:-1]
@@ -150,11 +169,28 @@ def _jumps(boxes: NDArray[np.float32], quarters: NDArray[np.int8]) -> NDArray[np
     return jumps
 
 
-def _extents(boxes: NDArray[np.float32], quarters: NDArray[np.int8]) -> tuple[NDArray[np.float32], ...]:
-    """Each character's extent along its own writing direction and across it: start, end, upper, lower."""
+def _relations(extents: _Extents, line_ends: NDArray[np.bool_]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """For each gap between characters: its width along the line, in heights, and whether both stand on one baseline.
+
+    The height is that of the line's highest character, as some fonts have boxes around the ink alone, but at most
+    `_HIGHER` times their own: a large amount may stand beside a small label.
+    """
+    start, end, upper, lower = extents
+    height = np.maximum(lower - upper, 1e-3)
+    own = np.maximum(height[1:], height[:-1])
+    starts = np.concatenate([[0], np.flatnonzero(line_ends) + 1])
+    of_line = np.repeat(np.maximum.reduceat(height, starts), np.diff(np.append(starts, len(height))))
+    unit = np.minimum(of_line[1:], _HIGHER * own)
+    is_level: NDArray[np.bool_] = np.abs(np.diff(lower)) < _SAME_BASELINE * unit
+    return ((start[1:] - end[:-1]) / unit).astype(np.float32), is_level
+
+
+def _extents(boxes: NDArray[np.float32], quarters: NDArray[np.int8]) -> _Extents:
     left, top, right, bottom = boxes.T
+    if not quarters.any():
+        return _Extents(left, right, top, bottom)
     masks = [quarters == quarter for quarter in range(4)]
-    return (
+    return _Extents(
         np.select(masks, [left, -bottom, -right, top]),
         np.select(masks, [right, -top, -left, bottom]),
         np.select(masks, [top, left, -bottom, -right]),

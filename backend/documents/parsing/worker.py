@@ -20,19 +20,28 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 from PIL import Image
 
 from backend.documents.page_codec import unpack_document
+from backend.documents.pages import POINTS_PER_INCH
 from backend.documents.parsing import frames
 from backend.documents.parsing.file_types import FileType
+from backend.documents.parsing.framing import framed
 from backend.documents.parsing.image_file import ImageFile
 from backend.documents.parsing.limits import WALL_RATIO, FileLimits
 from backend.documents.parsing.pdf_file import PdfFile
-from backend.errors import BadInput, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
+from backend.documents.parsing.qr_codes import qr_codes
+from backend.documents.parsing.xml_file import XmlFile
+from backend.errors import BadInput, NotInstalled, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
+from backend.models.images.records import Framing
+
+if TYPE_CHECKING:
+    from backend.documents.parsing.audio_file import AudioFile
 
 _GRACE_S = 30.0  # from the time at which the service kills us, however busy the machine, to our own alarm
 _NICENESS = 10  # pages are rendered ahead of OCR; requests for text go first
@@ -41,6 +50,7 @@ _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _PNG_COMPRESSION = 1  # of zlib: a page in 30 ms; the image is shown once, not stored
 
+ReadableFile: TypeAlias = "PdfFile | ImageFile | XmlFile | AudioFile"
 Answer = tuple[dict[str, Any], bytes | memoryview]  # header and payload
 
 
@@ -49,15 +59,19 @@ class Worker:
 
     def __init__(self) -> None:
         self._limits = FileLimits()
-        self._files: dict[int, PdfFile | ImageFile] = {}
+        self._files: dict[int, ReadableFile] = {}
         self._sources: dict[int, tuple[mmap.mmap, str | None]] = {}  # each file's bytes and its password
         self._calls: dict[str, Callable[[dict[str, Any], tuple[int, ...]], Answer]] = {
             "set_limits": self._set_limits,
             "open": self._open,
+            "einvoice": self._einvoice,
             "text_layer": self._text_layer,
+            "qr_codes": self._qr_codes,
             "render": self._render,
             "render_png": self._render_png,
+            "model_page": self._model_page,
             "searchable_pdf": self._searchable_pdf,
+            "audio": self._audio,
             "close": self._close,
         }
 
@@ -85,20 +99,26 @@ class Worker:
     def _open(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
         data = mmap.mmap(fds[0], 0, access=mmap.ACCESS_READ)
         kind = FileType(header["kind"])
-        file = PdfFile(data, header["password"]) if kind is FileType.PDF else ImageFile(data, kind, self._limits)
+        file = _opened(data, kind, header["password"], self._limits)
         info = file.info()
         self._files[header["file"]], self._sources[header["file"]] = file, (data, header["password"])
         return info, b""
 
+    def _einvoice(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        file = self._files[header["file"]]
+        assert isinstance(file, PdfFile | XmlFile)
+        return {}, orjson.dumps(file.invoice)
+
     def _text_layer(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         file = self._files[header["file"]]
-        assert isinstance(file, PdfFile)
-        words, stats, size = file.text_layer(header["page"])
+        assert isinstance(file, PdfFile | XmlFile)
+        words, stats, size, rulings = file.text_layer(header["page"])
         indexes = np.concatenate([words.lines, words.blocks])
-        payload = words.boxes.tobytes() + indexes.tobytes()
+        payload = words.boxes.tobytes() + indexes.tobytes() + rulings.tobytes()
         answer = {
             "texts": words.texts,
             "turn": words.turn,
+            "rulings": len(rulings),
             "stats": asdict(stats),
             "width": size.width,
             "height": size.height,
@@ -116,12 +136,27 @@ class Worker:
         if isinstance(file, PdfFile):
             pixels, size = file.render(page, header["dpi"], turn, color=color, most_pixels=most_pixels)
             return pixels, {"width": size.width, "height": size.height}
+        assert isinstance(file, ImageFile | XmlFile)
         answer = file.render(page, turn, color=color, most_pixels=most_pixels)
         return answer.pop("pixels"), answer
+
+    def _qr_codes(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        pixels, answer = self._rendered(header)
+        scale = header["dpi"] / POINTS_PER_INCH if header["dpi"] else answer["scale_x"]
+        return {"codes": qr_codes(pixels, scale)}, b""
 
     def _render_png(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         pixels, _ = self._rendered(header)
         return {}, _png(pixels)
+
+    def _model_page(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        file, incomplete = self._files[header["file"]], ""
+        if isinstance(file, ImageFile):
+            page, incomplete = file.upright(header["page"], header["turn"])
+        else:
+            page = Image.fromarray(self._rendered(header)[0])
+        pixels = framed(page, Framing.of(header["framing"]), self._limits, header["page"])
+        return {"incomplete": incomplete}, pixels.data.cast("B")
 
     def _searchable_pdf(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
         data, password = self._sources[header["file"]]
@@ -129,12 +164,36 @@ class Worker:
         file = self._files[header["file"]]
         return {}, _searchable_pdf(file, data, password, packed_document[:], self._limits)
 
+    def _audio(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
+        file = self._files[header["file"]]
+        samples, is_last, incomplete = cast("AudioFile", file).slice(header["start"], header["samples"])
+        return {"is_last": is_last, "incomplete": incomplete}, samples.data.cast("B")
+
     def _close(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         for number in header["files"]:
             self._sources.pop(number, None)
             if file := self._files.pop(number, None):
                 file.close()
         return {}, b""
+
+
+def _opened(data: mmap.mmap, kind: FileType, password: str | None, limits: FileLimits) -> ReadableFile:
+    if kind is FileType.PDF:
+        return PdfFile(data, password)
+    if kind is FileType.AUDIO:
+        return _recording(data, limits)
+    return XmlFile(data) if kind is FileType.XML else ImageFile(data, kind, limits)
+
+
+def _recording(data: mmap.mmap, limits: FileLimits) -> AudioFile:
+    try:
+        from backend.documents.parsing.audio_file import AudioFile  # PyAV: 100 MB of an extra, which PDFs never need
+    except ImportError as error:
+        raise NotInstalled(
+            "speech to text is not installed; install it with: pip install 'financia-inference[speech]', "
+            f"or make serve without SPEECH=0 ({error})"
+        ) from error
+    return AudioFile(data, limits)
 
 
 def _png(pixels: NDArray[np.uint8]) -> bytes:
@@ -145,7 +204,11 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _searchable_pdf(
-    file: PdfFile | ImageFile, data: mmap.mmap, password: str | None, packed_document: bytes, limits: FileLimits
+    file: ReadableFile,
+    data: mmap.mmap,
+    password: str | None,
+    packed_document: bytes,
+    limits: FileLimits,
 ) -> bytes:
     """The file as a PDF with a text layer.
 
@@ -162,6 +225,9 @@ def _searchable_pdf(
     if isinstance(file, PdfFile):
         return searchable_pdf(document, data[:], password=password)
 
+    if not isinstance(file, ImageFile | XmlFile):
+        raise UnreadableFile("file: a recording has no pages that a PDF could show")
+
     def pixels_of(number: int) -> NDArray[np.uint8]:
         pixels: NDArray[np.uint8] = file.render(number, 0, color=True, most_pixels=limits.render_pixels)["pixels"]
         return pixels
@@ -174,11 +240,13 @@ def _error_header(error: Exception, limits: FileLimits) -> dict[str, Any]:
     header: dict[str, Any] = {"error": "unreadable", "message": str(error)[:500], "page": None}
     if isinstance(error, TooLarge):
         header |= {"error": "too_large", "what": error.what, "value": error.value, "limit": error.limit}
-        header |= {"setting": error.setting}
+        header |= {"setting": error.setting, "advice": error.advice}
     elif isinstance(error, WrongPassword):
         header["error"] = "wrong_password"
     elif isinstance(error, PasswordRequired):
         header["error"] = "password_required"
+    elif isinstance(error, NotInstalled):
+        header["error"] = "not_installed"
     elif isinstance(error, UnreadableFile):
         header["page"] = error.page
     elif isinstance(error, MemoryError):
@@ -190,9 +258,11 @@ def _error_header(error: Exception, limits: FileLimits) -> dict[str, Any]:
 
 
 def _resident_bytes() -> int:
+    """Memory of this process alone: the mapped files are the service's."""
     try:
-        return int(_STATM.read_text(encoding="ascii").split()[1]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):  # not Linux
+        _, resident, shared, *_ = map(int, _STATM.read_text(encoding="ascii").split())
+        return (resident - shared) * _PAGE_BYTES
+    except (OSError, ValueError):  # not Linux
         return 0
 
 

@@ -9,19 +9,23 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
-from backend.documents.pages import POINTS_PER_INCH, Box, RawWord
+from backend.documents.einvoice.records import EInvoice
+from backend.documents.pages import POINTS_PER_INCH, Box, RawWord, Ruling
 from backend.documents.parsing.file_types import FileType
 from backend.documents.parsing.frames import BadFrame, Frame
 from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.records import FileInfo, LayerStats, PageSize, Raster, TextLayer
+from backend.documents.parsing.records import FileInfo, LayerStats, ModelPage, PageSize, Raster, TextLayer
 from backend.documents.parsing.resolution import Resolution
 from backend.documents.parsing.stored_file import StoredFile
 from backend.documents.parsing.worker_process import WorkerLate, WorkerNotStarted
+from backend.documents.speech.records import AudioInfo, AudioSlice
 from backend.errors import (
     DeadlineExceeded,
     FinanciaError,
     InferenceFailed,
+    NotInstalled,
     PasswordRequired,
     TooLarge,
     Unavailable,
@@ -30,6 +34,8 @@ from backend.errors import (
 )
 
 _BOX_BYTES, _INDEX_BYTES = 16, 8  # of one word: its box; its line and block
+_RULING_BYTES = 16
+_CODEC_CHARS, _SENTENCE_CHARS = 40, 500
 
 
 class WorkerRequest(NamedTuple):
@@ -85,6 +91,8 @@ def _error_for_late(failure: WorkerLate, request: WorkerRequest, limits: FileLim
     limit_s = float(request.fields.get("limit_s", limits.page_s))
     if failure.worked_s >= limit_s:
         what, advice = f"{request.where}: seconds of reading", "Send the page as an image, or split the file."
+        if request.fields.get("call") == "audio":
+            advice = "Convert the recording to WAV or MP3, or split it."
         return TooLarge(what, worked_s, limit_s, "LIMIT_PAGE_S", advice=advice, param="file")
     if request.until is not None and now_s >= request.until:
         return DeadlineExceeded(waited_s)
@@ -106,7 +114,8 @@ def raise_error(header: dict[str, Any], where: str) -> None:
         return
     page = header.get("page")
     if error == "too_large":
-        raise TooLarge(header["what"], header["value"], header["limit"], header["setting"], param="file")
+        what, value, limit, setting = (header[name] for name in ("what", "value", "limit", "setting"))
+        raise TooLarge(what, value, limit, setting, advice=str(header.get("advice", "")), param="file")
     if error == "memory":
         granted_bytes = int(header["message"])
         raise TooLarge(f"{where}: bytes of memory, at least", granted_bytes + 1, granted_bytes, "LIMIT_READER_BYTES",
@@ -116,6 +125,8 @@ def raise_error(header: dict[str, Any], where: str) -> None:
     if error == "password_required":
         raise PasswordRequired
     message = str(header.get("message", ""))
+    if error == "not_installed":
+        raise NotInstalled(message)
     if header.get("foreign"):  # a parser's own message, which names neither file nor page
         message = f"{where}: it cannot be read: {message}"
     raise UnreadableFile(message, page=page if isinstance(page, int) else None)
@@ -130,17 +141,59 @@ def file_info(frame: Frame, kind: FileType, sha256: str) -> FileInfo:
         sizes=tuple(PageSize(float(width), float(height)) for width, height in header["sizes"]),
         metadata={str(name): str(value) for name, value in header["metadata"].items()},
         sha256=sha256,
+        attachments=int(header.get("attachments", 0)),
+        audio=_audio_info(header["audio"]) if kind is FileType.AUDIO else None,
     )
+
+
+def _audio_info(fields: dict[str, Any]) -> AudioInfo:
+    declared = fields["declared_s"]
+    return AudioInfo(
+        codec=str(fields["codec"])[:_CODEC_CHARS],
+        rate=int(fields["rate"]),
+        channels=int(fields["channels"]),
+        declared_s=None if declared is None else float(declared),
+        tracks=int(fields["tracks"]),
+    )
+
+
+def audio_slice(frame: Frame, start: int, samples: int) -> AudioSlice:
+    """The answer to "audio".
+
+    Args:
+        start, samples: that were asked for.
+
+    Raises:
+        BadFrame: more samples than that, half of one, or fewer although it is not the last.
+    """
+    header, size = frame.header, len(frame.payload)
+    is_last = header["is_last"] is True
+    if size % 2 or size > 2 * samples or (size < 2 * samples and not is_last):
+        raise BadFrame(f"{size} bytes of sound for {samples} samples, the last: {is_last}")
+    incomplete = str(header["incomplete"])[:_SENTENCE_CHARS]
+    return AudioSlice(np.frombuffer(frame.payload, np.int16), start, is_last, incomplete)
+
+
+def einvoice(frame: Frame) -> EInvoice | None:
+    """The answer to "einvoice"."""
+    return EInvoice.of(orjson.loads(bytes(frame.payload)))
+
+
+def qr_codes(frame: Frame) -> list[tuple[str, Box]]:
+    """The answer to "qr_codes": content and box of each."""
+    return [(str(content), Box(*map(float, box))) for content, box in frame.header["codes"]]
 
 
 def text_layer(frame: Frame) -> TextLayer:
     """The answer to "text_layer", nested into blocks and lines. Raises: BadFrame when its sizes do not match."""
     header, texts = frame.header, frame.header["texts"]
-    count = len(texts)
-    if len(frame.payload) != count * (_BOX_BYTES + _INDEX_BYTES):
-        raise BadFrame(f"{count} words in {len(frame.payload)} bytes")
+    count, rulings = len(texts), int(header["rulings"])
+    words_bytes = count * (_BOX_BYTES + _INDEX_BYTES)
+    if rulings < 0 or len(frame.payload) != words_bytes + rulings * _RULING_BYTES:
+        raise BadFrame(f"{count} words and {rulings} rulings in {len(frame.payload)} bytes")
     boxes = np.frombuffer(frame.payload, np.float32, count * 4).reshape(count, 4)
-    lines, blocks = np.frombuffer(frame.payload, np.int32, offset=count * _BOX_BYTES).reshape(2, count).tolist()
+    lines, blocks = np.frombuffer(frame.payload, np.int32, 2 * count, count * _BOX_BYTES).reshape(2, count).tolist()
+    ends = np.frombuffer(frame.payload, np.float32, 4 * rulings, words_bytes).reshape(rulings, 4).astype(np.float64)
     sides = np.round(boxes.astype(np.float64), 2).tolist()  # a hundredth of a point is finer than any printer
     words = [
         (block, line, RawWord(str(text), Box(*box)))
@@ -154,7 +207,16 @@ def text_layer(frame: Frame) -> TextLayer:
     width, height = float(header["width"]), float(header["height"])
     if turn % 180:
         width, height = height, width
-    return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]))
+    drawn = tuple(Ruling(*side) for side in np.round(ends, 2).tolist())
+    return TextLayer(width, height, turn, nested, LayerStats(**header["stats"]), drawn)
+
+
+def model_page(frame: Frame, size: tuple[int, int]) -> ModelPage:
+    """The answer to "model_page", of ``size`` (height, width_px). Raises: BadFrame for another number of bytes."""
+    if len(frame.payload) != 3 * size[0] * size[1]:
+        raise BadFrame(f"{len(frame.payload)} bytes of a page of {size[0]} x {size[1]} px")
+    pixels = np.frombuffer(frame.payload, np.uint8).reshape(*size, 3)
+    return ModelPage(pixels, str(frame.header["incomplete"])[:_SENTENCE_CHARS])
 
 
 def raster(frame: Frame, turn: int, resolution: Resolution | None) -> Raster:

@@ -15,6 +15,7 @@ from backend.telemetry import log_event
 _log = logging.getLogger(__name__)
 
 MAX_OPEN_FILES = 4  # in one worker: pages of one request find their file open, and files of many do not pile up
+MAX_OPEN_STREAMS = 64  # of these, beside them: one that is closed has to be decoded from its beginning again
 _MAX_CALLS = 2000  # of one worker, then it is replaced: this bounds what libraries leak
 _MAX_GROWTH_BYTES = 256 * 2**20  # of one worker over its size at start, measured between calls; for the same reason
 _CLOSE_S = 5.0  # for closing files; a worker that takes longer is killed
@@ -203,7 +204,7 @@ class WorkerPool:
 
     def _clean_up(self, worker: WorkerProcess) -> bool:
         """Close files that nobody uses or that are too many; False when the worker was replaced instead."""
-        surplus = list(worker.files)[: max(0, len(worker.files) - MAX_OPEN_FILES)]  # the least recently used
+        surplus = _surplus(worker, MAX_OPEN_FILES, streams=False) + _surplus(worker, MAX_OPEN_STREAMS, streams=True)
         stale = sorted((worker.stale & worker.files.keys()).union(surplus))
         try:
             if stale:
@@ -219,3 +220,9 @@ class WorkerPool:
         log_event(_log, logging.INFO, "reader renewed", calls=worker.calls, grown_bytes=grown_bytes)
         self._remove(worker, "_recycled")
         return False
+
+
+def _surplus(worker: WorkerProcess, most: int, *, streams: bool) -> list[int]:
+    """The least recently used files, or streams, over so many."""
+    files = [number for number, is_stream in worker.files.items() if is_stream is streams]
+    return files[: max(0, len(files) - most)]

@@ -23,6 +23,9 @@ from backend.documents.parsing.limits import WALL_RATIO, FileLimits
 
 MODULE = "backend.documents.parsing.worker"
 _ROOT = Path(__file__).resolve().parents[3]  # the folder that holds the package, for the worker to import it
+# As it is now: while another thread imports OpenCV, that puts its own folder there, and a worker that begins then would
+# take cv2/typing for the standard library's.
+_PYTHONPATH = os.pathsep.join([str(_ROOT), *filter(None, sys.path)])
 _START_S = 60.0  # for a cold disk and a busy machine; usually 0.3
 _AGAIN_S = 0.05  # at least so long between two looks at a worker's time
 _END_S = 2.0  # for a worker whose socket was closed; it has nothing to finish
@@ -99,7 +102,8 @@ class WorkerProcess:
         command: Sequence[str] = (sys.executable, "-P", "-m", MODULE),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.files: dict[int, None] = {}  # open in it, the least recently used first; maintained by the pool
+        # Open in it, the least recently used first, and whether they are read as streams; maintained by the pool
+        self.files: dict[int, bool] = {}
         self.stale: set[int] = set()  # of these, the ones to close
         self.served: set[int] = set()  # every file it ever opened: an earlier one may have caused a crash
         self.calls = 0  # on pages; text and image of one page count twice
@@ -112,7 +116,7 @@ class WorkerProcess:
             frames.enlarge_buffers(self._connection)
             self._process = subprocess.Popen(  # noqa: S603  # our own interpreter, our own module
                 [*command, str(worker_end.fileno())],
-                env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(_ROOT), *filter(None, sys.path)])},
+                env={**_ENVIRONMENT, "PYTHONPATH": _PYTHONPATH},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[worker_end.fileno()],

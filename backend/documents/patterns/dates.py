@@ -1,19 +1,20 @@
-"""Dates, numeric and written, Spanish and English.
+"""Dates, numeric and written, in Spanish, English, Catalan, French, German, Italian and Portuguese.
 
 ``value`` is ISO 8601: "2024-03-12", "2024-03" without a day, "--03-12" (XML Schema's gMonthDay) without a year, "2024"
 for a labelled year. A day that does not exist ("31/02/2024") is a date with ``valid`` False.
 
-03/04/2024 is the third of April, unless the text itself writes months first, which `_writes_month_first` decides once
-for the whole text.
+03/04/2024 is the third of April, unless the text writes months first, which `order_of` decides once for the whole text
+by its other dates and by what tells the country.
 """
 
 from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from backend.documents.patterns.date_order import DateOrder, Points, country_points
 from backend.documents.patterns.pattern import (
     AFTER_START,
     CLEAR,
@@ -70,11 +71,39 @@ _MONTH_NAMES = (
     "noviembre nov november",
     "diciembre dic december dec",
 )
-_MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, 1) for name in names.split()}
-_SPANISH = frozenset(name for names in _MONTH_NAMES for name in names.split()[:1]) | {"setiembre"}
+# Catalan, French, German, Italian, Portuguese; without accents, as folded. Left out are abbreviations that are words
+# ("out", "gen", "mag").
+_FOREIGN_NAMES = (
+    "gener janvier janv januar janner gennaio janeiro",
+    "febrer fevrier fevr fev februar febbraio fevereiro",
+    "marc mars marz maerz marco",
+    "avril avr aprile",
+    "maig mai maggio maio",
+    "juny juin juni giugno junho",
+    "juliol juillet juil juli luglio julho",
+    "agost aout",
+    "setembre septembre settembre setembro",
+    "octubre octobre oktober okt ottobre outubro",
+    "novembre november novembro",
+    "desembre decembre dezember dez dicembre dezembro",
+)
+_MONTHS = {
+    name: number
+    for months in (_FOREIGN_NAMES, _MONTH_NAMES)
+    for number, names in enumerate(months, 1)
+    for name in names.split()
+}
+LONG_MONTHS: Mapping[str, int] = {name: number for name, number in _MONTHS.items() if len(name) > 4}
+_ENGLISH = {
+    "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+    "december",
+}  # fmt: skip
+# Languages that write the day first, by a name that is no abbreviation.
+_DAY_FIRST_NAMES = {name for name in _MONTHS if len(name) > 4} - _ENGLISH | {"mayo", "mars", "marz", "marc", "aout"}
 # Abbreviations, and "march", also a verb: they need more context than a full name.
-_SHORT = frozenset(name for name in _MONTHS if len(name) <= 4) - {"july", "june", "mayo"} | {"march"}
-_WORDS = frozenset({"may", "mar", "set", "march", "ago"})  # also verbs, the sea, "long ago"
+_SHORT = frozenset(name for name in _MONTHS if len(name) <= 4) - {"july", "june", "mayo", "aout"} | {"march", "marco"}
+# Also verbs, the sea, "long ago", names of people and a planet.
+_WORDS = frozenset({"may", "mar", "set", "march", "ago", "marc", "mars", "mai", "juli", "marco"})
 
 
 def _alternatives(names: set[str]) -> str:
@@ -95,7 +124,7 @@ _ORDINAL = r"(?:st|nd|rd|th|\.?[ºª]|er|o(?![a-z]))?"
 _END_OF_WORD = r"(?![^\W\d_])"
 _DAY_LED = re.compile(
     rf"[\dPpUu]{AFTER_START}(?i:(?:(?<=\d)\d?|(?<=p)rimero|(?<=u)no)(?!\d){_ORDINAL}"
-    rf"(?P<gap>{_GAP}(?:(?:del mes de|de|of){_GAP})?|[ ]?[-/.][ ]?)(?P<name>{_MONTH}){_END_OF_WORD}\.?"
+    rf"(?P<gap>{_GAP}(?:(?:del mes de|de|of){_GAP}|d')?|[ ]?[-/.][ ]?)(?P<name>{_MONTH}){_END_OF_WORD}\.?"
     rf"(?:{_OF_YEAR}(?!\w)|(?P<cut>[ ]?[-/][ ]?|[. ]|(?<=[a-z]))(?P<short>\d\d|{_FOUR})(?!\w))?)"
 )
 _MONTH_LED = re.compile(
@@ -106,10 +135,20 @@ _MONTH_LED = re.compile(
 )
 
 
-def _find_dates(text: str) -> Iterator[PatternMatch]:
+def order_of(text: str) -> DateOrder:
+    """Whether the numeric dates of a folded text have the day or the month first."""
+    return _order(text, [match for match in _NUMERIC.finditer(text) if not _is_fragment(match)], _parse_written(text))
+
+
+def find_dates(text: str, order: DateOrder | None = None) -> Iterator[PatternMatch]:
+    """The dates in a folded text.
+
+    Args:
+        order: of `order_of` for the whole document that the text is a part of; None: this text alone decides.
+    """
     numeric = [match for match in _NUMERIC.finditer(text) if not _is_fragment(match)]
     written = _parse_written(text)
-    month_first = bool(numeric) and _writes_month_first(numeric, written)
+    month_first = (order or _order(text, numeric, written)).month_first
     for match in numeric:
         if parsed := _parse_numeric(match, month_first=month_first):
             yield parsed
@@ -120,18 +159,39 @@ def _find_dates(text: str) -> Iterator[PatternMatch]:
         yield PatternMatch(*match.span("year"), match["year"], None, WEAK)
 
 
-def _writes_month_first(numeric: Sequence[re.Match[str]], written: Sequence[_WrittenDate]) -> bool:
-    """Whether a text's ambiguous numeric dates have the month first.
+def _order(text: str, numeric: Sequence[re.Match[str]], written: Sequence[_WrittenDate]) -> DateOrder:
+    """By the dates that have one reading only, and by the country, which is looked for where a date has two."""
+    dates = _date_points(numeric, written)
+    if not any(_has_two_readings(match) for match in numeric):
+        return dates.order()
+    country = country_points(text)
+    return Points(dates.day_first + country.day_first, dates.month_first + country.month_first).order()
 
-    They do where some date must have (03/25/2024) or a written date has ("March 25, 2024"), and no date has the day
-    first (25/03/2024, "25 March", "25 de marzo").
-    """
-    pairs = [_numbers(match)[:2] for match in numeric if match["sep"] in ("/", "-")]
-    if any(a > 12 >= b for a, b in pairs) or any(_is_day_first(date) for date in written):
-        return False
-    return any(b > 12 >= a for a, b in pairs) or any(
-        date.day is not None and date.year is not None and not date.day_first for date in written
-    )
+
+def _has_two_readings(match: re.Match[str]) -> bool:
+    first, second = _numbers(match)[:2]
+    return match["sep"] in ("/", "-") and first <= 12 and second <= 12 and first != second
+
+
+def _date_points(numeric: Sequence[re.Match[str]], written: Sequence[_WrittenDate]) -> Points:
+    """A date with the day first counts more than one with the month first: product codes look like the latter too."""
+    day_first = month_first = 0
+    for match in numeric:
+        if match["sep"] is None:
+            continue
+        first, second = _numbers(match)[:2]
+        has_century = len(_DIGITS.findall(match[0])[-1]) == 4
+        if match["sep"] == ".":
+            day_first = max(day_first, 2 if has_century and second <= 12 else 0)
+        elif 12 < first <= 31 and 1 <= second <= 12:
+            day_first = max(day_first, 4 if has_century else 2)
+        elif 12 < second <= 31 and 1 <= first <= 12:
+            month_first = max(month_first, 3 if has_century else 2 if match["sep"] == "/" else 1)
+    if any(_is_day_first(date) for date in written):
+        day_first = max(day_first, 3)
+    if any(date.day is not None and date.year is not None and not date.day_first for date in written):
+        month_first = max(month_first, 2)
+    return Points(day_first, month_first)
 
 
 def _numbers(match: re.Match[str]) -> list[int]:
@@ -204,8 +264,8 @@ def _parse_written(text: str) -> list[_WrittenDate]:
 
 def _is_day_first(written: _WrittenDate) -> bool:
     """Whether the date shows that its author writes days before months."""
-    if written.name in _SPANISH:
-        return True
+    if written.name in _DAY_FIRST_NAMES:
+        return written.day_first or written.day is None
     return written.day_first and (written.year is not None or written.name not in _SHORT)
 
 
@@ -262,14 +322,14 @@ def _month_led(match: re.Match[str]) -> _WrittenDate:
 def _is_plausible(date: _WrittenDate) -> bool:
     """Whether a match is a date. Abbreviations and words like "may" need day and year, a joiner, or a capital."""
     if date.name not in _SHORT:
-        return date.day_first or date.is_capitalized or date.year is not None or date.name in _SPANISH
+        return date.day_first or date.is_capitalized or date.year is not None or date.name in _DAY_FIRST_NAMES
     if date.day is not None and date.year is not None:
         return True
     if date.day_first:
-        return date.is_joined or (date.is_capitalized and date.name != "mar")
+        return date.is_joined or (date.is_capitalized and date.name not in ("mar", "marc", "mars", "marco"))
     if date.year is not None:
         return date.is_capitalized or date.name not in _WORDS
-    return date.is_capitalized and date.name not in ("mar", "set", "ago")
+    return date.is_capitalized and date.name not in _WORDS - {"may", "march"}
 
 
 def _full_year(digits: str) -> int:
@@ -288,4 +348,4 @@ def _parse_day(span: tuple[int, int], *, year: int | None, month: int, day: int,
     return PatternMatch(*span, value, True, score)
 
 
-PATTERNS = (Pattern("DATE", _find_dates),)
+PATTERNS = (Pattern("DATE", find_dates),)

@@ -23,6 +23,8 @@ _NEAR = 0.35  # strips: how far from its place a cut may be for wider white
 _LINES_BESIDE = 9.0  # glyph heights above and below a cut that show its columns
 _MIN_LINES_BESIDE = 3  # lines within them, of which most have no wide gap: a form's or a table's have
 _GUTTER = 1.6  # glyph heights of white through all of these lines; gaps between words are narrower
+_MARGIN_INK = 0.02  # of the ink on either side that may be stains, borders, or notes
+_FULL_WIDTH = 0.75  # of the page's text width that prose beside a cut has
 _SAME_PARAGRAPH = 1.3  # times the usual white between lines
 
 
@@ -89,20 +91,29 @@ def _gaps(ink: NDArray[np.bool_]) -> list[_Gap]:
 def _choose(gaps: list[_Gap], ink: NDArray[np.bool_], letter: float, wanted: int) -> list[_Gap]:
     """The widest safe gap around each place where a strip should end."""
     total = np.cumsum(ink.sum(axis=1))
+    width = _text_width(ink)
     chosen: list[_Gap] = []
     for part in range(1, wanted):
         around = [gap for gap in gaps if abs(total[gap.middle] * wanted / total[-1] - part) < _NEAR]
         around.sort(key=lambda gap: -gap.height)
-        safe = next((gap for gap in around if _is_one_column(ink, gap, letter)), None)
+        safe = next((gap for gap in around if _is_one_column(ink, gap, letter, width)), None)
         if safe is not None:
             chosen.append(safe)
     return chosen
 
 
-def _is_one_column(ink: NDArray[np.bool_], gap: _Gap, letter: float) -> bool:
+def _is_one_column(ink: NDArray[np.bool_], gap: _Gap, letter: float, width: int) -> bool:
+    """Whether prose as wide as the page's is above and below: beside narrower prose, another column may have ended."""
     rows = round(_LINES_BESIDE * letter)
     beside = (ink[max(0, gap.top - rows) : gap.top], ink[gap.bottom : gap.bottom + rows])
-    return all(_is_prose(lines, _GUTTER * letter) for lines in beside)
+    return all(_text_width(lines) >= _FULL_WIDTH * width and _is_prose(lines, _GUTTER * letter) for lines in beside)
+
+
+def _text_width(rows: NDArray[np.bool_]) -> int:
+    """Columns of the ink's map from the left to the right edge of the text, without what little is beside it."""
+    total = np.cumsum(rows.sum(axis=0))
+    left, right = np.searchsorted(total, np.array([_MARGIN_INK, 1 - _MARGIN_INK]) * total[-1])
+    return int(right - left)
 
 
 def _is_prose(rows: NDArray[np.bool_], gutter: float) -> bool:

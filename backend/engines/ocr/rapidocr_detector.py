@@ -52,6 +52,7 @@ class DetectionEngine:
     name = DETECT
     budget = 1
     padding_cost = 1.0
+    launch_cost = 0
 
     def __init__(self, models: RapidOcrModels) -> None:
         self._models = models

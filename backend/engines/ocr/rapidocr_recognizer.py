@@ -29,6 +29,7 @@ class RecognitionEngine:
 
     name = RECOGNIZE
     padding_cost = 1.0
+    launch_cost = 0
 
     def __init__(self, models: RapidOcrModels, *, latin: bool, on_gpu: bool) -> None:
         """``latin``: only the characters of Latin print, which is faster and takes none for a Chinese one."""

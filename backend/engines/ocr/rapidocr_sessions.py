@@ -189,13 +189,13 @@ class OpenVinoSession:
         return output
 
     def release_memory(self) -> None:
-        """Free the buffers of past sizes, of what does not run just now."""
+        """Free the buffers of past sizes, of what does not run just now.
+
+        A run that begins meanwhile waits: finding none idle it would compile another network, which stays.
+        """
         with self._lock:
-            idle, self._idle = self._idle, []
-        for compiled in idle:
-            compiled.release_memory()
-        with self._lock:
-            self._idle += idle
+            for compiled in self._idle:
+                compiled.release_memory()
 
     def _compiled(self) -> _Compiled:
         from backend.models.openvino_encoder import kept_signal_stack  # imported already
@@ -212,8 +212,10 @@ class _Compiled:
 
     def release_memory(self) -> None:
         self.request = None
-        self._network.release_memory()
-        self.request = self._network.create_infer_request()
+        try:
+            self._network.release_memory()
+        finally:
+            self.request = self._network.create_infer_request()
 
 
 class CpuFallback:

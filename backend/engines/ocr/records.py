@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +28,15 @@ class PixelBox(NamedTuple):
     bottom: float
 
 
+class PixelLine(NamedTuple):
+    """A line in pixels, from its left or upper end to the other."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
 class OcrWord(NamedTuple):
     text: str
     box: PixelBox
@@ -44,6 +54,7 @@ class OcrImage:
     dpi: float | None  # None where it is unknown
     languages: tuple[str, ...]  # ISO 639-1, most likely first: ("es", "en")
     limit_s: float  # seconds of work for each engine; then what it has read so far is its result
+    until_s: float = math.inf  # on the monotonic clock: the deadline of who waits for it, with whom the work ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ class OcrResult:
     why: str  # one sentence: which engine and preprocessing, and why
     steps: tuple[str, ...]  # preprocessing steps, e.g. "deskew -1.8°"
     incomplete: str = ""  # one clause: why a part of the page was not read; "" for a whole page
+    rulings: tuple[PixelLine, ...] = ()  # the printed lines of the page, in the pixels of its boxes
 
     @property
     def words(self) -> tuple[OcrWord, ...]:

@@ -29,6 +29,7 @@ class TesseractEngine:
     name: str = TESSERACT
     budget: int = 1  # one part a batch: parts share no arithmetic
     padding_cost: float = 1.0
+    launch_cost: int = 0
 
     @property
     def version(self) -> str:
@@ -82,6 +83,7 @@ class PreparationEngine:
     name: str = PREPARE
     budget: int = 1
     padding_cost: float = 1.0
+    launch_cost: int = 0
 
     def on(self, device_index: int) -> PreparationEngine:  # noqa: ARG002 - the protocol's arguments
         return self
@@ -121,7 +123,7 @@ class PreparationEngine:
         from backend.engines.ocr.orientation import densest_lines, turn_upright  # lazily: they load OpenCV
         from backend.engines.ocr.page_strips import cut_into_strips
 
-        budget = PageBudget(image.limit_s)
+        budget = PageBudget(image.limit_s, until_s=image.until_s)
 
         def recognize(gray: Gray, dpi: float) -> TesseractResult:
             return self.reader.recognize(TesseractPart(gray, codes, dpi, budget))

@@ -14,6 +14,7 @@ from backend.engines.ocr.records import OcrWord
 _SAME_ROW = 0.5  # of the lower piece's height: vertical distance of neighbours in a row, where they meet
 _INSIDE = 0.2  # of the lower piece's height by which a raised or lowered one (a footnote mark) reaches out at most
 _OVERLAP = 1.0  # of the lower piece's height by which neighbours may overlap: detected boxes are grown at both ends
+_SPACE = 0.4  # of a piece's height: more white than between most words, less than between columns
 _GAP_COST = 0.03  # a gap of one height costs as much as this share of a height up or down: near pieces join first
 
 
@@ -26,6 +27,8 @@ class Piece(NamedTuple):
     start: float  # y of its middle at its left end
     end: float  # and at its right end
     height: float
+    spaces: tuple[tuple[float, float], ...] = ()  # of `wide_spaces`
+    move: float = 0.0  # by which it was moved to the right
 
     @property
     def middle(self) -> float:
@@ -39,8 +42,36 @@ class Piece(NamedTuple):
     def bottom(self) -> float:
         return self.middle + self.height / 2
 
+    @property
+    def print_left(self) -> float:
+        """Where its first word begins; the piece itself may be a detected box, which is grown at both ends."""
+        return max(self.left, self.words[0].box.left + self.move)
+
+    @property
+    def print_right(self) -> float:
+        return min(self.right, self.words[-1].box.right + self.move)
+
+    def cut_at(self, x: float) -> list[Piece]:
+        """The piece, or its parts on either side of the wide space around ``x``."""
+        place = x - self.move
+        around = next((space for space in self.spaces if space[0] < place < space[1]), None)
+        count = sum(word.box.right <= around[0] for word in self.words) if around else 0
+        if around is None or not 0 < count < len(self.words):
+            return [self]
+        around_x = (around[0] + self.move, around[1] + self.move)
+        slope = (self.end - self.start) / max(1.0, self.right - self.left)
+        ends, starts = (self.start + slope * (place - self.left) for place in around_x)
+        left = self._replace(words=self.words[:count], right=around_x[0], end=ends)
+        return [left, self._replace(words=self.words[count:], left=around_x[1], start=starts)]
+
 
 Row = list[Piece]  # left to right
+
+
+def wide_spaces(words: Sequence[OcrWord], height: float) -> tuple[tuple[float, float], ...]:
+    """The white between words of a line that may be more than a space: from x to x."""
+    ends = ((before.box.right, after.box.left) for before, after in pairwise(words))
+    return tuple((left, right) for left, right in ends if right - left > _SPACE * height)
 
 
 def rows_of(pieces: Sequence[Piece]) -> list[Row]:
@@ -70,7 +101,7 @@ def _level(row: Row) -> float:
 
 def _neighbours(pieces: Sequence[Piece]) -> NDArray[np.int64]:
     """(pairs, 2): indexes of pieces that may stand side by side, left one first, nearest pairs first."""
-    left, right, start, end, height = np.array([piece[1:] for piece in pieces], np.float64).reshape(-1, 5).T
+    left, right, start, end, height = np.array([piece[1:6] for piece in pieces], np.float64).reshape(-1, 5).T
     lower, higher = np.minimum.outer(height, height), np.maximum.outer(height, height)
     offset = np.abs(end[:, None] - start[None, :])
     gap = left[None, :] - right[:, None]

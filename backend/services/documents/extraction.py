@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from backend.cache.blobs import BlobCache
 from backend.cache.keys import CacheNamespace
+from backend.documents.einvoice.records import EInvoice
 from backend.documents.language import detect
 from backend.documents.page_codec import pack_page, unpack_page
 from backend.documents.pages import Document, Page
@@ -22,11 +21,13 @@ from backend.documents.parsing.records import TextLayer
 from backend.documents.parsing.resolution import choose_resolution
 from backend.documents.parsing.stored_file import StoredFile
 from backend.documents.parsing.text_source import ChosenSource, choose_source
+from backend.documents.speech.pages import KIND
 from backend.engines.ocr.records import OcrImage
-from backend.errors import InferenceFailed, TooLarge, UnreadableFile
+from backend.errors import InferenceFailed, TooLarge, UnreadableFile, WrongMediaType
+from backend.services.backlog import Admitted
 from backend.services.bulk_retry import retry_bulk
+from backend.services.documents.einvoice import read_beside, read_einvoice
 from backend.services.documents.ocr import OcrService, page_of
-from backend.services.documents.ocr_backlog import AdmittedPages
 from backend.services.documents.page_languages import first_guess, recognize_in_its_language
 from backend.services.documents.records import (
     DocumentEvent,
@@ -35,7 +36,9 @@ from backend.services.documents.records import (
     ExtractedDocument,
     FailedPage,
 )
+from backend.services.file_threads import FileThreads
 from backend.services.inference import Urgency
+from backend.tracing.spans import span
 
 Result = TypeVar("Result")
 _PAGE_ERRORS = (UnreadableFile, TooLarge, InferenceFailed)  # errors of one page; the other pages are still extracted
@@ -55,7 +58,8 @@ class _Extraction:
     pages: dict[int, Page] = field(default_factory=dict)
     failed: dict[int, FailedPage] = field(default_factory=dict)
     ocr_s: float = 0.0
-    admitted: AdmittedPages | None = None  # from its first page without a sound text layer
+    characters: int = 0  # of the pages so far
+    admitted: Admitted | None = None  # from its first page without a sound text layer
 
     @property
     def pages_left(self) -> int:
@@ -68,7 +72,7 @@ class _Extraction:
 
     def page_done(self) -> None:
         if self.admitted is not None:
-            self.admitted.page_done()
+            self.admitted.done(1)
 
     def event(self, page: Page | None = None, failed: FailedPage | None = None) -> DocumentEvent:
         return DocumentEvent("reading", len(self.pages) + len(self.failed), len(self.numbers), page, failed)
@@ -96,8 +100,7 @@ class DocumentExtractor:
         self._readers, self._ocr, self._cache = readers, ocr, cache
         self._languages, self._pages_at_once = languages, pages_at_once
         self._keys = CacheNamespace("page", version, ocr.fingerprint, str(readers.limits.render_pixels))
-        self._threads = ThreadPoolExecutor(max_workers=pages_at_once, thread_name_prefix="read")
-        self._closer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="close")
+        self._threads = FileThreads(readers, pages_at_once, name="read")
 
     def report(self) -> dict[str, Any]:
         """OCR engines with reasons, default languages, and the reader processes, for GET /v1/system."""
@@ -122,7 +125,8 @@ class DocumentExtractor:
         """
         started_s = time.perf_counter()
         on_event(DocumentEvent("opening"))
-        file = await retry_bulk(urgency, partial(self._open, upload, options, urgency))
+        with span("open"):
+            file = await self._threads.open(upload, urgency, password=options.password)
         try:
             numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
             languages = options.languages or self._languages
@@ -131,13 +135,16 @@ class DocumentExtractor:
             extraction = _Extraction(file, options, urgency, on_event, numbers, languages, keys)
             on_event(extraction.event())
             opened_s = time.perf_counter()
-            await self._extract_all(extraction, on_page)
+            with span("read", {"financia.pages": len(numbers)}):
+                beside = await self._beside(extraction)  # before the pages: a wrong one is refused at once
+                await self._extract_all(extraction, on_page)
+                einvoice = beside or await self._einvoice(extraction)
         except BaseException:
             file.cancel()  # ends its work in a reader process at once
             raise
         finally:
-            self._close_file(file)
-        return _result(extraction, opened_s - started_s, time.perf_counter() - opened_s)
+            self._threads.release(file)
+        return _result(extraction, einvoice, opened_s - started_s, time.perf_counter() - opened_s)
 
     async def page_image(
         self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
@@ -149,9 +156,11 @@ class DocumentExtractor:
 
         def draw() -> bytes:
             with self._readers.open(upload.shared(), password=password) as file:
+                if file.kind == KIND:
+                    raise WrongMediaType("file: it is a recording: its pages are minutes, of which there is no picture")
                 return self._readers.picture(file, number, dpi=dpi, turn=rotation)
 
-        return await self._on_thread(draw)
+        return await self._threads.run(draw)
 
     async def searchable_pdf(
         self, upload: StoredFile, document: Document, *, password: str | None = None, until: float | None = None
@@ -168,37 +177,16 @@ class DocumentExtractor:
             with self._readers.open(upload.shared(), password=password, until=until) as file:
                 return self._readers.searchable_pdf(file, document, until=until)
 
-        return await self._on_thread(write)
+        return await self._threads.run(write)
 
     async def warm_up(self, lanes: int) -> None:
         """Start a reader process, and load OCR data on every lane, before the first file comes."""
         first = first_guess(self._languages, None)
-        await asyncio.gather(self._on_thread(self._readers.start), self._ocr.warm_up(lanes, first))
+        await asyncio.gather(self._threads.run(self._readers.start), self._ocr.warm_up(lanes, first))
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self._readers.close()
-        self._closer.shutdown(wait=False)
-
-    async def _open(self, upload: StoredFile, options: DocumentOptions, urgency: Urgency) -> OpenFile:
-        opening = partial(self._readers.open, upload.shared(), password=options.password, until=_until(urgency))
-        future = asyncio.get_running_loop().run_in_executor(self._threads, opening)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(self._close_opened)
-            raise
-
-    def _close_opened(self, future: asyncio.Future[OpenFile]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            self._close_file(future.result())
-
-    def _close_file(self, file: OpenFile) -> None:
-        """Close on a thread: its reader processes are told and waited for, and 100 MB take 50 ms to free."""
-        try:
-            self._closer.submit(file.close)
-        except RuntimeError:  # stopping: the readers end anyway
-            file.close()
 
     async def _extract_all(self, extraction: _Extraction, on_page: Callable[[Page], None]) -> None:
         numbers = iter(extraction.numbers)
@@ -220,7 +208,12 @@ class DocumentExtractor:
     ) -> None:
         for number in numbers:
             try:
-                page = await self._extract_page(extraction, number)
+                self._check_characters(extraction, number)
+                with span("page", {"financia.page.number": number}) as traced:
+                    page = await self._extract_page(extraction, number)
+                    traced.set("financia.page.source", page.source)
+                extraction.characters += len(page.text)
+                self._check_characters(extraction, number)
             except _PAGE_ERRORS as error:
                 extraction.failed[number] = FailedPage(number, error)
                 extraction.page_done()
@@ -231,19 +224,29 @@ class DocumentExtractor:
             on_page(page)
             extraction.on_event(extraction.event(page=page))
 
+    def _check_characters(self, extraction: _Extraction, number: int) -> None:
+        """Raises: TooLarge for a page with which, or before which, the document has too many characters.
+
+        A file of 5 KB had 200 pages of a million characters each: 22 GB of words, had they all been kept.
+        """
+        limit, characters = self._readers.limits.document_chars, extraction.characters
+        if characters > limit:
+            what, advice = f"characters of the file up to page {number}", "Ask for fewer of its pages."
+            raise TooLarge(what, characters, limit, "LIMIT_DOCUMENT_CHARS", advice=advice, param="file")
+
     async def _extract_page(self, extraction: _Extraction, number: int) -> Page:
         key = extraction.keys.key("file", f"{extraction.file.info.sha256} {number}".encode())
         if (cached := await self._cache.get(key)) is not None:
-            unpacked = await self._on_thread(partial(unpack_page, cached))
+            unpacked = await self._threads.run(partial(unpack_page, cached))
             if unpacked is not None:
                 return unpacked
         read_text_layer = partial(self._read_text_layer, extraction, number)
-        layer, chosen = await retry_bulk(extraction.urgency, partial(self._on_thread, read_text_layer))
+        layer, chosen = await retry_bulk(extraction.urgency, partial(self._threads.run, read_text_layer))
         if chosen.source == "text_layer":
             page = layer.page(number, chosen.why)
         else:
             page = await self._ocr_page(extraction, number, layer, chosen)
-        page, packed = await self._on_thread(partial(_with_language, page))
+        page, packed = await self._threads.run(partial(_with_language, page))
         if not page.incomplete:  # it may be read to its end another time
             self._cache.put(key, packed)
         return page
@@ -256,26 +259,39 @@ class DocumentExtractor:
         resolution = choose_resolution(
             size.width or layer.width, size.height or layer.height, layer.stats, self._readers.limits
         )
-        draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=_until(urgency))
-        raster = await retry_bulk(urgency, partial(self._on_thread, draw))
+        draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=urgency.until_s)
+        with span("draw"):
+            raster = await retry_bulk(urgency, partial(self._threads.run, draw))
         listed, options = extraction.languages, extraction.options
         first = options.languages or first_guess(listed, extraction.language_before(number))
-        image = OcrImage(raster.pixels, raster.dpi, first, self._readers.limits.page_s)
+        limit_s = self._readers.limits.page_s
+        image = OcrImage(raster.pixels, raster.dpi, first, limit_s, until_s=urgency.deadline_s)
         started_s = time.perf_counter()
-        result = await recognize_in_its_language(self._ocr, image, listed, options.engine, urgency)
+        with span("ocr") as traced:
+            result = await recognize_in_its_language(self._ocr, image, listed, options.engine, urgency)
+            traced.set("financia.ocr.engine", result.engine)
         extraction.ocr_s += time.perf_counter() - started_s
         return page_of(raster, result, number, file.kind, chosen)
 
+    async def _beside(self, extraction: _Extraction) -> EInvoice | None:
+        """What XML beside the file says."""
+        xml, urgency = extraction.options.xml, extraction.urgency
+        if xml is None or "fields" not in extraction.options.features:
+            return None
+        read = partial(read_beside, self._readers, xml, until=urgency.until_s)
+        return await retry_bulk(urgency, partial(self._threads.run, read))
+
+    async def _einvoice(self, extraction: _Extraction) -> EInvoice | None:
+        """What XML in the file, or a tax QR code on one of its pages says, in this order."""
+        if "fields" not in extraction.options.features:
+            return None
+        pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
+        read = partial(read_einvoice, self._readers, extraction.file, pages, until=urgency.until_s)
+        return await retry_bulk(urgency, partial(self._threads.run, read))
+
     def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource]:
-        layer = self._readers.page_text(extraction.file, number, until=_until(extraction.urgency))
+        layer = self._readers.page_text(extraction.file, number, until=extraction.urgency.until_s)
         return layer, choose_source(layer, extraction.options.source)
-
-    async def _on_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _until(urgency: Urgency) -> float | None:
-    return None if math.isinf(urgency.deadline_s) else urgency.deadline_s
 
 
 def _with_language(page: Page) -> tuple[Page, bytes]:
@@ -285,12 +301,12 @@ def _with_language(page: Page) -> tuple[Page, bytes]:
     return page, pack_page(page)
 
 
-def _result(extraction: _Extraction, open_s: float, read_s: float) -> ExtractedDocument:
+def _result(extraction: _Extraction, einvoice: EInvoice | None, open_s: float, read_s: float) -> ExtractedDocument:
     failed = tuple(extraction.failed[number] for number in sorted(extraction.failed))
     if failed and not extraction.pages:
         raise failed[0].error
     info = extraction.file.info
     pages = tuple(extraction.pages[number] for number in sorted(extraction.pages))
-    document = Document(info.kind, pages, info.page_count, info.sha256, info.metadata)
+    document = Document(info.kind, pages, info.page_count, info.sha256, info.metadata, einvoice)
     ocr_pages = sum(page.source == "ocr" for page in pages)
     return ExtractedDocument(document, failed, ocr_pages, open_s, read_s, extraction.ocr_s)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.batching.batcher import Batcher
-from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, make_page
+from backend.documents.pages import POINTS_PER_INCH, Box, Page, RawWord, Ruling, make_page
 from backend.documents.parsing.records import Raster
 from backend.documents.parsing.text_source import ChosenSource
 from backend.engines.ocr.engine_choice import (
@@ -26,7 +27,7 @@ from backend.engines.ocr.page_probe import reason_to_leave
 from backend.engines.ocr.records import OcrImage, OcrResult, PixelBox
 from backend.engines.ocr.tesseract_words import TesseractResult
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
-from backend.services.documents.ocr_backlog import OcrBacklog
+from backend.services.backlog import Backlog
 from backend.services.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
 from backend.services.documents.page_run import PageRun
 from backend.services.documents.rapidocr_pages import RapidOcrPage
@@ -34,8 +35,8 @@ from backend.services.documents.tesseract_pages import TesseractReading
 from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
 
-# To be raised when the same engines give other words or another order: cached pages are then read again.
-_READING_VERSION = 2
+# To be raised when the same engines give other words, another order or other lines: cached pages are then read again.
+_READING_VERSION = 5
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 _READING_ERRORS = (Overloaded, InferenceFailed)  # of one engine; the other one may read the page
@@ -48,6 +49,11 @@ class _Plan:
     tesseract: TesseractInfo | None
     rapidocr: RapidOcrEngines | None
     why: str  # why one of them alone
+
+
+def page_backlog(lanes: Callable[[], int], *, clock: Callable[[], float] = time.monotonic) -> Backlog:
+    """Counts pages that are still to be recognised."""
+    return Backlog(lanes, of="pages of other documents", clock=clock)
 
 
 class OcrService:
@@ -67,7 +73,7 @@ class OcrService:
         self._rapidocr_lanes = model_lanes if on_device else cpu_lanes
         self._idle_trim = idle_trim or IdleTrim()
         self._pages = 0  # that are being read
-        self.backlog = OcrBacklog(lambda: cpu_lanes.status().lanes_alive)
+        self.backlog = page_backlog(lambda: cpu_lanes.status().lanes_alive)
         if engines.rapidocr is not None:
             self._idle_trim.add(engines.rapidocr.release_memory)
 
@@ -138,10 +144,11 @@ class OcrService:
         try:
             with self._idle_trim.busy():
                 result = await self._run_plan(plan, run)
+                if result.blocks:
+                    result = await asyncio.to_thread(_with_rulings, result, image.pixels)
         finally:
             self._pages -= 1
-        if run.lane_s:
-            self.backlog.measured(run.lane_s)
+        self.backlog.measured(1, run.lane_s)
         return result
 
     async def _run_plan(self, plan: _Plan, run: PageRun) -> OcrResult:
@@ -269,6 +276,7 @@ def page_of(raster: Raster, result: OcrResult, number: int, kind: str, chosen: C
         engine=result.engine,
         confidence=result.confidence,
         incomplete=any(missing),
+        rulings=[Ruling(x0 / scale_x, y0 / scale_y, x1 / scale_x, y1 / scale_y) for x0, y0, x1, y1 in result.rulings],
     )
 
 
@@ -293,6 +301,14 @@ def _automatic(engines: OcrEngines, languages: Sequence[str]) -> _Plan:
     if tesseract is None and rapidocr is None:
         raise cannot_read(languages, "no engine", engines.languages)
     return _Plan(tesseract, rapidocr, "; ".join(why))
+
+
+def _with_rulings(result: OcrResult, pixels: NDArray[np.uint8]) -> OcrResult:
+    """The result with the printed lines of its page."""
+    from backend.engines.ocr.image_rulings import find_rulings, rotate_lines  # lazily: they load OpenCV
+
+    height, width_px = pixels.shape[:2]
+    return replace(result, rulings=rotate_lines(find_rulings(pixels), result.rotation, width_px, height))
 
 
 def _is_blank(pixels: NDArray[np.uint8]) -> bool:

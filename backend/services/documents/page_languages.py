@@ -11,7 +11,7 @@ from backend.engines.ocr.engine_choice import OcrEngineName, reason_for_doubt
 from backend.engines.ocr.languages import tesseract_code
 from backend.engines.ocr.rapidocr_models import is_latin_print
 from backend.engines.ocr.records import OcrImage, OcrResult
-from backend.errors import InferenceFailed, InvalidField, Overloaded, TooLarge
+from backend.errors import InferenceFailed, InvalidField, Overloaded
 from backend.services.documents.ocr import OcrService
 from backend.services.inference import Urgency
 
@@ -75,7 +75,7 @@ async def recognize_in_its_language(
     named = ",".join(languages)
     try:
         second = await ocr.recognize(replace(image, languages=languages), again, urgency)
-    except (Overloaded, TooLarge, InferenceFailed, InvalidField) as error:  # no data: RapidOCR may know the language
+    except (Overloaded, InferenceFailed, InvalidField) as error:  # no data: RapidOCR may know the language
         return replace(first, why=f"{first.why}; it could not be read again with {named}: {error}")
     if _is_no_worse(second, first):
         return replace(second, why=f"Tesseract read it again with {named}, for the language of its text; {first.why}")

@@ -1,4 +1,7 @@
-"""The use cases behind ``/v1/ocr`` and ``/v1/documents``: extract the pages of an upload and analyse their text."""
+"""The use cases behind ``/v1/ocr`` and ``/v1/documents``: extract the pages of an upload and analyse their text.
+
+A recording has pages too: its minutes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import time
 from backend.documents.pages import Document, Page
 from backend.documents.parsing.stored_file import StoredFile
 from backend.services.documents.extraction import DocumentExtractor
+from backend.services.documents.images import images_for
+from backend.services.documents.recordings import RecordingExtractor, is_recording
 from backend.services.documents.records import (
     TEXT_FEATURES,
     DocumentAnswer,
@@ -18,8 +23,10 @@ from backend.services.documents.records import (
 )
 from backend.services.documents.understanding import TextServices, Understanding
 from backend.services.idle_trim import IdleTrim
+from backend.services.images.classification import ImageClassificationService
 from backend.services.inference import Urgency
 from backend.telemetry import Telemetry
+from backend.tracing.spans import span
 
 
 class DocumentService:
@@ -31,8 +38,13 @@ class DocumentService:
         services: TextServices,
         telemetry: Telemetry,
         idle_trim: IdleTrim | None = None,
+        *,
+        recordings: RecordingExtractor | None = None,
+        images: ImageClassificationService | None = None,
     ) -> None:
         self.extractor = extractor
+        self._images = images
+        self._recordings = recordings
         self._idle_trim = idle_trim or IdleTrim()
         self._services, self._telemetry = services, telemetry
 
@@ -59,26 +71,37 @@ class DocumentService:
         self, upload: StoredFile, options: DocumentOptions, urgency: Urgency, on_event: EventCallback
     ) -> DocumentAnswer:
         started_s = time.perf_counter()
-        understanding = Understanding(self._services, options, urgency)
+        if "summary" in options.features:
+            self._services.summaries.check(options.summary)
+        images = images_for(self._images, upload, options)
+        understanding = Understanding(self._services, options, urgency, images=images)
 
         def on_page(page: Page) -> None:
             self._telemetry.pages_total.labels(page.source).inc()
             understanding.add(page)
 
         try:
-            extraction = await self.extractor.extract(upload, options, urgency, on_event, on_page)
+            extraction = await self._extractor_of(upload).extract(upload, options, urgency, on_event, on_page)
             self._telemetry.pages_failed_total.inc(len(extraction.failed))
             done = len(extraction.document.pages) + len(extraction.failed)
             on_event(DocumentEvent("understanding", done, done))
             read_s = time.perf_counter()
             text = extraction.document.text
-            understood = await self._understand(understanding, options, extraction.document, text)
+            with span("understand"):
+                understood = await self._understand(understanding, options, extraction.document, text)
         finally:
             await understanding.stop()
+            for feature in understanding.faults:
+                self._telemetry.structure_failed_total.labels(feature).inc()
         ended_s = time.perf_counter()
         on_event(DocumentEvent("done", done, done))
         device = self._services.catalog.embedding().placement.device
         return DocumentAnswer(extraction, text, understood, options, device, ended_s - read_s, ended_s - started_s)
+
+    def _extractor_of(self, upload: StoredFile) -> DocumentExtractor | RecordingExtractor:
+        if self._recordings is not None and is_recording(upload):
+            return self._recordings
+        return self.extractor
 
     async def _understand(
         self, understanding: Understanding, options: DocumentOptions, document: Document, text: str

@@ -6,29 +6,44 @@ Entities are searched page by page while other pages are still being extracted.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
-import numpy as np
-
+from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
 from backend.documents.entities import PATTERN, Entity
+from backend.documents.fields.records import ExtractedFields, Validity
 from backend.documents.ocr_confusions import SuggestedRepair, suggest_repairs
 from backend.documents.pages import Document, Page
-from backend.documents.sentences import chunk_spans, sentence_spans
+from backend.documents.speech.pages import KIND as RECORDING
+from backend.documents.structure import fields_of, tables_of
+from backend.documents.tables.records import Table
 from backend.documents.text_locations import locate
-from backend.models.windows import Windows
-from backend.models.words import Offsets
+from backend.errors import InferenceFailed
 from backend.services.analysis import Analysis, AnalysisService
 from backend.services.catalog import Catalog
-from backend.services.documents.records import FEATURES, Chunk, DocumentOptions, PlacedEntity, Understood
+from backend.services.classification import DEFAULT
+from backend.services.documents.images import DocumentImages
+from backend.services.documents.page_classes import ImagePart, combine
+from backend.services.documents.records import (
+    DEFAULT_FEATURES,
+    Chunk,
+    DocumentOptions,
+    PlacedEntity,
+    SkippedFeature,
+    Understood,
+)
 from backend.services.embeddings import EmbeddingService
 from backend.services.entities import EntityService, TextEntities
 from backend.services.idle_trim import IdleTrim
 from backend.services.inference import Urgency
+from backend.services.summaries.records import Summary
+from backend.services.summaries.service import SummaryService
 
-_CHUNK_TOKENS = 256  # of a chunk at most: retrieval was measured with it, also for models that take more
-_SPECIAL_TOKENS = 2
+Found = TypeVar("Found")
+
+_OF_LAYOUT = ("fields", "tables")
 _ANALYSED = frozenset({"language", "classes", "key_phrases", "key_sentences", "vector"})
 
 
@@ -38,14 +53,28 @@ class TextServices:
     embeddings: EmbeddingService
     entities: EntityService
     analysis: AnalysisService
+    summaries: SummaryService
     idle_trim: IdleTrim = field(default_factory=IdleTrim)  # of the process
 
 
 class Understanding:
-    """The analysis of one document: `add` takes each page as it is extracted, `finish` returns everything."""
+    """The analysis of one document: `add` takes each page as it is extracted, `finish` returns everything.
 
-    def __init__(self, services: TextServices, options: DocumentOptions, urgency: Urgency) -> None:
+    Args:
+        images: looks at the document; None where no image model takes part in its classes.
+    """
+
+    def __init__(
+        self,
+        services: TextServices,
+        options: DocumentOptions,
+        urgency: Urgency,
+        *,
+        images: DocumentImages | None = None,
+    ) -> None:
         self._services, self._options, self._urgency = services, options, urgency
+        self._images = images
+        self.faults: list[str] = []  # features of ours that could not be read
         self._entity_tasks: dict[int, asyncio.Task[tuple[TextEntities, Sequence[SuggestedRepair]]]] = {}
 
     def add(self, page: Page) -> None:
@@ -59,23 +88,37 @@ class Understanding:
         Args:
             text: of the document.
         """
-        analysis, chunks, by_page = await asyncio.gather(
-            self._analyse(text), self._chunks(document, text), self._page_entities()
+        analysis, chunks, by_page, seen = await asyncio.gather(
+            self._analyse(text), self._chunks(document, text), self._page_entities(), self._look(document)
         )
+        summary = await self._summary(text, analysis)
         entities = await asyncio.to_thread(_placed, document, by_page)
-        understood = Understood(entities=entities, coverage=_coverage(document, by_page), chunks=chunks)
+        skipped = _skipped(document, self._options.features)
+        fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
+        understood = Understood(
+            entities=entities,
+            coverage=_coverage(document, by_page),
+            chunks=chunks,
+            fields=fields,
+            tables=tables,
+            skipped=skipped,
+        )
+        if seen is not None:
+            classes, parts = combine(analysis.classes if analysis else None, seen, self._options.labels)
+            understood = replace(understood, classes=classes, class_parts=parts)
         if analysis is None:
             tokens = sum(row.tokens for row, _ in by_page.values()) or sum(chunk.tokens for chunk in chunks)
             return replace(understood, tokens=tokens, model=self._services.catalog.embedding().name if chunks else "")
         return replace(
             understood,
             language=analysis.language,
-            classes=analysis.classes,
+            classes=understood.classes if understood.class_parts else analysis.classes,
             key_phrases=analysis.key_phrases,
             key_sentences=analysis.key_sentences,
             vector=analysis.vector,
+            summary=summary,
             model=analysis.model,
-            tokens=analysis.tokens,
+            tokens=analysis.tokens + (summary.tokens if summary else 0),
         )
 
     async def stop(self) -> None:
@@ -99,15 +142,19 @@ class Understanding:
     async def _analyse(self, text: str) -> Analysis | None:
         options, (priority, deadline_s) = self._options, self._urgency
         features = _ANALYSED & options.features
-        if options.features.issuperset(FEATURES) and not (
+        length = self._services.summaries.length(options.summary) if "summary" in options.features else None
+        if self._images is not None and options.classifier is not None:
+            features -= {"classes"}  # it names the image model
+        elif (self._images is not None or options.features.issuperset(DEFAULT_FEATURES)) and not (
             options.labels or self._services.analysis.can_classify(options.classifier)
         ):
             features -= {"classes"}  # "all features" means those there are; classes asked for by name would be an error
-        if not features or not text:
+        if not text or not (features or length):
             return None
         return await self._services.analysis.analyze(
             text,
-            features=features,
+            features=features or {"language"},
+            summary=length,
             top_phrases=options.top_phrases,
             top_sentences=options.top_sentences,
             labels=options.labels,
@@ -116,12 +163,54 @@ class Understanding:
             deadline_s=deadline_s,
         )
 
+    async def _look(self, document: Document) -> ImagePart | None:
+        return None if self._images is None else await self._images.look(document, self._options, self._urgency)
+
+    async def _summary(self, text: str, analysis: Analysis | None) -> Summary | None:
+        if analysis is None or "summary" not in self._options.features:
+            return None
+        return await self._services.summaries.finish(text, analysis, self._options.summary, self._urgency)
+
+    async def _structured(
+        self, document: Document, analysis: Analysis | None
+    ) -> tuple[ExtractedFields | None, tuple[Table, ...]]:
+        """Fields and tables, from words and lines alone. On a thread: milliseconds a page.
+
+        Raises: InferenceFailed for a fault in reading what alone was asked for; else the answer lacks it, and says so.
+        """
+        features, kind = self._options.features, self._document_type(analysis)
+        tables: tuple[Table, ...] = ()
+        fields: ExtractedFields | None = None
+        if "tables" in features:
+            tables = await self._read("tables", partial(tables_of, document), lambda _: ())
+        if "fields" in features:
+            fields = await self._read("fields", partial(fields_of, document, kind), _no_fields)
+        return fields, tables
+
+    async def _read(
+        self, feature: str, read: Callable[[], Found], instead: Callable[[InferenceFailed], Found]
+    ) -> Found:
+        try:
+            return await asyncio.to_thread(read)
+        except InferenceFailed as error:
+            self.faults.append(feature)
+            if self._options.features == {feature}:
+                raise
+            return instead(error)
+
+    def _document_type(self, analysis: Analysis | None) -> str | None:
+        """The class of the document, where the bundled classifier of document types gave it."""
+        asked_otherwise = self._options.labels or self._options.classifier not in (None, DEFAULT)
+        if analysis is None or analysis.classes is None or asked_otherwise:
+            return None
+        return analysis.classes.prediction
+
     async def _chunks(self, document: Document, text: str) -> tuple[Chunk, ...]:
         if "chunks" not in self._options.features or not text.strip():
             return ()
-        model, windows = await self._services.embeddings.windows(text)
-        max_tokens = min(model.spec.max_tokens, _CHUNK_TOKENS) - _SPECIAL_TOKENS
-        spans = await asyncio.to_thread(_chunk_spans, text, windows, max_tokens)
+        model, token_starts = await self._services.embeddings.token_starts(text)
+        max_tokens = min(model.spec.max_tokens, CHUNK_TOKENS) - SPECIAL_TOKENS
+        spans = await asyncio.to_thread(text_chunks, text, token_starts, max_tokens)
         priority, deadline_s = self._urgency
         texts = [text[start:end] for start, end in spans]
         embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
@@ -131,12 +220,19 @@ class Understanding:
         )
 
 
-def _chunk_spans(text: str, windows: Windows, max_tokens: int) -> list[tuple[int, int]]:
-    """Start and end of each chunk in the text. Takes milliseconds a page: runs on a thread."""
-    own_places: list[Offsets] = [window.places[window.own_start : window.own_stop] for window in windows.windows]
-    starts = np.concatenate(own_places)[:, 0] if own_places else np.empty(0, np.int64)
-    spans = chunk_spans(starts[starts >= 0], sentence_spans(text), max_tokens)
-    return spans or [(0, len(text))]
+def _skipped(document: Document, features: Collection[str]) -> tuple[SkippedFeature, ...]:
+    """What needs to be seen on paper, and is not found in what is said."""
+    if document.kind != RECORDING:
+        return ()
+    wanted = [feature for feature in _OF_LAYOUT if feature in features]
+    return tuple(
+        SkippedFeature(feature, f"{feature} are read from a page's layout, and a recording has none")
+        for feature in wanted
+    )
+
+
+def _no_fields(error: InferenceFailed) -> ExtractedFields:
+    return ExtractedFields((), Validity(), str(error))
 
 
 def _pages_of(document: Document, start: int, end: int) -> tuple[int, ...]:

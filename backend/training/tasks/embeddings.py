@@ -193,7 +193,7 @@ class EmbeddingsTask:
         scores = torch.tensor([group.score or 0.0 for group in data.train])
         low, high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
         self._scores = (scores - low) / (high - low) if high > low else scores
-        self._chunk = data.columns * (config.micro_batch or max(1, _CHUNK_TEXTS // data.columns))
+        self._chunk = data.columns * (config.items_at_once or max(1, _CHUNK_TEXTS // data.columns))
 
     @property
     def goal(self) -> str:

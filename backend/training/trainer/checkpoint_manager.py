@@ -6,7 +6,7 @@ Random numbers are not kept: every step seeds its own (``train_step.seed_step``)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ from backend.training.trainer.checkpoints import (
     require_fresh,
 )
 from backend.training.trainer.trainer_state import KEPT_ON_RESTORE, TrainerState
+
+_SNAPSHOT = "snapshot"  # in a checkpoint's rest, where the run's snapshot was taken at an earlier step
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class CheckpointManager:
         self._best_weights: dict[str, Tensor] | None = None  # where there is no folder
 
     def start(self, *, resume: bool) -> int | None:
-        """Go on from the newest checkpoint; its step, or None where the run starts from the beginning.
+        """Go on from the newest checkpoint and its snapshot; its step, or None where the run starts from the beginning.
 
         Raises: BadCheckpoint for one of another model or run, or where a new run would mix with another's.
         """
@@ -82,8 +84,16 @@ class CheckpointManager:
             return None
         checkpoint = self._load(latest)
         self._state.model.load_state_dict(checkpoint.weights)
-        restore_snapshot(self._state, Snapshot({}, checkpoint.optimizer, checkpoint.rest))
+        rest = dict(checkpoint.rest)
+        kept = rest.pop(_SNAPSHOT, None)
+        restore_snapshot(self._state, Snapshot({}, checkpoint.optimizer, rest))
+        self._snapshot = take_snapshot(self._state) if kept is None else Snapshot(**kept)
         return checkpoint.step
+
+    @property
+    def snapshot_steps(self) -> int:
+        """Optimizer steps done at the last snapshot."""
+        return 0 if self._snapshot is None else int(self._snapshot.rest["standing"]["steps"])
 
     def take_snapshot(self) -> None:
         """Keep what ``restore_snapshot`` returns to. The weights must be finite."""
@@ -102,19 +112,29 @@ class CheckpointManager:
         """
         state, folder = self._state, None
         if self._folder is not None and state.group.is_main:
+            rest = state.state_dict()
+            if (snapshot := self._earlier_snapshot(rest)) is not None:
+                rest[_SNAPSHOT] = {each.name: getattr(snapshot, each.name) for each in fields(snapshot)}
             folder = self._folder.save(
                 Checkpoint(
                     state.progress.steps,
                     state.task.name,
                     state.model.state_dict(),
                     state.optimizer.state_dict(),
-                    state.state_dict(),
+                    rest,
                     state.config.as_dict(),
                     score,
                 )
             )
         state.group.barrier()
         return folder
+
+    def _earlier_snapshot(self, now: Mapping[str, Any]) -> Snapshot | None:
+        """The snapshot, where the run went on since: a run that is interrupted between two needs it to resume alike."""
+        if self._snapshot is None:
+            return None
+        moment = [(rest["batches"], rest["standing"]["steps"]) for rest in (self._snapshot.rest, now)]
+        return None if moment[0] == moment[1] else self._snapshot
 
     def keep_best_weights(self) -> None:
         """The weights are the best so far. With an output folder ``save`` with their score keeps them."""

@@ -15,7 +15,9 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from backend.device.default_device import placement
+from backend.device.default_device import rank_placement
+from backend.device.facts.torchrun import local_rank, tell_accelerate
+from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 
 _BUCKET_BYTES = 25 << 20  # gradients that travel together; DistributedDataParallel's own size
@@ -24,9 +26,10 @@ _BUCKET_BYTES = 25 << 20  # gradients that travel together; DistributedDataParal
 class ProcessGroup:
     """This process among those that torchrun started; alone without it."""
 
-    def __init__(self, accelerator: Accelerator, device: torch.device) -> None:
+    def __init__(self, accelerator: Accelerator, where: Placement) -> None:
         self._accelerator = accelerator
-        self.device = device  # of this rank
+        self.placement = where  # of this rank
+        self.device = torch.device(where.device)
         self.rank = int(accelerator.process_index)
         self.size = int(accelerator.num_processes)
 
@@ -48,7 +51,9 @@ class ProcessGroup:
 
     def barrier(self) -> None:
         """Wait until all ranks are here."""
-        if self.size > 1:
+        if self.size > 1 and self.device.type == "cuda":
+            torch.distributed.barrier(device_ids=[self.device.index])  # accelerate would name the rank's number
+        elif self.size > 1:
             self._accelerator.wait_for_everyone()
 
     def shutdown(self) -> None:
@@ -83,16 +88,21 @@ class ProcessGroup:
 
 
 def init_process_group(device: str) -> ProcessGroup:
-    """This process's place in the run, and its device: ``device`` alone, its own card under torchrun.
+    """This process's place in the run, and its device: ``device`` alone, its own card of these under torchrun.
 
-    Raises: DeviceUnavailable as ``placement``.
+    Opens no context on another rank's card.
+
+    Raises: DeviceUnavailable as ``rank_placement``.
     """
-    where = placement(device)
+    rank = local_rank()
+    where = rank_placement(device, rank)
     on_cpu = where.type is DeviceType.CPU
+    if rank.by_torchrun and where.type is DeviceType.CUDA:
+        torch.cuda.set_device(where.device)  # NCCL's objects and barriers are made on the current card
+        tell_accelerate(where.device)
     # Without accelerate's mixed precision: the fallback changes it midway, and a prepared model cannot.
     accelerator = Accelerator(cpu=on_cpu, mixed_precision="no", device_placement=False)
-    own_card = accelerator.num_processes > 1 and not on_cpu
-    return ProcessGroup(accelerator, accelerator.device if own_card else torch.device(where.device))
+    return ProcessGroup(accelerator, where)
 
 
 def _buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:

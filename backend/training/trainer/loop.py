@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from backend.device.default_device import placement
 from backend.device.facts.torch_source import Torch
 from backend.device.faults import Fault
 from backend.device.memory.release import release
@@ -64,7 +63,8 @@ def train(
     with contextlib.ExitStack() as stack:
         for observer in observers:
             stack.callback(observer.close)
-        group, where = init_process_group(config.device), placement(config.device)
+        group = init_process_group(config.device)
+        where = group.placement
         stack.enter_context(torch_settings(config, group.device))
         loader = stack.enter_context(MicroBatchLoader(task.collate, loader_settings(where, config), group.device))
         state = TrainerState.create(
@@ -96,7 +96,8 @@ class _Trainer:
             {"steps": state.planned_steps, "micro_batch": state.micro_batch.limit, "precision": state.precision.name},
             "; ".join([*([f"resumed at step {resumed}"] if resumed is not None else []), *state.why]),
         )
-        self._checkpoints.take_snapshot()
+        if resumed is None:
+            self._checkpoints.take_snapshot()
         while (reason := self._end_reason()) is None:
             failure = self._step()
             if failure is not None:
@@ -147,10 +148,11 @@ class _Trainer:
     def _count(self, result: StepResult, batch: Sequence[int]) -> NumericFailure | None:
         """Count a step; the failure if the scaler skips too many."""
         state, scaler = self._state, self._state.precision.scaler
-        state.progress.add_step(result.total, result.weight, applied=result.applied)
+        state.progress.add_step(result.total, result.weight, applied=result.applied, precision=state.precision.name)
         rate = state.schedule.learning_rate
         if result.applied:
             state.schedule.step()
+            state.fallback.after_clean_step()
         if result.weight:
             state.notify_step(result, rate, sum(state.task.lengths[index] for index in batch))
         if scaler is None or not result.weight:
@@ -159,7 +161,7 @@ class _Trainer:
         return None if failure is None else NumericFailure(failure.reason, tuple(sorted(batch)))
 
     def _after_step(self, result: StepResult) -> NumericFailure | None:
-        """Evaluate, save and take a snapshot where it is due; never of weights that are not finite."""
+        """Recover the precision, evaluate, save and take a snapshot where due; never of weights that are not finite."""
         state, config = self._state, self._state.config
         steps, epoch_done = state.progress.steps, state.batches.position == 0
         end_reason = self._end_reason()
@@ -169,22 +171,27 @@ class _Trainer:
 
         evaluates = due(config.evaluate_every) or end_reason not in (None, "interrupted")
         saves = due(config.checkpoint_every) or end_reason is not None
-        takes_snapshot = due(config.snapshot_every)
+        takes_snapshot = due(config.snapshot_every) or due(config.checkpoint_every)
+        recovers = result.applied and state.fallback.recovery_is_due and end_reason in (None, "interrupted")
         if epoch_done:
             state.progress.end_epoch()
-        if not (evaluates or saves or takes_snapshot):
+        if not (evaluates or saves or takes_snapshot or recovers):
             return None
         state.group.broadcast(state.model)
         if broken := non_finite_tensors(state.model):
             return NumericFailure(f"step {steps}: {len(broken)} weight(s) are not finite ({broken[0]})")
+        if recovers:
+            self._recover()
         score = None
         if evaluates and state.best.evaluated_step != steps:
             improved, score = self._evaluate()
-            saves = saves or (improved and score is not None)
+            is_best = improved and score is not None
+            saves, takes_snapshot = saves or is_best, takes_snapshot or is_best
+        # A run that resumes from a checkpoint must go back, if numbers break, to where the run that went on would.
+        if takes_snapshot or recovers:
+            self._checkpoints.take_snapshot()
         if saves or self._end_reason() is not None:
             self._save(score)
-        if takes_snapshot:
-            self._checkpoints.take_snapshot()
         return None
 
     def _evaluate(self) -> tuple[bool, float | None]:
@@ -207,7 +214,8 @@ class _Trainer:
     def _fall_back(self, failure: NumericFailure) -> None:
         """Back to the last good snapshot, in the next precision. Raises: TrainingFailed when there is none."""
         state, before = self._state, self._state.precision.name
-        fallback = state.fallback.fall_back(failure)
+        lost_steps = state.progress.steps + 1 - self._checkpoints.snapshot_steps
+        fallback = state.fallback.fall_back(failure, lost_steps=lost_steps)
         self._restore()
         state.notify(
             "precision",
@@ -219,6 +227,14 @@ class _Trainer:
             },
             fallback.message,
         )
+
+    def _recover(self) -> None:
+        """From the next step on in the precision above; should it break, the snapshot of this step is the way back."""
+        state, before = self._state, self._state.precision.name
+        recovery = state.fallback.recover()
+        self._use_fallback_precision()
+        values = {"from": before, "to": recovery.precision, "recovered": True}
+        state.notify("precision", values, recovery.message)
 
     def _restore(self) -> None:
         state = self._state
@@ -250,6 +266,7 @@ class _Trainer:
             loss=loss,
             metrics=state.best.metrics,
             precision=state.precision.name,
+            steps_by_precision=state.progress.steps_by_precision,
             micro_batch=state.micro_batch.limit,
             reason=reason,
             events=tuple(state.interventions),

@@ -9,10 +9,12 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from backend.device.facts.compiler import compiler_fault
 from backend.device.faults import FaultKind, classify
 from backend.device.plan.placement import Placement
 from backend.device.plan.precision import DtypeChoice, for_model
-from backend.errors import DoesNotFit
+from backend.device.records import DeviceType
+from backend.errors import BadSettings, DoesNotFit
 from backend.telemetry import log_event
 from backend.training.memory.activation_checkpointing import checkpoint_activations
 from backend.training.records import Batch, TrainingConfig
@@ -27,6 +29,8 @@ class ModelSetup:
 
     Args:
         model: changed in place, see ``move_in_float32``.
+
+    Raises: DoesNotFit when the weights alone do not fit; BadSettings for ``compile`` without a compiler.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
@@ -47,6 +51,8 @@ class ModelSetup:
             self.changes.append("channels last")
         self._compiled: Callable[..., Any] | None = None
         if config.compile:
+            if missing := compiler_fault(DeviceType(device.type)):
+                raise BadSettings([f"compile: {missing}, or train without it"])
             self._compiled = torch.compile(model, dynamic=True)  # lengths vary; one graph serves them
             self.changes.append("compiled at its first batch")
 

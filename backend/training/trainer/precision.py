@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import _refresh_per_optimizer_state  # until torch of
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
 
+from backend.device.plan.attention import flash_preferred
 from backend.device.plan.precision import amp_dtype, fp32_precision, set_fp32_precision, torch_dtype
 from backend.device.records import DeviceType
 from backend.errors import BadSettings
@@ -36,7 +37,7 @@ def precisions_for(
 
     Raises: BadSettings for float16 on a CPU.
     """
-    wish = config.mixed_precision.short_dtype
+    wish = config.short_dtype
     below = (*(("tf32",) if tf32 else ()), "fp32")
     if not config.use_amp or not config.mixed_precision.enabled:
         return ("fp32",), "fp32: mixed precision is off"
@@ -206,7 +207,8 @@ def torch_settings(config: TrainingConfig, device: torch.device) -> Iterator[Non
     if config.deterministic:
         torch.use_deterministic_algorithms(mode=True)
     try:
-        yield
+        with flash_preferred():
+            yield
     finally:
         torch.use_deterministic_algorithms(mode=deterministic, warn_only=warn_only)
         if device.type == "cuda":

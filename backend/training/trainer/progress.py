@@ -87,7 +87,8 @@ class LogLines:
         """Log everything but steps."""
         if event.kind == "step":
             return
-        level = logging.WARNING if event.kind in _INTERVENTIONS else logging.INFO
+        is_warning = event.kind in _INTERVENTIONS and not event.values.get("recovered")
+        level = logging.WARNING if is_warning else logging.INFO
         fields = {name: _plain(value) for name, value in event.values.items()}
         log_event(
             _log, level, "training", event=event.kind, step=event.step, epoch=event.epoch, note=event.message, **fields

@@ -174,7 +174,7 @@ class TrainStep:
         self._task, self._setup, self._optimizer = task, setup, optimizer
         self._precision, self._group, self._faults = precision, group, faults
         self._max_grad_norm = config.max_grad_norm
-        self._divisor = _power_of_two(config.batch_size)  # the first step shows what batches weigh
+        self._divisor = _power_of_two(config.effective_batch)  # the first step shows what batches weigh
         self._has_gradients = False  # a gradient has reached the weights
         self._idle_steps = 0  # until then
 

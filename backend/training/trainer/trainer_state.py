@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -37,15 +38,23 @@ class RunProgress:
         self.steps = 0  # that changed the weights
         self._total, self._weight = 0.0, 0.0  # of the current epoch
         self._last = math.nan  # mean loss of the last whole epoch
+        self._steps_in = Counter[str]()
 
     @property
     def loss(self) -> float:
         """Mean loss of the current epoch, or of the last one when none has begun; NaN before the first step."""
         return self._total / self._weight if self._weight else self._last
 
-    def add_step(self, total: float, weight: float, *, applied: bool) -> None:
+    @property
+    def steps_by_precision(self) -> dict[str, int]:
+        """How many of the steps were computed in which precision."""
+        return dict(self._steps_in)
+
+    def add_step(self, total: float, weight: float, *, applied: bool, precision: str) -> None:
         """Count an effective batch with finite losses of this sum and weight."""
         self.steps += applied
+        if applied:
+            self._steps_in[precision] += 1
         self._total, self._weight = self._total + total, self._weight + weight
 
     def end_epoch(self) -> None:
@@ -54,12 +63,19 @@ class RunProgress:
 
     def state_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"steps": self.steps, "total": self._total, "weight": self._weight, "last": self._last}
+        return {
+            "steps": self.steps,
+            "total": self._total,
+            "weight": self._weight,
+            "last": self._last,
+            "steps_in": self.steps_by_precision,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from it."""
         self.steps = int(state["steps"])
         self._total, self._weight, self._last = float(state["total"]), float(state["weight"]), float(state["last"])
+        self._steps_in = Counter(state.get("steps_in", {}))  # absent in checkpoints before 2026-11-23
 
 
 class BestEvaluation:
@@ -167,10 +183,10 @@ class TrainerState:
         precision = MixedPrecision(group.device, config.mixed_precision, names[0])
         optimizer = make_optimizer(task.model, config, group.device)
         batches = EffectiveBatchSampler(
-            task.lengths, config.batch_size, seed=config.seed, group_by_length=config.group_by_length
+            task.lengths, config.effective_batch, seed=config.seed, group_by_length=config.group_by_length
         )
         planned = min(config.epochs * batches.steps_per_epoch, config.max_steps or _ENDLESS_STEPS)
-        share = -(-config.batch_size // group.size)
+        share = -(-config.effective_batch // group.size)
         faults = faults or NoFaults()
         return cls(
             task=task,
@@ -182,8 +198,8 @@ class TrainerState:
             iterator=BatchIterator(batches, loader, group, splittable=task.splittable),
             train_step=TrainStep(task, setup, optimizer, precision, group, config=config, faults=faults),
             precision=precision,
-            fallback=PrecisionFallback(names),
-            micro_batch=MicroBatchSize(min(config.micro_batch or share, share)),
+            fallback=PrecisionFallback(names, config.mixed_precision.recovery_interval),
+            micro_batch=MicroBatchSize(min(config.items_at_once or share, share)),
             progress=RunProgress(),
             best=BestEvaluation(task.goal, config.patience),
             planned_steps=planned,
@@ -228,6 +244,7 @@ class TrainerState:
             "learning_rate": learning_rate,
             "grad_norm": result.grad_norm if math.isfinite(result.grad_norm) else None,
             "micro_batch": self.micro_batch.limit,
+            "precision": self.precision.name,
             "tokens": tokens,
             "scale": None if scaler is None else scaler.get_scale(),
             "skipped": None if result.applied else True,

@@ -34,7 +34,14 @@ def cards(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(devices))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(devices))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: devices[index])
-    for name in ("mem_get_info", "set_device", "current_stream", "synchronize", "memory_stats", "empty_cache"):
+    for name in (
+        "mem_get_info",
+        "set_device",
+        "current_stream",
+        "synchronize",
+        "memory_stats_as_nested_dict",
+        "empty_cache",
+    ):
         monkeypatch.setattr(torch.cuda, name, create_context)
     return devices
 
@@ -178,16 +185,14 @@ def test_allocator_of_this_device(device):
 def test_allocator_of_a_card(monkeypatch):
     """Counters that this torch does not have are zero."""
     counters = {
-        "allocated_bytes.all.current": 1,
-        "reserved_bytes.all.current": 2,
-        "active_bytes.all.current": 3,
-        "allocated_bytes.all.peak": 4,
-        "reserved_bytes.all.peak": 5,
+        "allocated_bytes": {"all": {"current": 1, "peak": 4}, "small_pool": {"current": 8, "peak": 8}},
+        "reserved_bytes": {"all": {"current": 2, "peak": 5}},
+        "active_bytes": {"all": {"current": 3}},
         "num_alloc_retries": 6,
         "num_ooms": 7,
     }
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "memory_stats", lambda index: counters if index == 1 else {})
+    monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", lambda index: counters if index == 1 else {})
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda index: 0.9)
 
     assert AllocatorStats(1, 2, 3, 4, 5, 6, 7, 0, 0.9) == Torch().allocator("cuda:1")

@@ -71,10 +71,63 @@ def test_two_counts_determine_every_other():
     table = measure(machine.run, machine, (128, 64), safety=1.0)
 
     assert (64, 128) == table.lengths
-    assert [(64, 1), (64, 1), (64, 2), (128, 1), (128, 2)] == machine.runs
+    assert [(64, 1), (64, 1), (64, 2), (64, 3), (128, 1), (128, 2), (128, 3)] == machine.runs
     for length in table.lengths:
         for count in (1, 7, 64):
             assert machine.need(count, length) == table.peak_bytes(length, count)
+
+
+class MaskedMachine(Machine):
+    """Several items have a mask, which takes 0.8 times an item's need; a lone one has none."""
+
+    @staticmethod
+    def need(count: int, length: int) -> int:
+        item = 100 * length + length**2
+        return 1000 * length + count * (item if count == 1 else item * 9 // 5)
+
+
+def test_padding_is_in_the_line_of_several():
+    """Whatever the count, what batches with a mask take is foreseen, and little more."""
+    machine = MaskedMachine()
+    table = measure(machine.run, machine, (64, 8192), safety=1.0)
+
+    for length in table.lengths:
+        for count in (2, 7, 64):
+            assert machine.need(count, length) == table.peak_bytes(length, count)
+        assert machine.need(1, length) <= (table.peak_bytes(length, 1) or 0)
+
+
+def test_padding_where_two_items_alone_fit():
+    """Without a third to tell the mask from the item, the table errs on the safe side."""
+    machine = MaskedMachine(MaskedMachine.need(2, 8192))
+    table = measure(machine.run, machine, (8192,), safety=1.0)
+
+    assert all((table.peak_bytes(8192, count) or 0) >= machine.need(count, 8192) for count in (1, 2, 3, 16))
+
+
+def test_a_lone_item_that_takes_more_than_the_line():
+    """Kernels for a batch of one may: the line is raised to it."""
+
+    class OtherKernel(Machine):
+        @staticmethod
+        def need(count: int, length: int) -> int:
+            return 5000 * length if count == 1 else Machine.need(count, length)
+
+    machine = OtherKernel()
+    table = measure(machine.run, machine, (64,), safety=1.0)
+
+    assert 5000 * 64 == table.peak_bytes(64, 1)
+    assert Machine.need(9, 64) <= (table.peak_bytes(64, 9) or 0)
+
+
+def test_a_limit_counts_padding_that_was_not_measured_yet():
+    """A second item may bring a mask for both: on WSL2 it is not run where that could pass the limit."""
+    machine = MaskedMachine()
+    limit = 3 * machine.need(1, 512)
+    table = measure(machine.run, machine, (512,), safety=1.0, limit_bytes=limit)
+
+    assert [(512, 1), (512, 1)] == machine.runs
+    assert 1 == len(table.lengths)
 
 
 def test_safety():

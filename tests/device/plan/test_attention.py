@@ -19,7 +19,9 @@ from backend.device.plan.attention import (
     check_flash_attention,
     expected_kernels,
     expected_report,
+    flash_preferred,
     installed_version,
+    prefer_flash,
     try_flash,
 )
 from backend.device.plan.precision import torch_dtype
@@ -91,10 +93,11 @@ def test_expected_kernels(kind, capability, system, expected):
 
 
 def test_report_of_this_device(device):
-    """torch's dispatcher reports the kernels; on a card they agree with the rules."""
+    """torch's dispatcher reports the kernels; on a card they agree with the rules, once cuDNN's is off."""
     import torch
 
-    report = attention_report(device)
+    with flash_preferred():
+        report = attention_report(device)
     kind = DeviceType(device.partition(":")[0])
     capability = torch.cuda.get_device_capability(device) if kind is CUDA else (0, 0)
 
@@ -195,6 +198,7 @@ def test_no_advice_on_masks_for_cudnn():
     fast = (KernelUse("bf16", "cudnn", "cudnn"),)
 
     assert not any("mask" in sentence for sentence in advise(CUDA, (9, 0), fast, ()))
+    assert "enable_cudnn_sdp(False)" in advise(CUDA, (9, 0), fast, ())[0], "but against a plan for each new shape"
     assert () == advise(DeviceType.CPU, (0, 0), expected_kernels(DeviceType.CPU, (0, 0)), ())
 
 
@@ -299,3 +303,61 @@ def test_installed_version():
     """From the metadata of the distribution."""
     assert installed_version("pytest") == pytest.__version__
     assert "" == installed_version("no-such-distribution")
+
+
+@pytest.fixture
+def cudnn_attention():
+    """torch's switch for cuDNN's attention, on as torch has it; restored after the test."""
+    import torch
+
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    yield torch.backends.cuda.cudnn_sdp_enabled
+    torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def test_flash_is_preferred(cudnn_attention):
+    """cuDNN's attention, which plans a kernel for each new shape, is off for good, or while a block runs."""
+    with flash_preferred():
+        assert not cudnn_attention()
+    assert cudnn_attention()
+    sentence = prefer_flash()
+
+    assert not cudnn_attention()
+    assert "cuDNN" in sentence
+
+
+def test_a_block_leaves_what_was_off_off(cudnn_attention):
+    """Also when it raises."""
+    prefer_flash()
+    with pytest.raises(ValueError, match="broken"), flash_preferred():
+        raise ValueError("broken")
+
+    assert not cudnn_attention()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("device", "expected"), [("cuda:0", False), ("cpu", True)])
+def test_an_encoder_on_a_card_is_served_without_cudnn(cudnn_attention, monkeypatch, device, expected):
+    """Loading one turns it off before its first batch."""
+    from backend.models import runtimes, torch_encoder
+    from tests.tiny_models import placement, spec_of
+
+    monkeypatch.setattr(torch_encoder, "TorchEncoder", lambda spec, **_: cudnn_attention())
+    monkeypatch.setattr(runtimes, "check_fit", lambda *_: None)
+    candidate = runtimes.Candidate("torch", "fp32")
+
+    assert expected is runtimes.load_encoder(spec_of("minilm"), candidate, placement(device=device))
+
+
+def test_training_runs_without_cudnn(cudnn_attention):
+    """While a run lasts; then as it was."""
+    import torch
+
+    from backend.training.records import TrainingConfig
+    from backend.training.trainer.precision import torch_settings
+
+    with torch_settings(TrainingConfig(), torch.device("cpu")):
+        assert not cudnn_attention()
+
+    assert cudnn_attention()

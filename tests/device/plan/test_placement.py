@@ -18,6 +18,7 @@ from backend.device.plan.placement import (
     place,
     place_all,
     suggested_workers,
+    with_vectors,
     workers_for,
 )
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
@@ -347,3 +348,17 @@ def test_any_request_on_any_machine(facts, device, use_gpu, lanes, fraction):
         assert placement.memory_bytes > 0
         assert "fp32" == placement.dtypes[-1]
         assert placement.dtypes == placements[0].dtypes
+
+
+def test_vectors_of_search_take_a_part_of_the_limit():
+    """An eighth at most, or what is wanted; models are promised the rest. A CPU is left as it is."""
+    card = Placement("cuda:0", 1, 1, 2, ("asked for",), memory_bytes=16 * 2**30)
+    large, small = with_vectors(card, 2**40), with_vectors(card, 2**20)
+    on_cpu = Placement("cpu", 1, 1, 1, ("asked for",), memory_bytes=16 * 2**30)
+
+    assert (14 * 2**30, 2 * 2**30) == (large.memory_bytes, large.vector_bytes)
+    assert (16 * 2**30 - 2**20, 2**20) == (small.memory_bytes, small.vector_bytes)
+    assert {card.process_bytes} == {large.process_bytes, small.process_bytes}
+    assert "SEARCH_MEMORY_BYTES" in large.why[-1]
+    assert on_cpu == with_vectors(on_cpu, 2**40)
+    assert card == with_vectors(card, 0)

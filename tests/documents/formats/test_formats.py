@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.formats import FORMATS, negotiate, stream_text
+from backend.documents.formats.registry import FORMATS, negotiate, stream_text
 from backend.errors import InvalidField, NotAcceptable
 from tests.documents.drawn import documents
 
@@ -25,7 +25,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
         pytest.param("TEXT/Markdown; charset=utf-8", "markdown", id="case-and-parameters"),
         pytest.param("text/markdown;q=0.5, application/alto+xml", "alto", id="weights"),
         pytest.param("text/vnd.hocr+html", "hocr", id="hocr"),
-        pytest.param(BROWSER, "hocr", id="browser"),
+        pytest.param(BROWSER, "html", id="browser"),
         pytest.param("application/xml", "alto", id="xml"),
         pytest.param("application/json;q=0, */*", "text", id="all-but-json"),
         pytest.param(";;,", "json", id="nothing-in-it"),
@@ -55,7 +55,7 @@ def test_a_format_is_requested_by_name_or_extension(form):
 
 
 def test_an_unknown_format_lists_the_known_ones():
-    with pytest.raises(InvalidField, match=r"docx.*json, text, markdown, hocr, alto, pdf") as caught:
+    with pytest.raises(InvalidField, match=r"docx.*json, text, markdown, html, csv, xlsx, hocr, alto, pdf") as caught:
         negotiate("*/*", "docx")
 
     assert caught.value.param == "format"

@@ -30,15 +30,15 @@ def text_layer(self: PdfFile, number: int) -> Any:
     if number == EXITS:
         os._exit(7)
     if number == INCONSISTENT:
-        words, stats, size = _text_layer(self, 1)
-        return words._replace(texts=[*words.texts, "one more"]), stats, size
+        words, stats, size, rulings = _text_layer(self, 1)
+        return words._replace(texts=[*words.texts, "one more"]), stats, size, rulings
     if number == BAD_FRAME:
         os.write(int(sys.argv[1]), b"x" * 100)
         time.sleep(600)
     if number == RAISES:
         raise RuntimeError("a parser's own words")
     if number == SLOW:
-        time.sleep(0.3)
+        time.sleep(1.2)
     pages_read.append(number)
     return _text_layer(self, 1)
 

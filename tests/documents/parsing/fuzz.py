@@ -22,19 +22,22 @@ from pathlib import Path
 import orjson
 import psutil
 
-from backend.documents.formats import FORMATS
+from backend.documents.formats.registry import FORMATS
 from backend.documents.pages import Document, Page
 from backend.documents.parsing.file_readers import FileReaders, OpenFile
+from backend.documents.parsing.file_types import FileType
 from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.resolution import choose_resolution
 from backend.documents.parsing.text_source import choose_source
 from backend.documents.parsing.worker_process import WorkerProcess
 from backend.errors import BadInput, InvalidField
-from tests.documents.parsing.mutations import MutatedFile, mutated_file, sound_files
+from backend.models.speech.records import SAMPLE_RATE
+from tests.documents.parsing.mutations import MutatedFile, mutated_file, sound_files, sound_recordings
 from tests.documents.parsing.pdfs import pdf, text
 
 # Small, so that what grows or hangs meets its limit soon; the limits themselves are what is tested.
-LIMITS = FileLimits(page_s=5.0, worker_bytes=256 * 2**20, page_pixels=20_000_000, render_pixels=4_000_000)
+LIMITS = FileLimits(page_s=5.0, worker_bytes=256 * 2**20, page_pixels=20_000_000, render_pixels=4_000_000, audio_s=60.0)
+SLICE_S = 7.0  # of a recording, asked for at once
 MOST_PAGES = 3  # read of each file
 SOUND_EVERY = 10  # files: how often a sound one is read in between
 # Of a worker beside its granted memory: the interpreter, PDFium, Pillow and numpy (55 MB), mapped files and libraries.
@@ -52,7 +55,9 @@ class FuzzReport:
     """What happened to the files."""
 
     files: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)  # by error code, "read" for a page that was read
+    outcomes: Counter[str] = field(
+        default_factory=Counter
+    )  # by error code, "read" for a page that was read, "heard" for a recording
     foreign: Counter[str] = field(default_factory=Counter)  # errors that a parser raised in its own words, shortened
     findings: list[str] = field(default_factory=list)
 
@@ -87,10 +92,24 @@ class ReaderFuzz:
                 if not all(isfinite(side) for size in file.info.sizes for side in (size.width, size.height)):
                     raise Finding("a page has a size that is no number")
                 orjson.dumps(dict(file.info.metadata))
+                if file.kind is FileType.AUDIO:
+                    self._hear(file)
+                    return
                 pages = [self._page(file, number) for number in range(1, min(MOST_PAGES, file.info.page_count) + 1)]
                 self._write(file, [page for page in pages if page])
         except BadInput as error:
             self._count(error)
+
+    def _hear(self, file: OpenFile) -> None:
+        """All of a recording, in slices: never more than LIMIT_AUDIO_S."""
+        assert file.info.audio is not None
+        start, is_last = 0, False
+        while not is_last:
+            part = self._readers.audio(file, start, SLICE_S)
+            start, is_last = start + len(part.samples), part.is_last
+            if start > (LIMITS.audio_s + 1) * SAMPLE_RATE:
+                raise Finding(f"{start} samples are over the limit")
+        self.report.outcomes["heard"] += 1
 
     def _page(self, file: OpenFile, number: int) -> Page | None:
         try:
@@ -166,9 +185,9 @@ def _peak_bytes(pid: int) -> int:
 
 
 def cases(seeds: Iterable[int]) -> Iterator[MutatedFile]:
-    """The files of the seeds."""
-    files = sound_files()
-    return (mutated_file(seed, files) for seed in seeds)
+    """The files of the seeds: a document and a recording of each."""
+    documents, recordings = sound_files(), sound_recordings()
+    return (mutated_file(seed, files) for seed in seeds for files in (documents, recordings))
 
 
 def within(seeds: Iterable[int], budget_s: float) -> Iterator[int]:

@@ -17,6 +17,7 @@ import pillow_heif
 from PIL import Image, ImageDraw
 
 from tests.documents.parsing.pdfs import encoded, pdf, picture, text
+from tests.documents.parsing.recordings import KINDS, recording, steps
 
 Mutation = Callable[[random.Random, bytearray, Sequence[bytes]], bytes]
 
@@ -69,6 +70,11 @@ def sound_files() -> dict[str, bytes]:
         "frames.gif": encoded(color.convert("P"), "GIF", save_all=True, append_images=[gray.convert("P")]),
         "photo.heic": encoded(color, "HEIF", quality=60),
     }
+
+
+def sound_recordings() -> dict[str, bytes]:
+    """A recording of each container and coder, a third of a second long."""
+    return {f"recording.{name}": recording(kind, steps(0.35, kind.rate)) for name, kind in KINDS.items()}
 
 
 def mutated_file(seed: int, files: Mapping[str, bytes]) -> MutatedFile:

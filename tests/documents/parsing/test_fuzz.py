@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tests.documents.parsing.fuzz import FuzzReport, ReaderFuzz, cases, recorded_readers, within
-from tests.documents.parsing.mutations import mutated_file, sound_files
+from tests.documents.parsing.mutations import mutated_file, sound_files, sound_recordings
 
 BUDGET_S = float(os.environ.get("FUZZ_SECONDS", "75"))
 # Seeds whose files were once handled badly, and how.
@@ -41,7 +41,7 @@ def test_known_seeds(tmp_path: Path):
     report = fuzz([*REGRESSIONS, *SMOKE], tmp_path)
 
     assert [] == report.findings
-    assert report.files == len(REGRESSIONS) + len(SMOKE)
+    assert report.files == 2 * (len(REGRESSIONS) + len(SMOKE))  # a document and a recording of each seed
     assert not report.foreign
 
 
@@ -53,12 +53,13 @@ def test_as_many_as_fit_the_time(tmp_path: Path):
 
     assert [] == report.findings
     assert report.outcomes["read"]
+    assert report.outcomes["heard"]
     assert report.outcomes["unreadable_file"]
 
 
 @pytest.mark.slow
 def test_a_seed_repeats_its_file():
     """Reports name seeds only."""
-    files = sound_files()
+    files = {**sound_files(), **sound_recordings()}
 
     assert [mutated_file(seed, files) for seed in range(50)] == [mutated_file(seed, files) for seed in range(50)]

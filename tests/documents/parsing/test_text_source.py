@@ -46,6 +46,8 @@ def layer(text: str, stats: LayerStats = SOUND) -> TextLayer:
         pytest.param("♠♣♥♦ " * 30, SOUND, "ocr", "neither letters, digits nor punctuation", id="pictures"),
         pytest.param("12.345,67 €  -8,00 % .......... 4711/2024 " * 5, SOUND, "text_layer", "sound", id="numbers"),
         pytest.param("XK-77 QRT/B PZW " * 4, SOUND, "text_layer", "sound", id="too-few-letters-to-judge"),
+        pytest.param(" ".join(SPANISH[:120]), SOUND, "ocr", "single letters", id="words-torn-apart"),
+        pytest.param("A B C D E F G H " + SPANISH, SOUND, "text_layer", "sound", id="a-few-single-letters"),
         pytest.param("Договор поставки товара между сторонами " * 4, SOUND, "text_layer", "sound", id="another-script"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 
 import numpy as np
@@ -11,6 +12,7 @@ from PIL import Image
 
 from backend.documents.pages import Box, Document, RawWord, make_page
 from backend.documents.parsing.file_readers import FileReaders
+from backend.documents.parsing.limits import FileLimits
 from backend.errors import DeadlineExceeded, InvalidField
 from tests.documents.parsing.pdfs import encoded, pdf, picture, text
 from tests.documents.programs import pdftotext
@@ -91,3 +93,12 @@ def test_a_searchable_pdf_has_a_deadline(readers: FileReaders) -> None:
             )  # over before it begins: no race with a fast worker
 
         assert readers.searchable_pdf(file, document)
+
+
+def test_a_path_that_is_there_for_a_moment_is_not_handed_on(tmp_path, monkeypatch):
+    """OpenCV puts its folder on sys.path while it is imported: its typing.py must not become the worker's."""
+    (tmp_path / "typing.py").write_text("raise ImportError('not the standard library')", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+    with FileReaders(1, FileLimits()) as readers, readers.open(pdf(text(b"hello"))) as file:
+        assert "hello" == readers.page_text(file, 1).text

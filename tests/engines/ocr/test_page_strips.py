@@ -58,6 +58,10 @@ def test_a_cut_within_a_paragraph_continues_it():
     [
         pytest.param(page_of(LINES[:3]), id="a-few-lines"),
         pytest.param(beside(page_of(COLUMN), page_of(COLUMN)), id="columns-with-level-lines"),
+        pytest.param(
+            beside(page_of(COLUMN), np.pad(page_of(COLUMN[:4]), ((0, 1680), (0, 0)), constant_values=255)),
+            id="a-column-that-ends-early",
+        ),
         pytest.param(beside(page_of(COLUMN), np.roll(page_of(COLUMN), 30, axis=0)), id="columns-with-other-lines"),
         pytest.param(np.where(np.arange(900) < 9, 0, page_of()).astype(np.uint8), id="a-black-border"),
         pytest.param(np.full((900, 600), 255, np.uint8), id="blank"),

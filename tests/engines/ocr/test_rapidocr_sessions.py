@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from backend.engines.ocr.rapidocr_sessions import (
     CpuFallback,
     LaneThreads,
     OnnxSession,
+    OpenVinoSession,
     choose_provider,
     open_on_cpu,
 )
@@ -84,6 +86,32 @@ def test_release_memory_keeps_the_network_usable():
 
         for network, image in pixels.items():
             np.testing.assert_allclose(expected[network], models.run(network, image), atol=1e-6)
+
+
+def test_a_run_during_a_release_compiles_nothing(monkeypatch):
+    """It waits for the network that is idle: one more would stay for good."""
+    openvino = pytest.importorskip("openvino")
+    compiled, runs = [], []
+
+    class FakeNetwork:
+        def __init__(self) -> None:
+            compiled.append(self)
+
+        def create_infer_request(self) -> SimpleNamespace:
+            return SimpleNamespace(infer=lambda pixels, **_: pixels)
+
+        def release_memory(self) -> None:
+            runs.append(Thread(target=session.run, args=(LINE,)))
+            runs[-1].start()
+            runs[-1].join(0.2)  # it must not end before the release
+
+    core = SimpleNamespace(read_model=lambda _: None, compile_model=lambda *_: FakeNetwork())
+    monkeypatch.setattr(openvino, "Core", lambda: core)
+    session = OpenVinoSession(b"", "fp32", LaneThreads(1), 1)
+    session.release_memory()
+    runs[0].join()
+
+    assert 1 == len(compiled)
 
 
 @dataclass

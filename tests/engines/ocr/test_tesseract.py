@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -347,6 +347,29 @@ def test_a_part_that_gets_no_core_ends():
     assert not result.complete
     assert [["a"]] == [[word.text for word in line] for block in result.blocks for line in block]
     assert 10.0 == pytest.approx(backend.now_s - 100.0)
+
+
+def test_the_work_ends_with_its_callers_deadline():
+    """A lane that read on for 16 s behind a caller of 2 s was the next caller's loss; later parts are not begun."""
+    backend = SlowBackend(needs_s=16.0)
+    budget = PageBudget(20.0, until_s=backend.now_s + 2.0)
+    late = replace(part(20.0), budget=budget)
+
+    results = [engine_of(backend).recognize(late) for _ in range(2)]
+
+    assert [False, False] == [result.complete for result in results]
+    assert [2.0] == backend.limits_s
+
+
+def test_the_parts_of_a_page_know_its_callers_deadline():
+    rows = np.full((300, 600), 255, np.uint8)
+    rows[100:140, 50:550:20] = 0
+    image = OcrImage(rows, None, ("en",), 20.0, until_s=102.0)
+    prepare = preparation(engine_of(SlowBackend()))
+
+    [page] = prepare.forward(prepare.prepare([image]))
+
+    assert {102.0} == {each.budget.until_s for each in page.parts}
 
 
 def test_a_lane_remembers_its_share_of_a_core():

@@ -15,13 +15,18 @@ from backend.documents.parsing.limits import FileLimits
 from backend.documents.parsing.stored_file import StoredFile
 from backend.engines.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.services.analysis import AnalysisService
+from backend.services.backlog import Backlog
 from backend.services.documents.extraction import DocumentExtractor
-from backend.services.documents.ocr_backlog import OcrBacklog
+from backend.services.documents.ocr import page_backlog
 from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions
 from backend.services.documents.service import DocumentService
 from backend.services.documents.understanding import TextServices
 from backend.services.entities import EntityService
 from backend.services.inference import Urgency
+from backend.services.neutral_vectors import NeutralVectors
+from backend.services.summaries.service import SummaryService
+from backend.services.summaries.support import SupportFinder
+from backend.services.summaries.writers import NoWriters
 from tests.services.classification_setup import build_classification, random_head, write_bundled_head
 from tests.services.loaded_models import embedding_model
 from tests.services.service_stack import ServiceStack
@@ -54,7 +59,7 @@ class ScriptedOcr:
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: int = 0
     engines: tuple[str, ...] = ("told",)
-    backlog: OcrBacklog = field(default_factory=lambda: OcrBacklog(lambda: 1))
+    backlog: Backlog = field(default_factory=lambda: page_backlog(lambda: 1))
 
     async def recognize(self, image: OcrImage, engine: Any = "auto", urgency: Urgency | None = None) -> OcrResult:
         self.images.append(image)
@@ -118,7 +123,8 @@ async def documents(
     reader = DocumentExtractor(
         file_readers, ocr, BlobCache(stack.cache), languages=("es", "en"), pages_at_once=3, version="test"
     )
-    services = TextServices(stack.catalog, stack.service, entities, analysis)
+    support = SupportFinder(stack.catalog, stack.service, NeutralVectors(stack.service))
+    summaries = SummaryService(analysis, NoWriters(), support)
+    services = TextServices(stack.catalog, stack.service, entities, analysis, summaries)
     yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)
-    reader._threads.shutdown(wait=False)
-    reader._closer.shutdown()
+    reader._threads.close()

@@ -437,7 +437,7 @@ async def test_lanes_tell_what_a_page_has_cost(ocr):
     await service.recognize(PAGE, "rapidocr")
     await service.recognize(dataclasses.replace(PAGE, pixels=np.full((40, 60), 255, np.uint8)))
 
-    assert 1 == service.backlog.measured_pages
+    assert 1 == service.backlog.measurements
 
 
 async def test_cancelling_abandons_waiting_lines(ocr):

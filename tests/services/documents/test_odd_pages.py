@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -12,9 +14,16 @@ from PIL import Image
 
 from backend.batching.batcher import Batcher
 from backend.batching.policy import QueueLimits
+from backend.cache.blobs import BlobCache
+from backend.cache.store import NullCache
+from backend.documents.parsing.file_readers import FileReaders
+from backend.documents.parsing.stored_file import StoredFile
 from backend.engines.ocr.records import OcrImage, OcrResult
+from backend.services.documents.extraction import DocumentExtractor
 from backend.services.documents.ocr import OcrService
 from backend.services.documents.ocr_engines import load_ocr_engines
+from backend.services.documents.records import DocumentOptions
+from backend.services.inference import Urgency
 from backend.telemetry import Telemetry
 from tests.engines.ocr.drawn_pages import LINES, drawn_page, pixels_of
 
@@ -59,7 +68,27 @@ async def test_turned_pages(service: OcrService, engine: str, degrees: int) -> N
     assert set(" ".join(LINES).split()) == set(text_of(result).split())
 
 
-@pytest.mark.parametrize("engine", ["auto", "tesseract"])
+async def test_turned_pages_of_one_file(service: OcrService, file_readers: FileReaders) -> None:
+    """Each page is turned by itself, and the file's text is in the order of its pages."""
+    stream = io.BytesIO()
+    scans = [drawn_page().rotate(-degrees, expand=True) for degrees in (0, 90, 180, 270)]
+    scans[0].save(stream, "PDF", save_all=True, append_images=scans[1:], resolution=200)
+    extractor = DocumentExtractor(
+        file_readers, service, BlobCache(NullCache()), languages=("en", "es"), pages_at_once=2, version="test"
+    )
+    upload = StoredFile.of(stream.getvalue(), file_readers.limits)
+
+    extracted = await extractor.extract(upload, DocumentOptions(), Urgency(), lambda _: None, lambda _: None)
+    pages = extracted.document.pages
+
+    assert [0, 270, 180, 90] == [page.rotation for page in pages]
+    assert len({(round(page.width), round(page.height)) for page in pages}) == 1
+    for page in pages:
+        assert set(" ".join(LINES).split()) == set(page.text.split())
+    upload.close()
+
+
+@pytest.mark.parametrize("engine", ["auto", "tesseract", "rapidocr"])
 async def test_a_black_border(service: OcrService, engine: str) -> None:
     """Of the scanner's lid: it costs no word and adds none."""
     page = np.pad(pixels_of(drawn_page(LONG)), 60, constant_values=8)
@@ -67,25 +96,48 @@ async def test_a_black_border(service: OcrService, engine: str) -> None:
     assert text_of(await read(service, page, engine)) == " ".join(LONG)
 
 
-async def test_two_pages_on_one_scan(service: OcrService) -> None:
+@pytest.mark.parametrize("engine", ["tesseract", "rapidocr"])
+async def test_two_pages_on_one_scan(service: OcrService, engine: str) -> None:
     """The left page first, then the right one."""
     gutter = np.full((len(pixels_of(drawn_page(LINES * 2))), 40), 200, np.uint8)
     scan = np.hstack([pixels_of(drawn_page(LINES * 2)), gutter, pixels_of(drawn_page(LINES[::-1] * 2))])
-    text = text_of(await read(service, scan))
+    text = text_of(await read(service, scan, engine))
 
     assert text == " ".join((*LINES * 2, *LINES[::-1] * 2))
 
 
-async def test_print_of_three_pixels(service: OcrService) -> None:
+@pytest.mark.parametrize("engine", ["tesseract", "rapidocr"])
+async def test_paragraphs_in_two_languages(service: OcrService, engine: str) -> None:
+    """Accents and eñes of the one beside words of the other."""
+    spanish = ("El señor Ibáñez pagará el alquiler cada año", "antes del día cinco, según la cláusula décima.")
+    english = ("The landlord shall return the deposit within", "thirty days after the keys were handed over.")
+
+    lines = (*spanish, *english, *spanish)
+    page = np.full((120 * (len(lines) + 2), 1000, 3), 255, np.uint8)
+    for number, line in enumerate(lines):  # by OpenCV: Pillow's own font has no accents
+        cv2.putText(page, line, (60, 120 * (number + 1)), (0, 0, 0), cv2.FontFace("sans"), 30)
+
+    assert text_of(await read(service, page, engine)) == " ".join(lines)
+
+
+@pytest.mark.parametrize("engine", ["auto", "tesseract", "rapidocr"])
+async def test_print_of_three_pixels(service: OcrService, engine: str) -> None:
     """Nobody can read it: few words, and an answer."""
     small = drawn_page(LONG).resize((90, 150), Image.Resampling.BOX)
-    result = await read(service, pixels_of(small))
+    result = await read(service, pixels_of(small), engine)
 
     assert len(result.words) < 20
     assert "" == result.incomplete
 
 
-@pytest.mark.parametrize("engine", ["auto", "tesseract"])
+async def test_forty_megapixels_of_noise(service: OcrService) -> None:
+    """As much as LIMIT_RENDER_PIXELS draws, with letters nowhere: an answer within the page's work, and few words."""
+    result = await read(service, NOISE.integers(0, 255, (8000, 5000), np.uint8))
+
+    assert len(result.words) < 20
+
+
+@pytest.mark.parametrize("engine", ["auto", "tesseract", "rapidocr"])
 @pytest.mark.parametrize(
     "pixels",
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ from backend.batching.work_item import Priority
 from backend.documents.pages import Box
 from backend.documents.parsing.file_readers import FileReaders, OpenFile
 from backend.documents.parsing.records import TextLayer
+from backend.documents.text_locations import locate
 from backend.errors import (
     DeadlineExceeded,
     InferenceFailed,
@@ -28,10 +30,11 @@ from backend.errors import (
     UnreadableFile,
     WrongMediaType,
 )
-from backend.services.documents.records import FEATURES
+from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
+from backend.services.documents.records import DEFAULT_FEATURES
 from backend.services.inference import Urgency
 from tests.documents.parsing.pdfs import encoded, pdf, picture, text
-from tests.services.documents.conftest import DocumentsFixture, result_of
+from tests.services.documents.conftest import LIMITS, DocumentsFixture, result_of
 
 BILL = (
     b"Aceros del Norte, S.A. NIF A58818501. Factura del 3 de marzo de 2024 por la reparacion de la cubierta. ",
@@ -206,7 +209,7 @@ async def test_events_page_by_page(documents: DocumentsFixture) -> None:
 async def test_pages_are_cached(documents: DocumentsFixture) -> None:
     """Pages are cached by content and options: the same file again runs no OCR, other options do."""
     first = await documents.process(SCAN, features=frozenset({"text", "words"}))
-    again = await documents.process(SCAN, features=frozenset(FEATURES))
+    again = await documents.process(SCAN, features=frozenset(DEFAULT_FEATURES))
     reads = len(documents.ocr.images)
     await documents.process(SCAN, engine="tesseract")
 
@@ -333,7 +336,7 @@ async def test_a_scan_that_would_be_late_is_refused_before_it_is_rendered(docume
     """The pages ahead take longer than its deadline; text layers need no lane, and jobs wait."""
     backlog, soon_s = documents.ocr.backlog, time.monotonic() + 600.0
     for _ in range(SETTLED_BATCHES):
-        backlog.measured(60.0)
+        backlog.measured(1, 60.0)
     ahead = backlog.admit(50, Priority.INTERACTIVE, soon_s)
     with pytest.raises(Overloaded, match="50 pages of other documents"):
         await documents.process(SCAN, Urgency(deadline_s=soon_s))
@@ -341,8 +344,58 @@ async def test_a_scan_that_would_be_late_is_refused_before_it_is_rendered(docume
     assert [] == documents.ocr.images
     assert (await documents.process(DIGITAL, Urgency(deadline_s=soon_s))).document.pages
     assert (await documents.process(SCAN, Urgency(Priority.BULK, soon_s))).document.pages
-    assert 50 == backlog.pages
+    assert 50 == backlog.left
     ahead.close()
     await documents.process(encoded(INK, "PNG"), Urgency(deadline_s=soon_s))
 
-    assert 0 == backlog.pages
+    assert 0 == backlog.left
+
+
+async def test_a_page_is_read_no_longer_than_its_caller_waits(documents: DocumentsFixture) -> None:
+    """An engine cannot be stopped from outside, so it is told when to end."""
+    deadline_s = time.monotonic() + 600.0
+
+    await documents.process(PNG, Urgency(deadline_s=deadline_s))
+
+    assert {deadline_s} == {image.until_s for image in documents.ocr.images}
+
+
+async def test_pages_after_too_many_characters_are_not_read(
+    documents: DocumentsFixture, file_readers: FileReaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of 5 KB may have 200 pages of a million characters: those that the limit admits are the answer."""
+    pages = pdf(*[text(BILL[index % 2], 20, 150, size=5) for index in range(12)])
+    monkeypatch.setattr(file_readers, "limits", replace(LIMITS, document_chars=250))
+    read = []
+    page_text = FileReaders.page_text
+
+    def recording(readers: FileReaders, file: OpenFile, number: int, **options: Any) -> TextLayer:
+        read.append(number)
+        return page_text(readers, file, number, **options)
+
+    monkeypatch.setattr(FileReaders, "page_text", recording)
+
+    answer = await documents.process(pages, features=frozenset())
+
+    assert 2 == len(answer.document.pages)
+    assert 10 == len(answer.failed)
+    assert {"LIMIT_DOCUMENT_CHARS"} == {failed.error.setting for failed in answer.failed}  # type: ignore[attr-defined]
+    assert len(read) <= 5  # three at once
+
+
+async def test_a_summary_of_a_file(documents: DocumentsFixture) -> None:
+    """On request; its sentences are found on the pages, and stay so when the job's result is stored."""
+    answer = await documents.process(DIGITAL, features=frozenset({"summary"}), summary_sentences=1)
+    nothing = await documents.process(PNG, features=frozenset({"summary"}))
+
+    summary = answer.understood.summary
+    assert summary is not None
+    [sentence] = summary.sentences
+    assert answer.text[sentence.start : sentence.end] == sentence.text
+    assert locate(answer.document, sentence.start, sentence.end)
+    assert summary == unpack_answer(pack_answer(answer), option_fields(answer.options)).understood.summary
+    assert nothing.understood.summary is None or nothing.text
+    reads = len(documents.ocr.images)
+    with pytest.raises(InvalidField, match="SUMMARY_MODEL"):
+        await documents.process(SCAN, features=frozenset({"summary"}), summary_method="model", engine="rapidocr")
+    assert reads == len(documents.ocr.images)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
@@ -29,9 +29,9 @@ from backend.training.data.micro_batch_loader import MicroBatchLoader
 from backend.training.records import Task, TrainingConfig
 from backend.training.tasks.document_images import DocumentImagesTask, prepare
 from tests.conftest import DATA_DIR
+from tests.drawn_pages import KINDS, page
 
 REAL = DATA_DIR / "doctype_images"
-KINDS = ("form", "invoice", "letter")
 CONFIGS: dict[str, Any] = {
     "resnet": ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
     "convnext": ConvNextConfig(hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, patch_size=4),
@@ -41,21 +41,6 @@ CONFIGS: dict[str, Any] = {
 }
 PLAIN = AugmentConfig(policy="none")
 MIXED = AugmentConfig(mixup_alpha=0.4, cutmix_alpha=1.0, mix_probability=0.7)
-
-
-def page(kind: str, seed: int) -> Image.Image:
-    """A page that can be told apart at 32 px, like no other of its kind."""
-    random = np.random.default_rng([KINDS.index(kind), seed])
-    image = Image.new("RGB", (90, 128), "white")
-    draw, top = ImageDraw.Draw(image), int(random.integers(8))
-    for y in range(30 + top, 120, 9):
-        draw.line((8, y, 82 - int(random.integers(30)), y), fill="black", width=2)
-    if kind == "invoice":
-        draw.rectangle((45, 6, 84, 22 + top), fill="navy")
-    if kind == "form":
-        for x in range(10, 84, 14):
-            draw.line((x, 30, x, 120), fill="black", width=3)
-    return image
 
 
 @pytest.fixture(scope="module")

@@ -202,7 +202,7 @@ def test_the_best_weights_after_going_back(tmp_path: Path, on_disk: bool) -> Non
     class Watching(ToyTask):
         def evaluate(self, model: nn.Module) -> dict[str, float]:
             evaluated.append(weights_of(model))
-            return {"accuracy": [0.9, 0.1, 0.2][len(evaluated) - 1]}
+            return {"accuracy": [0.9, 0.1, 0.2, 0.3, 0.4][len(evaluated) - 1]}
 
     once = [True]
 
@@ -210,12 +210,12 @@ def test_the_best_weights_after_going_back(tmp_path: Path, on_disk: bool) -> Non
         return step == 7 and bool(once) and once.pop()
 
     task = Watching(dropout=0.2)
-    config = plain_config(snapshot_every=50)
+    config = plain_config(snapshot_every=50, evaluate_every=3, checkpoint_every=50)
     result = train(task, config, output=tmp_path if on_disk else None, faults=Faults(broken=broken))
 
-    assert (3, 1, {"accuracy": 0.9}) == (len(evaluated), len(result.events), result.metrics)
+    assert (5, 1, {"accuracy": 0.9}) == (len(evaluated), len(result.events), result.metrics)
     assert same_bits(evaluated[0], weights_of(task.model))
-    assert not same_bits(evaluated[2], weights_of(task.model))
+    assert not same_bits(evaluated[-1], weights_of(task.model))
 
 
 def test_patience() -> None:
@@ -275,7 +275,8 @@ def test_events_come_in_order_and_can_be_logged(tmp_path: Path) -> None:
 
     assert ["start", *["step"] * 3, "evaluation", "checkpoint", *["step"] * 3] == kinds[:9]
     assert "end" == kinds[-1]
-    assert {"loss", "learning_rate", "grad_norm", "micro_batch", "tokens"} == set(notes.of("step")[0].values)
+    expected = {"loss", "learning_rate", "grad_norm", "micro_batch", "precision", "tokens"}
+    assert expected == set(notes.of("step")[0].values)
     json.dumps([event.values for event in notes.events])
     assert 1 == notes.closed
 

@@ -17,6 +17,7 @@ from backend.errors import BadSettings, DoesNotFit, TrainingFailed
 from backend.training.data.sampling import micro_batches
 from backend.training.lora import add_lora
 from backend.training.records import LossPart, MixedPrecisionConfig, TrainingConfig
+from backend.training.trainer import model_setup
 from backend.training.trainer.distributed import init_process_group
 from backend.training.trainer.loop import train
 from backend.training.trainer.model_setup import ModelSetup
@@ -290,6 +291,19 @@ def test_channels_last_on_demand() -> None:
     assert asked.model.weight.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.fixture
+def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with everything that torch.compile needs."""
+    monkeypatch.setattr(model_setup, "compiler_fault", lambda _: "")
+
+
+def test_compiling_where_nothing_can_be_built_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first step, with what is missing; nothing is compiled on the sly."""
+    monkeypatch.setattr(model_setup, "compiler_fault", lambda _: "neither g++ nor clang++ is installed")
+    with pytest.raises(BadSettings, match=r"compile: neither g\+\+"):
+        train(ToyTask(), plain_config(compile=True), output=None)
+
+
 def broken_compiler(error: Exception):  # type: ignore[no-untyped-def]
     """A torch.compile whose compiled model fails at its first call, as the real one does."""
 
@@ -302,6 +316,7 @@ def broken_compiler(error: Exception):  # type: ignore[no-untyped-def]
     return compile_it
 
 
+@pytest.mark.usefixtures("_compiler")
 def test_a_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """It logs a warning, and ends with the weights of a run that never compiled."""
     calm, task = ToyTask(), ToyTask()
@@ -313,6 +328,7 @@ def test_a_failed_compilation_falls_back(monkeypatch: pytest.MonkeyPatch, caplog
     assert "compilation failed" in caplog.text
 
 
+@pytest.mark.usefixtures("_compiler")
 def test_an_error_of_the_model_is_raised_under_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would come again uncompiled, and must not be hidden."""
     monkeypatch.setattr(torch, "compile", broken_compiler(ValueError("a bug in the model")))

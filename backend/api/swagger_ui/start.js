@@ -1,0 +1,9 @@
+// Shows this service's OpenAPI document. Addresses are relative, so that a proxy may serve it all under a prefix.
+SwaggerUIBundle({
+  url: "openapi.json",
+  dom_id: "#swagger-ui",
+  deepLinking: true,
+  showExtensions: true,
+  showCommonExtensions: true,
+  validatorUrl: null, // Swagger's own server, which would be told this one's address
+});

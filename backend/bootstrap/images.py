@@ -1,0 +1,264 @@
+"""Builds the classification of pages by their pictures from the settings: the image model, its lanes, the service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.batching.batcher import Batcher
+from backend.bootstrap.models import NO_MODEL
+from backend.cache.store import VectorCache
+from backend.config import Settings
+from backend.device.plan.placement import Placement
+from backend.device.records import DeviceType
+from backend.documents.parsing.file_readers import FileReaders
+from backend.engines.engine import Engine
+from backend.engines.images import TASK, ImageEngine, Logits, no_fallback
+from backend.engines.replicas import Replicas
+from backend.errors import HubUnreachable, ModelUnavailable
+from backend.models.autotune import EncoderRequest
+from backend.models.batch_limits import learnt_batch_limits
+from backend.models.encoder_source import UnloadableEncoder
+from backend.models.images.loading import (
+    ImageClassifier,
+    choose_arithmetic,
+    load_again,
+    load_classifier,
+    page_cost,
+)
+from backend.models.images.model_files import ImageModelSpec, resolve_image_model
+from backend.services.idle_trim import IdleTrim
+from backend.services.idle_unload import IdleUnloader
+from backend.services.images.classification import ImageClassificationService
+from backend.services.images.engines import ImageEngines, LoadedImageModel
+from backend.services.loading import LoadContext
+from backend.services.model_retry import ModelRetry
+from backend.services.pending_models import PendingModel, PendingModels
+from backend.supervision import Supervisor
+from backend.telemetry import FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry, log_event
+
+_log = logging.getLogger(__name__)
+_UNSET = "IMAGE_MODEL is not set"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundImageModel:
+    """The image model, or why there is none."""
+
+    model: LoadedImageModel | None
+    why_none: str = ""
+    comes_later: bool = False  # the hub could not be reached; it is asked again
+
+
+@dataclass(frozen=True, slots=True)
+class ImageParts:
+    """What the service shares with others."""
+
+    readers: FileReaders
+    page_lanes: Batcher  # on the CPU, at low priority: a page takes a third of a second, and no text should wait
+    model_lanes: Batcher  # of the device
+    cache: VectorCache
+    idle_trim: IdleTrim
+    unloader: IdleUnloader
+    supervisor: Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRuntime:
+    """The service, what is wrong with it, and what mends it."""
+
+    service: ImageClassificationService
+    pending: PendingModels
+    retry: ModelRetry
+    supervisor: Supervisor
+
+    def report(self) -> dict[str, Any]:
+        """For GET /v1/system."""
+        return self.service.report()
+
+    def degraded(self) -> tuple[str, ...]:
+        """For GET /health."""
+        return self.pending.sentences()
+
+    def models(self) -> list[dict[str, object]]:
+        """For GET /health."""
+        if self.service.engines is None:
+            return []
+        model = self.service.engines.model
+        return [
+            {
+                "name": model.name,
+                "task": TASK,
+                "runtime": model.choice.runtime,
+                "dtype": model.choice.dtype,
+                "is_loaded": model.is_loaded,
+            }
+        ]
+
+    def start(self) -> None:
+        """Ask the hub again for a model that it did not give."""
+        self.retry.start(self.supervisor)
+
+    def close(self) -> None:
+        self.retry.stop()
+        self.service.close()
+
+
+class _LateLoader:
+    """Lets a model serve that the hub gave after the start. On the event loop."""
+
+    def __init__(
+        self, pending: PendingModels, load: Callable[[ImageModelSpec], LoadedImageModel],
+        serve: Callable[[LoadedImageModel], None],
+    ) -> None:  # fmt: skip
+        self._pending, self._load, self._serve = pending, load, serve
+
+    async def fulfil(self, pending: PendingModel) -> None:
+        spec = await asyncio.to_thread(resolve_image_model, pending.source)
+        self._serve(await asyncio.to_thread(self._load, spec))
+        self._pending.settle(pending.task)
+        log_event(_log, logging.INFO, "image model fetched", model=spec.name)
+
+
+def find_image_model(settings: Settings, ground: LoadContext) -> FoundImageModel:
+    """The model that IMAGE_MODEL names, loaded. Where the hub cannot be reached the rest serves without it.
+
+    Raises: ModelUnavailable for one that was set and cannot be had, or is of another kind.
+    """
+    source = settings.image_model
+    if source in ("", NO_MODEL):
+        return FoundImageModel(None, _UNSET)
+    try:
+        return FoundImageModel(load_image_model(settings, ground, resolve_image_model(source)))
+    except HubUnreachable as error:
+        log_event(_log, logging.WARNING, "no image model yet", why=error)
+        return FoundImageModel(None, f"IMAGE_MODEL: {error}", comes_later=True)
+    except ModelUnavailable as error:
+        raise ModelUnavailable(f"IMAGE_MODEL: {error}") from error
+
+
+def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSpec) -> LoadedImageModel:
+    """Load a model onto every device, and run a batch of it, so that no early request waits. Seconds; on a thread.
+
+    Raises: ModelUnavailable.
+    """
+    request = EncoderRequest(settings.precision, settings.runtime, settings.batch_tokens)
+    first = ground.placements[0]
+    dtype = choose_arithmetic(spec, first, request, page_cost=1).dtype
+    classifiers = [load_classifier(spec, dtype, placement) for placement in ground.placements]
+    cost = page_cost(spec, classifiers[0].parameters)
+    choice = choose_arithmetic(spec, first, request, page_cost=cost)
+    engines, residents = [], []
+    for classifier, placement in zip(classifiers, ground.placements, strict=True):
+        exact = None if dtype == "fp32" else _Float32Pages(spec, placement, ground.telemetry)
+        resident = UnloadableEncoder(
+            classifier,
+            partial(load_again, spec, dtype, placement),
+            name=spec.name,
+            device=placement.device,
+            companions=() if exact is None else (exact.drop,),
+        )
+        residents.append(resident)
+        engines.append(ImageEngine(resident, choice.budget, learnt_batch_limits(placement), exact or no_fallback))
+    for engine in engines:
+        _warm_up(engine, spec, choice.budget // cost)
+    for why in choice.why:
+        log_event(_log, logging.INFO, "image model loaded", why=why)
+    engine_of_all: Engine = engines[0] if len(engines) == 1 else Replicas(engines)
+    created_s = datetime.now(UTC).timestamp()
+    return LoadedImageModel(spec, choice, first, engine_of_all, cost, tuple(residents), created_s)
+
+
+def build_images(settings: Settings, ground: LoadContext, found: FoundImageModel, parts: ImageParts) -> ImageRuntime:
+    """Classification on lanes that run already."""
+    telemetry = ground.telemetry
+    pending = PendingModels([_pending(settings, found)] if found.comes_later else ())
+    service = ImageClassificationService(
+        parts.readers,
+        None,
+        parts.cache,
+        telemetry,
+        why_none=found.why_none,
+        pending=pending,
+        threads=ground.facts.cores + 2,
+        idle_trim=parts.idle_trim,
+    )
+    _open_series(telemetry)
+    telemetry.model_pending.labels(TASK).set_function(lambda: float(pending.of(TASK) is not None))
+
+    def serve(model: LoadedImageModel) -> None:
+        on_cpu = model.placement.type is DeviceType.CPU
+        lanes = parts.page_lanes if on_cpu else parts.model_lanes
+        parts.unloader.add(asyncio.get_running_loop(), model.residents)
+        telemetry.model_info.labels(model.name, model.choice.runtime, model.choice.dtype, model.placement.device).set(1)
+        service.serve(ImageEngines(model, lanes, "page lanes" if on_cpu else "model lanes"))
+
+    if found.model is not None:
+        serve(found.model)
+    loader = _LateLoader(pending, partial(load_image_model, settings, ground), serve)
+    retry = ModelRetry(pending, loader, fetch=lambda source, _task: resolve_image_model(source))
+    return ImageRuntime(service, pending, retry, parts.supervisor)
+
+
+class _Float32Pages:
+    """Computes a page alone by the model in float32, which is loaded when first needed and kept. Any thread."""
+
+    def __init__(self, spec: ImageModelSpec, placement: Placement, telemetry: Telemetry) -> None:
+        self._load, self._lock = partial(load_again, spec, "fp32", placement), threading.Lock()
+        self._exact: ImageClassifier | None = None
+        self._nonfinite = telemetry.nonfinite_outputs_total.labels(TASK)
+        self._outcomes = {name: telemetry.precision_fallbacks_total.labels(TASK, name) for name in FALLBACK_OUTCOMES}
+
+    def __call__(self, page: NDArray[np.uint8]) -> Logits:
+        self._nonfinite.inc()
+        classifier = self._loaded()
+        row: Logits = classifier.numbers(classifier.forward(page[None]))[0]
+        self._outcomes["rescued" if np.isfinite(row).all() else "failed"].inc()
+        return row
+
+    def drop(self) -> None:
+        """Forget the model until it is needed again."""
+        with self._lock:
+            self._exact = None
+
+    def _loaded(self) -> ImageClassifier:
+        with self._lock:
+            if self._exact is None:
+                log_event(_log, logging.WARNING, "a page's output was not finite; loading the image model in float32")
+                self._exact = self._load()
+            return self._exact
+
+
+def _warm_up(engine: ImageEngine, spec: ImageModelSpec, pages: int) -> None:
+    """A lone page, and a full batch: kernels are chosen by shape."""
+    page = np.full((*spec.preprocessing.framing.size, 3), 255, np.uint8)
+    for count in dict.fromkeys((1, pages)):
+        engine.finish(engine.forward(engine.prepare([page] * count)))
+
+
+def _open_series(telemetry: Telemetry) -> None:
+    tasks: Sequence[str] = (TASK,)
+    for series in ("inputs_total", "batch_duration_seconds", "nonfinite_outputs_total"):
+        telemetry.open_series(series, tasks)
+    telemetry.open_series("oom_recoveries_total", tasks, OOM_ACTIONS)
+    telemetry.open_series("precision_fallbacks_total", tasks, FALLBACK_OUTCOMES)
+
+
+def _pending(settings: Settings, found: FoundImageModel) -> PendingModel:
+    """It is tried again after the first pause."""
+    source = settings.image_model
+    repository = source.partition("@")[0]
+    names = tuple(dict.fromkeys((source, repository, repository.rpartition("/")[2])))
+    pending = PendingModel(TASK, source, names, reason=found.why_none, serving=None)
+    pending.failed(found.why_none, time.monotonic())
+    return pending

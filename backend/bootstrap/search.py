@@ -1,0 +1,204 @@
+"""Builds files, vector stores and search from the settings: the storage, the services, and their background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from backend.bootstrap.documents import DocumentRuntime, file_limits
+from backend.bootstrap.metering import Metering
+from backend.cache.scope import entry
+from backend.config import Settings
+from backend.device.plan.placement import Placement
+from backend.device.records import DeviceType
+from backend.search.limits import SearchLimits
+from backend.search.postgres.storage import PostgresSearchStorage
+from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
+from backend.search.sqlite.vector_matrix import DeviceVectors
+from backend.search.storage import SearchStorage
+from backend.services.callers import LiveKeys
+from backend.services.classification import ClassificationService
+from backend.services.documents.understanding import TextServices
+from backend.services.loading import LoadContext
+from backend.services.neutral_vectors import NeutralVectors
+from backend.services.reranking import RerankService
+from backend.services.search.expiry import ExpiryTask
+from backend.services.search.file_facts import FactFinder
+from backend.services.search.file_reading import FileTextReader
+from backend.services.search.files import FileService
+from backend.services.search.indexing import Indexer, IndexPolicy
+from backend.services.search.reembedding import Reembedder
+from backend.services.search.retrieval import SearchService
+from backend.services.search.vector_stores import VectorStoreService
+from backend.services.search.warm_up import WarmUp
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry, log_event
+
+STORAGE_DIR = "search"  # in STATE_DIR
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchParts:
+    """What search is made of."""
+
+    texts: TextServices
+    classification: ClassificationService
+    reranking: RerankService
+    neutral: NeutralVectors
+    documents: DocumentRuntime
+    context: LoadContext
+    metering: Metering
+    telemetry: Telemetry
+    supervisor: Supervisor
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRuntime:
+    """The running services of files, vector stores and search, with what they own."""
+
+    storage: SearchStorage
+    files: FileService
+    vector_stores: VectorStoreService
+    search: SearchService
+    indexer: Indexer
+    reembedder: Reembedder
+    expiry: ExpiryTask
+    warm_up: WarmUp
+    limits: SearchLimits
+
+    def report(self) -> dict[str, Any]:
+        """The storage, the limits and what runs, for GET /v1/system."""
+        running = {"indexing": self.indexer.running}
+        limits = {name: value for name, value in asdict(self.limits).items() if name != "owner_bytes"}
+        return {"search": {**self.storage.report(), **running, "limits": limits}}
+
+    def degraded(self) -> tuple[str, ...]:
+        """What is broken in the storage, and why files are not indexed here; empty while all is well."""
+        fault = self.storage.report().get("fault")
+        return (*((fault,) if fault else ()), *self.indexer.degraded())
+
+    async def start(self) -> None:
+        """Open the storage, and begin to work.
+
+        Raises: SetupError for a storage that cannot be opened; one whose data are broken is told by `degraded`, and its
+        routes refuse.
+        """
+        await self.storage.start()
+        log_event(_log, logging.INFO, "search storage opened", **self.storage.report())
+        self.indexer.start()
+        self.reembedder.start()
+        self.expiry.start()
+        self.warm_up.start()
+
+    async def drain(self) -> None:
+        """Give files that are being indexed back, and end the background tasks. May be called again."""
+        await asyncio.gather(self.indexer.close(), self.reembedder.close(), self.expiry.close(), self.warm_up.close())
+
+    async def close(self) -> None:
+        """`drain`, and close the storage."""
+        await self.drain()
+        await self.search.close()
+        await self.storage.close()
+
+
+def build_search(settings: Settings, parts: SearchParts) -> SearchRuntime:
+    """Files, vector stores and search, not started yet. Raises: BadSettings for a SEARCH_URL that is none."""
+    limits, texts, telemetry = search_limits(settings), parts.texts, parts.telemetry
+    documents, catalog = parts.documents.documents, texts.catalog
+    enter, bytes_of = entry(settings.cache_scope), partial(_stored_bytes_of, parts.metering.keys)
+    storage = search_storage(settings, parts.context.placements[0])
+    indexer = Indexer(
+        storage,
+        FileTextReader(documents.process, parts.documents.limits),
+        FactFinder(texts.entities, parts.classification),
+        texts.embeddings,
+        catalog,
+        telemetry=telemetry,
+        supervisor=parts.supervisor,
+        policy=IndexPolicy(workers=settings.index_workers, limit_s=settings.limit_job_s),
+        limits=limits,
+        meter_of=parts.metering.meters.of,
+        enter=enter,
+    )
+    reembedder = Reembedder(
+        storage,
+        texts.embeddings,
+        catalog,
+        telemetry=telemetry,
+        supervisor=parts.supervisor,
+        meter_of=parts.metering.meters.of,
+        enter=enter,
+    )
+    warm_up = WarmUp(storage, parts.neutral, catalog, parts.supervisor)
+
+    def on_added() -> None:
+        indexer.wake()
+        warm_up.wake()
+
+    vector_stores = VectorStoreService(
+        storage, catalog, limits, on_added=on_added, on_reembed=reembedder.wake, now=_now_s, bytes_of=bytes_of
+    )
+    return SearchRuntime(
+        storage=storage,
+        files=FileService(storage, limits, render_page=documents.extractor.page_image, now=_now_s, bytes_of=bytes_of),
+        vector_stores=vector_stores,
+        search=SearchService(
+            vector_stores,
+            storage,
+            catalog,
+            texts.embeddings,
+            neutral=parts.neutral,
+            reranking=parts.reranking,
+            telemetry=telemetry,
+            now=_now_s,
+        ),
+        indexer=indexer,
+        reembedder=reembedder,
+        expiry=ExpiryTask(storage, telemetry, parts.supervisor, now=_now_s),
+        warm_up=warm_up,
+        limits=limits,
+    )
+
+
+def _stored_bytes_of(keys: LiveKeys, owner: str) -> int | None:
+    return keys.quotas_of(owner).stored_bytes
+
+
+def search_limits(settings: Settings) -> SearchLimits:
+    return SearchLimits(
+        stored_files=settings.limit_stored_files,
+        stored_bytes=settings.limit_stored_bytes,
+        stored_chunks=settings.limit_stored_chunks,
+        vector_stores=settings.limit_vector_stores,
+        waiting_files=settings.limit_waiting_files,
+    )
+
+
+def search_storage(settings: Settings, placement: Placement | None = None) -> SearchStorage:
+    """A PostgreSQL server where SEARCH_URL is set, shared by all replicas; else a folder of STATE_DIR.
+
+    Args:
+        placement: whose device scans the vectors of large stores; None: the processor scans all.
+    """
+    if settings.search_url is not None:
+        return PostgresSearchStorage(settings.search_url, file_limits(settings))
+    device = None if placement is None else device_vectors(placement)
+    return SqliteStorage(SqliteOptions(settings.state_dir / STORAGE_DIR, settings.search_memory_bytes, device=device))
+
+
+def device_vectors(placement: Placement) -> DeviceVectors | None:
+    """The part of an accelerator that is kept for vectors (`placement.with_vectors`); None on a CPU."""
+    if placement.type is DeviceType.CPU or not placement.vector_bytes:
+        return None
+    from backend.models.device_matrix import DeviceMatrix, bytes_for  # a process on a CPU need not import torch
+
+    return DeviceVectors(partial(DeviceMatrix, device=placement.device), bytes_for, placement.vector_bytes)
+
+
+def _now_s() -> float:
+    return datetime.now(UTC).timestamp()

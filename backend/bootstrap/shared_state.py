@@ -1,0 +1,82 @@
+"""Builds what replicas share from the settings: in PostgreSQL where search uses it, else in Redis, else nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from backend.config import Settings
+from backend.services.catalog import Catalog
+from backend.services.classifier_store import ClassifierStore, FolderStore
+from backend.services.classifier_sync import ClassifierSync
+from backend.services.classifiers import ClassifierRegistry
+from backend.services.loading import ModelRequest
+from backend.services.model_swap import ModelSwapper
+from backend.services.model_wishes import CRASHES_MAX, AloneWithModels, ModelWishes, Wish, wishes_at_start
+from backend.services.wish_file import FOLDER, WishFile
+from backend.shared_state.postgres_records import PostgresRecords
+from backend.shared_state.records import SharedRecords
+from backend.shared_state.redis_records import RedisRecords
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class SharedState:
+    """The store of shared records and what was wished at the start; ``records`` is None where nothing is shared."""
+
+    records: SharedRecords | None
+    file: WishFile
+    wishes: Mapping[str, Wish] = field(default_factory=dict)
+
+    async def loaded(self, load: Callable[[], Catalog]) -> Catalog:
+        """The models, loaded on a thread. What ends the process on the way is not loaded for ever (`WishFile`)."""
+        loadings = [await asyncio.to_thread(self.file.begin, task, wish.version) for task, wish in self.wishes.items()]
+        try:
+            return await asyncio.to_thread(load)
+        finally:
+            for loading in loadings:
+                loading.end()  # also when another model's fault ends the start
+
+    def classifier_store(self, registry: ClassifierRegistry, supervisor: Supervisor) -> ClassifierStore:
+        """Where taught classifiers are kept."""
+        return FolderStore(registry) if self.records is None else ClassifierSync(registry, self.records, supervisor)
+
+    def model_wishes(
+        self,
+        catalog: Catalog,
+        loader: ModelSwapper,
+        requests: Mapping[str, ModelRequest],
+        telemetry: Telemetry,
+        supervisor: Supervisor,
+    ) -> ModelWishes | AloneWithModels:
+        """What follows the models that all replicas shall serve."""
+        if self.records is None:
+            return AloneWithModels()
+        sources = {task: request.source for task, request in requests.items()}
+        return ModelWishes(self.records, catalog, loader, sources, self.file, telemetry, supervisor)
+
+
+async def open_shared_state(settings: Settings, on_failure: AsyncExitStack) -> SharedState:
+    """The store, and what it wishes. One that is away is tried again later.
+
+    Args:
+        on_failure: closes the store where the start ends before there are services to do so.
+
+    Raises: BadSettings for a bad URL; SetupError for a server that cannot be used.
+    """
+    file = WishFile(settings.state_dir / FOLDER)
+    records: SharedRecords
+    if settings.search_url is not None:
+        records = PostgresRecords(settings.search_url)
+    elif settings.redis_url is not None:
+        records = RedisRecords(settings.redis_url, settings.cache_prefix)
+    else:
+        return SharedState(None, file)
+    on_failure.push_async_callback(records.close)
+    await records.start()
+    wishes = await wishes_at_start(records, file)
+    crashes = {task: await asyncio.to_thread(file.crashes, task, wish.version) for task, wish in wishes.items()}
+    return SharedState(records, file, {task: wishes[task] for task in wishes if crashes[task] < CRASHES_MAX})

@@ -1,0 +1,58 @@
+"""Builds the summary service: who writes summaries, on which lanes, and what they are checked against."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from backend.batching.batcher import Batcher
+from backend.batching.policy import QueueLimits
+from backend.config import Settings
+from backend.device.records import DeviceType
+from backend.engines.generation import TASK
+from backend.services.analysis import AnalysisService
+from backend.services.inference import Inference, Usage
+from backend.services.loading import LoadContext
+from backend.services.summaries.chat_api import ChatApi, ChatWriter
+from backend.services.summaries.service import SummaryService
+from backend.services.summaries.support import SupportFinder
+from backend.services.summaries.writers import ConfiguredWriters
+
+_NICENESS = 10  # of a lane on the CPU: a summary takes seconds, and no text should wait for it
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRuntime:
+    """Summaries with the lanes and connections that only they use."""
+
+    service: SummaryService
+    lanes: Batcher
+    chat: ChatWriter | None
+
+    def report(self) -> dict[str, Any]:
+        """For GET /v1/system; the key of the API is not in it."""
+        return {"lanes": asdict(self.lanes.status()), "api": None if self.chat is None else self.chat.report()}
+
+    async def close(self, drain_s: float) -> None:
+        """Finish what was accepted."""
+        await self.lanes.drain(drain_s)
+        if self.chat is not None:
+            await self.chat.close()
+
+
+def build_summaries(
+    settings: Settings, context: LoadContext, inference: Inference, analysis: AnalysisService, support: SupportFinder
+) -> SummaryRuntime:
+    """The summary service, its lanes started: one a device, beside those of texts."""
+    catalog, telemetry, placements = support.catalog, context.telemetry, context.placements
+    niceness = _NICENESS if placements[0].type is DeviceType.CPU else 0
+    limits = QueueLimits(settings.limit_queue_tokens)
+    lanes = Batcher(1, limits, telemetry, devices=len(placements), niceness=niceness)
+    lanes.start(asyncio.get_running_loop())
+    chat = None
+    if settings.summary_url:
+        api = ChatApi(settings.summary_url, settings.summary_url_model, settings.summary_url_key)
+        chat = ChatWriter(api, catalog, Usage(telemetry, TASK))
+    writers = ConfiguredWriters(catalog, lanes, inference.text_work, Usage(telemetry, TASK), chat)
+    return SummaryRuntime(SummaryService(analysis, writers, support), lanes, chat)

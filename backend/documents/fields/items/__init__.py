@@ -1,0 +1,1 @@
+"""The lines of goods and services of an invoice or a receipt."""

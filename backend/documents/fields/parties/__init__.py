@@ -1,0 +1,1 @@
+"""Who sells and who buys: names, addresses and tax numbers."""

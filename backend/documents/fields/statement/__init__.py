@@ -1,0 +1,1 @@
+"""Bank statements: account, holder, period, balances and movements."""

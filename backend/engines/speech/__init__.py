@@ -1,0 +1,1 @@
+"""Speech engines for the lanes: where somebody speaks, and what is said."""

@@ -1,0 +1,232 @@
+"""The HTTP workers of a service process: starts them, restarts those that die, and asks them all."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import socket
+from typing import Any
+
+from backend.batching.batcher import Batcher
+from backend.bootstrap.metering import Metering
+from backend.config import Settings
+from backend.errors import SetupError
+from backend.processes.control import Keys, Models, Start
+from backend.processes.engine_table import EngineTable
+from backend.processes.service_socket import create_folder, socket_in
+from backend.processes.shared_page import SharedPage
+from backend.processes.worker_process import WorkerProcess
+from backend.services.callers import KeyRing
+from backend.services.catalog import Catalog
+from backend.telemetry import Snapshot, Telemetry, add_snapshots, log_event, without_gauges
+
+_log = logging.getLogger(__name__)
+START_S = 120.0  # for all of them to listen: a vocabulary of 250,000 pieces takes seconds on a busy machine
+MODELS_S = START_S  # for a worker to take the models of a swap, also one that is starting
+SAMPLES_S = 2.0  # for a worker to tell its metrics; its last ones count where it does not
+_BACKOFF_S = (0.1, 10.0)  # before a worker that died is started again; each pause is twice the one before
+_STABLE_S = 30.0  # a worker that lived so long starts again at once
+_EXTRA_S = 5.0  # beyond LIMIT_DRAIN_S, until a worker that does not end is killed
+
+
+class HttpWorkers:
+    """All workers of one service. Belongs to the loop's thread."""
+
+    def __init__(
+        self, settings: Settings, batcher: Batcher, catalog: Catalog, telemetry: Telemetry, metering: Metering
+    ) -> None:
+        self._settings, self._batcher, self._telemetry, self._metering = settings, batcher, telemetry, metering
+        self._table = EngineTable(catalog)
+        owners = [caller.owner for caller in metering.keys.ring.callers]
+        self.page = SharedPage.create(settings, owners)
+        self._keys = Keys(metering.keys.ring, self.page.owners)
+        metering.keys.before_replace(self._announce_keys)
+        self._folder = create_folder()
+        self._listener: socket.socket | None = None
+        self._workers: list[WorkerProcess | None] = [None] * settings.server_processes
+        self._keepers: list[asyncio.Task[None]] = []
+        self._models = self._table.describe()
+        self._departed: Snapshot = []  # what the workers that ended had counted when they last told
+        self._changed = asyncio.Event()
+        self._asked = 0
+        self._stop = asyncio.Event()
+        self._failure: SetupError | None = None  # of the start
+        telemetry.http_workers.set_function(lambda: len(self._ready()))
+
+    @property
+    def service_path(self) -> str:
+        """The Unix socket that this process serves its own workers on."""
+        return str(socket_in(self._folder))
+
+    async def start(self) -> None:
+        """Start all workers and wait until they listen. Raises: SetupError."""
+        self._bound()
+        for index in range(len(self._workers)):
+            self._keepers.append(asyncio.create_task(self._keep(index), name=f"http-worker-{index}"))
+        try:
+            async with asyncio.timeout(START_S):
+                while len(self._ready()) < len(self._workers):
+                    if self._failure is not None:
+                        raise self._failure
+                    await self._wait_for_change()
+        except TimeoutError as error:
+            raise SetupError(f"the HTTP workers did not listen within {START_S:.0f} s; see the log") from error
+        host, port = self._bound().getsockname()[:2]
+        address = f"[{host}]" if ":" in host else host
+        logging.getLogger("uvicorn.error").info("Uvicorn running on http://%s:%d (Press CTRL+C to quit)", address, port)
+        log_event(_log, logging.INFO, "HTTP workers listen", workers=len(self._workers), port=port)
+
+    async def drain(self) -> None:
+        """Have all workers finish what they accepted, and wait for their end; one that hangs is killed."""
+        self._stop.set()
+        if self._listener is not None:
+            self._listener.close()
+        for worker in self._living():
+            worker.drain()
+        if not self._keepers:
+            return
+        _, late = await asyncio.wait(self._keepers, timeout=self._settings.limit_drain_s + _EXTRA_S)
+        if late:
+            log_event(_log, logging.ERROR, "HTTP workers were killed", workers=len(late), reason="they did not end")
+            self._kill()
+            await asyncio.wait(late)
+
+    async def close(self) -> None:
+        """Kill what still lives, and remove the socket."""
+        self._stop.set()
+        self._kill()
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        if self._listener is not None:
+            self._listener.close()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def announce_models(self) -> None:
+        """Have all workers serve the models of the catalog, and wait until they do; one that hangs is killed."""
+        models = self._models = self._table.describe()
+        for worker in self._living():
+            worker.send_models(models)
+        try:
+            async with asyncio.timeout(MODELS_S):
+                while self._behind(models):
+                    await self._wait_for_change()
+        except TimeoutError:
+            for worker in self._behind(models):  # its next one begins with these models
+                log_event(_log, logging.ERROR, "an HTTP worker was killed", pid=worker.pid, reason="took no models")
+                worker.kill()
+        self._table.forget_before(models.version)
+
+    def _announce_keys(self, ring: KeyRing) -> None:
+        """Have this process and all workers know the callers of a ring, before any of them has to."""
+        self.page.add_owners(caller.owner for caller in ring.callers)
+        self._keys = Keys(ring, self.page.owners)
+        for worker in self._living():
+            worker.send_keys(self._keys)
+
+    async def snapshots(self) -> list[Snapshot]:
+        """The metrics of all workers, also of those that ended, so that no counter falls."""
+        self._asked += 1
+        asked = [asyncio.create_task(worker.samples(self._asked)) for worker in self._living()]
+        if asked:
+            _, late = await asyncio.wait(asked, timeout=SAMPLES_S)
+            for task in late:
+                task.cancel()
+        return [self._departed, *(worker.last_samples for worker in self._living())]
+
+    def degraded(self) -> list[str]:
+        """A sentence where workers are missing."""
+        missing = len(self._workers) - len(self._ready())
+        if not missing or self._stop.is_set():
+            return []
+        return [f"{missing} of {len(self._workers)} HTTP workers are not there; they are being started again"]
+
+    def report(self) -> dict[str, Any]:
+        """For GET /v1/system."""
+        pids = [worker.pid for worker in self._living()]
+        return {"processes": {"http_workers": len(self._workers), "ready": len(self._ready()), "pids": pids}}
+
+    async def _keep(self, index: int) -> None:
+        """Start the worker of this place, again and again."""
+        pause_s, most_s = _BACKOFF_S
+        while not self._stop.is_set():
+            worker = WorkerProcess(
+                self._batcher,
+                self._table.engines,
+                self._changed.set,
+                on_usage=self._metering.ledger.merge,
+                tracer=self._telemetry.tracer,
+            )
+            code: int | str
+            try:
+                await worker.spawn(self._bound(), self.page.descriptor)
+                self._workers[index] = (
+                    worker  # in one step with its models: a swap waits for it, or it begins with them
+                )
+                if self._stop.is_set():
+                    worker.kill()  # it has accepted nothing
+                else:
+                    worker.begin(Start(self._settings, index, self.service_path, self._models, self._keys))
+                code = await worker.ended()
+            except (SetupError, OSError) as error:
+                code = str(error)
+            self._workers[index] = None
+            self.page.clear(index + 1)
+            self._departed = add_snapshots(self._departed, without_gauges(worker.last_samples))
+            if self._stop.is_set():
+                break
+            self._note_end(index, worker, code)
+            pause_s = _BACKOFF_S[0] if worker.lived_s() > _STABLE_S else min(2 * pause_s, most_s)
+            await asyncio.sleep(pause_s)
+        self._changed.set()
+
+    def _note_end(self, index: int, worker: WorkerProcess, code: int | str) -> None:
+        if worker.pid:
+            self._telemetry.http_worker_restarts_total.inc()
+            log_event(_log, logging.ERROR, "an HTTP worker ended", worker=index, pid=worker.pid, code=code)
+        else:
+            log_event(_log, logging.ERROR, "an HTTP worker could not be started", worker=index, reason=code)
+        if not worker.was_ready:
+            self._failure = SetupError(f"an HTTP worker ended before it listened ({code}); the log above says why")
+        self._changed.set()
+
+    async def _wait_for_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _bound(self) -> socket.socket:
+        if self._listener is None:
+            self._listener = _bind(self._settings)
+        return self._listener
+
+    def _kill(self) -> None:
+        for worker in self._living():
+            worker.kill()
+
+    def _behind(self, models: Models) -> list[WorkerProcess]:
+        return [worker for worker in self._living() if worker.models_version < models.version]
+
+    def _ready(self) -> list[WorkerProcess]:
+        return [worker for worker in self._living() if worker.is_ready]
+
+    def _living(self) -> list[WorkerProcess]:
+        return [worker for worker in self._workers if worker is not None]
+
+
+def _bind(settings: Settings) -> socket.socket:
+    """The socket that all workers accept from; the first of them listens. Raises: SetupError."""
+    host, port = settings.host, settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as with one process
+        listener.bind(address)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SetupError(f"HOST={host} PORT={port} cannot be listened on: {reason}; choose others") from error
+    return listener

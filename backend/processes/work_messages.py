@@ -1,0 +1,194 @@
+"""How work items and their results are laid out in messages: arrays end to end; nothing is pickled but errors."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.batching.work_item import Priority, WorkItem
+from backend.errors import FinanciaError
+from backend.models.encoder import Ids
+from backend.processes.channel import Kind, Message
+from backend.tracing.context import PACKED_BYTES, SpanContext
+
+_SUBMIT = struct.Struct("<QdIIB")  # number of the first item, deadline, engine, items, priority
+_PROMOTE = struct.Struct("<QB")
+_INT32: Final = "i"  # of a submission's table: costs, then rows (0 for ids alone), then tokens, of all items
+_INT32_BYTES = 4
+_PRIORITIES = tuple(Priority)
+_RESULT = np.dtype(
+    [
+        ("number", "<u8"),
+        ("started_s", "<f8"),
+        ("finished_s", "<f8"),
+        ("lane_s", "<f8"),
+        ("work_s", "<f8"),
+        ("rows", "<i4"),  # -1 for an array of one dimension
+        ("columns", "<i4"),
+    ]
+)
+_NO_SPAN = bytes(PACKED_BYTES)
+
+Numbers = NDArray[np.uint64]  # of items; each worker counts its own
+
+
+class Parts(NamedTuple):
+    """What ``Channel.send`` takes."""
+
+    kind: Kind
+    meta: bytes
+    buffers: Sequence[Any] = ()
+
+
+class Submission(NamedTuple):
+    """Work items of one request, as an HTTP worker submits them."""
+
+    first: int  # the number of the first item; the others follow
+    engine_id: int
+    priority: Priority
+    deadline_s: float  # on the monotonic clock, which all processes of a machine share
+    payloads: Sequence[Ids]
+    costs: Sequence[int]
+    span: SpanContext | None = None  # of the request, where it is recorded
+
+
+class Finished(NamedTuple):
+    """An item that has ended."""
+
+    number: int
+    value: Any  # an array, or a FinanciaError
+    item: WorkItem  # with its times
+
+
+class Result(NamedTuple):
+    """The same as an HTTP worker gets it."""
+
+    number: int
+    value: Any
+    started_s: float
+    finished_s: float
+    lane_s: float
+    work_s: float
+    batch_span: SpanContext | None = None
+
+
+def write_submission(submission: Submission) -> Parts:
+    """Ids as int32: no vocabulary has more."""
+    payloads = submission.payloads
+    table = array(_INT32, submission.costs)
+    table.extend([0 if ids.ndim == 1 else len(ids) for ids in payloads])
+    table.extend([ids.shape[-1] for ids in payloads])
+    flat = np.concatenate([ids if ids.ndim == 1 else ids.ravel() for ids in payloads], dtype=np.int32)
+    meta = _SUBMIT.pack(
+        submission.first, submission.deadline_s, submission.engine_id, len(payloads), submission.priority
+    )
+    if submission.span is not None:
+        meta += submission.span.pack()
+    return Parts(Kind.SUBMIT, meta, (table, flat))
+
+
+def read_submission(message: Message) -> Submission:
+    """The submission, its ids copied out of the block once for all items."""
+    first, deadline_s, engine_id, count, priority = _SUBMIT.unpack_from(message.meta)
+    packed_span = message.meta[_SUBMIT.size :]
+    table = message.block[: 3 * count * _INT32_BYTES].cast(_INT32).tolist()  # a request of one text: numpy is slower
+    ids = np.frombuffer(message.block, np.int32, offset=3 * count * _INT32_BYTES).astype(np.int64)
+    payloads, start = [], 0
+    for rows, tokens in zip(table[count : 2 * count], table[2 * count :], strict=True):
+        stop = start + (rows or 1) * tokens
+        part = ids[start:stop]
+        payloads.append(part.reshape(rows, -1) if rows else part)
+        start = stop
+    span = SpanContext.unpack(packed_span) if packed_span else None
+    return Submission(first, engine_id, _PRIORITIES[priority], deadline_s, payloads, table[:count], span)
+
+
+def is_result(value: Any) -> bool:
+    """Whether ``write_results`` takes it: an array of numbers of one or two dimensions."""
+    return isinstance(value, np.ndarray) and value.dtype.kind in "fiu" and 1 <= value.ndim <= 2
+
+
+def write_results(finished: Sequence[Finished]) -> Parts:
+    """Items whose value ``is_result``; float32 as every encoder engine gives them."""
+    table = np.empty(len(finished), _RESULT)
+    arrays: list[NDArray[np.float32]] = [one.value for one in finished]
+    items = [one.item for one in finished]
+    table["number"] = [one.number for one in finished]
+    table["started_s"] = [item.started_s for item in items]
+    table["finished_s"] = [item.finished_s for item in items]
+    table["lane_s"] = [item.lane_s for item in items]
+    table["work_s"] = [item.work_s for item in items]
+    table["rows"] = [-1 if array.ndim == 1 else len(array) for array in arrays]
+    table["columns"] = [array.shape[-1] for array in arrays]
+    flat = [array if array.ndim == 1 else array.ravel() for array in arrays]
+    meta = struct.pack("<I", len(finished))
+    spans = [item.batch_span for item in items]
+    if spans.count(None) < len(spans):
+        meta += b"".join(_NO_SPAN if span is None else span.pack() for span in spans)
+    return Parts(Kind.RESULTS, meta, (table, np.concatenate(flat, dtype=np.float32)))
+
+
+def read_results(message: Message) -> Iterator[Result]:
+    """The results; their arrays are views of one copy."""
+    (count,) = struct.unpack_from("<I", message.meta)
+    spans = _batch_spans(message.meta[4:], count)
+    table = np.frombuffer(message.block, _RESULT, count).copy()
+    values = np.frombuffer(message.block, np.float32, offset=table.nbytes).copy()
+    start = 0
+    for row, span in zip(table.tolist(), spans, strict=True):
+        number, started_s, finished_s, lane_s, work_s, rows, columns = row
+        stop = start + abs(rows) * columns
+        part = values[start:stop]
+        value = part if rows < 0 else part.reshape(rows, columns)
+        yield Result(number, value, started_s, finished_s, lane_s, work_s, span)
+        start = stop
+
+
+def _batch_spans(packed: bytes, count: int) -> list[SpanContext | None]:
+    """Of each result; none are sent where no request in the batches is recorded."""
+    if not packed:
+        return [None] * count
+    parts = [packed[start : start + PACKED_BYTES] for start in range(0, len(packed), PACKED_BYTES)]
+    return [None if part == _NO_SPAN else SpanContext.unpack(part) for part in parts]
+
+
+def write_errors(finished: Sequence[Finished]) -> Parts:
+    """Errors of items, pickled: their class, message and attributes."""
+    rows = [
+        (one.number, type(one.value), one.value.args, vars(one.value), one.item.started_s, one.item.finished_s)
+        for one in finished
+    ]
+    return Parts(Kind.ERRORS, b"", (pickle.dumps(rows),))
+
+
+def read_errors(message: Message) -> Iterator[Result]:
+    """The errors, each as it was raised; ``__init__`` is not called again, as it writes the message."""
+    for number, kind, arguments, attributes, started_s, finished_s in pickle.loads(message.block):  # noqa: S301 - our own process wrote it
+        error: FinanciaError = kind.__new__(kind, *arguments)
+        error.args = arguments
+        vars(error).update(attributes)
+        yield Result(number, error, started_s, finished_s, 0.0, 0.0)
+
+
+def write_cancel(numbers: Sequence[int]) -> Parts:
+    return Parts(Kind.CANCEL, np.array(numbers, np.uint64).tobytes())
+
+
+def read_cancel(message: Message) -> list[int]:
+    numbers: list[int] = np.frombuffer(message.meta, np.uint64).tolist()
+    return numbers
+
+
+def write_promote(number: int, priority: Priority) -> Parts:
+    return Parts(Kind.PROMOTE, _PROMOTE.pack(number, priority))
+
+
+def read_promote(message: Message) -> tuple[int, Priority]:
+    number, priority = _PROMOTE.unpack(message.meta)
+    return number, Priority(priority)

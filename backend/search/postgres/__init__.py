@@ -1,0 +1,1 @@
+"""The storage on a PostgreSQL server with pgvector, which replicas share."""

@@ -1,0 +1,190 @@
+"""Rankings of the chunks of one store, by cosine and by BM25, computed by PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
+
+import asyncpg
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.errors import NotFound, StorageCorrupt, TooLarge, WrongEncoder
+from backend.models.encoder import Vectors
+from backend.search.filter_sql import ATTRIBUTE_TYPES, Dialect, compile_filter
+from backend.search.filters import Filter
+from backend.search.packed_words import unpack_words
+from backend.search.postgres.connections import PostgresConnections
+from backend.search.postgres.postings import PLACE_BYTES, FileLengths, Postings, rank
+from backend.search.postgres.rebuilding import rebuild_terms
+from backend.search.records import ChunkContent, KeywordQuery, Ranked, StoredChunk, VectorStore
+
+CHUNK_COLUMNS = "c.id, f.file_id, c.index, c.start_char, c.end_char, c.text, c.tokens, c.words"
+_LAST_CHARACTER = "\U0010ffff"
+_MOST_ARGUMENTS = 32_767  # of a query in PostgreSQL's protocol
+# By inner product, which is the cosine of vectors of unit length; negative, so that the best come first.
+_NEAREST = """
+SELECT chunk, -(vector <#> $1) FROM vectors v
+WHERE store = (SELECT key FROM stores WHERE id = $2)
+    AND encoder = (SELECT key FROM encoders WHERE fingerprint = $3){where}
+ORDER BY vector <#> $1, chunk LIMIT $4
+"""
+_FILTERED = " AND v.file IN (SELECT f.key FROM store_files f WHERE f.store_id = $2 AND {condition})"
+# A row a phrase: a whole term, or all terms with one beginning. LATERAL keeps it to one index scan each.
+_POSTINGS = f"""
+SELECT t.files, t.sizes, t.places
+FROM unnest($2::text[], $3::text[]) AS phrase(low, high) CROSS JOIN LATERAL (
+    SELECT string_agg(int8send(file), '') AS files, string_agg(int4send(octet_length(places) / {PLACE_BYTES}), '')
+        AS sizes, string_agg(places, '') AS places
+    FROM postings WHERE store = $1 AND term BETWEEN phrase.low AND phrase.high
+) t WHERE t.files IS NOT NULL
+"""
+_LENGTHS = """
+SELECT string_agg(int8send(key), ''), string_agg(int8send(first_chunk), ''), string_agg(int4send(chunks), ''),
+    string_agg(boolsend({is_wanted}), ''), string_agg(lengths, '')
+FROM (SELECT * FROM store_files f WHERE f.key = ANY($2) AND f.store_id = $1 AND f.chunks > 0 ORDER BY f.key) f
+"""
+_STORE = """
+SELECT s.key, s.chunks, s.terms, e.fingerprint FROM stores s LEFT JOIN encoders e ON e.key = s.encoder WHERE s.id = $1
+"""
+_IN_THREAD = 100_000  # places: ranking more takes longer than the event loop should wait
+
+
+class PostgresRanking:
+    def __init__(self, postgres: PostgresConnections) -> None:
+        self._postgres = postgres
+
+    async def nearest(self, store: VectorStore, vector: Vectors, where: Filter | None, limit: int) -> list[Ranked]:
+        """The chunks with the highest cosine.
+
+        Raises: NotFound where the store is gone; WrongEncoder where its encoder is no longer that of ``store``.
+        """
+        async with self._postgres.connection() as connection:
+            current = await _store_of_encoder(connection, store)
+            if store.encoder is None:
+                return []
+            arguments: list[Any] = [vector, store.id, store.encoder.fingerprint, limit]
+            condition = _condition(where, current["key"], arguments)
+            if condition is not None:
+                condition = _FILTERED.format(condition=condition)
+            rows = await connection.fetch(_NEAREST.format(where=condition or ""), *arguments)
+            if not rows:  # are there none, or were they replaced between the two queries?
+                await _store_of_encoder(connection, store)
+        return [Ranked(row[0], row[1]) for row in rows]
+
+    async def matching(self, store: VectorStore, query: KeywordQuery, where: Filter | None, limit: int) -> list[Ranked]:
+        """The chunks with the highest BM25. Raises: NotFound where the store is gone."""
+        lows, highs = _ranges(query)
+        async with self._postgres.connection() as connection:
+            await _store(connection, store)
+            await rebuild_terms(connection, store.id)
+            current = await _store(connection, store)
+            rows = await connection.fetch(_POSTINGS, current["key"], lows, highs)
+            if not rows:
+                return []
+            phrases = [Postings(_integers(row[0]), _integers(row[1], ">i4"), row[2]) for row in rows]
+            files = np.unique(np.concatenate([phrase.files for phrase in phrases]))
+            arguments: list[Any] = [store.id, files.tolist()]
+            condition = _condition(where, current["key"], arguments)
+            row = await connection.fetchrow(_LENGTHS.format(is_wanted=condition or "true"), *arguments)
+        if row is None or row[0] is None:
+            return []
+        wanted = np.frombuffer(row[3], np.bool_)
+        lengths = FileLengths(_integers(row[0]), _integers(row[1]), _integers(row[2], ">i4"), wanted, row[4])
+        mean_length = current["terms"] / max(1, current["chunks"])
+        ranked = partial(rank, phrases, lengths, chunks=current["chunks"], mean_length=mean_length, limit=limit)
+        if sum(len(phrase.places) for phrase in phrases) < _IN_THREAD * PLACE_BYTES:
+            return ranked()
+        return await asyncio.to_thread(ranked)
+
+    async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
+        query = (
+            f"SELECT {CHUNK_COLUMNS} FROM chunks c JOIN store_files f ON f.key = c.file "
+            "WHERE c.id = ANY($2) AND f.store_id = $1"
+        )
+        found = {row["id"]: chunk_of(row) for row in await self._postgres.fetch(query, store_id, list(ids))}
+        return [found[chunk_id] for chunk_id in ids if chunk_id in found]
+
+    async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
+        query = (
+            "SELECT c.id, f.file_id, u.sha256, c.start_char, c.end_char, md5(c.text) FROM chunks c "
+            "JOIN store_files f ON f.key = c.file JOIN files u ON u.id = f.file_id "
+            "WHERE c.id = ANY($1) AND f.store_id = $2"
+        )
+        return [ChunkContent(*row) for row in await self._postgres.fetch(query, list(ids), store_id)]
+
+    async def attribute_keys(self, store_id: str, limit: int = 100) -> list[str]:
+        rows = await self._postgres.fetch(
+            "SELECT DISTINCT a.name FROM attributes a JOIN store_files f ON f.key = a.file WHERE f.store_id = $1 "
+            "ORDER BY a.name LIMIT $2",
+            store_id,
+            limit,
+        )
+        return [row[0] for row in rows]
+
+    async def attribute_types(self, store_id: str, names: Sequence[str]) -> dict[str, set[str]]:
+        rows = await self._postgres.fetch(
+            "SELECT a.name, bool_or(a.number IS NOT NULL), bool_or(a.text IS NOT NULL), bool_or(a.flag IS NOT NULL) "
+            "FROM attributes a JOIN store_files f ON f.key = a.file WHERE f.store_id = $1 AND a.name = ANY($2) "
+            "GROUP BY a.name",
+            store_id,
+            list(names),
+        )
+        types: dict[str, set[str]] = {name: set() for name in names}
+        for row in rows:
+            types[row[0]] = {kind for kind, is_there in zip(ATTRIBUTE_TYPES, list(row)[1:], strict=True) if is_there}
+        return types
+
+
+def chunk_of(row: asyncpg.Record) -> StoredChunk:
+    """A chunk of CHUNK_COLUMNS. Raises: StorageCorrupt."""
+    try:
+        words = unpack_words(row["words"])
+    except (ValueError, zlib.error) as error:
+        raise StorageCorrupt(
+            f"chunk {row['id']} of file {row['file_id']}: its words in PostgreSQL cannot be read. Add the file to its "
+            "vector store anew, or restore a backup"
+        ) from error
+    start, end = row["start_char"], row["end_char"]
+    return StoredChunk(row["id"], row["file_id"], row["index"], start, end, row["text"], row["tokens"], words)
+
+
+def _integers(content: bytes, sent: str = ">i8") -> NDArray[np.int64]:
+    """What PostgreSQL's int8send or int4send wrote, one behind the other."""
+    return np.frombuffer(content, sent).astype(np.int64)
+
+
+def _ranges(query: KeywordQuery) -> tuple[list[str], list[str]]:
+    """First and last term of each phrase."""
+    terms, prefixes = list(dict.fromkeys(query.terms)), list(dict.fromkeys(query.prefixes))
+    return terms + prefixes, terms + [prefix + _LAST_CHARACTER for prefix in prefixes]
+
+
+def _condition(where: Filter | None, store: int, arguments: list[Any]) -> str | None:
+    """The filter as a condition on ``f.key``; its values are appended to ``arguments``."""
+    if where is None:
+        return None
+    dialect = Dialect("f.key", lambda index: f"${index + 1}", collation=' COLLATE "C"', scope=f" AND a.store = {store}")
+    condition = compile_filter(where, dialect, first=len(arguments))
+    arguments.extend(condition.values)
+    if len(arguments) > _MOST_ARGUMENTS:
+        raise TooLarge("filters: values", len(condition.values), _MOST_ARGUMENTS - 10, "PostgreSQL's own")
+    return condition.sql
+
+
+async def _store_of_encoder(connection: asyncpg.Connection, store: VectorStore) -> asyncpg.Record:
+    """Raises: NotFound; WrongEncoder where the store's encoder is no longer that of ``store``."""
+    current = await _store(connection, store)
+    if current["fingerprint"] != (store.encoder and store.encoder.fingerprint):
+        raise WrongEncoder(f"vector store {store.id}: its encoder has changed meanwhile; search again")
+    return current
+
+
+async def _store(connection: asyncpg.Connection, store: VectorStore) -> asyncpg.Record:
+    row = await connection.fetchrow(_STORE, store.id)
+    if row is None:
+        raise NotFound(f"vector store {store.id}: it has been deleted meanwhile")
+    return row

@@ -1,0 +1,95 @@
+"""The document store on a PostgreSQL server with pgvector. Replicas share it; what one writes, all see."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from backend.documents.parsing.limits import FileLimits
+from backend.search.postgres.connections import ConnectionLimits, PostgresConnections
+from backend.search.postgres.files import PostgresFiles
+from backend.search.postgres.indexing import PostgresIndexing
+from backend.search.postgres.ranking import PostgresRanking
+from backend.search.postgres.stores import PostgresStores
+
+
+class PostgresSearchStorage:
+    """A `SearchStorage`. Its methods are those of the parts, each of which knows its tables.
+
+    The service starts without the server: calls raise Unavailable until it is there.
+
+    Args:
+        url: SEARCH_URL.
+        limits: of files; one that is kept already may be larger.
+
+    Raises: BadSettings for a bad URL.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        limits: FileLimits,
+        *,
+        connections: ConnectionLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._postgres = PostgresConnections(url, connections or ConnectionLimits(), clock=clock)
+        self.start, self.close = self._postgres.start, self._postgres.close
+
+        files = PostgresFiles(self._postgres, limits)
+        self.add_file = files.add_file
+        self.file, self.files_of, self.files = files.file, files.files_of, files.files
+        self.content = files.content
+        self.delete_file = files.delete_file
+        self.file_pages = files.file_pages
+        self.expired_files = files.expired_files
+        self.usage = files.usage
+        self.totals = files.totals
+
+        stores = PostgresStores(self._postgres)
+        self.add_store = stores.add_store
+        self.store = stores.store
+        self.stores = stores.stores
+        self.update_store = stores.update_store
+        self.touch_store = stores.touch_store
+        self.delete_store = stores.delete_store
+        self.expired_stores = stores.expired_stores
+        self.attach = stores.attach
+        self.store_file = stores.store_file
+        self.store_files = stores.store_files
+        self.set_attributes = stores.set_attributes
+        self.detach = stores.detach
+        self.batch_counts = stores.batch_counts
+        self.cancel_batch = stores.cancel_batch
+        self.file_chunks = stores.file_chunks
+        self.file_vectors = stores.file_vectors
+
+        indexing = PostgresIndexing(self._postgres, stores)
+        self.claim = indexing.claim
+        self.renew = indexing.renew
+        self.finish = indexing.finish
+        self.restore = indexing.restore
+        self.fail = indexing.fail
+        self.release = indexing.release
+        self.waiting = indexing.waiting
+        self.begin_reembedding = indexing.begin_reembedding
+        self.unembedded = indexing.unembedded
+        self.put_vectors = indexing.put_vectors
+        self.switch_encoder = indexing.switch_encoder
+        self.reembedding_stores = indexing.reembedding_stores
+
+        ranking = PostgresRanking(self._postgres)
+        self.nearest = ranking.nearest
+        self.matching = ranking.matching
+        self.chunks, self.chunk_contents = ranking.chunks, ranking.chunk_contents
+        self.attribute_keys = ranking.attribute_keys
+        self.attribute_types = ranking.attribute_types
+
+    def report(self) -> dict[str, Any]:
+        facts = self._postgres.facts
+        report: dict[str, Any] = {"kind": "postgres", "where": self._postgres.address, "writes": True}
+        if facts is None:
+            return {**report, "reached": False}
+        versions = {"postgres": facts.version, "pgvector": facts.pgvector, "vectors": facts.vector_type}
+        return {**report, "reached": True, **versions}

@@ -1,0 +1,237 @@
+"""Records of the document store: uploaded files, vector stores, the files in them, chunks, rankings. Data only.
+
+The names are those of OpenAI's API: a *file* is an upload, a *vector store* is a collection, a *store file* is a file
+in a collection, with its attributes and the state of its indexing. Times are Unix seconds; offsets count code points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from backend.documents.pages import Box
+from backend.models.encoder import Vectors
+
+Scalar = str | float | bool
+Attributes = Mapping[str, Scalar]
+FileStatus = Literal["in_progress", "completed", "cancelled", "failed"]
+FILE_STATUSES: tuple[FileStatus, ...] = ("in_progress", "completed", "cancelled", "failed")
+IndexStage = Literal["queued", "reading", "embedding", "done"]
+Order = Literal["asc", "desc"]
+
+
+class ListPage(NamedTuple):
+    """Which part of a list: by creation time, then id."""
+
+    limit: int = 20
+    order: Order = "desc"
+    after: str | None = None  # an id: begin behind it
+    before: str | None = None  # an id: end before it
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """An uploaded file."""
+
+    id: str  # "file-…"
+    owner: str  # `Caller.owner` of who sent it
+    name: str
+    size_bytes: int
+    sha256: str  # hexadecimal
+    purpose: str
+    created_s: float
+    expires_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How a file's text is cut. Tokens are those of the encoder, special ones aside."""
+
+    max_tokens: int = 254
+    overlap_tokens: int = 0
+    is_auto: bool = True  # the client left the choice to the service
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderIdentity:
+    """The model whose vectors a store holds."""
+
+    fingerprint: str  # of all that decides a vector (`LoadedModel`'s)
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reembedding:
+    """A change of encoder that is under way."""
+
+    encoder: EncoderIdentity
+    chunks_done: int
+    chunks_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStore:
+    """A collection."""
+
+    id: str  # "vs_…"
+    owner: str
+    name: str
+    created_s: float
+    last_active_s: float
+    description: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    expires_after_days: int | None = None  # of no activity
+    encoder: EncoderIdentity | None = None  # of its first file; None while it is empty
+    reembedding: Reembedding | None = None
+    counts: Mapping[FileStatus, int] = field(default_factory=dict)  # set by the storage; absent: 0
+    usage_bytes: int = 0  # text, places and vectors; set by the storage
+    chunks: int = 0  # set by the storage
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    stage: IndexStage = "queued"
+    done: int = 0  # pages while reading, chunks while embedding
+    total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFailure:
+    code: str  # of its error (errors.py); earlier releases stored one of OpenAI's three
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageSize:
+    """A page of a file, for whoever marks boxes on it."""
+
+    number: int
+    width: float  # page units
+    height: float  # page units
+    rotation: int  # degrees clockwise from what a viewer shows to upright
+
+    @property
+    def is_time(self) -> bool:
+        """A minute of a recording: its width is its end in seconds, and boxes in it lie on the axis of time."""
+        return self.height == 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """A file in a vector store."""
+
+    store_id: str
+    file_id: str
+    name: str  # of the file
+    created_s: float
+    status: FileStatus = "in_progress"
+    attributes: Attributes = field(default_factory=dict)  # the caller's
+    # What the service read from the document: "document_type", "vendor_tax_id", "invoice_total", "person", …; several
+    # values each. A filter looks at these where the caller has set no attribute of that name.
+    found: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
+    chunking: Chunking = field(default_factory=Chunking)
+    batch_id: str | None = None
+    progress: Progress = field(default_factory=Progress)
+    failure: IndexFailure | None = None
+    usage_bytes: int = 0  # set by the storage
+    chunks: int = 0
+    pages: tuple[PageSize, ...] = ()
+    language: str | None = None  # ISO 639-1
+
+
+class PlacedWord(NamedTuple):
+    """A word of a chunk on its page."""
+
+    start: int  # in the chunk's text
+    end: int
+    page: int
+    line: int  # on the page
+    box: Box  # page units
+
+
+@dataclass(frozen=True, slots=True)
+class NewChunk:
+    """A chunk to be stored."""
+
+    index: int  # in its file, from 0
+    start: int  # in the file's text
+    end: int
+    text: str
+    tokens: int
+    words: tuple[PlacedWord, ...]  # empty for plain text
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedFile:
+    """What indexing a file produced. Shapes: vectors (chunks, width) float32, unit length."""
+
+    chunks: Sequence[NewChunk]
+    vectors: Vectors
+    encoder: EncoderIdentity
+    found: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
+    pages: tuple[PageSize, ...] = ()
+    language: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk as it is read back."""
+
+    id: int  # unique in its storage
+    file_id: str
+    index: int
+    start: int
+    end: int
+    text: str
+    tokens: int
+    words: tuple[PlacedWord, ...] = ()
+
+
+class ChunkContent(NamedTuple):
+    """What tells whether two chunks say the same: equal from the digest on, they are the same place of equal files."""
+
+    chunk_id: int
+    file_id: str
+    file_sha256: str
+    start: int  # in the file's text
+    end: int
+    text_digest: str
+
+
+class Ranked(NamedTuple):
+    """A chunk in a ranking, best first."""
+
+    chunk_id: int
+    score: float  # cosine, or BM25
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordQuery:
+    """The terms of a query as `keywords.query_terms` gives them. A chunk matches if it has any of them."""
+
+    terms: tuple[str, ...]  # whole terms: folded and stemmed words, normalised identifiers
+    prefixes: tuple[str, ...] = ()  # beginnings of identifiers
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to index a file until it runs out unless it is renewed."""
+
+    file: StoreFile
+    owner: str
+    token: str  # of this claim
+    attempts: int  # this one included
+    bytes: int = 0  # of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one owner has stored."""
+
+    files: int
+    bytes: int  # of the files and of what was indexed
+    chunks: int
+    stores: int
+    waiting: int = 0  # files of vector stores that are not indexed yet

@@ -1,0 +1,100 @@
+"""Uploaded files in the database."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from backend.search.limits import SearchLimits, check_kept_file
+from backend.search.records import FileRecord, ListPage, PageSize
+from backend.search.sqlite.rows import FILE, file_record, listed, pages
+from backend.search.sqlite.store_files import remove_chunks
+from backend.search.sqlite.usage import usage
+
+
+def add(connection: sqlite3.Connection, file: FileRecord, limits: SearchLimits | None) -> None:
+    """Raises: TooLarge."""
+    connection.execute(
+        "INSERT INTO files (id, owner, name, size_bytes, sha256, purpose, created_s, expires_s) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            file.id,
+            file.owner,
+            file.name,
+            file.size_bytes,
+            file.sha256,
+            file.purpose,
+            file.created_s,
+            file.expires_s,
+        ),
+    )
+    if limits is not None:
+        check_kept_file(usage(connection, file.owner), limits)
+
+
+def check_room(connection: sqlite3.Connection, file: FileRecord, limits: SearchLimits | None) -> None:
+    """Raises: TooLarge for a file that there is no room for, before its bytes are written."""
+    if limits is not None:
+        now = usage(connection, file.owner)
+        check_kept_file(replace(now, files=now.files + 1, bytes=now.bytes + file.size_bytes), limits)
+
+
+def find(connection: sqlite3.Connection, owner: str, file_id: str) -> FileRecord | None:
+    row = connection.execute(f"SELECT {FILE} FROM files f WHERE f.id = ? AND f.owner = ?", (file_id, owner)).fetchone()
+    return row and file_record(row)
+
+
+def find_all(connection: sqlite3.Connection, owner: str, file_ids: Sequence[str]) -> list[FileRecord]:
+    rows = connection.execute(
+        f"SELECT {FILE} FROM json_each(?) wanted JOIN files f ON f.id = wanted.value WHERE f.owner = ?",
+        (json.dumps(file_ids), owner),
+    )
+    return [file_record(row) for row in rows]
+
+
+def page_of(connection: sqlite3.Connection, owner: str, page: ListPage, purpose: str | None) -> list[FileRecord]:
+    where, values = "f.owner = ?", [owner]
+    if purpose is not None:
+        where, values = f"{where} AND f.purpose = ?", [owner, purpose]
+    rows = listed(connection, f"SELECT {FILE} FROM files f", where, values, page=page, keys=("f.created_s", "f.id"))
+    return [file_record(row) for row in rows]
+
+
+def checksum(connection: sqlite3.Connection, file_id: str) -> str | None:
+    """SHA-256 of the bytes; None: there is no such file."""
+    row = connection.execute("SELECT sha256 FROM files WHERE id = ?", (file_id,)).fetchone()
+    return row and str(row[0])
+
+
+def delete(connection: sqlite3.Connection, owner: str, file_id: str) -> list[str] | None:
+    """The ids of the stores that it was in; None: there was no such file."""
+    row = connection.execute("SELECT number FROM files WHERE id = ? AND owner = ?", (file_id, owner)).fetchone()
+    if row is None:
+        return None
+    places = connection.execute(
+        "SELECT sf.number, s.id FROM store_files sf JOIN stores s ON s.number = sf.store WHERE sf.file = ?", row
+    ).fetchall()
+    for number, _ in places:
+        remove_chunks(connection, number)
+    connection.execute("DELETE FROM files WHERE number = ?", row)
+    return [store_id for _, store_id in places]
+
+
+def page_sizes(connection: sqlite3.Connection, file_id: str) -> tuple[PageSize, ...]:
+    row = connection.execute(
+        "SELECT sf.pages FROM store_files sf JOIN files f ON f.number = sf.file "
+        "WHERE f.id = ? AND sf.indexed_s IS NOT NULL ORDER BY sf.indexed_s DESC, sf.number DESC LIMIT 1",
+        (file_id,),
+    ).fetchone()
+    return () if row is None else pages(row[0])
+
+
+def expired(connection: sqlite3.Connection, now_s: float) -> list[FileRecord]:
+    rows = connection.execute(f"SELECT {FILE} FROM files f WHERE f.expires_s <= ? ORDER BY f.expires_s", (now_s,))
+    return [file_record(row) for row in rows]
+
+
+def ids(connection: sqlite3.Connection) -> list[str]:
+    return [file_id for (file_id,) in connection.execute("SELECT id FROM files")]

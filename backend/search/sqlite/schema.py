@@ -1,0 +1,136 @@
+"""The tables of the database, and how a database of an earlier release becomes one of this release."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from backend.errors import SetupError
+
+APPLICATION_ID = 0x46696E53  # "FinS", in the header of the file
+PAGE_BYTES = 8192  # holds three float16 vectors of width 1024; in 4096 they waste half of each page
+
+# Each step raises the version by one. A released step is never changed: a new one is added behind it.
+# Ids that SQLite gives (`number`) are never used again, so that what points to a deleted row points to nothing.
+STEPS: tuple[str, ...] = (
+    """
+    CREATE TABLE encoders (
+        number INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, name TEXT NOT NULL, width INTEGER NOT NULL
+    );
+    CREATE TABLE files (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT NOT NULL,
+        size_bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, purpose TEXT NOT NULL, created_s REAL NOT NULL,
+        expires_s REAL
+    );
+    CREATE INDEX files_by_owner ON files (owner, created_s, id);
+    CREATE INDEX files_by_expiry ON files (expires_s) WHERE expires_s IS NOT NULL;
+    CREATE TABLE stores (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, name TEXT NOT NULL,
+        created_s REAL NOT NULL, last_active_s REAL NOT NULL, description TEXT NOT NULL, metadata TEXT NOT NULL,
+        expires_after_days INTEGER, encoder INTEGER REFERENCES encoders, next_encoder INTEGER REFERENCES encoders,
+        additions INTEGER NOT NULL DEFAULT 0,  -- counts the times that chunks were added
+        removals INTEGER NOT NULL DEFAULT 0,  -- that chunks were removed
+        rebuilds INTEGER NOT NULL DEFAULT 0,  -- that vectors were replaced: what is in memory is loaded again
+        merges INTEGER NOT NULL DEFAULT 0,  -- that terms were moved from `fresh_terms` to segments
+        terms TEXT NOT NULL  -- `keywords.TERMS_VERSION` of its postings
+    );
+    CREATE INDEX stores_by_owner ON stores (owner, created_s, id);
+    CREATE TABLE store_files (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        store INTEGER NOT NULL REFERENCES stores ON DELETE CASCADE,
+        file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+        created_s REAL NOT NULL, status TEXT NOT NULL, attributes TEXT NOT NULL, found TEXT NOT NULL,
+        max_tokens INTEGER NOT NULL, overlap_tokens INTEGER NOT NULL, is_auto INTEGER NOT NULL, batch_id TEXT,
+        stage TEXT NOT NULL, done INTEGER NOT NULL, total INTEGER, failure_code TEXT, failure_message TEXT,
+        usage_bytes INTEGER NOT NULL DEFAULT 0, pages TEXT NOT NULL DEFAULT '[]', language TEXT, indexed_s REAL,
+        -- Its chunks have ids without a gap; `lengths` holds how many terms each has, int32.
+        first_chunk INTEGER, chunks INTEGER NOT NULL DEFAULT 0, lengths BLOB,
+        token TEXT, lease_until_s REAL, attempts INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (store, file)
+    );
+    CREATE INDEX store_files_by_file ON store_files (file);
+    CREATE INDEX store_files_counts ON store_files (store, status, usage_bytes, chunks);
+    CREATE INDEX store_files_by_chunk ON store_files (store, first_chunk, chunks) WHERE chunks > 0;
+    CREATE INDEX store_files_by_batch ON store_files (store, batch_id, status);
+    CREATE INDEX store_files_by_token ON store_files (token) WHERE token IS NOT NULL;
+    CREATE INDEX store_files_waiting ON store_files (created_s) WHERE status = 'in_progress';
+    CREATE TABLE attributes (
+        file INTEGER NOT NULL REFERENCES store_files ON DELETE CASCADE, store INTEGER NOT NULL, name TEXT NOT NULL,
+        number REAL, text TEXT, flag INTEGER
+    );
+    CREATE INDEX attributes_by_file ON attributes (file);
+    CREATE INDEX attributes_by_name ON attributes (store, name, number, text, flag);
+    CREATE TABLE chunks (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, store_file INTEGER NOT NULL, position INTEGER NOT NULL,
+        start INTEGER NOT NULL, end INTEGER NOT NULL, tokens INTEGER NOT NULL, checksum INTEGER NOT NULL,
+        text TEXT NOT NULL, words BLOB NOT NULL
+    );
+    CREATE TABLE vectors (
+        store INTEGER NOT NULL, encoder INTEGER NOT NULL REFERENCES encoders, chunk INTEGER NOT NULL,
+        vector BLOB NOT NULL  -- float16, then the CRC-32 of it
+    );
+    CREATE UNIQUE INDEX vectors_by_chunk ON vectors (store, encoder, chunk);
+    -- Terms of chunks that no segment has yet, joined by line feeds.
+    CREATE TABLE fresh_terms (store INTEGER NOT NULL, chunk INTEGER NOT NULL, terms TEXT NOT NULL);
+    CREATE UNIQUE INDEX fresh_terms_by_chunk ON fresh_terms (store, chunk);
+    CREATE TABLE segments (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, store INTEGER NOT NULL, level INTEGER NOT NULL,
+        first_chunk INTEGER NOT NULL, last_chunk INTEGER NOT NULL,
+        chunks INTEGER NOT NULL  -- when it was made
+    );
+    CREATE INDEX segments_by_store ON segments (store, first_chunk);
+    CREATE TABLE postings (
+        segment INTEGER NOT NULL, term TEXT NOT NULL,
+        packed BLOB NOT NULL,  -- for each chunk its id, uint32, and how often, uint16; the CRC-32 of all
+        PRIMARY KEY (segment, term)
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE owners (owner TEXT PRIMARY KEY, claimed INTEGER NOT NULL) WITHOUT ROWID;  -- counts claims of all
+    DROP INDEX store_files_waiting;
+    CREATE INDEX store_files_waiting ON store_files (store, created_s) WHERE status = 'in_progress';
+    """,
+    """
+    ALTER TABLE stores ADD is_deleted INTEGER NOT NULL DEFAULT 0;  -- nobody finds it; it is removed in slices
+    CREATE INDEX stores_deleted ON stores (number) WHERE is_deleted;
+    -- Chunks, or vectors of an encoder, that nobody finds any more; they are removed in slices.
+    CREATE TABLE leavings (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, store INTEGER NOT NULL, encoder INTEGER,
+        first_chunk INTEGER, last_chunk INTEGER
+    );
+    CREATE INDEX leavings_by_store ON leavings (store, first_chunk);
+    ALTER TABLE stores ADD embedded INTEGER NOT NULL DEFAULT 0;  -- counts the vectors of `next_encoder`
+    UPDATE stores SET embedded = (SELECT count(*) FROM vectors v WHERE v.store = number AND v.encoder = next_encoder)
+    WHERE next_encoder IS NOT NULL;
+    """,
+)
+VERSION = len(STEPS)
+
+
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version of the tables; 0 for an empty database."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+def check_version(connection: sqlite3.Connection, where: str) -> None:
+    """Raises: SetupError for tables that this release cannot read."""
+    version = version_of(connection)
+    if version > VERSION:
+        raise SetupError(
+            f"search storage: {where} has tables of version {version}, this release reads up to {VERSION}; start the "
+            "newer release again, or point STATE_DIR to another folder"
+        )
+
+
+def upgrade(connection: sqlite3.Connection, where: str) -> None:
+    """Bring the tables to this release's version, each step in one transaction. Raises: SetupError."""
+    check_version(connection, where)
+    for version in range(version_of(connection), VERSION):
+        # executescript commits first, so the transaction is part of the script; a failure leaves it open
+        script = f"BEGIN IMMEDIATE; {STEPS[version]}; PRAGMA user_version = {version + 1}; COMMIT;"
+        try:
+            connection.executescript(script)
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

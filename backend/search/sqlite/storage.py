@@ -1,0 +1,421 @@
+"""A `SearchStorage` in a folder: for one process that writes, and any number on the same machine that search."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from backend.device.facts.host import usable_cores
+from backend.documents.parsing.stored_file import StoredFile
+from backend.errors import FinanciaError, StorageCorrupt, Unavailable
+from backend.models.encoder import Vectors
+from backend.search.filters import Filter
+from backend.search.limits import SearchLimits
+from backend.search.records import (
+    Attributes,
+    ChunkContent,
+    Claim,
+    EncoderIdentity,
+    FileRecord,
+    FileStatus,
+    IndexedFile,
+    IndexFailure,
+    KeywordQuery,
+    ListPage,
+    PageSize,
+    Progress,
+    Ranked,
+    StoredChunk,
+    StoreFile,
+    Usage,
+    VectorStore,
+)
+from backend.search.sqlite import (
+    files,
+    indexing,
+    leavings,
+    postings,
+    reembedding,
+    restoring,
+    store_files,
+    vector_stores,
+)
+from backend.search.sqlite.contents import Contents
+from backend.search.sqlite.database import Database
+from backend.search.sqlite.loaded_stores import Behind, LoadedStores
+from backend.search.sqlite.searching import Query, Searcher
+from backend.search.sqlite.usage import usage
+from backend.search.sqlite.vector_matrix import DeviceVectors
+from backend.search.storage import id_taken
+from backend.telemetry import log_event
+
+T = TypeVar("T")
+_READ_AGAIN_MOST = 10  # each time at a later state
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteOptions:
+    """Where the data are, and how much of them is kept in memory."""
+
+    folder: Path
+    memory_bytes: int = 2 * 2**30  # SEARCH_MEMORY_BYTES
+    readers: int = 2  # threads that read, and as many that search
+    device: DeviceVectors | None = None  # that scans large stores
+    scan_threads: int = field(default_factory=usable_cores)  # of one search
+
+
+class SqliteStorage:
+    """The embedded storage.
+
+    Args:
+        clock: of the leases of claims, monotonic; they end with the process.
+        wall: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        options: SqliteOptions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,  # noqa: TID251 - a point in time that is stored, not a duration
+    ) -> None:
+        self._options, self._clock, self._wall = options, clock, wall
+        self._contents = Contents(options.folder / "files")
+        self._database = Database(options.folder, readers=options.readers, prepare=self._prepare)
+        self._loaded = LoadedStores(options.memory_bytes, options.device)
+        self._scanning = ThreadPoolExecutor(options.scan_threads, thread_name_prefix="search-scan")
+        self._searcher = Searcher(self._loaded, self._scanning)
+        self._rebuilds: dict[str, asyncio.Task[None]] = {}  # of the postings of a store, by its id
+
+    async def start(self) -> None:
+        await self._database.open()
+        if self._database.is_writer:
+            await self._sweep()
+
+    async def close(self) -> None:
+        for rebuild in self._rebuilds.values():  # the next search begins anew
+            rebuild.cancel()
+        await asyncio.gather(*self._rebuilds.values(), return_exceptions=True)
+        await self._database.close()
+        self._scanning.shutdown(wait=False)
+
+    def report(self) -> dict[str, Any]:
+        device = self._options.device
+        on_device = {} if device is None else {"device_bytes": self._loaded.device_bytes}
+        device_limit = {} if device is None else {"device_limit_bytes": device.memory_bytes}
+        return {
+            "kind": "sqlite",
+            "folder": str(self._options.folder),
+            "writes": self._database.is_writer,
+            "writer": self._database.writer(),
+            "fault": self._database.fault,
+            "memory_bytes": self._loaded.memory_bytes,
+            "memory_limit_bytes": self._options.memory_bytes,
+            **on_device,
+            **device_limit,
+        }
+
+    # Files
+
+    async def add_file(self, file: FileRecord, content: StoredFile, *, limits: SearchLimits | None = None) -> None:
+        await self._database.must_write()
+        await self._read(files.check_room, file, limits)
+        if await self._read(files.checksum, file.id) is not None:  # also another owner's, whose bytes are not touched
+            raise id_taken("file", file.id)
+        writing = asyncio.create_task(self._database.compute(lambda: self._contents.write(file.id, content)))
+        try:
+            await asyncio.shield(writing)
+            await self._write(files.add, file, limits)
+        except BaseException:  # cancelled, too: threads end what they have begun
+            await asyncio.wait({writing})
+            with suppress(FinanciaError):
+                await self._write(self._delete_bytes_without_row, file.id)
+            raise
+
+    async def file(self, owner: str, file_id: str) -> FileRecord | None:
+        return await self._read(files.find, owner, file_id)
+
+    async def files_of(self, owner: str, file_ids: Collection[str]) -> list[FileRecord]:
+        return await self._read(files.find_all, owner, list(file_ids))
+
+    async def files(self, owner: str, page: ListPage, *, purpose: str | None = None) -> list[FileRecord]:
+        return await self._read(files.page_of, owner, page, purpose)
+
+    async def content(self, file_id: str) -> StoredFile | None:
+        sha256 = await self._read(files.checksum, file_id)
+        return None if sha256 is None else await self._database.compute(lambda: self._contents.read(file_id, sha256))
+
+    async def delete_file(self, owner: str, file_id: str) -> bool:
+        store_ids = await self._delete(files.delete, owner, file_id)
+        if store_ids is None:
+            return False
+        await self._database.compute(lambda: self._contents.delete(file_id))
+        await self._sweep(*store_ids)
+        return True
+
+    async def file_pages(self, file_id: str) -> tuple[PageSize, ...]:
+        return await self._read(files.page_sizes, file_id)
+
+    async def expired_files(self, now_s: float) -> list[FileRecord]:
+        return await self._read(files.expired, now_s)
+
+    async def usage(self, owner: str) -> Usage:
+        return await self._read(usage, owner)
+
+    async def totals(self) -> Usage:
+        return await self._read(usage, None)
+
+    # Vector stores
+
+    async def add_store(
+        self, store: VectorStore, files: Sequence[StoreFile] = (), *, limits: SearchLimits | None = None
+    ) -> None:
+        await self._write(store_files.add_store, store, files, limits)
+
+    async def store(self, owner: str, store_id: str) -> VectorStore | None:
+        return await self._read(vector_stores.find, owner, store_id)
+
+    async def stores(self, owner: str, page: ListPage) -> list[VectorStore]:
+        return await self._read(vector_stores.page_of, owner, page)
+
+    async def update_store(self, store: VectorStore) -> bool:
+        return await self._write(vector_stores.update, store)
+
+    async def touch_store(self, store_id: str, now_s: float) -> None:
+        await self._write(vector_stores.touch, store_id, now_s)
+
+    async def delete_store(self, owner: str, store_id: str) -> bool:
+        number = await self._delete(vector_stores.delete, owner, store_id)
+        if number is not None:
+            self._loaded.forget(number)
+            await self._sweep()
+        return number is not None
+
+    async def expired_stores(self, now_s: float) -> list[VectorStore]:
+        return await self._read(vector_stores.expired, now_s)
+
+    # The files of a store
+
+    async def attach(self, files: Sequence[StoreFile], *, limits: SearchLimits | None = None) -> None:
+        if changed := await self._write(store_files.attach, files, limits):
+            await self._sweep(*changed)
+
+    async def store_file(self, store_id: str, file_id: str) -> StoreFile | None:
+        return await self._read(store_files.find, store_id, file_id)
+
+    async def store_files(
+        self, store_id: str, page: ListPage, *, status: FileStatus | None = None, batch_id: str | None = None
+    ) -> list[StoreFile]:
+        return await self._read(store_files.page_of, store_id, page, status, batch_id)
+
+    async def set_attributes(self, store_id: str, file_id: str, attributes: Attributes) -> StoreFile | None:
+        return await self._write(store_files.set_attributes, store_id, file_id, attributes)
+
+    async def detach(self, store_id: str, file_id: str) -> bool:
+        is_removed = await self._delete(store_files.detach, store_id, file_id)
+        if is_removed:
+            await self._sweep(store_id)
+        return is_removed
+
+    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int]:
+        return await self._read(store_files.batch_counts, store_id, batch_id)
+
+    async def cancel_batch(self, store_id: str, batch_id: str) -> int:
+        return await self._write(store_files.cancel_batch, store_id, batch_id)
+
+    async def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
+        position = -1
+        while chunks := await self._read(store_files.chunks_behind, store_id, file_id, position):
+            for chunk in chunks:
+                yield chunk
+            position += len(chunks)
+
+    # Indexing
+
+    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> Claim | None:
+        return await self._write(indexing.claim, encoder, self._clock(), lease_s)
+
+    async def renew(self, claim: Claim, progress: Progress, lease_s: float) -> bool:
+        return await self._write(indexing.renew, claim, progress, self._clock() + lease_s)
+
+    async def finish(self, claim: Claim, indexed: IndexedFile) -> bool:
+        packed = await self._database.compute(lambda: indexing.pack(indexed))
+        is_stored = await self._write(indexing.finish, claim, indexed, packed, self._wall())
+        if is_stored:
+            await self._merge(postings.merge_added, claim.file.store_id)
+        return is_stored
+
+    async def fail(self, claim: Claim, failure: IndexFailure) -> bool:
+        return await self._write(indexing.fail, claim, failure)
+
+    async def release(self, claim: Claim) -> None:
+        await self._write(indexing.release, claim)
+
+    async def waiting(self) -> int:
+        return await self._read(indexing.waiting)
+
+    # Search
+
+    async def nearest(self, store: VectorStore, vector: Vectors, where: Filter | None, limit: int) -> list[Ranked]:
+        encoder = store.encoder
+        if encoder is None:
+            return []
+        query = Query(store.id, where, limit)
+        return await self._search(lambda connection: self._searcher.nearest(connection, query, vector, encoder))
+
+    async def matching(self, store: VectorStore, query: KeywordQuery, where: Filter | None, limit: int) -> list[Ranked]:
+        found = Query(store.id, where, limit)
+
+        async def ranked() -> list[Ranked]:
+            return await self._search(lambda connection: self._searcher.matching(connection, found, query))
+
+        with suppress(postings.BrokenPostings):
+            return await _with_broken_postings(ranked())
+        if store.id not in self._rebuilds:
+            with suppress(postings.BrokenPostings):  # they have just been made anew
+                return await _with_broken_postings(ranked())
+        if store.id not in self._rebuilds:
+            self._rebuilds[store.id] = asyncio.create_task(self._rebuild(store.id))
+        await asyncio.shield(self._rebuilds[store.id])  # it goes on where the search is given up
+        return await ranked()
+
+    async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
+        return await self._read(store_files.chunks_of, store_id, tuple(ids))
+
+    async def chunk_contents(self, store_id: str, ids: Collection[int]) -> list[ChunkContent]:
+        return await self._read(store_files.contents_of, store_id, tuple(ids))
+
+    async def attribute_keys(self, store_id: str, limit: int = 100) -> list[str]:
+        return await self._read(vector_stores.attribute_names, store_id, limit)
+
+    async def attribute_types(self, store_id: str, names: Sequence[str]) -> dict[str, set[str]]:
+        return await self._read(vector_stores.attribute_types, store_id, names)
+
+    # Copies from one storage to another
+
+    async def file_vectors(self, store_id: str, file_id: str) -> Vectors:
+        return await self._read(restoring.file_vectors, store_id, file_id)
+
+    async def restore(self, file: StoreFile, indexed: IndexedFile) -> None:
+        packed = await self._database.compute(lambda: indexing.pack(indexed))
+        await self._write(restoring.restore, file, indexed, packed, self._wall())
+        await self._merge(postings.merge_added, file.store_id)
+
+    # Another encoder
+
+    async def begin_reembedding(self, store_id: str, encoder: EncoderIdentity) -> bool:
+        has_begun = await self._write(reembedding.begin, store_id, encoder)
+        await self._sweep()
+        return has_begun
+
+    async def unembedded(
+        self, store_id: str, encoder: EncoderIdentity, limit: int, *, behind: int = 0
+    ) -> list[tuple[int, str]]:
+        return await self._read(reembedding.unembedded, store_id, encoder, limit, behind)
+
+    async def put_vectors(
+        self, store_id: str, encoder: EncoderIdentity, chunk_ids: Sequence[int], vectors: Vectors
+    ) -> None:
+        await self._write(reembedding.put_vectors, store_id, encoder, chunk_ids, vectors)
+
+    async def switch_encoder(self, store_id: str, encoder: EncoderIdentity) -> bool:
+        is_switched = await self._write(reembedding.switch, store_id, encoder)
+        if is_switched:
+            await self._sweep()
+        return is_switched
+
+    async def reembedding_stores(self, encoder: EncoderIdentity) -> list[VectorStore]:
+        return await self._read(vector_stores.reembedding_with, encoder)
+
+    async def _read(self, query: Callable[..., T], *arguments: object) -> T:
+        return await self._database.read(lambda connection: query(connection, *arguments))
+
+    async def _search(self, ranking: Callable[[sqlite3.Connection], list[Ranked]]) -> list[Ranked]:
+        for _ in range(_READ_AGAIN_MOST):
+            with suppress(Behind):
+                return await self._database.search(ranking)
+        raise Unavailable("search storage: the store changes faster than it can be read; search again")
+
+    async def _write(self, query: Callable[..., T], *arguments: object) -> T:
+        return await self._database.write(lambda connection: query(connection, *arguments))
+
+    async def _delete(self, query: Callable[..., T], *arguments: object) -> T:
+        """`_write`, also on a full disk."""
+        return await self._database.write(lambda connection: query(connection, *arguments), frees=True)
+
+    def _delete_bytes_without_row(self, connection: sqlite3.Connection, file_id: str) -> None:
+        """On the writer's thread: an addition that was cancelled has been made before, or never will be."""
+        if files.checksum(connection, file_id) is None:
+            self._contents.delete(file_id)
+
+    async def _sweep(self, *store_ids: str) -> None:
+        """Remove what is marked, slice by slice, and keep the postings of stores compact.
+
+        It is deleted for everybody already: a fault here must not fail what called this, and the next one goes on.
+        """
+        try:
+            while await self._delete(leavings.sweep):
+                pass
+        except FinanciaError as error:
+            log_event(_log, logging.WARNING, "what was deleted could not be removed yet", reason=str(error))
+        for store_id in store_ids:
+            await self._merge(postings.merge_removed, store_id)
+
+    async def _rebuild(self, store_id: str) -> None:
+        """Make the postings of a store anew; others write in between."""
+        log_event(_log, logging.ERROR, "postings are made anew from the texts", store=store_id)
+        try:
+            number = await self._write(postings.begin_rebuild, store_id)
+            while number is not None and await self._delete(leavings.sweep_postings, number):
+                pass
+            behind = 0
+            while number is not None and (
+                texts := await self._read(postings.texts_behind, number, behind, leavings.ROWS_AT_ONCE)
+            ):
+                terms = await self._database.compute(partial(postings.terms_of, texts))
+                await self._write(postings.add_terms, number, terms)
+                behind = texts[-1][0]
+            if number is not None:
+                await self._write(postings.end_rebuild, number)
+        finally:
+            del self._rebuilds[store_id]
+        await self._merge(postings.merge_added, store_id)
+
+    async def _merge(self, merge: Callable[[sqlite3.Connection, int], bool], store_id: str) -> None:
+        """Keep postings compact. What called this is stored already, so a fault here must not fail it."""
+
+        def run(connection: sqlite3.Connection) -> bool:
+            number = vector_stores.number_of(connection, store_id)
+            return number is not None and merge(connection, number)
+
+        try:
+            while await self._database.write(run):
+                pass
+        except FinanciaError as error:
+            log_event(_log, logging.WARNING, "postings could not be merged", reason=str(error))
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        indexing.end_claims(connection)
+        orphans = self._contents.delete_orphans(files.ids(connection))
+        if orphans:
+            log_event(_log, logging.WARNING, "deleted bytes of files that were never stored", files=orphans)
+
+
+async def _with_broken_postings(ranking: Coroutine[Any, Any, list[Ranked]]) -> list[Ranked]:
+    """The ranking. Raises: BrokenPostings where that is what is broken."""
+    try:
+        return await ranking
+    except StorageCorrupt as error:
+        if isinstance(error.__cause__, postings.BrokenPostings):
+            raise error.__cause__ from None
+        raise

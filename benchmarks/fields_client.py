@@ -1,0 +1,63 @@
+"""HTTP client of the fields benchmark: sends files and texts, keeps what is scored of the answers."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fields_scores import Answer, read_answer
+
+_WAIT_S = 300.0
+_FEATURES = "text,fields,tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the service says of a file."""
+
+    answer: Answer = field(default_factory=Answer)
+    text: str = ""
+    pages: int = 0
+    fields_s: float = 0.0  # fields and tables alone, after the pages were read
+    error: str = ""
+
+
+def read_files(port: int, files: Sequence[Path]) -> list[Reading]:
+    """One file at a time, so that the seconds are those of one document."""
+    return [_read(port, file) for file in files]
+
+
+def read_texts(port: int, texts: Sequence[str]) -> list[Answer]:
+    """The fields of texts. A refused text answers nothing."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(partial(_read_text, port), texts))
+
+
+def _read(port: int, file: Path) -> Reading:
+    try:
+        response = _post(port, f"/v1/documents?features={_FEATURES}", file.read_bytes(), "application/octet-stream")
+    except urllib.error.HTTPError as error:
+        return Reading(error=f"{error.code}: {error.read()[:200].decode('utf-8', 'replace')}")
+    return Reading(read_answer(response), response["text"], len(response["pages"]), response["timings"]["understand_s"])
+
+
+def _read_text(port: int, text: str) -> Answer:
+    body = json.dumps({"input": text}).encode()
+    try:
+        return read_answer(_post(port, "/v1/fields", body, "application/json"))
+    except urllib.error.HTTPError:
+        return Answer()
+
+
+def _post(port: int, path: str, body: bytes, media_type: str) -> dict[str, Any]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, {"Content-Type": media_type})
+    with urllib.request.urlopen(request, timeout=_WAIT_S) as response:
+        answer: dict[str, Any] = json.load(response)
+        return answer

@@ -1,0 +1,139 @@
+"""Scores of tables: neighbouring filled cells, as in ICDAR 2013's competition, and cells alone."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from rapidfuzz import fuzz
+
+from benchmarks.fields_scores import Count
+
+_LEAST_LIKENESS = 88  # of 100, of cells with letters; figures must be the same
+_DASHES = re.compile(r"[\u2010-\u2015\u2212]")
+_FIGURES = re.compile(r"[\d\s.,%€$£()+\-*:/]+")
+
+TableJson = Mapping[str, Any]
+Relation = tuple[str, str, str]  # text, neighbour's text, "right" or "down"
+
+
+class Contents(NamedTuple):
+    """What is compared of a table."""
+
+    relations: list[Relation]
+    cells: list[str]
+
+
+def score_tables(truth: Sequence[TableJson], given: Sequence[TableJson]) -> tuple[Count, Count]:
+    """Counts of relations and of cells. A table over several pages may be answered in pieces or joined."""
+    return max((_score(variant, given) for variant in _variants(truth)), key=lambda counts: counts[0].f1)
+
+
+def _score(truth: Sequence[TableJson], given: Sequence[TableJson]) -> tuple[Count, Count]:
+    """Tables are paired by what they share, most first; those left over count as missed or wrong."""
+    expected, answered = [_contents(table) for table in truth], [_contents(table) for table in given if table]
+    shared = sorted(
+        ((_common(first.relations, second.relations, _are_near), row, column)
+         for row, first in enumerate(expected) for column, second in enumerate(answered)),
+        reverse=True,
+    )  # fmt: skip
+    pairs: dict[int, int] = {}
+    relations = cells = 0
+    for number, row, column in shared:
+        if number and row not in pairs and column not in pairs.values():
+            pairs[row] = column
+            relations += number
+            cells += _common(expected[row].cells, answered[column].cells, is_near)
+
+    def count(right: int, part: Callable[[Contents], Sequence[object]]) -> Count:
+        wrong = sum(len(part(contents)) for contents in answered) - right
+        return Count(right, wrong, sum(len(part(contents)) for contents in expected) - right)
+
+    return count(relations, lambda contents: contents.relations), count(cells, lambda contents: contents.cells)
+
+
+def _variants(tables: Sequence[TableJson]) -> Iterator[Sequence[TableJson]]:
+    yield tables
+    if any(table.get("continues") for table in tables):
+        joined: list[dict[str, Any]] = []
+        for table in tables:
+            if table.get("continues"):
+                joined[-1]["rows"] = joined[-1]["rows"] + [
+                    row for row in table["rows"] if not all(cell.get("header") for cell in row)
+                ]
+            else:
+                joined.append(dict(table))
+        yield joined
+
+
+def _contents(table: TableJson) -> Contents:
+    """Empty cells are skipped: what stands on either side of them are neighbours."""
+    places, texts = _grid(table)
+    relations = set()
+    for axis, way in ((0, "right"), (1, "down")):
+        lines: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for place, index in places.items():
+            lines[place[axis]].append((place[1 - axis], index))
+        for line in lines.values():
+            filled = [index for _, index in sorted(line) if texts[index]]
+            relations |= {(left, right, way) for left, right in pairwise(filled) if left != right}
+    return Contents([(texts[a], texts[b], way) for a, b, way in relations], [text for text in texts if text])
+
+
+def _grid(table: TableJson) -> tuple[dict[tuple[int, int], int], list[str]]:
+    """The index of the cell at each row and column, spans filled in; the texts of the cells."""
+    places: dict[tuple[int, int], int] = {}
+    texts: list[str] = []
+
+    def put(row: int, column: int, cell: TableJson) -> None:
+        texts.append(_normal(str(cell.get("text") or "")))
+        for y in range(row, row + max(1, cell.get("rowspan") or 1)):
+            for x in range(column, column + max(1, cell.get("colspan") or 1)):
+                places.setdefault((y, x), len(texts) - 1)
+
+    if "cells" in table:
+        for cell in table["cells"]:
+            put(cell["row"], cell["column"], cell)
+        return places, texts
+    for row, cells in enumerate(table["rows"]):
+        column = 0
+        for cell in cells:
+            while (row, column) in places:
+                column += 1
+            put(row, column, cell)
+    return places, texts
+
+
+def _normal(text: str) -> str:
+    text = " ".join(_DASHES.sub("-", unicodedata.normalize("NFKC", text).casefold()).split())
+    return text.replace(" ", "") if _FIGURES.fullmatch(text) else text
+
+
+def is_near(first: str, second: str) -> bool:
+    """The same text; letters may differ a little, as in scans, figures may not."""
+    if first == second:
+        return True
+    if re.sub(r"\D", "", first) != re.sub(r"\D", "", second) or min(len(first), len(second)) < 4:
+        return False
+    return fuzz.ratio(first.replace(" ", ""), second.replace(" ", "")) >= _LEAST_LIKENESS
+
+
+def _are_near(first: Relation, second: Relation) -> bool:
+    return first[2] == second[2] and is_near(first[0], second[0]) and is_near(first[1], second[1])
+
+
+def _common(expected: Sequence[Any], given: Sequence[Any], are_alike: Callable[[Any, Any], bool]) -> int:
+    """How many elements of two bags agree, equal ones first."""
+    first, second = Counter(expected), Counter(given)
+    equal = first & second
+    rest, number = list((second - equal).elements()), equal.total()
+    for element in (first - equal).elements():
+        match = next((other for other in rest if are_alike(element, other)), None)
+        if match is not None:
+            rest.remove(match)
+            number += 1
+    return number

@@ -1,0 +1,102 @@
+"""Encoders with fresh weights and a tokenizer of their own, made on the spot: speed does not look at the numbers.
+
+Their vectors mean nothing, so a service of one needs a fixed PRECISION: no arithmetic keeps the ranks of noise.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from benchmarks.texts import distinct_texts
+
+_VOCABULARY, _TEXTS, _SEED = 8192, 4096, 20260101
+_FEW_TEXTS = 256  # for the tiny size, of which nobody counts tokens
+_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The sizes of a BERT."""
+
+    name: str
+    width: int
+    layers: int
+    heads: int
+    hidden_width: int  # of the feed-forward part
+
+    def flop_per_token(self, attended: float) -> float:
+        """Of a forward pass, for a text of ``attended`` tokens."""
+        products = 4 * self.width**2 + 2 * self.width * self.hidden_width
+        return self.layers * (2 * products + 4 * self.width * attended)
+
+
+TINY = Size("tiny", 64, 2, 2, 128)
+MINILM_SIZE = Size("MiniLM", 384, 6, 12, 1536)
+BASE = Size("base", 768, 12, 12, 3072)
+
+
+def make_model(size: Size, folder: Path) -> Path:
+    """Write such an encoder as sentence-transformers does, mean pooling, normalised; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer(_FEW_TEXTS if size is TINY else _TEXTS)
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer,
+        model_max_length=MAX_TOKENS,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    fast.save_pretrained(folder)
+    torch.manual_seed(_SEED)
+    config = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=size.width,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        intermediate_size=size.hidden_width,
+        max_position_embeddings=MAX_TOKENS,
+        pad_token_id=0,
+    )
+    BertModel(config).save_pretrained(folder)
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    prefix = "sentence_transformers.models"
+    listed = [
+        {"idx": index, "name": str(index), "path": path, "type": f"{prefix}.{kind}"}
+        for index, (path, kind) in enumerate(modules)
+    ]
+    pooling = {"word_embedding_dimension": size.width, "pooling_mode_mean_tokens": True}
+    for name, content in (
+        ("modules.json", listed),
+        ("sentence_bert_config.json", {"max_seq_length": MAX_TOKENS, "do_lower_case": False}),
+        ("1_Pooling/config.json", pooling),
+    ):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    (folder / "2_Normalize").mkdir(exist_ok=True)
+    return folder
+
+
+def _tokenizer(count: int) -> Tokenizer:
+    """A WordPiece vocabulary of the benchmark's own texts, lower case."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=_VOCABULARY, special_tokens=list(_MARKS), show_progress=False)
+    tokenizer.train_from_iterator(distinct_texts(count), trainer)
+    start, end = (tokenizer.token_to_id(mark) for mark in ("[CLS]", "[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", start), ("[SEP]", end)],
+    )
+    return tokenizer

@@ -1,0 +1,73 @@
+"""The project's own tests with ``--device``: which pass, which fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.context import Context, NotPossible
+from benchmarks.machine import ROOT
+
+_FOLDERS = ("device", "models", "batching", "engines", "training", "gpu_toolkit")  # those that run on a device
+_FEW = ("device/test_batch_split.py",)
+# What machines with a card often lack: only packages that the device does not need.
+_ABSENT = {"openvino": "openvino", "kornia": "kornia", "redis": "redis"}  # module -> word in the tests' names
+_FAILURES = 60  # of which the result has the names
+_ONE_TEST_S = 120
+
+
+def measure(context: Context) -> dict[str, Any]:
+    """Counts, and what failed with the first line of why. Raises: NotPossible without pytest."""
+    if find_spec("pytest") is None:
+        raise NotPossible("pytest is not installed: make install-dev brings it")
+    report = context.folder / "report.xml"
+    folders = [f"tests/{name}" for name in (_FEW if context.is_small else _FOLDERS)]
+    absent = [word for module, word in _ABSENT.items() if find_spec(module) is None]
+    command = [sys.executable, "-m", "pytest", *folders, f"--device={context.device}", "-q", f"--junitxml={report}"]
+    command += ["-p", "no:cacheprovider", "--continue-on-collection-errors", *_plugins()]
+    # Another torch or pytest than constraints.txt has warns of other things.
+    command += ["-o", "minversion=1", "-o", "addopts=--import-mode=importlib", "-W", "default"]
+    command += ["-k", " and ".join(f"not {word}" for word in absent)] if absent else []
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    completed = subprocess.run(command, cwd=ROOT, env=environment, check=False)
+    if not report.exists():
+        raise RuntimeError(f"pytest wrote no report, exit status {completed.returncode}")
+    return {"folders": folders, "left_out": absent, "exit_status": completed.returncode, **counts(report)}
+
+
+def _plugins() -> list[str]:
+    """A limit for each test, and several processes, where the plugins are there."""
+    options = []
+    if find_spec("pytest_timeout") is not None:
+        options += ["--timeout", str(_ONE_TEST_S)]
+    if find_spec("xdist") is not None and (os.cpu_count() or 1) > 2:
+        options += ["-n", str(min(8, (os.cpu_count() or 1) // 2))]
+    return options
+
+
+def counts(report: Path) -> dict[str, Any]:
+    """Passed, failed and skipped tests of a JUnit report, and the names of those that failed."""
+    cases = list(ET.parse(report).iter("testcase"))
+    failures = [_failure(case) for case in cases if _outcome(case) == "failed"]
+    outcomes: Sequence[str] = [_outcome(case) for case in cases]
+    tally = {name: outcomes.count(name) for name in ("passed", "failed", "skipped")}
+    return {**tally, "failures": failures[:_FAILURES]}
+
+
+def _outcome(case: ET.Element) -> str:
+    kinds = {child.tag for child in case}
+    if kinds & {"failure", "error"}:
+        return "failed"
+    return "skipped" if "skipped" in kinds else "passed"
+
+
+def _failure(case: ET.Element) -> str:
+    fault = next(child for child in case if child.tag in ("failure", "error"))
+    why = (fault.get("message") or "").strip().splitlines()
+    return f"{case.get('classname', '')}::{case.get('name', '')}: {why[0][:200] if why else ''}"

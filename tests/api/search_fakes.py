@@ -1,0 +1,282 @@
+"""Files, vector stores and search in memory, with the signatures of the services, so that only HTTP is tested."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from backend.documents.pages import Box
+from backend.documents.parsing.stored_file import StoredFile
+from backend.errors import InvalidField, NotFound
+from backend.search.records import (
+    Attributes,
+    EncoderIdentity,
+    FileRecord,
+    FileStatus,
+    IndexFailure,
+    ListPage,
+    PageSize,
+    PlacedWord,
+    Progress,
+    Reembedding,
+    StoredChunk,
+    StoreFile,
+    VectorStore,
+)
+from backend.services.inference import Urgency
+from backend.services.search.records import Highlight, Hit, HitScores, Place, SearchAnswer, SearchOptions
+from backend.services.search.vector_stores import FileBatch, NewFile, StoreChange
+from tests.api.document_fakes import FILE_LIMITS
+from tests.api.text_fakes import FakeService
+
+CREATED_S = 1_767_225_600.5
+ENCODER = EncoderIdentity("f1", "fake-model", 16)
+Item = TypeVar("Item")
+
+
+def part_of(items: Mapping[str, Item], page: ListPage) -> tuple[list[Item], bool]:
+    """Part of a list in the order of creation, as the storages cut it."""
+    ids = list(items) if page.order == "asc" else list(items)[::-1]
+    for cursor, name in ((page.after, "after"), (page.before, "before")):
+        if cursor is not None and cursor not in ids:
+            raise InvalidField(f"{name}: there is no '{cursor}' in this list", param=name)
+    if page.after is not None:
+        ids = ids[ids.index(page.after) + 1 :]
+    if page.before is not None:
+        ids = ids[: ids.index(page.before)]
+    return [items[name] for name in ids[: page.limit]], len(ids) > page.limit
+
+
+@dataclass
+class FakeFiles(FakeService):
+    """Keeps files of each owner in memory."""
+
+    kept: dict[str, tuple[FileRecord, bytes]] = field(default_factory=dict)
+
+    async def upload(
+        self, owner: str, content: StoredFile, name: str, purpose: str, *, expires_after_s: float | None = None
+    ) -> FileRecord:
+        await self.enter(owner, name, purpose, expires_after_s)
+        expires_s = None if expires_after_s is None else CREATED_S + expires_after_s
+        number = len(self.kept) + 1
+        file = FileRecord(
+            f"file-{number}", owner, name, content.size_bytes, content.sha256, purpose, CREATED_S, expires_s
+        )
+        self.kept[file.id] = (file, content.content())
+        return file
+
+    async def find(self, owner: str, file_id: str) -> FileRecord:
+        await self.enter(owner, file_id)
+        file = self.kept.get(file_id)
+        if file is None or file[0].owner != owner:
+            raise NotFound(f"file: there is no '{file_id}'", param="file_id")
+        return file[0]
+
+    async def list_files(self, owner: str, page: ListPage, purpose: str | None = None) -> tuple[list[FileRecord], bool]:
+        await self.enter(owner, page, purpose)
+        mine = {
+            name: file
+            for name, (file, _) in self.kept.items()
+            if file.owner == owner and purpose in (None, file.purpose)
+        }
+        return part_of(mine, page)
+
+    async def content(self, owner: str, file_id: str) -> tuple[FileRecord, StoredFile]:
+        file = await self.find(owner, file_id)
+        return file, StoredFile.of(self.kept[file_id][1], FILE_LIMITS)
+
+    async def delete(self, owner: str, file_id: str) -> None:
+        await self.find(owner, file_id)
+        del self.kept[file_id]
+
+    async def page_image(self, owner: str, file_id: str, number: int, dpi: float) -> bytes:
+        await self.find(owner, file_id)
+        if number > 2:
+            raise InvalidField(f"number: there is no page {number}, the file has 2", param="number")
+        return b"\x89PNG page %d at %d" % (number, dpi)
+
+
+def indexed(store_id: str, new: NewFile, name: str, batch_id: str | None) -> StoreFile:
+    """A file that is indexed as soon as it is added; "broken" in its name makes it fail."""
+    fails = "broken" in name
+    return StoreFile(
+        store_id,
+        new.file_id,
+        name,
+        CREATED_S,
+        "failed" if fails else "completed",
+        new.attributes,
+        {"document_type": ("invoice",), "invoice_total": (1284.5, 12.0)},
+        new.chunking,
+        batch_id,
+        Progress("done", 2, 2),
+        IndexFailure("unreadable_file", "it is cut off") if fails else None,
+        usage_bytes=99,
+        chunks=2,
+        pages=(PageSize(1, 595.0, 842.0, 0), PageSize(2, 842.0, 595.0, 90)),
+        language="es",
+    )
+
+
+@dataclass
+class FakeVectorStores(FakeService):
+    """Keeps stores in memory, and indexes at once."""
+
+    files: FakeFiles = field(default_factory=FakeFiles)
+    stores: dict[str, VectorStore] = field(default_factory=dict)
+    in_stores: dict[str, dict[str, StoreFile]] = field(default_factory=dict)
+
+    async def create(
+        self,
+        owner: str,
+        *,
+        name: str = "",
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        expires_after_days: int | None = None,
+        files: Sequence[NewFile] = (),
+    ) -> VectorStore:
+        await self.enter(owner, name)
+        store = VectorStore(
+            f"vs_{len(self.stores) + 1}", owner, name, CREATED_S, CREATED_S, description, dict(metadata or {}),
+            expires_after_days, ENCODER,
+        )  # fmt: skip
+        self.stores[store.id], self.in_stores[store.id] = store, {}
+        await self.add_files(owner, store.id, files)
+        return await self.find(owner, store.id)
+
+    async def find(self, owner: str, store_id: str) -> VectorStore:
+        await self.enter(owner, store_id)
+        store = self.stores.get(store_id)
+        if store is None or store.owner != owner:
+            raise NotFound(f"vector store: there is no '{store_id}'", param="id")
+        return replace(store, counts=_counts(self.in_stores[store_id].values()))
+
+    async def list_stores(self, owner: str, page: ListPage) -> tuple[list[VectorStore], bool]:
+        await self.enter(owner, page)
+        return part_of({name: store for name, store in self.stores.items() if store.owner == owner}, page)
+
+    async def change(self, owner: str, store_id: str, change: StoreChange) -> VectorStore:
+        store = await self.find(owner, store_id)
+        given = {
+            name: getattr(change, name)
+            for name in ("name", "description", "metadata", "expires_after_days")
+            if getattr(change, name) is not None
+        }
+        if change.clears_expiry:
+            given["expires_after_days"] = None
+        self.stores[store_id] = replace(store, **given)
+        return await self.find(owner, store_id)
+
+    async def delete(self, owner: str, store_id: str) -> None:
+        await self.find(owner, store_id)
+        del self.stores[store_id]
+
+    async def add_files(
+        self, owner: str, store_id: str, files: Sequence[NewFile], batch_id: str | None = None
+    ) -> list[StoreFile]:
+        await self.find(owner, store_id)
+        added = [indexed(store_id, new, (await self.files.find(owner, new.file_id)).name, batch_id) for new in files]
+        self.in_stores[store_id].update({file.file_id: file for file in added})
+        return added
+
+    async def file(self, owner: str, store_id: str, file_id: str) -> StoreFile:
+        await self.find(owner, store_id)
+        file = self.in_stores[store_id].get(file_id)
+        if file is None:
+            raise NotFound(f"file: there is no '{file_id}' in {store_id}", param="file_id")
+        return file
+
+    async def list_files(
+        self,
+        owner: str,
+        store_id: str,
+        page: ListPage,
+        *,
+        status: FileStatus | None = None,
+        batch_id: str | None = None,
+    ) -> tuple[list[StoreFile], bool]:
+        await self.find(owner, store_id)
+        found = {
+            name: file
+            for name, file in self.in_stores[store_id].items()
+            if status in (None, file.status) and batch_id in (None, file.batch_id)
+        }
+        return part_of(found, page)
+
+    async def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
+        file = await self.file(owner, store_id, file_id)
+        self.in_stores[store_id][file_id] = replace(file, attributes=attributes)
+        return self.in_stores[store_id][file_id]
+
+    async def remove_file(self, owner: str, store_id: str, file_id: str) -> None:
+        await self.file(owner, store_id, file_id)
+        del self.in_stores[store_id][file_id]
+
+    async def chunks(self, owner: str, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
+        await self.file(owner, store_id, file_id)
+        yield chunk(file_id)
+        yield StoredChunk(8, file_id, 1, 20, 30, "plain text", 2)
+
+    async def add_batch(self, owner: str, store_id: str, files: Sequence[NewFile]) -> FileBatch:
+        await self.add_files(owner, store_id, files, "vsfb_1")
+        return await self.batch(owner, store_id, "vsfb_1")
+
+    async def batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        await self.find(owner, store_id)
+        files = [file for file in self.in_stores[store_id].values() if file.batch_id == batch_id]
+        if not files:
+            raise NotFound(f"batch: there is no '{batch_id}'", param="batch_id")
+        return FileBatch(batch_id, store_id, CREATED_S, _counts(files), "completed")
+
+    async def cancel_batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
+        return replace(await self.batch(owner, store_id, batch_id), status="cancelled")
+
+    async def reembed(self, owner: str, store_id: str) -> VectorStore:
+        store = await self.find(owner, store_id)
+        return replace(store, reembedding=Reembedding(EncoderIdentity("f2", "other", 8), 1, 2))
+
+
+@dataclass
+class FakeSearch(FakeService):
+    """Finds one chunk of each file of the store; a token a character of the queries."""
+
+    vector_stores: FakeVectorStores = field(default_factory=FakeVectorStores)
+    options: SearchOptions | None = None  # of the last search
+
+    async def search(
+        self, owner: str, store_id: str, queries: Sequence[str], options: SearchOptions, urgency: Urgency
+    ) -> SearchAnswer:
+        await self.vector_stores.find(owner, store_id)
+        await self.enter(owner, store_id, list(queries), options, urgency)
+        self.options = options
+        hits = [hit(file) for file in self.vector_stores.in_stores[store_id].values() if file.status == "completed"]
+        return SearchAnswer(
+            tuple(queries), hits[: options.limit], len(hits) > options.limit, sum(map(len, queries)), ("a warning",)
+        )
+
+
+def chunk(file_id: str) -> StoredChunk:
+    words = (PlacedWord(0, 5, 1, 0, Box(10, 20, 40.126, 30)), PlacedWord(6, 11, 2, 3, Box(1, 2, 3, 4)))
+    return StoredChunk(7, file_id, 0, 0, 11, "Total 1.284", 4, words)
+
+
+def hit(file: StoreFile) -> Hit:
+    return Hit(
+        file,
+        chunk(file.file_id),
+        0.75,
+        HitScores(vector=0.8123456789, keyword=3.5),
+        (2,),
+        (Place(2, Box(10, 20, 40.126, 30)),),
+        (Highlight(0, 5, (Place(2, Box(10, 20, 40, 30)),)),),
+        ("file-copy",),
+    )
+
+
+def _counts(files: Any) -> dict[FileStatus, int]:
+    counts: dict[FileStatus, int] = {}
+    for file in files:
+        counts[file.status] = counts.get(file.status, 0) + 1
+    return counts

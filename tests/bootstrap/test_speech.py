@@ -1,0 +1,177 @@
+"""Transcription from the settings: a hub that is away, wrong settings, and what requests may call the model."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import httpx2
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+
+from backend.bootstrap import speech
+from backend.bootstrap.speech import (
+    OPENAI_NAMES,
+    SpeechParts,
+    SpeechRuntime,
+    _names,
+    build_speech,
+    find_speech_model,
+)
+from backend.config import Settings, load_settings
+from backend.device.records import DeviceType
+from backend.documents.parsing.limits import FileLimits
+from backend.errors import ModelUnavailable
+from backend.models import hub as hub_module
+from backend.services import pending_models
+from backend.services.idle_trim import IdleTrim
+from backend.services.loading import LoadContext
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry
+from tests.bootstrap.test_models import until
+from tests.tiny_whispers import TinyWhispers, tiny_whispers
+
+__all__ = ["tiny_whispers"]
+WANTED = "owner/wanted"
+
+
+class _Hub:
+    """Away until it has a folder or an error."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.error: Exception = LocalEntryNotFoundError("not in the cache")
+        self.error.__cause__ = httpx2.ConnectError("no name")
+        self.asked = 0
+
+    def __call__(self, repository: str, **_: Any) -> str:
+        assert repository == WANTED
+        self.asked += 1
+        if self.folder is None:
+            raise self.error
+        return str(self.folder)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> _Hub:
+    """In place of the real one; tried again at once."""
+    made = _Hub()
+    monkeypatch.setattr(hub_module, "snapshot_download", made)
+    monkeypatch.setattr(pending_models, "_PAUSE_S", (0.02, 0.02))
+    return made
+
+
+async def _built(settings: Settings) -> SpeechRuntime:
+    telemetry = Telemetry()
+    placement, facts = SimpleNamespace(type=DeviceType.CPU, device="cpu"), SimpleNamespace(cores=1)
+    ground: LoadContext = SimpleNamespace(placements=[placement], facts=facts, telemetry=telemetry)  # type: ignore[assignment]
+    readers, lanes, cache = SimpleNamespace(limits=FileLimits()), SimpleNamespace(), SimpleNamespace()
+    idle_trim = IdleTrim(trim=lambda: None, after_s=0.0)
+    parts = SpeechParts(readers, lanes, lanes, cache, idle_trim, Supervisor(telemetry))  # type: ignore[arg-type]
+    return build_speech(settings, ground, await find_speech_model(settings), parts)
+
+
+@pytest.mark.slow
+async def test_a_model_that_comes_later_serves(hub: _Hub, tiny_whispers: TinyWhispers) -> None:
+    """Until then /health and GET /v1/system tell why there is none."""
+    runtime = await _built(load_settings(speech_model=WANTED))
+    runtime.start()
+    await until(lambda: hub.asked >= 3)
+    [told], [pending], missing = runtime.degraded(), runtime.pending.report(), runtime.report()
+    hub.folder = tiny_whispers.folder()
+    await until(lambda: runtime.service.names)
+    runtime.close()
+
+    assert WANTED in told
+    assert ("speech", WANTED) == (pending["task"], pending["source"])
+    assert "the hub is asked again" in str(missing["why"])
+    assert WANTED == runtime.service.names[0] == runtime.report()["model"]
+    assert "es" in runtime.service.languages
+    assert [(WANTED, "speech", "ctranslate2", False)] == [
+        (model["name"], model["task"], model["runtime"], model["is_loaded"]) for model in runtime.models()
+    ]
+    assert () == runtime.degraded()
+    assert [] == runtime.pending.report()
+
+
+async def test_closing_ends_the_tries(hub: _Hub) -> None:
+    runtime = await _built(load_settings(speech_model=WANTED))
+    runtime.start()
+    await until(lambda: hub.asked >= 2)
+
+    runtime.close()
+
+    await until(lambda: not [task for task in asyncio.all_tasks() if task.get_name() == "fetch_models"])
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        pytest.param("/nowhere", "the folder /nowhere does not exist", id="no-folder"),
+        pytest.param("", "no Whisper model in CTranslate2's format", id="empty-folder"),
+        pytest.param(WANTED, "is not on the hub", id="unknown"),
+    ],
+)
+async def test_a_wrong_setting_stops_the_start(hub: _Hub, tmp_path: Path, source: str, words: str) -> None:
+    """The setting is named once."""
+    hub.error = RepositoryNotFoundError(
+        "404", response=httpx2.Response(404, request=httpx2.Request("GET", "https://hub.test"))
+    )
+
+    with pytest.raises(ModelUnavailable, match=words) as raised:
+        await find_speech_model(load_settings(speech_model=source or str(tmp_path)))
+
+    assert str(raised.value).startswith("SPEECH_MODEL")
+    assert 1 == str(raised.value).count("SPEECH_MODEL:")
+
+
+@pytest.mark.parametrize(("source", "stops"), [("bundled", False), ("/nowhere", True), ("none", False)])
+async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, source: str, stops: bool) -> None:
+    """Only a model that was set is missed."""
+    monkeypatch.setattr(speech, "_MODULES", ("absent_module",))
+    finding = find_speech_model(load_settings(speech_model=source))
+
+    if stops:
+        with pytest.raises(ModelUnavailable, match="not installed"):
+            await finding
+    else:
+        assert (None, False) == ((found := await finding).files, found.is_missing)
+
+
+async def test_a_bundled_model_that_is_damaged_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest serves."""
+    pytest.importorskip("ctranslate2", reason="the extra [speech] is not installed")
+
+    def damaged(_source: str) -> None:
+        raise ModelUnavailable("model.bin of the bundled speech model has another SHA-256")
+
+    monkeypatch.setattr(speech, "resolve_speech_model", damaged)
+    runtime = await _built(load_settings())
+
+    assert ("SPEECH_MODEL: model.bin of the bundled speech model has another SHA-256",) == runtime.degraded()
+    assert [] == runtime.models() == runtime.pending.report()
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "expected"),
+    [
+        pytest.param("small", "/srv/models/small", ("small",), id="folder"),
+        pytest.param("org/whisper-x", "org/whisper-x", ("org/whisper-x", "whisper-x"), id="hub"),
+        pytest.param("whisper-base", "bundled", ("whisper-base", "bundled"), id="bundled"),
+    ],
+)
+def test_names_tell_no_folder(name: str, source: str, expected: tuple[str, ...]) -> None:
+    """An error lists them to callers; and "bundled" is the bundled model alone. OpenAI's and those set come after."""
+    files: Any = SimpleNamespace(name=name, source=source)
+
+    assert (*expected, *OPENAI_NAMES) == _names(files)
+    assert (*expected, *OPENAI_NAMES, "whisper-large-v3") == _names(files, ("whisper-large-v3", "whisper-1"))
+
+
+def test_openai_s_names() -> None:
+    """The official client's own list, but for the model that tells speakers apart."""
+    audio_model = pytest.importorskip("openai.types.audio_model")
+
+    assert set(get_args(audio_model.AudioModel)) - {"gpt-4o-transcribe-diarize"} == set(OPENAI_NAMES)

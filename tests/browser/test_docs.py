@@ -1,0 +1,50 @@
+"""The documentation at /docs in a browser without internet: it draws itself, and a request can be tried."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+import uvicorn
+
+from backend.api.app import create_app
+from backend.api.dependencies import ApiOptions
+from tests.api.fakes import fake_services
+from tests.browser.chrome import Chrome, open_tab
+
+pytestmark = pytest.mark.chromium
+LIVE = "#operations-operations-live_health_live_get"
+
+
+@pytest.fixture
+async def docs_url() -> AsyncIterator[str]:
+    """The documentation of a whole app over fake services."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = create_app(fake_services(), ApiOptions())
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
+    serving = asyncio.create_task(server._serve([listener]))  # serve() would take the signals of the test run
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/docs"
+    server.should_exit = True
+    await serving
+    listener.close()
+
+
+async def test_it_needs_nothing_from_elsewhere(chrome: Chrome, docs_url: str) -> None:
+    """Every operation is shown, one is opened and sent, and nobody but the service was asked for anything."""
+    async with open_tab(chrome) as tab:
+        await tab.send("Page.navigate", url=docs_url)
+        await tab.wait_for("document.querySelectorAll('.opblock').length > 40")
+        await tab.run(f"document.querySelector('{LIVE} .opblock-summary-control').click()")
+        for button in (".try-out__btn", ".execute"):
+            await tab.wait_for(f"document.querySelector('{LIVE} {button}')")
+            await tab.run(f"document.querySelector('{LIVE} {button}').click()")
+        await tab.wait_for(f"document.querySelector('{LIVE} .live-responses-table tbody')")
+
+        status = await tab.text(f"{LIVE} .live-responses-table tbody .response-col_status")
+        assert "200" == status.split()[0]
+        hosts = {urlsplit(url).netloc for url in tab.requests if not url.startswith("data:")}
+        assert {urlsplit(docs_url).netloc} == hosts
+        assert [] == tab.faults

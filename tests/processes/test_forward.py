@@ -1,0 +1,89 @@
+"""What a client sees when the service process goes while it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.processes.forward import ForwardingApp, ServiceConnections
+
+ORIGIN = "https://app.example"
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def never(*_arguments: Any) -> None:
+    raise AssertionError("the request is no local one")
+
+
+@pytest.fixture
+async def forward(tmp_path: Path) -> AsyncIterator[Callable[[Answer], Awaitable[list[Any]]]]:
+    """Forward one request to a service process that does what the test says; the messages of its answer."""
+    servers: list[asyncio.Server] = []
+
+    async def forward(answer: Answer) -> list[Any]:
+        path, sent = tmp_path / "service.sock", []
+        servers.append(await asyncio.start_unix_server(answer, path))
+        requests = [{"type": "http.request", "body": b""}]
+        headers = [(b"origin", ORIGIN.encode())]
+        scope = {"type": "http", "method": "GET", "path": "/health", "query_string": b"", "headers": headers}
+
+        async def receive() -> Any:
+            return requests.pop() if requests else await asyncio.Future()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        connections = ServiceConnections(str(path))
+        async with asyncio.timeout(10):
+            await ForwardingApp(never, (), connections, cors_origins=(ORIGIN,))(scope, receive, send)
+        connections.close()
+        return sent
+
+    yield forward
+    for server in servers:
+        server.close()
+
+
+async def _reset(writer: asyncio.StreamWriter) -> None:
+    """As the kernel does for a killed process that has not read everything."""
+    writer.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    writer.close()
+
+
+async def test_an_answer_that_breaks_off_is_one_line_of_the_log(forward, caplog):
+    """Not a traceback; the server closes the client's connection, as the message was never finished."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        await writer.drain()
+        await _reset(writer)
+
+    with caplog.at_level(logging.ERROR):
+        sent = await forward(answer)
+
+    assert [b"half"] == [message["body"] for message in sent if message["type"] == "http.response.body"]
+    assert ["a forwarded answer broke off"] == [record.message.split(" path=")[0] for record in caplog.records]
+
+
+async def test_a_service_process_that_never_answers(forward):
+    """503 with Retry-After: nothing was promised yet."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await _reset(writer)  # with the request unread
+
+    start, body = await forward(answer)
+
+    assert 503 == start["status"]
+    headers = dict(start["headers"])
+    assert b"1" == headers[b"retry-after"]
+    assert ORIGIN.encode() == headers[b"access-control-allow-origin"]  # or a page could not tell it from a lost network
+    assert b"Retry-After" in headers[b"access-control-expose-headers"]
+    assert "unavailable" == json.loads(body["body"])["code"]

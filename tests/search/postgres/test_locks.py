@@ -1,0 +1,76 @@
+"""Calls that change the same rows at the same time wait for one another, and never in a circle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from backend.search.postgres.storage import PostgresSearchStorage
+from tests.search.postgres.server import PostgresServer
+from tests.search.samples import (
+    ENCODER,
+    LEASE_S,
+    OTHER_ENCODER,
+    add_indexed,
+    current,
+    indexed,
+    store_file,
+    unit_vectors,
+    upload,
+)
+from tests.search.samples import vector_store as new_store
+
+
+@pytest.fixture
+async def other(postgres_server: PostgresServer, postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection that holds locks while the storage's calls queue up behind it."""
+    connection = await postgres_server.connect(postgres_url.rpartition("/")[2])
+    yield connection
+    await connection.close()
+
+
+async def test_a_file_leaves_while_its_vectors_come(storage: PostgresSearchStorage, other: asyncpg.Connection):
+    """Both calls are answered: `detach` takes the file and then its store, and so does `put_vectors`."""
+    await storage.add_store(new_store())
+    await add_indexed(storage, "file-1", ["alpha"])
+    await storage.begin_reembedding("vs_1", OTHER_ENCODER)
+    ((chunk, _),) = await storage.unembedded("vs_1", OTHER_ENCODER, 10)
+    vectors = unit_vectors(1, width=OTHER_ENCODER.width)
+    async with other.transaction():
+        await other.execute("SELECT FROM financia.store_files FOR UPDATE")
+        detaching = await _waiting(other, 1, storage.detach("vs_1", "file-1"))
+        putting = await _waiting(other, 2, storage.put_vectors("vs_1", OTHER_ENCODER, [chunk], vectors))
+
+    assert [True, None] == await asyncio.gather(detaching, putting)
+    assert 0 == await other.fetchval("SELECT count(*) FROM financia.vectors")
+
+
+async def test_files_are_attached_anew_while_one_is_finished(storage: PostgresSearchStorage, other: asyncpg.Connection):
+    """`attach` takes all its files before a deletion among them takes their store, which `finish` waits for."""
+    await storage.add_store(new_store())
+    await add_indexed(storage, "file-1", ["alpha"])
+    await upload(storage, "file-2")
+    await storage.attach([store_file("file-2")])
+    claim = await storage.claim(ENCODER, LEASE_S)
+    assert claim is not None
+    async with other.transaction():
+        await other.execute("SELECT FROM financia.stores FOR UPDATE")
+        attaching = await _waiting(other, 1, storage.attach([store_file("file-1"), store_file("file-2")]))
+        finishing = await _waiting(other, 2, storage.finish(claim, indexed(["beta"])))
+
+    assert [None, False] == await asyncio.gather(attaching, finishing)
+    assert {"in_progress": 2} == (await current(storage)).counts
+
+
+async def _waiting(other: asyncpg.Connection, count: int, call: Any) -> asyncio.Task[Any]:
+    """The call, begun; returns when so many calls wait for a lock."""
+    task = asyncio.create_task(call)
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    while await other.fetchval(query) < count:
+        assert not task.done(), task
+        await other.execute("SELECT pg_stat_clear_snapshot()")
+    return task

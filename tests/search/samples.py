@@ -1,0 +1,139 @@
+"""Files, stores and chunks to put into a storage."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from backend.documents.pages import Box
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.stored_file import StoredFile
+from backend.models.encoder import Vectors
+from backend.search.records import (
+    Attributes,
+    EncoderIdentity,
+    FileRecord,
+    IndexedFile,
+    NewChunk,
+    PageSize,
+    PlacedWord,
+    Scalar,
+    StoreFile,
+    VectorStore,
+)
+from backend.search.storage import SearchStorage
+
+WIDTH = 16
+ENCODER = EncoderIdentity("fingerprint-a", "encoder-a", WIDTH)
+OTHER_ENCODER = EncoderIdentity("fingerprint-b", "encoder-b", 24)
+LEASE_S = 30.0
+
+
+def file_record(file_id: str, content: bytes = b"bytes", **changes: object) -> FileRecord:
+    fields: dict[str, object] = {
+        "id": file_id,
+        "owner": "ana",
+        "name": f"{file_id}.pdf",
+        "size_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "purpose": "assistants",
+        "created_s": 100.0,
+    }
+    return FileRecord(**(fields | changes))  # type: ignore[arg-type]
+
+
+def vector_store(store_id: str = "vs_1", **changes: object) -> VectorStore:
+    fields: dict[str, object] = {
+        "id": store_id,
+        "owner": "ana",
+        "name": "Invoices",
+        "created_s": 10.0,
+        "last_active_s": 10.0,
+    }
+    return VectorStore(**(fields | changes))  # type: ignore[arg-type]
+
+
+def store_file(file_id: str, store_id: str = "vs_1", **changes: object) -> StoreFile:
+    fields: dict[str, object] = {"store_id": store_id, "file_id": file_id, "name": f"{file_id}.pdf", "created_s": 50.0}
+    return StoreFile(**(fields | changes))  # type: ignore[arg-type]
+
+
+def unit_vectors(count: int, seed: int = 0, width: int = WIDTH) -> Vectors:
+    numbers = np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+    vectors: Vectors = numbers / np.linalg.norm(numbers, axis=1, keepdims=True)
+    return vectors
+
+
+def placed_words(text: str) -> tuple[PlacedWord, ...]:
+    words, start = [], 0
+    for number, word in enumerate(text.split(" ")):
+        box = Box(10.25 * number, 700.5, 10.25 * number + 9, 712.75)
+        words.append(PlacedWord(start, start + len(word), 1 + number // 20, number // 5, box))
+        start += len(word) + 1
+    return tuple(words)
+
+
+def indexed(texts: Sequence[str], vectors: Vectors | None = None, **changes: object) -> IndexedFile:
+    chunks, start = [], 0
+    for number, text in enumerate(texts):
+        chunks.append(NewChunk(number, start, start + len(text), text, len(text.split()), placed_words(text)))
+        start += len(text) + 1
+    encoder = changes.get("encoder", ENCODER)
+    assert isinstance(encoder, EncoderIdentity)
+    fields: dict[str, object] = {
+        "chunks": chunks,
+        "vectors": unit_vectors(len(texts), width=encoder.width) if vectors is None else vectors,
+        "encoder": encoder,
+        "pages": (PageSize(1, 595.0, 842.0, 0),),
+        "language": "en",
+    }
+    return IndexedFile(**(fields | changes))  # type: ignore[arg-type]
+
+
+@contextmanager
+def stored(content: bytes) -> Iterator[StoredFile]:
+    """The bytes as an upload."""
+    upload = StoredFile.of(content, FileLimits())
+    try:
+        yield upload
+    finally:
+        upload.close()
+
+
+async def upload(storage: SearchStorage, file_id: str, content: bytes = b"bytes", **changes: object) -> FileRecord:
+    record = file_record(file_id, content, **changes)
+    with stored(content) as kept:
+        await storage.add_file(record, kept)
+    return record
+
+
+async def add_indexed(
+    storage: SearchStorage,
+    file_id: str,
+    texts: Sequence[str],
+    *,
+    store_id: str = "vs_1",
+    vectors: Vectors | None = None,
+    attributes: Attributes | None = None,
+    found: Mapping[str, Sequence[Scalar]] | None = None,
+    encoder: EncoderIdentity = ENCODER,
+    owner: str = "ana",
+) -> None:
+    """Upload, attach and index a file while nothing else waits."""
+    if await storage.file(owner, file_id) is None:
+        await upload(storage, file_id, owner=owner)
+    await storage.attach([store_file(file_id, store_id, attributes=attributes or {})])
+    claim = await storage.claim(encoder, LEASE_S)
+    assert claim is not None
+    assert (store_id, file_id) == (claim.file.store_id, claim.file.file_id)
+    assert await storage.finish(claim, indexed(texts, vectors, encoder=encoder, found=found or {}))
+
+
+async def current(storage: SearchStorage, store_id: str = "vs_1", owner: str = "ana") -> VectorStore:
+    """The store as it is kept now."""
+    store = await storage.store(owner, store_id)
+    assert store is not None
+    return store

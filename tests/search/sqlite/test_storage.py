@@ -1,0 +1,792 @@
+"""What only the embedded storage promises: crashes, broken files, a full disk, several processes, little memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from backend.documents.parsing.limits import FileLimits
+from backend.documents.parsing.stored_file import StoredFile
+from backend.errors import SetupError, StorageCorrupt, TooLarge, Unavailable
+from backend.models import device_matrix
+from backend.models.device_matrix import DeviceMatrix
+from backend.search.filters import Comparison
+from backend.search.keywords import TERMS_VERSION
+from backend.search.records import KeywordQuery, ListPage
+from backend.search.sqlite import files, leavings, postings
+from backend.search.sqlite.contents import Contents
+from backend.search.sqlite.database import Database
+from backend.search.sqlite.schema import STEPS, VERSION
+from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
+from backend.search.sqlite.vector_matrix import DeviceVectors, VectorMatrix
+from tests.fakes import TEST_TIMEOUT_S
+from tests.search.samples import (
+    ENCODER,
+    LEASE_S,
+    OTHER_ENCODER,
+    WIDTH,
+    add_indexed,
+    current,
+    file_record,
+    indexed,
+    store_file,
+    unit_vectors,
+    upload,
+    vector_store,
+)
+from tests.search.storage_contract import TestSearch as ContractOfSearch
+
+ALPHA = KeywordQuery(("alpha",))
+Reopen = Callable[[], Awaitable[SqliteStorage]]
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class TestSegments:
+    """Terms in segments: the same answers as from new chunks."""
+
+    @pytest.fixture(autouse=True)
+    def _small_segments(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(postings, "FRESH_CHUNKS", 3)
+        monkeypatch.setattr(postings, "_FAN_IN", 2)
+
+    async def test_matching_equals_brute_force(self, storage: SqliteStorage, reopen: Reopen):
+        """While segments are made, joined, and made anew without removed chunks."""
+        await ContractOfSearch().test_matching_equals_brute_force(storage, reopen)
+
+    async def test_prefixes(self, storage: SqliteStorage):
+        """A beginning is looked up in every segment."""
+        await ContractOfSearch().test_prefixes(storage)
+
+    async def test_searches_while_files_are_added(self, storage: SqliteStorage):
+        """No search falls between the new chunks and the segment that they move to."""
+        await ContractOfSearch().test_searches_while_files_are_added(storage)
+
+    async def test_removed_chunks_leave_the_segments(self, storage: SqliteStorage, tmp_path: Path):
+        """A segment that is mostly of removed files is made anew: the words of deleted documents do not stay."""
+        await storage.add_store(vector_store())
+        for number in range(8):
+            await add_indexed(storage, f"file-{number}", ["alpha secret", f"alpha {number}"])
+        for number in range(1, 8):
+            await storage.detach("vs_1", f"file-{number}")
+
+        kept = _rows(tmp_path, "SELECT DISTINCT term FROM postings UNION SELECT terms FROM fresh_terms ORDER BY 1")
+        assert ["0", "alpha", "secret"] == [term for (term,) in kept]
+        assert 2 == len(await storage.matching(await current(storage), ALPHA, None, 10))
+
+    @pytest.mark.parametrize("way", ["deleted", "attached anew"])
+    async def test_so_do_chunks_of_files_that_go_another_way(self, storage: SqliteStorage, tmp_path: Path, way: str):
+        await storage.add_store(vector_store())
+        for number in range(8):
+            await add_indexed(storage, f"file-{number}", ["alpha", f"alpha secret{number}"])
+        for number in range(1, 8):
+            if way == "deleted":
+                await storage.delete_file("ana", f"file-{number}")
+            else:
+                await storage.attach([store_file(f"file-{number}")])
+
+        kept = _rows(tmp_path, "SELECT DISTINCT term FROM postings UNION SELECT terms FROM fresh_terms ORDER BY 1")
+        assert ["alpha", "secret0"] == [term for (term,) in kept]
+
+    async def test_broken_postings_are_made_anew(self, storage: SqliteStorage, tmp_path: Path):
+        """From the texts, and the search that found them broken is answered."""
+        await storage.add_store(vector_store())
+        for number in range(4):
+            await add_indexed(storage, f"file-{number}", ["alpha beta"])
+        before = await storage.matching(await current(storage), ALPHA, None, 10)
+        _execute(tmp_path, "UPDATE postings SET packed = zeroblob(10)")
+
+        assert before == await storage.matching(await current(storage), ALPHA, None, 10)
+        assert 4 == len(before)
+
+    async def test_postings_of_another_release_are_made_anew(
+        self, storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Its stems may be others: a search would miss words. Once, however many search."""
+        rebuilt: list[str] = []
+        begin = postings.begin_rebuild
+
+        def begin_rebuild(connection: sqlite3.Connection, store_id: str) -> int | None:
+            rebuilt.append(store_id)
+            return begin(connection, store_id)
+
+        monkeypatch.setattr(postings, "begin_rebuild", begin_rebuild)
+        await storage.add_store(vector_store())
+        for number in range(4):
+            await add_indexed(storage, f"file-{number}", ["alpha beta"])
+        _execute(tmp_path, "UPDATE stores SET terms = '0'")
+        _execute(tmp_path, "DELETE FROM postings")
+        _execute(tmp_path, "UPDATE fresh_terms SET terms = 'alphabet'")
+
+        store = await current(storage)
+        hits = await asyncio.gather(*(storage.matching(store, ALPHA, None, 10) for _ in range(4)))
+
+        assert ["vs_1"] == rebuilt
+        assert [4] * 4 == [len(found) for found in hits]
+        assert [(TERMS_VERSION,)] == _rows(tmp_path, "SELECT terms FROM stores")
+
+
+class TestDeletion:
+    """What is deleted is gone at once; its rows leave in slices, between which others write."""
+
+    @pytest.fixture(autouse=True)
+    def _small_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(leavings, "ROWS_AT_ONCE", 10)
+
+    @pytest.fixture
+    def unswept(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+        """As if the process ended between a deletion and its slices; undone when called."""
+        with monkeypatch.context() as patch:
+            patch.setattr(leavings, "sweep", lambda _: False)
+            yield patch.undo
+
+    @pytest.mark.parametrize("memory_bytes", [0, 2**30])
+    async def test_nothing_that_is_left_is_found(
+        self, tmp_path: Path, unswept: Callable[[], None], memory_bytes: int, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Rankings are exact before a slice was removed, in memory and from the disk."""
+        monkeypatch.setattr(postings, "FRESH_CHUNKS", 3)
+        for check in ("test_nearest_equals_brute_force", "test_matching_equals_brute_force"):
+            opened = [SqliteStorage(SqliteOptions(tmp_path / check, memory_bytes=memory_bytes))]
+            await opened[0].start()
+
+            async def reopen(opened: list[SqliteStorage] = opened, check: str = check) -> SqliteStorage:
+                await opened[-1].close()
+                opened.append(SqliteStorage(SqliteOptions(tmp_path / check, memory_bytes=memory_bytes)))
+                await opened[-1].start()
+                return opened[-1]
+
+            await getattr(ContractOfSearch(), check)(opened[0], reopen)
+            await opened[-1].close()
+            connection = sqlite3.connect(tmp_path / check / "search.db")
+            (left,) = connection.execute("SELECT count(*) FROM leavings").fetchone()
+            connection.close()
+
+            assert left > 0
+
+    @pytest.mark.parametrize("what", ["file of a store", "file", "store", "encoder"])
+    async def test_the_next_start_removes_what_a_crash_left(
+        self, storage: SqliteStorage, reopen: Reopen, unswept: Callable[[], None], tmp_path: Path, what: str
+    ):
+        """Nobody sees a half of it meanwhile, and its ids are free."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", [f"alpha {n}" for n in range(35)], attributes={"a": 1.0})
+        await add_indexed(storage, "file-2", ["alpha"])
+        if what == "store":
+            await upload(storage, "file-3")
+            await storage.attach([store_file("file-3")])
+            assert await storage.delete_store("ana", "vs_1")
+        elif what == "encoder":
+            await storage.begin_reembedding("vs_1", OTHER_ENCODER)
+            ids = [chunk_id for chunk_id, _ in await storage.unembedded("vs_1", OTHER_ENCODER, 100)]
+            vectors = unit_vectors(36, width=OTHER_ENCODER.width)
+            await storage.put_vectors("vs_1", OTHER_ENCODER, ids, vectors)
+            assert await storage.switch_encoder("vs_1", OTHER_ENCODER)
+        else:
+            assert await (storage.detach("vs_1", "file-1") if what != "file" else storage.delete_file("ana", "file-1"))
+        kept = {"store": (0, 0), "encoder": (36, 36)}.get(what, (1, 1))
+        seen = await self._seen(storage)
+        rows = _rows(tmp_path, "SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)")
+        unswept()
+        storage = await reopen()
+
+        assert [(36, 72 if what == "encoder" else 36)] == rows
+        assert kept[0] == seen[0]
+        assert seen == await self._seen(storage)
+        assert [kept] == _rows(tmp_path, "SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)")
+        assert [(0, kept[0])] == _rows(
+            tmp_path,
+            "SELECT (SELECT count(*) FROM leavings) + (SELECT count(*) FROM stores WHERE is_deleted), "
+            "(SELECT count(*) FROM fresh_terms)",
+        )
+
+    async def test_others_write_in_between(self, storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch):
+        """No write of a deletion, or of a rebuild, is larger than a slice."""
+        changes: list[int] = []
+        write = Database.write
+
+        async def counted(self: Database, work: Callable, *, frees: bool = False) -> object:
+            def run(connection: sqlite3.Connection) -> object:
+                before = connection.total_changes
+                result = work(connection)
+                changes.append(connection.total_changes - before)
+                return result
+
+            return await write(self, run, frees=frees)
+
+        await storage.add_store(vector_store())
+        for number in range(3):
+            await add_indexed(storage, f"file-{number}", [f"alpha {n}" for n in range(200)])
+        monkeypatch.setattr(Database, "write", counted)
+        await storage._write(postings.begin_rebuild, "vs_1")
+        assert 600 == len(await storage.matching(await current(storage), ALPHA, None, 1000))
+        rebuilding = len(changes)
+        await storage.delete_file("ana", "file-0")
+        await storage.delete_store("ana", "vs_1")
+
+        assert rebuilding > 2 * 600 / 10
+        assert len(changes) - rebuilding > 600 / 10
+        assert max(changes) <= 4 * 10
+
+    async def _seen(self, storage: SqliteStorage) -> tuple[int, int, int, int]:
+        store = await storage.store("ana", "vs_1")
+        usage, waiting = await storage.totals(), await storage.waiting()
+        if store is None:
+            assert await storage.claim(ENCODER, LEASE_S) is None
+            return (usage.chunks, 0, usage.stores, waiting)
+        query = unit_vectors(1, width=(store.encoder or ENCODER).width)[0]
+        near = len(await storage.nearest(store, query, None, 100))
+        assert near == len(await storage.matching(store, ALPHA, None, 100)) == store.chunks
+        return (usage.chunks, near, usage.stores, waiting)
+
+
+async def test_more_values_than_a_query_takes(storage: SqliteStorage):
+    """Refused with both numbers, the name counted; the next search goes on."""
+    await storage.add_store(vector_store())
+    await add_indexed(storage, "file-1", ["alpha"], attributes={"n": 7.0})
+    store = await current(storage)
+    most = sqlite3.connect(":memory:").getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER) - 1
+    too_many = Comparison("n", "in", tuple(map(float, range(most))))
+
+    with pytest.raises(TooLarge, match=f"{most + 1} is over the limit of {most}"):
+        await storage.nearest(store, unit_vectors(1)[0], too_many, 10)
+    with pytest.raises(TooLarge):
+        await storage.matching(store, ALPHA, too_many, 10)
+    where = Comparison("n", "in", tuple(map(float, range(most - 1))))
+    assert 1 == len(await storage.nearest(store, unit_vectors(1)[0], where, 10))
+
+
+class TestMemory:
+    @pytest.mark.parametrize("memory_bytes", [0, 5000])
+    async def test_stores_over_the_limit(self, tmp_path: Path, memory_bytes: int):
+        """Are answered from the disk, with the same hits; nothing stays in memory."""
+        storage = SqliteStorage(SqliteOptions(tmp_path / "search", memory_bytes=memory_bytes))
+        await storage.start()
+        try:
+            for store_id in ("vs_1", "vs_2"):
+                await storage.add_store(vector_store(store_id))
+                await add_indexed(storage, "file-1", [f"alpha {n}" for n in range(200)], store_id=store_id)
+            vectors = unit_vectors(200)
+            for store_id in ("vs_1", "vs_2", "vs_1"):
+                store = await current(storage, store_id)
+                hits = await storage.nearest(store, vectors[7], None, 5)
+                chunks = await storage.chunks(store_id, [hit.chunk_id for hit in hits])
+
+                assert np.argsort(-(vectors @ vectors[7]))[:5].tolist() == [chunk.index for chunk in chunks]
+                assert 200 == len(await storage.matching(store, ALPHA, None, 1000))
+                assert storage.report()["memory_bytes"] <= memory_bytes
+        finally:
+            await storage.close()
+
+    @pytest.mark.parametrize("fault", ["none", "add", "second add", "scan"])
+    async def test_a_device_scans_as_the_processor_does(
+        self, tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+    ):
+        """The same hits with any filter; also where it runs out of memory, which is logged once."""
+        device = DeviceVectors(partial(_FaultyMatrix, fault), device_matrix.bytes_for, 2**30, least_chunks=0)
+        found = {}
+        for name, on_device in (("device", device), ("processor", None)):
+            storage = SqliteStorage(SqliteOptions(tmp_path / name, device=on_device))
+            await storage.start()
+            try:
+                await storage.add_store(vector_store())
+                queries, where = unit_vectors(4, seed=9), Comparison("n", "gte", 1.0)
+                found[name] = []
+                for n in range(3):
+                    vectors = unit_vectors(150, seed=n)
+                    await add_indexed(
+                        storage, f"file-{n}", ["alpha"] * 150, vectors=vectors, attributes={"n": float(n)}
+                    )
+                    store = await current(storage)
+                    found[name] += [await storage.nearest(store, query, None, 20) for query in queries]
+                    found[name] += [await storage.nearest(store, query, where, 1000) for query in queries]
+                report = storage.report()
+            finally:
+                await storage.close()
+            if on_device is not None:
+                assert report["device_bytes"] == (device_matrix.bytes_for(450, WIDTH) if fault == "none" else 0)
+
+        assert found["processor"] == found["device"]
+        told = [record for record in caplog.records if "do not fit the device" in record.getMessage()]
+        assert (fault != "none") == len(told)
+
+    async def test_stores_make_room_on_the_device(self, tmp_path: Path):
+        """What the device keeps for vectors is never exceeded: the store used longest ago leaves it."""
+        block = device_matrix.bytes_for(1, WIDTH)
+        device = DeviceVectors(partial(_FaultyMatrix, "none"), device_matrix.bytes_for, 2 * block, least_chunks=2)
+        storage = SqliteStorage(SqliteOptions(tmp_path / "search", device=device))
+        await storage.start()
+        try:
+            held = []
+            for number, chunks in enumerate((3, 3, 3, 1)):
+                await storage.add_store(vector_store(f"vs_{number}"))
+                await add_indexed(storage, f"file-{number}", ["alpha"] * chunks, store_id=f"vs_{number}")
+                store = await current(storage, f"vs_{number}")
+                assert chunks == len(await storage.nearest(store, unit_vectors(1)[0], None, 5))
+                held.append(storage.report()["device_bytes"] // block)
+
+            assert [1, 2, 2, 2] == held
+        finally:
+            await storage.close()
+
+    async def test_only_what_changed_is_read_again(self, storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch):
+        """A file that is added costs its own vectors, not the store's."""
+        added: list[int] = []
+        add = VectorMatrix.add
+        monkeypatch.setattr(VectorMatrix, "add", lambda self, rows: (added.append(len(rows)), add(self, rows)))
+        await storage.add_store(vector_store())
+        for count in (40, 3, 2):
+            await add_indexed(storage, f"file-{count}", ["alpha"] * count)
+            await storage.nearest(await current(storage), unit_vectors(1)[0], None, 5)
+        await storage.detach("vs_1", "file-3")
+        await storage.nearest(await current(storage), unit_vectors(1)[0], None, 5)
+
+        assert [40, 3, 2] == added
+
+
+class _FaultyMatrix(DeviceMatrix):
+    """A matrix whose device runs out of memory, as torch tells it."""
+
+    def __init__(self, fault: str, width: int) -> None:
+        super().__init__(width, "cpu")
+        self._fault = fault
+
+    def add(self, vectors: np.ndarray) -> None:
+        is_first = self.rows == 0
+        if self._fault == ("add" if is_first else "second add"):
+            with self._room():
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 50.00 MiB.")
+        super().add(vectors)
+
+    def scan(self, query: np.ndarray, rows: int, threads: Executor) -> np.ndarray:
+        if self._fault == "scan":
+            with self._room():
+                raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        return super().scan(query, rows, threads)
+
+
+class TestProcesses:
+    async def test_a_second_process_reads_and_searches(self, storage: SqliteStorage, tmp_path: Path):
+        """It sees what the first one writes, refuses to write, and says who does and what to set."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha"])
+        second = SqliteStorage(SqliteOptions(tmp_path / "search"))
+        await second.start()
+        try:
+            assert 1 == len(await second.nearest(await current(second), unit_vectors(1)[0], None, 10))
+            await add_indexed(storage, "file-2", ["alpha"])
+            await storage.detach("vs_1", "file-1")
+            hits = await second.matching(await current(second), ALPHA, None, 10)
+
+            assert ["file-2"] == [chunk.file_id for chunk in await second.chunks("vs_1", [hits[0].chunk_id])]
+            assert (True, False) == (storage.report()["writes"], second.report()["writes"])
+            for write in (second.add_store(vector_store("vs_2")), upload(second, "file-3"), second.claim(ENCODER, 1.0)):
+                with pytest.raises(Unavailable, match=r"another process .* SEARCH_URL=postgresql://") as told:
+                    await write
+
+                assert str(os.getpid()) not in str(told.value)
+            assert f"process {os.getpid()}" in second.report()["writer"]
+        finally:
+            await second.close()
+
+    async def test_the_second_takes_over_when_the_first_ends(self, storage: SqliteStorage, tmp_path: Path, reopen):
+        """With its next write; what the first one was indexing is indexed again, and the attempt counts."""
+        await storage.add_store(vector_store())
+        await upload(storage, "file-1")
+        await storage.attach([store_file("file-1")])
+        assert await storage.claim(ENCODER, LEASE_S) is not None
+        second = SqliteStorage(SqliteOptions(tmp_path / "search"))
+        await second.start()
+        await storage.close()
+        try:
+            claim = await second.claim(ENCODER, LEASE_S)
+
+            assert claim is not None
+            assert 2 == claim.attempts
+            assert second.report()["writes"]
+        finally:
+            await second.close()
+
+    async def test_after_close(self, storage: SqliteStorage, reopen: Reopen):
+        """Calls are refused, not left hanging."""
+        await reopen()
+
+        with pytest.raises(Unavailable):
+            await storage.stores("ana", ListPage())
+
+    async def test_tables_of_a_newer_release(self, storage: SqliteStorage, tmp_path: Path):
+        """Are left alone."""
+        await storage.close()
+        _execute(tmp_path, f"PRAGMA user_version = {VERSION + 1}")
+
+        with pytest.raises(SetupError, match="newer release"):
+            await SqliteStorage(SqliteOptions(tmp_path / "search")).start()
+        _execute(tmp_path, f"PRAGMA user_version = {VERSION}")
+
+
+class TestUpgrade:
+    async def test_a_database_of_the_first_release(self, storage: SqliteStorage, tmp_path: Path):
+        """Answers as before, with what it has of a re-embedding counted, and takes new files."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha", "beta"])
+        await storage.begin_reembedding("vs_1", OTHER_ENCODER)
+        ids = [chunk_id for chunk_id, _ in await storage.unembedded("vs_1", OTHER_ENCODER, 1)]
+        await storage.put_vectors("vs_1", OTHER_ENCODER, ids, unit_vectors(1, width=OTHER_ENCODER.width))
+        before = await current(storage)
+        await storage.close()
+        _as_of_the_first_release(tmp_path / "search" / "search.db")
+        upgraded = SqliteStorage(SqliteOptions(tmp_path / "search"))
+        await upgraded.start()
+        try:
+            assert before == await current(upgraded)
+            assert before.reembedding is not None
+            assert 1 == before.reembedding.chunks_done
+            assert 2 == len(await upgraded.nearest(before, unit_vectors(1)[0], None, 10))
+            await add_indexed(upgraded, "file-2", ["alpha"])
+            assert 2 == len(await upgraded.matching(before, ALPHA, None, 10))
+            assert await upgraded.delete_store("ana", "vs_1")
+        finally:
+            await upgraded.close()
+
+
+class TestCrash:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_kill_while_adding(self, tmp_path: Path, seed: int):
+        """Whatever a killed process had acknowledged is there, whole; what it had not is whole or absent."""
+        folder, chosen = tmp_path / "search", random.Random(seed)
+        acknowledged: list[str] = []
+        for _ in range(3):
+            process = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs on this loop
+                [sys.executable, "-m", "tests.search.sqlite.adding_process", str(folder)],
+                stdout=subprocess.PIPE,
+                text=True,
+                cwd=ROOT,
+            )
+            assert process.stdout is not None
+            acknowledged += [process.stdout.readline().strip() for _ in range(chosen.randint(2, 20))]
+            await asyncio.sleep(chosen.random() / 50)  # any moment of the next file
+            process.kill()
+            acknowledged += process.stdout.read().split()
+            process.communicate()
+        storage = SqliteStorage(SqliteOptions(folder))
+        await storage.start()
+        try:
+            files = {file.file_id: file for file in await storage.store_files("vs_1", ListPage(limit=10_000))}
+            store = await current(storage)
+            hits = await storage.matching(store, ALPHA, None, 10_000)
+            near = await storage.nearest(store, unit_vectors(1)[0], None, 10_000)
+            names = {line.removesuffix(".") for line in acknowledged if line.endswith(".")}
+
+            assert {"ok"} == {row[0] for row in _rows(tmp_path, "PRAGMA integrity_check")}
+            assert [] == _rows(tmp_path, "PRAGMA foreign_key_check")
+            assert names <= {name for name, file in files.items() if file.status == "completed"}
+            assert {file.status for file in files.values()} <= {"completed", "in_progress"}
+            assert all(file.chunks == (5 if file.status == "completed" else 0) for file in files.values())
+            assert store.chunks == len(hits) == len(near)
+            for name in names:
+                content = await storage.content(name)
+                assert content is not None
+                content.close()
+            stored = {row[0] for row in _rows(tmp_path, "SELECT id FROM files")}
+            assert len(stored) == sum(1 for path in (folder / "files").glob("??/*"))
+        finally:
+            await storage.close()
+
+    @pytest.mark.parametrize("step", ["bytes", "row"])
+    async def test_an_upload_that_is_cancelled(self, storage: SqliteStorage, tmp_path: Path, step: str):
+        """Is kept whole or not at all: no row without its bytes, no bytes without their row."""
+        entered, go_on = threading.Event(), threading.Event()
+        with _paused(step, entered, go_on):
+            adding = asyncio.create_task(upload(storage, "file-1", b"kept"))
+            await asyncio.to_thread(entered.wait, TEST_TIMEOUT_S)
+            adding.cancel()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await adding
+            await storage.waiting()
+
+        rows = await storage.files("ana", ListPage())
+        contents = [path.name for path in (tmp_path / "search" / "files").glob("??/*")]
+        assert len(rows) == len(contents) == (0 if step == "bytes" else 1)
+        for row in rows:
+            content = await storage.content(row.id)
+            assert content is not None
+            content.close()
+
+    async def test_bytes_without_a_row_are_removed_at_the_start(self, storage: SqliteStorage, tmp_path, reopen):
+        """And so are uploads that were cut short; the others stay."""
+        await upload(storage, "file-1", b"kept")
+        for name in ("ab" + "0" * 62, "ab" + "1" * 62 + ".part"):
+            (tmp_path / "search" / "files" / "ab").mkdir(exist_ok=True)
+            (tmp_path / "search" / "files" / "ab" / name).write_bytes(b"orphan")
+        content = await (await reopen()).content("file-1")
+
+        assert content is not None
+        assert b"kept" == content.content()
+        content.close()
+        assert 1 == len(list((tmp_path / "search" / "files").glob("??/*")))
+
+    async def test_backup_by_copying(self, storage: SqliteStorage, tmp_path: Path):
+        """SQLite's backup of the database, then the files: opened elsewhere, it answers as the original did."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha"])
+        folder, copy = tmp_path / "search", tmp_path / "copy"
+        copy.mkdir()
+        source, target = sqlite3.connect(folder / "search.db"), sqlite3.connect(copy / "search.db")
+        source.backup(target)
+        source.close()
+        target.close()
+        await add_indexed(storage, "file-2", ["alpha"])
+        shutil.copytree(folder / "files", copy / "files")
+        restored = SqliteStorage(SqliteOptions(copy))
+        await restored.start()
+        try:
+            content = await restored.content("file-1")
+            assert content is not None
+            content.close()
+            assert 1 == len(await restored.matching(await current(restored), ALPHA, None, 10))
+            assert 1 == len(list((copy / "files").glob("??/*")))  # the bytes of file-2 came after the database
+        finally:
+            await restored.close()
+
+
+class TestBrokenFiles:
+    async def test_not_a_database(self, tmp_path: Path):
+        """The storage starts, says what is broken and how to recover, and every call is refused, without the folder."""
+        (tmp_path / "search").mkdir()
+        (tmp_path / "search" / "search.db").write_bytes(b"no database" * 1000)
+        storage = SqliteStorage(SqliteOptions(tmp_path / "search"))
+        await storage.start()
+        try:
+            for call in (storage.stores("ana", ListPage()), storage.add_store(vector_store()), upload(storage, "f")):
+                with pytest.raises(StorageCorrupt, match=r"the database is broken.*backup") as told:
+                    await call
+
+                assert str(tmp_path) not in str(told.value)
+            assert "the database is broken" in storage.report()["fault"]
+            assert not storage.report()["writes"]
+        finally:
+            await storage.close()
+
+    async def test_a_broken_page_is_found_at_the_start(self, storage: SqliteStorage, tmp_path: Path):
+        """In a database that is small enough to be checked then."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha " * 200] * 100)
+        await storage.close()
+        path = tmp_path / "search" / "search.db"
+        with path.open("r+b") as file:
+            for page in range(5, path.stat().st_size // 8192):
+                file.seek(8192 * page)
+                file.write(b"\xff" * 64)
+
+        broken = SqliteStorage(SqliteOptions(tmp_path / "search"))
+        await broken.start()
+        try:
+            with pytest.raises(StorageCorrupt) as told:
+                await broken.stores("ana", ListPage())
+
+            assert "\n" not in str(told.value)
+            assert "***" not in str(told.value)
+        finally:
+            await broken.close()
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param("UPDATE vectors SET vector = zeroblob(length(vector))", id="vector"),
+            pytest.param("UPDATE vectors SET vector = x'00'", id="short-vector"),
+            pytest.param("UPDATE vectors SET chunk = chunk + 100", id="vector-of-another-chunk"),
+            pytest.param("UPDATE store_files SET lengths = x'00000000'", id="lengths"),
+        ],
+    )
+    async def test_broken_vectors_are_no_hits(self, storage: SqliteStorage, tmp_path: Path, change: str):
+        """The search is refused, and so is the next one."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha", "beta"])
+        _execute(tmp_path, change)
+
+        for _ in range(2):
+            with pytest.raises(StorageCorrupt, match="backup"):
+                await storage.nearest(await current(storage), unit_vectors(1)[0], None, 10)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param("UPDATE chunks SET text = 'beta'", id="text"),
+            pytest.param("UPDATE chunks SET words = x'0102'", id="words"),
+            pytest.param("UPDATE chunks SET text = CAST(x'ff' AS TEXT)", id="not-utf-8"),
+        ],
+    )
+    async def test_broken_chunks_are_not_shown(self, storage: SqliteStorage, tmp_path: Path, change: str):
+        """A text that is not the one that was stored is no answer."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha"])
+        (hit,) = await storage.matching(await current(storage), ALPHA, None, 10)
+        _execute(tmp_path, change)
+
+        with pytest.raises(StorageCorrupt):
+            await storage.chunks("vs_1", [hit.chunk_id])
+
+    @pytest.mark.parametrize("is_gone", [True, False])
+    async def test_broken_bytes_of_a_file(self, storage: SqliteStorage, tmp_path: Path, is_gone: bool):
+        """Bytes that are not those that were uploaded are no answer."""
+        await upload(storage, "file-1", b"content")
+        (path,) = (tmp_path / "search" / "files").glob("??/*")
+        path.unlink() if is_gone else path.write_bytes(b"changed")
+
+        with pytest.raises(StorageCorrupt, match="file-1"):
+            await storage.content("file-1")
+        assert "some data are broken" in storage.report()["fault"]
+
+
+class TestFullDisk:
+    async def test_nothing_acknowledged_is_lost_and_the_service_goes_on(self, storage: SqliteStorage, tmp_path: Path):
+        """Writes are refused while there is no room, reads and searches are not, and writes come back with room."""
+        await storage.add_store(vector_store())
+        await add_indexed(storage, "file-1", ["alpha"])
+        await upload(storage, "file-2")
+        await storage.attach([store_file("file-2")])
+        claim = await storage.claim(ENCODER, LEASE_S)
+        assert claim is not None
+        big = indexed([f"alpha {n} " + "x" * 2000 for n in range(2000)])
+        largest = max(path.stat().st_size for path in (tmp_path / "search").glob("search.db*"))
+        upload_bytes = StoredFile.of(b"x" * (largest + 200_000), FileLimits())
+        with _file_size_limit(largest + 100_000):
+            with pytest.raises(Unavailable, match="disk"):
+                await storage.finish(claim, big)
+            with pytest.raises(Unavailable):
+                await storage.add_file(file_record("file-3"), upload_bytes)
+
+            assert 1 == len(await storage.matching(await current(storage), ALPHA, None, 10))
+            assert 1 == len(await storage.nearest(await current(storage), unit_vectors(1)[0], None, 10))
+            assert await storage.file("ana", "file-3") is None
+
+        upload_bytes.close()
+        assert await storage.finish(claim, big)
+        assert 2001 == len(await storage.matching(await current(storage), ALPHA, None, 10_000))
+        assert {"ok"} == {row[0] for row in _rows(tmp_path, "PRAGMA integrity_check")}
+        assert [] == list((tmp_path / "search" / "files").glob("??/*.part"))
+
+    async def test_deleting_makes_room(self, small_disk: Path):
+        """On a disk without a free block files leave stores and are deleted, again and again, and uploads go on."""
+        storage = SqliteStorage(SqliteOptions(small_disk / "search"))
+        await storage.start()
+        try:
+            await storage.add_store(vector_store())
+            for number in range(4):
+                await add_indexed(storage, f"file-{number}", ["alpha " * 200] * 100)
+            for number in range(3):
+                _fill(small_disk / f"full-{number}")
+                with pytest.raises(Unavailable, match="Delete files") as told:
+                    await upload(storage, "file-9", b"x" * 100_000)
+
+                assert str(small_disk) not in str(told.value)
+                assert await storage.detach("vs_1", f"file-{number}")
+                assert await storage.delete_file("ana", f"file-{number}")
+            assert await storage.delete_store("ana", "vs_1")
+            (small_disk / "full-0").unlink()
+            await upload(storage, "file-9", b"x" * 1000)
+            assert (small_disk / "search" / "reserve").exists()
+        finally:
+            await storage.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB; only root can make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or unmount is None:
+        pytest.skip("no mount here")
+    made = subprocess.run([mount, "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], check=False, capture_output=True)
+    if made.returncode:
+        pytest.skip("mounting needs root")
+    yield folder
+    subprocess.run([unmount, folder], check=True)
+
+
+def _fill(path: Path) -> None:
+    """Write until not a block is free."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+
+
+@contextmanager
+def _file_size_limit(size_bytes: int) -> Iterator[None]:
+    """No file of this process can grow over this size: a write fails as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def _rows(tmp_path: Path, query: str) -> list:
+    connection = sqlite3.connect(tmp_path / "search" / "search.db")
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def _execute(tmp_path: Path, statement: str) -> None:
+    connection = sqlite3.connect(tmp_path / "search" / "search.db", isolation_level=None)
+    try:
+        connection.execute(statement)
+    finally:
+        connection.close()
+
+
+def _as_of_the_first_release(path: Path) -> None:
+    """The same rows in the tables of version 1."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    old = sqlite3.connect(path.with_suffix(".old"), isolation_level=None)
+    old.executescript(STEPS[0])
+    tables = [row[0] for row in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for table in [table for table in tables if table != "sqlite_sequence"] + ["sqlite_sequence"]:
+        columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
+        old.execute(f"DELETE FROM {table}")
+        old.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
+    old.execute("PRAGMA user_version = 1")
+    old.close()
+    connection.close()
+    path.with_suffix(".old").replace(path)
+
+
+@contextmanager
+def _paused(step: str, entered: threading.Event, go_on: threading.Event) -> Iterator[None]:
+    """Holds uploads where they write their bytes, or their row."""
+    owner, name = (Contents, "write") if step == "bytes" else (files, "add")
+    run = getattr(owner, name)
+
+    def paused(*arguments: object) -> None:
+        entered.set()
+        assert go_on.wait(TEST_TIMEOUT_S)
+        run(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, paused)
+        yield
