@@ -410,7 +410,7 @@ async def test_jobs_are_handed_over_while_requests_are_still_answered(monkeypatc
     turn = partial(asyncio.sleep, 0)
     monkeypatch.setattr(uvicorn.Server, "shutdown", close_sockets)
     monkeypatch.setattr("backend.processes.http_server.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": grace}))
-    server = DrainingServer(uvicorn.Config(lambda: None), SimpleNamespace(state=state))
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), SimpleNamespace(state=state))
     await server.shutdown()
 
     assert ["jobs", "grace 1", "streams", "sockets None"] == steps

@@ -20,11 +20,17 @@ def name_of(requirement: str) -> str:
     return re.sub(r"[-_.]+", "-", re.split(r"[\s\[<>=!~;(]", requirement, maxsplit=1)[0]).lower()
 
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def declared(*extras: str) -> set[str]:
+    """The distributions that ``extras`` name."""
+    return {name_of(one) for extra in extras for one in PROJECT["optional-dependencies"][extra]}
+
+
 def installed(*extras: str) -> set[str]:
     """The runtime dependencies, those of ``extras``, and everything that they need in turn."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wished = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
-    waiting = [name_of(one) for one in wished]
+    waiting = [*map(name_of, PROJECT["dependencies"]), *declared(*extras)]
     found: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -56,6 +62,7 @@ def absent(modules: dict[str, str], distributions: set[str]) -> dict[str, str]:
     }
 
 
+SCALEOUT = frozenset({ROOT / "backend" / "scaleout.py"})
 TRAINING = frozenset((ROOT / "backend" / "training").rglob("*.py"))
 
 
@@ -64,7 +71,13 @@ def test_every_import_of_the_service_is_installed_with_it() -> None:
     """``make serve`` installs no test package, so none may be needed; speech is an extra that it installs too."""
     serving = set((ROOT / "backend").rglob("*.py")) - TRAINING
 
-    assert {} == absent(imported_by(serving), installed("speech"))
+    assert {} == absent(imported_by(serving - SCALEOUT), installed("speech"))
+
+
+def test_ray_is_all_that_its_extra_adds() -> None:
+    """``make test`` does not install Ray, so what Ray needs in turn cannot be looked up: nothing of it is imported."""
+    assert declared("ray") == {"ray"}
+    assert {} == absent(imported_by(SCALEOUT), installed("speech") | {"ray"})
 
 
 def test_every_import_of_training_is_in_its_extra() -> None:

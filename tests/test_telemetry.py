@@ -39,6 +39,7 @@ COUNTED |= {
     "model_pending",
     "model_wish_unmet",
     "shared_state_up",
+    "key_file_faults",
     "device_headroom_batches",
 }  # plural nouns and a claim: counts and yes-or-no have no unit
 BY_NAME = {metric.name: metric for metric in METRICS}

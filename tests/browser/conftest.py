@@ -55,7 +55,7 @@ async def url(service: FakeJobService) -> AsyncIterator[str]:
     """The page's URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(service.app(), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+        uvicorn.Config(service.app(), log_config=None, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     )
     serving = asyncio.create_task(server._serve([listener]))  # serve() would take the signals of the test run
     yield f"http://127.0.0.1:{listener.getsockname()[1]}/"

@@ -94,17 +94,23 @@ def _ask(client: httpx.Client, expression: str) -> list[dict[str, Any]]:
     return result
 
 
+def _is_ready(client: httpx.Client) -> bool:
+    """It listens before it answers queries: with 503 until its storage is open."""
+    try:
+        return client.get("/-/ready").is_success
+    except httpx.ConnectError:
+        return False
+
+
 def _scrapes(client: httpx.Client) -> float:
     """Of the target that is scraped last, so far."""
-    try:
-        counts = [float(one["value"][1]) for one in _ask(client, f"count_over_time(up[{WINDOW}])")]
-    except httpx.ConnectError:  # it starts
-        return 0.0
+    counts = [float(one["value"][1]) for one in _ask(client, f"count_over_time(up[{WINDOW}])")]
     return min(counts) if len(counts) == len(JOBS) else 0.0
 
 
 def _load(service: httpx.Client, prometheus: httpx.Client) -> None:
     """Requests of every kind, with whole scrapes before, between and after."""
+    _await(service, lambda: _is_ready(prometheus), "Prometheus")
     _await_scrape(service, prometheus)
     store = _search_store(service)
     for number in range(ROUNDS):
