@@ -99,7 +99,7 @@ class Soak:
         return await start_service(free_ports(1)[0], self._work / "quiet.log", settings)
 
     async def _start(self) -> None:
-        """The first replica learns the classifier, so that every later start reads it from STATE_DIR."""
+        """The first replica learns the classifier; every later one reads it from Redis or from STATE_DIR."""
         cluster = self._cluster
         shutil.copy(self._work / _QUIET_STATE / "tuning.json", cluster.state)  # what the quiet service measured
         await cluster.start_redis()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import psutil
 
@@ -19,7 +20,8 @@ _PROBE = Patience(5.0, 10.0)
 _TRIM_S = 12.0  # memory is given back ten seconds after the last page (docs/operations.md)
 _POLL_S = 1.0
 _ZERO = ("queue_jobs", "queue_tokens", "lanes_busy", "document_jobs_live")  # sums over their labels
-_FOREVER = (f"{PREFIX}:jobs:queue", f"{PREFIX}:jobs:kept", f"{PREFIX}:jobs:stops")  # the keys that have no TTL
+_QUEUES = (f"{PREFIX}:jobs:queue", f"{PREFIX}:jobs:kept", f"{PREFIX}:jobs:stops")  # these have no TTL
+_CLASSIFIERS = f"{PREFIX}:shared:classifiers"  # nor have these: the versions, and a key with the values of each
 _BOUNDED = ("resident_bytes", "files", "threads")
 _EXTRA_FILES, _EXTRA_THREADS = 40, 12  # over the count at the beginning: pools that grew to their limits
 _EXTRA_BYTES = 96 * 2**20  # the cache's 16 MiB and what allocators keep
@@ -97,7 +99,7 @@ async def _until_idle(cluster: Cluster, end_s: float) -> list[str]:
     """What is still busy when time is up; empty as soon as nothing is."""
     while True:
         busy = [what for replica in cluster.running for what in await _busy(replica)]
-        lengths = {key: int(await cluster.admin.xlen(key)) for key in _FOREVER[:2]}
+        lengths = {key: int(await cluster.admin.xlen(key)) for key in _QUEUES[:2]}
         busy += [f"{key} has {length} entries" for key, length in lengths.items() if length]
         if not busy or asyncio.get_running_loop().time() > end_s:
             return busy
@@ -133,15 +135,15 @@ def sums(exposition: str) -> dict[str, float]:
 
 
 async def check_redis(cluster: Cluster, ledger: Ledger, book: JobBook) -> dict[str, object]:
-    """Every key but the queues' expires; no job is there that no client knows, unless an answer was lost."""
+    """Every key expires but the queues' and what replicas share; every job is known, but where an answer was lost."""
     now_s = asyncio.get_running_loop().time()
-    keys, jobs = 0, set[str]()
+    keys, jobs, kept = 0, set[str](), {*_QUEUES, *await _shared(cluster)}
     async for raw in cluster.admin.scan_iter(count=1000):
         key = raw.decode()
         keys += 1
         if key.startswith(f"{PREFIX}:job:") and key.count(":") == 2:
             jobs.add(key.rpartition(":")[2])
-        if key not in _FOREVER and await cluster.admin.pttl(key) == -1:
+        if key not in kept and await cluster.admin.pttl(key) == -1:
             ledger.report("left over", f"the key {key} never expires", now_s, now_s)
     unknown = jobs - set(book.jobs)
     # A Redis that came back empty has forgotten the keys of submissions whose answer it had just cut off.
@@ -150,6 +152,14 @@ async def check_redis(cluster: Cluster, ledger: Ledger, book: JobBook) -> dict[s
         what = f"{len(unknown)} jobs in Redis that no client knows, {explained} answers to submissions were lost"
         ledger.report("doubled", f"{what}: {', '.join(sorted(unknown)[:5])}", now_s, now_s)
     return {"redis_keys": keys, "unknown_jobs": len(unknown)}
+
+
+async def _shared(cluster: Cluster) -> set[str]:
+    """The keys of taught classifiers, of the versions that hold alone: those of older ones must be gone."""
+    rows = cast("dict[bytes, bytes]", await cluster.admin.hgetall(_CLASSIFIERS))
+    names = {name.decode(): entry.split(b" ", 3)[:3] for name, entry in rows.items() if not name.startswith(b":")}
+    live = {f"{_CLASSIFIERS}:{name}:{version.decode()}" for name, (_, version, gone) in names.items() if gone == b"0"}
+    return {_CLASSIFIERS, *live}
 
 
 async def _check_jobs(cluster: Cluster, ledger: Ledger, book: JobBook) -> None:

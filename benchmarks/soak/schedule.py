@@ -17,7 +17,8 @@ AWAY = "503"
 LATE = "504"
 FULL_DISK = "507"
 
-# The way of a request: through the proxy; the same, to /v1/jobs, which need Redis; or to one replica, past the proxy.
+# The way of a request: through the proxy; the same, to /v1/jobs, which need Redis; or to one replica, past the proxy,
+# to teach it what all replicas share, which needs Redis too.
 Route = Literal["proxy", "jobs", "replica"]
 
 
@@ -28,7 +29,7 @@ class Fault:
     title: str  # its row in docs/reliability.md
     hold_s: tuple[float, float]  # least and most time that it is kept up; (0, 0): it happens at one moment
     failures: frozenset[str] = frozenset()  # how an attempt may fail that takes any way
-    job_failures: frozenset[str] = frozenset()  # and how one to /v1/jobs
+    redis_failures: frozenset[str] = frozenset()  # and how one that needs Redis
     replica_failures: frozenset[str] = frozenset()  # and how one that asks a replica past the proxy
     forgets_jobs: bool = False  # Redis comes back without the jobs
 
@@ -40,10 +41,10 @@ FAULTS: Mapping[str, Fault] = {
     "replica_replaced": Fault(
         "a replica replaced: the new one first, then SIGTERM", (0, 0), replica_failures=frozenset({CUT_OFF, AWAY})
     ),
-    "redis_killed": Fault("Redis killed (SIGKILL), started again with its log", (1, 6), job_failures=_AWAY),
-    "redis_emptied": Fault("Redis killed, started again empty", (1, 3), job_failures=_AWAY, forgets_jobs=True),
-    "redis_paused": Fault("Redis frozen (SIGSTOP) for 10 s", (10, 10), job_failures=_AWAY),
-    "redis_full": Fault("Redis full (`maxmemory`, `noeviction`)", (5, 10), job_failures=_AWAY),
+    "redis_killed": Fault("Redis killed (SIGKILL), started again with its log", (1, 6), redis_failures=_AWAY),
+    "redis_emptied": Fault("Redis killed, started again empty", (1, 3), redis_failures=_AWAY, forgets_jobs=True),
+    "redis_paused": Fault("Redis frozen (SIGSTOP) for 10 s", (10, 10), redis_failures=_AWAY),
+    "redis_full": Fault("Redis full (`maxmemory`, `noeviction`)", (5, 10), redis_failures=_AWAY),
     "disk_full": Fault("the disk of `STATE_DIR` full", (8, 12), replica_failures=frozenset({AWAY, FULL_DISK})),
     "lane_killed": Fault("a lane's thread killed with a batch", (0, 0), _AWAY),
     "reader_killed": Fault("every process that parses files killed (SIGKILL)", (0, 0), _AWAY),
@@ -80,7 +81,8 @@ def excused(kinds: frozenset[str], failure: str, route: Route) -> bool:
         return True
     for kind in kinds - {CALM}:
         fault = FAULTS[kind]
-        of_route = {"proxy": frozenset[str](), "jobs": fault.job_failures, "replica": fault.replica_failures}[route]
-        if failure in fault.failures | of_route:
+        of_redis = fault.redis_failures if route != "proxy" else frozenset()
+        of_replica = fault.replica_failures if route == "replica" else frozenset()
+        if failure in fault.failures | of_redis | of_replica:
             return True
     return False

@@ -182,7 +182,7 @@ class Traffic:
             self._enter("hostile", "wrong", due_s, made, detail=detail)
 
     async def _lesson(self, due_s: float) -> None:
-        """Teach one replica a classifier and forget it again: a classifier is the replica's that learnt it."""
+        """Teach one replica a classifier, which all get from Redis, and have it forgotten again."""
         port = self._rng.choice(self._replica_ports())
         client, name = HttpClient(port), f"soak-{next(self._numbers) % 4}"
         question = lesson(name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from redis.asyncio import Redis
 
+from backend.shared_state.records import new_id
+from backend.shared_state.redis_records import RedisRecords
 from benchmarks.soak.cluster import Cluster
 from benchmarks.soak.job_client import JobBook, Known
 from benchmarks.soak.ledger import Ledger
@@ -34,6 +37,21 @@ async def test_a_key_that_never_expires_is_left_over(redis_server: RedisServer):
 
     assert ["left over"] == await violations(redis_server, JobBook(), ledger)
     assert "financia:job:known:file" in ledger.violations[0].what
+
+
+async def test_of_what_replicas_share_old_versions_are_left_over(redis_server: RedisServer):
+    """The one that holds stays; one that was replaced or deleted must be gone."""
+    records = RedisRecords(redis_server.url, "financia")
+    write = partial(records.write, "classifiers")
+    await write("kept", new_id(), expected=None, header=b"{}", parts={"weights": b"1"})
+    written = await write("deleted", old := new_id(), expected=None, header=b"{}", parts={"weights": b"1"})
+    assert written.entry
+    await write("deleted", new_id(), expected=written.entry.version, header=b"", parts=None)
+    await records.close()
+
+    assert [] == await violations(redis_server, JobBook(), Ledger())
+    redis_server.client.hset(f"financia:shared:classifiers:deleted:{old}", "weights", "1")
+    assert ["left over"] == await violations(redis_server, JobBook(), Ledger())
 
 
 async def test_a_job_that_no_client_knows_was_doubled(redis_server: RedisServer):
