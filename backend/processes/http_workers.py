@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import socket
 from typing import Any
 
 from backend.batching.batcher import Batcher
@@ -14,6 +13,7 @@ from backend.config import Settings
 from backend.errors import SetupError
 from backend.processes.control import Keys, Models, Start
 from backend.processes.engine_table import EngineTable
+from backend.processes.listening_port import ListeningPort
 from backend.processes.service_socket import create_folder, socket_in
 from backend.processes.shared_page import SharedPage
 from backend.processes.worker_process import WorkerProcess
@@ -43,7 +43,7 @@ class HttpWorkers:
         self._keys = Keys(metering.keys.ring, self.page.owners)
         metering.keys.before_replace(self._announce_keys)
         self._folder = create_folder()
-        self._listener: socket.socket | None = None
+        self._port = ListeningPort(settings)
         self._workers: list[WorkerProcess | None] = [None] * settings.server_processes
         self._keepers: list[asyncio.Task[None]] = []
         self._models = self._table.describe()
@@ -61,7 +61,7 @@ class HttpWorkers:
 
     async def start(self) -> None:
         """Start all workers and wait until they listen. Raises: SetupError."""
-        self._bound()
+        host, port = self._port.open()
         for index in range(len(self._workers)):
             self._keepers.append(asyncio.create_task(self._keep(index), name=f"http-worker-{index}"))
         try:
@@ -72,7 +72,6 @@ class HttpWorkers:
                     await self._wait_for_change()
         except TimeoutError as error:
             raise SetupError(f"the HTTP workers did not listen within {START_S:.0f} s; see the log") from error
-        host, port = self._bound().getsockname()[:2]
         address = f"[{host}]" if ":" in host else host
         logging.getLogger("uvicorn.error").info("Uvicorn running on http://%s:%d (Press CTRL+C to quit)", address, port)
         log_event(_log, logging.INFO, "HTTP workers listen", workers=len(self._workers), port=port)
@@ -80,8 +79,7 @@ class HttpWorkers:
     async def drain(self) -> None:
         """Have all workers finish what they accepted, and wait for their end; one that hangs is killed."""
         self._stop.set()
-        if self._listener is not None:
-            self._listener.close()
+        self._port.close()
         for worker in self._living():
             worker.drain()
         if not self._keepers:
@@ -99,8 +97,7 @@ class HttpWorkers:
         for keeper in self._keepers:
             keeper.cancel()
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        if self._listener is not None:
-            self._listener.close()
+        self._port.close()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def announce_models(self) -> None:
@@ -160,7 +157,8 @@ class HttpWorkers:
             )
             code: int | str
             try:
-                await worker.spawn(self._bound(), self.page.descriptor)
+                with self._port.socket_of_worker() as listener:
+                    await worker.spawn(listener, self.page.descriptor)
                 self._workers[index] = (
                     worker  # in one step with its models: a swap waits for it, or it begins with them
                 )
@@ -195,11 +193,6 @@ class HttpWorkers:
         self._changed.clear()
         await self._changed.wait()
 
-    def _bound(self) -> socket.socket:
-        if self._listener is None:
-            self._listener = _bind(self._settings)
-        return self._listener
-
     def _kill(self) -> None:
         for worker in self._living():
             worker.kill()
@@ -212,21 +205,3 @@ class HttpWorkers:
 
     def _living(self) -> list[WorkerProcess]:
         return [worker for worker in self._workers if worker is not None]
-
-
-def _bind(settings: Settings) -> socket.socket:
-    """The socket that all workers accept from; the first of them listens. Raises: SetupError."""
-    host, port = settings.host, settings.port
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # as with one process
-        listener.bind(address)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise SetupError(f"HOST={host} PORT={port} cannot be listened on: {reason}; choose others") from error
-    return listener
