@@ -83,7 +83,7 @@ def expected(*numbers):
 
 
 def errors(telemetry, kind):
-    return telemetry.registry.get_sample_value("financia_cache_errors_total", {"kind": kind})
+    return telemetry.registry.get_sample_value("financia_cache_errors_total", {"kind": kind}) or 0
 
 
 def shown_state(telemetry):
