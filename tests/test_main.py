@@ -88,7 +88,7 @@ class Process:
         """Its output so far."""
         return "".join(self._lines)
 
-    def ready(self, timeout_s: float = 240.0) -> int:
+    def ready(self, timeout_s: float = 400.0) -> int:
         """Wait until it listens; returns its port."""
         assert self._ready.wait(timeout_s), f"never ready:\n{self.log}"
         assert self.port, f"ended instead of listening:\n{self.log}"

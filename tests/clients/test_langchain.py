@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import numpy as np
 import openai
 import pytest
@@ -34,10 +35,11 @@ def test_documents_and_queries(live_server: LiveServer) -> None:
 
 
 async def test_async(live_server: LiveServer) -> None:
-    """The async methods work too."""
-    embeddings = _embeddings(live_server, check_embedding_ctx_length=False)
+    """The async methods work too. It never closes connections of its own."""
+    async with httpx.AsyncClient() as client:
+        embeddings = _embeddings(live_server, check_embedding_ctx_length=False, http_async_client=client)
 
-    assert (2, 384) == np.shape(await embeddings.aembed_documents(TEXTS))
+        assert (2, 384) == np.shape(await embeddings.aembed_documents(TEXTS))
 
 
 def test_default_sends_foreign_ids(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
