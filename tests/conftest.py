@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before anything imports huggingf
 from backend.config import Settings
 from backend.device.facts.amx import disable_faulty_amx
 from backend.device.facts.host import cpu
+from backend.device.memory.release import trim_heap
 
 disable_faulty_amx(cpu()[1])  # as every command of the project does, before anything imports torch
 
@@ -24,6 +26,7 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"
+LONG_TESTS = frozenset(Path(__file__).with_name("long_tests.txt").read_text(encoding="utf-8").splitlines())
 # marker -> program that `make test` installs
 PROGRAMS = {"redis": "redis-server", "tesseract": "tesseract", "chromium": "chromium", "haproxy": "haproxy"}
 
@@ -51,6 +54,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, program in PROGRAMS.items():
         if item.get_closest_marker(marker) and shutil.which(program) is None:
             absent(f"{program} is not installed (tools/system_packages.sh installs it)")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is listed as long counts as marked slow."""
+    for item in items:
+        if item.nodeid.partition("[")[0] in LONG_TESTS:
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of every later garbage collection: 15,000 tests made each of them take a second."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)  # once the fixtures of the file are gone
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After each file, blame it for what it left open, not a later one, and return its memory: two workers share it."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        trim_heap()
 
 
 def absent(what: str) -> None:

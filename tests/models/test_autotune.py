@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import weakref
@@ -98,7 +97,7 @@ def models(monkeypatch) -> FakeModels:
     )
     monkeypatch.setattr(EncoderBenchmark, "launch_tokens", lambda self, encoder, tokens_per_s: int(tokens_per_s / 400))
     monkeypatch.setattr(runtimes, "installed", lambda runtime: True)
-    monkeypatch.setattr(autotune, "release", lambda device: gc.collect())  # its cards are not there
+    monkeypatch.setattr(autotune, "release", lambda device: None)  # its cards are not there
     fakes = FakeModels()
     fakes.has("openvino int8", 30_000.0, noise=0.01)
     fakes.has("openvino bf16", 20_000.0, noise=0.003)
