@@ -24,6 +24,7 @@ BACKEND, REDIS = "financia_backend", "financia_redis"
 ENV_FILE = ROOT / "backend" / ".env"
 SERVICES = ("redis", "backend", "prometheus")  # Grafana's image has no stand-in
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+FULL_DISK = ("no space left on device", "io: read/write on closed pipe")
 T = TypeVar("T")
 _READY_S = 300.0  # a first start measures; two busy cores
 
@@ -86,15 +87,24 @@ class Stack:
     def compose(
         self, *arguments: str, timeout_s: float = 300, outside: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """A Compose command, whatever settings and .env file the developer has; ``outside`` is set for it."""
+        """A Compose command that must not fail, whatever settings and .env file the developer has.
+
+        Args:
+            outside: set for it.
+        """
+        done = self._compose(*arguments, timeout_s=timeout_s, outside=outside)
+        if done.returncode != 0:
+            pytest.fail(f"compose {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def _compose(
+        self, *arguments: str, timeout_s: float, outside: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         settings = {name.upper() for name in Settings.model_fields}
         env = {name: value for name, value in os.environ.items() if name not in settings}
         env |= {"PORT": str(self.port), "PROMETHEUS_PORT": str(self.prometheus_port), **(outside or {})}
         project = ("--project-name", "financia-test", "--env-file", os.devnull, "--file", "docker-compose.yml")
-        done = run(*self.engine.compose, *project, "--profile", "monitoring", *arguments, timeout_s=timeout_s, env=env)
-        if done.returncode != 0:
-            pytest.fail(f"compose {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
-        return done
+        return run(*self.engine.compose, *project, "--profile", "monitoring", *arguments, timeout_s=timeout_s, env=env)
 
     def plain(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return run(*self.engine.plain, *arguments)
@@ -116,7 +126,17 @@ class Stack:
             pytest.fail(f"the containers would read {ENV_FILE}: move it away for these tests")
 
     def build(self) -> None:
-        self.compose("build", "backend", timeout_s=1500)
+        """Build the image; once more where the disk was full for a moment, from the layers that are there.
+
+        A build needs 17 GB for a while, which podman keeps three times. It tells a full disk as a closed pipe.
+        """
+        done = self._compose("build", "backend", timeout_s=1500)
+        if done.returncode != 0 and any(words in done.stdout + done.stderr for words in FULL_DISK):
+            done = self._compose("build", "backend", timeout_s=1500)
+        if done.returncode != 0:
+            free_gib = shutil.disk_usage("/").free / 2**30
+            said = f"{done.stdout}\n{done.stderr}"
+            pytest.fail(f"the build ended with {done.returncode}, {free_gib:.0f} GiB are free:\n{said}")
 
     def start(self) -> None:
         self.compose("up", "--detach", *SERVICES)

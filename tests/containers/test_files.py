@@ -23,7 +23,7 @@ from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
 from backend.device.facts import torch_wheels
 from backend.processes.http_server import GRACE_S
-from tests.containers.engine import BACKEND, REDIS, ROOT
+from tests.containers.engine import BACKEND, REDIS, ROOT, Engine, Stack
 from tools import lock_image
 
 FILES = {"cpu": "docker-compose.yml", "gpu": "docker-compose.gpu.yml"}
@@ -521,3 +521,19 @@ def test_the_health_check_without_an_answer(health: tuple[type[_Health], int]):
     assert nonsense.returncode == 1
     assert nonsense.stderr.startswith("no answer: BadStatusLine")
     assert "Traceback" not in nonsense.stderr
+
+
+@pytest.mark.parametrize(
+    ("reason", "builds"),
+    [("storing layer to file: io: read/write on closed pipe", 2), ("a wheel has another checksum", 1)],
+)
+def test_a_build_is_tried_again_where_the_disk_was_full(tmp_path: Path, reason: str, builds: int):
+    """And for no other reason."""
+    calls = tmp_path / "calls"
+    script = tmp_path / "compose"
+    script.write_text(f'#!/bin/sh\necho "$@" >>{calls}\necho "{reason}" >&2\nexit 1\n', encoding="utf-8")
+    script.chmod(0o755)
+
+    with pytest.raises(pytest.fail.Exception, match=rf"ended with 1, \d+ GiB are free:\s+{reason}"):
+        Stack(Engine("fake", (), (), (str(script),))).build()
+    assert builds == len(calls.read_text(encoding="utf-8").splitlines())
