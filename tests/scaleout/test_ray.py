@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -268,3 +270,43 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
             if condition():
                 return
         assert time.monotonic() < until_s, f"never: {what}"
+
+
+# A replica dies
+
+
+def test_a_killed_replica_loses_no_request_that_is_sent_again(two):
+    """What was on its way there is answered when it is sent again, jobs are carried on, and another replica comes."""
+    stop = threading.Event()
+    with two.client as client, ThreadPoolExecutor(4) as pool:
+        before = all_replicas(client, 2)
+        jobs = [send_job(client, pages=30) for _ in range(2)]
+        callers = [pool.submit(answers_of, two, stop) for _ in range(4)]
+        try:
+            victim = next(child for child in two.children() if child.name().startswith("ray::ServeReplica"))
+            victim.kill()
+            fresh = all_replicas(client, 1, but=before)
+            results = [ended(client, job)["status"] for job in jobs]
+        finally:
+            stop.set()
+        widths = [each.result() for each in callers]
+
+    assert 1 == len(fresh)
+    assert ["succeeded"] * 2 == results
+    assert all(found and set(found) == {384} for found in widths), "lost or wrong"
+
+
+def answers_of(cluster: Cluster, stop: threading.Event) -> list[int]:
+    """The width of each answer to texts that are sent one after another, each again until it is answered."""
+    widths: list[int] = []
+
+    def asked() -> bool:
+        with cluster.client as client:
+            answer = client.post("/v1/embeddings", json={"input": f"La factura {next(_NUMBERS)}", "model": "bundled"})
+        if answer.status_code == 200:
+            widths.append(len(answer.json()["data"][0]["embedding"]))
+        return answer.status_code == 200
+
+    while not stop.is_set():
+        wait_until(asked, "an answer to a text")
+    return widths
