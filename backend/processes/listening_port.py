@@ -33,8 +33,7 @@ class ListeningPort:
                 self._bind(probe, address)  # fails where anybody listens
                 self._address = probe.getsockname()
             self._claim()
-            holder = self._socket()  # never listens; keeps the port from others until the workers do, and between two
-            self._holders.append(holder)
+            self._holders.append(self.socket_of_worker())  # never listens; holds the port while no worker does
         except OSError as error:
             self.close()
             reason = (error.strerror or str(error)).lower()
@@ -45,7 +44,15 @@ class ListeningPort:
 
     def socket_of_worker(self) -> socket.socket:
         """A bound socket for one worker to listen on. Raises: OSError."""
-        return self._socket()
+        made = socket.socket(self._family, socket.SOCK_STREAM)
+        try:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._bind(made, self._address)
+        except OSError:
+            made.close()
+            raise
+        return made
 
     def close(self) -> None:
         """Leave the port to the workers that still have a socket, and to others once those end."""
@@ -58,17 +65,6 @@ class ListeningPort:
         claim = socket.socket(socket.AF_UNIX)
         self._holders.append(claim)
         claim.bind("\0financia-inference {} {}".format(*self._address[:2]))  # as ports, of one network namespace
-
-    def _socket(self) -> socket.socket:
-        made = socket.socket(self._family, socket.SOCK_STREAM)
-        try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            self._bind(made, self._address)
-        except OSError:
-            made.close()
-            raise
-        return made
 
     def _bind(self, made: socket.socket, address: Any) -> None:
         if self._family == socket.AF_INET6:

@@ -13,14 +13,7 @@ from tests.clients.server import QUICK, LiveServer, run_server
 
 @pytest.fixture(autouse=True)
 def _close_connections() -> Iterator[None]:
-    """Close connections by garbage collection: LangChain's and LlamaIndex' async clients never do."""
-    yield
-    gc.collect()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _close_connections_of_ended_loops() -> Iterator[None]:
-    """The same for those that only their event loop held, which ends after the test: else a later test is blamed."""
+    """Close connections by garbage collection: LangChain's and LlamaIndex' clients never do."""
     yield
     gc.collect()
 
