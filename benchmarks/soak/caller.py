@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -44,8 +44,9 @@ async def call(
     headers: Mapping[str, str] | None = None,
     *,
     patience: Patience = TEXT,
+    is_gone: Callable[[], bool] = lambda: False,
 ) -> Call:
-    """Send until there is an answer that is not to be retried, or patience ends."""
+    """Send until there is an answer that is not to be retried, patience ends, or the server is known to have ended."""
     loop = asyncio.get_running_loop()
     end_s, made = loop.time() + patience.total_s, Call()
     while True:
@@ -62,7 +63,7 @@ async def call(
             detail = answer.body[:300].decode("utf-8", "replace")
         made.failures.append(Attempt(failure, began_s, loop.time(), f"{method} {path.partition('?')[0]}: {detail}"))
         wait_s = max(asked_s, min(_FIRST_WAIT_S * 2 ** len(made.failures), _LONGEST_WAIT_S))
-        if loop.time() + wait_s > end_s:
+        if is_gone() or loop.time() + wait_s > end_s:
             return made
         await asyncio.sleep(wait_s)
 

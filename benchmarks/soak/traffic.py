@@ -186,12 +186,16 @@ class Traffic:
         port = self._rng.choice(self._replica_ports())
         client, name = HttpClient(port), f"soak-{next(self._numbers) % 4}"
         question = lesson(name)
+
+        def is_gone() -> bool:
+            return port not in self._replica_ports()
+
         try:
-            made = await send(client, question, _LESSON)
-            outcome, detail = _lesson_outcome(made, replica_runs=port in self._replica_ports())
+            made = await send(client, question, _LESSON, is_gone)
+            outcome, detail = _lesson_outcome(made, is_gone=is_gone())
             self._enter("learn", outcome, due_s, made, detail=detail, route="replica")
             if outcome == "right":
-                await call(client, "DELETE", question.path, patience=_LESSON)
+                await call(client, "DELETE", question.path, patience=_LESSON, is_gone=is_gone)
         finally:
             client.close()
 
@@ -213,14 +217,18 @@ class Traffic:
             self.samples[place] = sample
 
 
-async def send(client: HttpClient, question: Question, patience: Patience) -> Call:
-    return await call(client, question.method, question.path, question.body, question.headers, patience=patience)
+async def send(
+    client: HttpClient, question: Question, patience: Patience, is_gone: Callable[[], bool] = lambda: False
+) -> Call:
+    return await call(
+        client, question.method, question.path, question.body, question.headers, patience=patience, is_gone=is_gone
+    )
 
 
-def _lesson_outcome(made: Call, *, replica_runs: bool) -> tuple[Outcome, str]:
-    """A replica that is gone for good refuses everybody: whoever taught it knows, and teaches another."""
+def _lesson_outcome(made: Call, *, is_gone: bool) -> tuple[Outcome, str]:
+    """A replica that has ended refuses everybody: whoever taught it knows, and teaches another."""
     if made.answer is None:
-        return ("lost", f"last: {made.failures[-1]}") if replica_runs else ("refused", "")
+        return ("refused", "") if is_gone else ("lost", f"last: {made.failures[-1]}")
     if made.answer.status != 200:
         return "wrong", f"{made.answer.status} {made.answer.body[:300]!r}"
     return "right", ""

@@ -12,7 +12,8 @@ import pypdfium2
 import pytest
 from PIL import Image
 
-from benchmarks.soak.caller import refusal
+from benchmarks.soak.caller import Patience, call, refusal
+from benchmarks.soak.cluster import free_ports
 from benchmarks.soak.content import difference, judged, known_files, marked
 from benchmarks.soak.events import Event, faults, parsed
 from benchmarks.soak.http_client import Answer, CutOff, HttpClient
@@ -185,6 +186,16 @@ async def test_a_connection_that_ends_early_is_cut_off():
     await server.wait_closed()
     with pytest.raises(CutOff):
         await client.request("GET", "/", timeout_s=10.0)
+
+
+@pytest.mark.parametrize(("ended", "attempts"), [(True, 1), (False, 2)], ids=["ended", "comes-back"])
+async def test_a_server_that_has_ended_is_not_asked_again(*, ended: bool, attempts: int):
+    """Each attempt at it would count as a failure that no fault excuses, long after it was stopped on purpose."""
+    client = HttpClient(free_ports(1)[0])
+
+    made = await call(client, "PUT", "/", patience=Patience(5.0, 0.6), is_gone=lambda: ended)
+
+    assert (None, attempts) == (made.answer, len(made.failures))
 
 
 async def test_a_kept_connection_and_a_chunked_answer():
