@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -34,6 +34,7 @@ from backend.device.facts.host import cpu, platform, usable_cores
 from backend.device.memory.device_memory import allocator_options
 from backend.errors import BadSettings, SetupError
 from backend.processes.http_server import GRACE_S, spare_collections
+from backend.processes.left_processes import end_processes, run_alone
 from backend.telemetry import configure_logging, log_event
 
 _log = logging.getLogger("backend")
@@ -52,8 +53,8 @@ _SWITCHES: Mapping[str, str] = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # no second event loop between uvicorn and the app
     "RAY_SERVE_LOG_TO_STDERR": "1",  # else the service's log ends in files of Ray
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "3",  # HAProxy hears of a draining replica within a second
-    "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # a port on all interfaces
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one machine: every port but HAProxy's statistics on 127.0.0.1
+    "RAY_SERVE_HAPROXY_METRICS_ENABLED": "0",  # nobody reads Ray's gauges; HAProxy's own port 9101 has no switch
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one machine: every port but HAProxy's 8404 and 9101 on 127.0.0.1
     "RAY_worker_niceness": "0",  # 15 otherwise: beside anything else on the machine, replicas would starve
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_METRICS_COLLECTION": "1",
@@ -317,12 +318,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logging(settings.log_level)
         cpus = options.cpus or max(1, usable_cores() // options.replicas)
         scale = Scale(options.replicas, options.max_replicas, cpus, options.gpus, options.queue_s)
-        for name, value in {**_SWITCHES, "RAY_SERVE_ENABLE_HA_PROXY": str(int(options.proxy == "haproxy"))}.items():
-            os.environ.setdefault(name, value)
+    except SetupError as error:
+        return _refused(error)
+    for name, value in {**_SWITCHES, "RAY_SERVE_ENABLE_HA_PROXY": str(int(options.proxy == "haproxy"))}.items():
+        os.environ.setdefault(name, value)
+    # When its head dies, Ray ends the process that started it on the spot, and leaves HAProxy on the port.
+    code = run_alone(lambda: _serve_or_refuse(settings, scale))
+    return code if code in (0, EXIT_SETUP) else EXIT_RAY_LOST
+
+
+def _serve_or_refuse(settings: Settings, scale: Scale) -> int:
+    try:
         return _serve(settings, scale)
     except SetupError as error:
-        print(f"financia: {error}", file=sys.stderr)
-        return EXIT_SETUP
+        return _refused(error)
+
+
+def _refused(error: SetupError) -> int:
+    print(f"financia: {error}", file=sys.stderr)
+    return EXIT_SETUP
 
 
 def _serve(settings: Settings, scale: Scale) -> int:
@@ -369,19 +383,12 @@ def _start_ray(cpus: int) -> None:
             reason = str(error)
             log_event(_log, logging.ERROR, "Ray did not start", attempt=attempt, reason=reason)
             ray.shutdown()
-            _end_processes(set(psutil.Process().children(recursive=True)) - before)
+            # Beside what an attempt has left the next one would have less of the cores.
+            end_processes(set(psutil.Process().children(recursive=True)) - before)
         else:
             return
     advice = "start it when the machine is less busy, or read its log in /tmp/ray/session_latest/logs"
     raise SetupError(f"Ray did not start in {_START_ATTEMPTS} attempts ({reason}): {advice}")
-
-
-def _end_processes(processes: Collection[psutil.Process]) -> None:
-    """End what an attempt has left: beside it the next one would have less of the cores."""
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(processes, timeout=_DRAIN_SPARE_S)
 
 
 def _wait_for_proxy() -> None:

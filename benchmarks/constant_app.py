@@ -16,7 +16,7 @@ from fastapi import FastAPI, Response
 from starlette.requests import Request
 
 from backend.api.app import ROUTES, create_app
-from backend.api.dependencies import Services
+from backend.api.dependencies import ApiLimits, Services
 from backend.telemetry import Telemetry
 
 _PATH = "/v1/embeddings"
@@ -49,7 +49,7 @@ def ours() -> FastAPI:
     for route in ROUTES:
         if route.path in (_PATH, _READY):
             route.endpoint = constant
-    return create_app(cast("Services", SimpleNamespace(telemetry=Telemetry())))
+    return create_app(cast("Services", SimpleNamespace(telemetry=Telemetry(), limits=ApiLimits())))
 
 
 def _body() -> bytes:

@@ -143,9 +143,10 @@ class HttpBenchmark:
             with running(peer, self._work) as server:
                 measure(server)
         except (PeerError, OSError, subprocess.CalledProcessError) as error:
-            log_tail = log_of(peer, self._work).read_text(encoding="utf-8", errors="replace")[-2000:]
-            self.results.failed[peer.name] = f"{error}\n{log_tail}"
-            print(f"{peer.name} is left out: {self.results.failed[peer.name]}", file=sys.stderr)
+            log = log_of(peer, self._work).read_text(encoding="utf-8", errors="replace")
+            last = "".join(log.splitlines()[-1:])  # the lines of a traceback name folders of this machine
+            self.results.failed[peer.name] = f"{error}: {last}"
+            print(f"{peer.name} is left out: {error}\n{log[-2000:]}", file=sys.stderr)
 
     def _measure_accuracy(self, server: Server, reference: Vectors) -> None:
         name, url = server.peer.name, server.url("/v1/embeddings")

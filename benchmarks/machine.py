@@ -80,8 +80,12 @@ def commit(checkout: Path = ROOT) -> str:
 
 
 def _command() -> list[str]:
-    module = Path(sys.argv[0]).stem
-    return [f"benchmarks.{module}", *sys.argv[1:]]
+    """What was called, without the file for the result: that is a path of this machine."""
+    words = sys.argv[1:]
+    if "--out" in words:
+        place = words.index("--out")
+        del words[place : place + 2]
+    return [f"benchmarks.{Path(sys.argv[0]).stem}", *words]
 
 
 def _cpuinfo() -> dict[str, str]:

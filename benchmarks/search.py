@@ -165,12 +165,17 @@ def measure(flags: argparse.Namespace) -> dict[str, Any]:
     if "service" in flags.parts:
         result["service"] = run.service(min(sizes, key=lambda size: abs(size - 100_000)))
     if "adding" in flags.parts:
-        result["adding"] = run.adding(100 if flags.quick else 2_000, 1 if flags.quick else 3)
+        result["adding"] = run.adding(flags.texts or (100 if flags.quick else 2_000), 1 if flags.quick else 3)
     if "peers" in flags.parts:
         result["peers"] = run.peers(peer_sizes, names)
     if "crash" in flags.parts:
         result["crash"] = run.crash(names, 1 if flags.quick else flags.trials)
     return {**result, "unmeasured": run.unmeasured}
+
+
+def _updated(before: dict[str, Any], measured: dict[str, Any], circumstances: dict[str, Any]) -> dict[str, Any]:
+    """An earlier result with parts measured since, perhaps elsewhere: the ``circumstances`` of each are kept."""
+    return before | measured | {"later": before.get("later", {}) | circumstances}
 
 
 def main() -> None:
@@ -183,15 +188,20 @@ def main() -> None:
     parser.add_argument("--peer-sizes", type=int, nargs="+", default=_PEER_SIZES)
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--texts", type=int, help="paragraphs added through the service (default 2000)")
     parser.add_argument("--trials", type=int, default=5, help="processes killed of each store")
     parser.add_argument("--work", type=Path, default=WORK, help="chunks and stores (default: %(default)s)")
     parser.add_argument("--venv", type=Path, default=VENV, help="environment of the other libraries")
-    parser.add_argument("--update", action="store_true", help="keep what the result has of parts left out")
+    parser.add_argument("--update", action="store_true", help="keep what the result has of other parts")
     parser.add_argument("--out", type=Path, help="where the result goes (default: results/, unless --quick)")
     flags = parser.parse_args()
     out = flags.out or (None if flags.quick else RESULT)
     before = json.loads(out.read_text(encoding="utf-8")) if flags.update and out and out.exists() else {}
-    result = {**before, **facts(), **measure(flags)}
+    circumstances, measured = facts(), measure(flags)
+    if before:
+        result = _updated(before, measured, dict.fromkeys(flags.parts, circumstances))
+    else:
+        result = circumstances | measured
     print(search_section(result))
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)

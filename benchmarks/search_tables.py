@@ -28,6 +28,8 @@ def search_section(result: Result) -> str:
     sections = [
         f"{about(result)} Load of the machine at the start: {load}. Medians of rounds; seconds are of one query."
     ]
+    for part, facts in result.get("later", {}).items():
+        sections.append(f"Of {part}: {about(facts)} Load at the start: {facts['load_average_1min']}.")
     if sizes := result.get("sizes"):
         sections += ["The embedded storage alone, vectors given, ten hits with their texts:", table(_size_rows(sizes))]
     if "search" in result.get("service", {}):
@@ -99,7 +101,8 @@ def _service(service: Mapping[str, Any]) -> str:
 
 
 def _adding_rows(adding: Mapping[str, Any]) -> list[list[str]]:
-    rows = [["as", "chunks", "indexed", "chunks/s", "embedding alone", "of bare embedding speed", "uploading before"]]
+    alone = ["embedding alone", "of bare embedding speed", "entities alone", "of both models' speed"]
+    rows = [["as", "chunks", "indexed", "chunks/s", *alone, "uploading before"]]
     for way, row in adding.items():
         if way == "texts":
             continue
@@ -108,6 +111,7 @@ def _adding_rows(adding: Mapping[str, Any]) -> list[list[str]]:
         cells = [f"{row['index_s']['median']:.1f} s", f"{row['chunks_per_s']['median']:,.0f}/s"]
         cells += [f"{row['embed_s']['median']:.1f} s"]
         cells += [f"{share['median']:.0%} ({share['min']:.0%}-{share['max']:.0%}; goal {_LEAST_SHARE:.0%}{reached})"]
+        cells += [f"{row['entities_s']['median']:.1f} s", f"{row['models_share']['median']:.0%}"]
         rows.append([way, f"{row['chunks']['median']:,.0f}", *cells, f"{row['upload_s']['median']:.1f} s"])
     return rows
 

@@ -1,10 +1,12 @@
 """Which model the compared servers get, and which other encoders of ours take part."""
 
+import urllib.request
+
 import pytest
 
 from backend.errors import ModelUnavailable
 from benchmarks import peers
-from benchmarks.http import OTHER_ENCODERS, chosen_peers
+from benchmarks.http import CONSTANTS, OTHER_ENCODERS, chosen_peers
 
 
 class Spec:
@@ -68,3 +70,16 @@ def test_another_encoder_is_our_server_with_a_setting(tmp_path):
 
     assert {"EMBEDDING_MODEL": OTHER_ENCODERS["ours-minilm"]} == dict(minilm.env.items() - ours.env.items())
     assert ours.argv == minilm.argv
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CONSTANTS)
+def test_the_upper_bound_of_http_answers(kind, tmp_path):
+    """Over our app too, which changes without a look at this benchmark."""
+    body = tmp_path / "body.json"
+    body.write_bytes(b'{"constant": true}')
+
+    with peers.running(peers.constant(kind, body), tmp_path) as server:
+        request = urllib.request.Request(server.url("/v1/embeddings"), b"{}", {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert body.read_bytes() == answer.read()

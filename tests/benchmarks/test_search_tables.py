@@ -28,8 +28,8 @@ def store(**changes):
 
 
 def added(share):
-    seconds = {name: spread(2.0) for name in ("upload_s", "index_s", "embed_s", "chunks_per_s", "chunks")}
-    return seconds | {"share": spread(share)}
+    names = ("upload_s", "index_s", "embed_s", "entities_s", "chunks_per_s", "chunks")
+    return {name: spread(2.0) for name in names} | {"share": spread(share), "models_share": spread(2 * share)}
 
 
 @pytest.fixture
@@ -56,6 +56,16 @@ def test_missed_goals(result):
     """Each missed goal is named; those of parts that were not measured are not."""
     assert ["80% of bare embedding, files"] == missed(result)
     assert [] == missed({"unmeasured": {}})
+
+
+def test_a_part_measured_later_tells_where(result):
+    """It may have been another machine, at another commit."""
+    result["later"] = {"adding": ABOUT | {"commit": "fedcba", "load_average_1min": 0.2}}
+
+    told = next(line for line in search_section(result).splitlines() if line.startswith("Of adding: "))
+
+    assert "at commit `fedcba`" in told
+    assert told.endswith("Load at the start: 0.2.")
 
 
 def test_slow_and_inexact_stores_miss_goals(result):

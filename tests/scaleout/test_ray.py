@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
 import itertools
+import json
 import socket
 import threading
 import time
@@ -19,6 +21,7 @@ import psutil
 import pytest
 from PIL import Image
 
+from backend.scaleout import EXIT_RAY_LOST
 from tests.clients import server
 from tests.conftest import absent
 from tests.documents.parsing.pdfs import pdf, picture
@@ -41,6 +44,7 @@ START_S = 600.0
 WAIT_S = 600.0  # for what takes seconds on a quiet machine
 INK = np.full((20, 30), 255, np.uint8)
 PAGES = 12
+LARGE_QUEUE = 100_000  # tokens: many seconds of a lane
 _NUMBERS = itertools.count()
 # Headers that Ray's server adds, and that count what happened before.
 OTHERS = {"server", "connection", "date", "server-timing", "x-request-id"}
@@ -50,12 +54,13 @@ class Cluster(Process):
     """``python -m backend.scaleout`` with ports of its own: another cluster may run on this machine."""
 
     def __init__(self, state_dir: Path, *arguments: str, **settings: str) -> None:
-        ports = free_ports(4)
+        ports = free_ports(5)
         places = {
             "PORT": str(ports[0]),
             "RAY_SERVE_HAPROXY_STATS_PORT": str(ports[1]),
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports[2]),
             "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports[3]),
+            "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports[4]),
         }
         super().__init__(state_dir, *RUN, *arguments, **places, **SETTINGS, **settings)
 
@@ -262,6 +267,36 @@ def test_events_arrive_as_they_happen(two):
     assert seen_s < result["ended_at"]
 
 
+def test_texts_of_a_client_that_left_leave_the_queue(two):
+    """All at once, behind the proxy too: nobody computes for it."""
+    body = json.dumps({"input": [f"palabra{number} " * 500 for number in range(600)], "model": "bundled"})
+    caller = http.client.HTTPConnection("127.0.0.1", two.port)
+    caller.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+    seen = [0]
+
+    def asked(enough: Callable[[int], bool]) -> bool:
+        seen.append(max(queued_tokens(two)))
+        return enough(seen[-1])
+
+    wait_until(lambda: asked(lambda tokens: tokens > LARGE_QUEUE), "a long queue")
+    caller.close()
+    wait_until(lambda: asked(lambda tokens: tokens == 0), "an empty queue")
+
+    assert seen[-2] > LARGE_QUEUE / 2, "it became empty little by little"
+
+
+def queued_tokens(cluster: Cluster) -> list[int]:
+    """Of each replica, past the proxy."""
+    replicas = [child for child in cluster.children() if child.name().startswith("ray::ServeReplica")]
+    ports = [each.laddr.port for replica in replicas for each in replica.net_connections("tcp") if own_port(each)]
+    return [int(httpx.get(f"http://127.0.0.1:{port}/health").json()["lanes"]["queued_tokens"]) for port in ports]
+
+
+def own_port(connection: Any) -> bool:
+    """Whether a replica takes requests there: Ray gives these the ports from 30,000 to 31,000."""
+    return connection.status == psutil.CONN_LISTEN and 30_000 <= connection.laddr.port <= 31_000
+
+
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Ask until it holds; each question is a request, so nothing here spins. A connection may break meanwhile."""
     until_s = time.monotonic() + WAIT_S
@@ -310,3 +345,40 @@ def answers_of(cluster: Cluster, stop: threading.Event) -> list[int]:
     while not stop.is_set():
         wait_until(asked, "an answer to a text")
     return widths
+
+
+# The other proxy, and the end of Ray
+
+
+def test_answers_behind_the_python_proxy(state_dir, plain):
+    """The same bits, and events that arrive as they happen."""
+    cluster = Cluster(state_dir, "--replicas", "1", "--proxy", "python", CACHE_ENABLED="false")
+    try:
+        cluster.ready(START_S)
+        with httpx.Client(base_url=f"http://127.0.0.1:{plain.port}", timeout=WAIT_S) as alone, cluster.client as ray:
+            expected = [without_id(alone.post(path, json=body)) for path, body in CALLS]
+            actual = [without_id(ray.post(path, json=body)) for path, body in CALLS]
+            job = send_job(ray)
+            with ray.stream("GET", f"/v1/jobs/{job}/events") as events:
+                kinds = [line for line in events.iter_lines() if line.startswith("event:")]
+    finally:
+        cluster.end()
+
+    assert expected == actual
+    assert ("event: progress", "event: end") == (kinds[0], kinds[-1])
+
+
+def test_everything_ends_with_rays_head(state_dir):
+    """With the code that has a supervisor start it again; and nothing stays behind on its ports."""
+    cluster = Cluster(state_dir, "--replicas", "1")
+    try:
+        cluster.ready(START_S)
+        children = cluster.children()
+        next(child for child in children if child.name() == "gcs_server").kill()
+        code = cluster.ended(WAIT_S)
+        left = [child.name() for child in children if child.is_running()]
+    finally:
+        cluster.end()
+
+    assert EXIT_RAY_LOST == code
+    assert [] == left
