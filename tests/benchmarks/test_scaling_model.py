@@ -260,7 +260,7 @@ def test_a_cached_text_costs_what_its_request_does(hits: float, load: str):
     }
 
     counted = rates[load] * ((1 - hits) * TOKENS + REQUEST_TOKENS)
-    assert counted == pytest.approx(rates["hits_0_percent"] * (TOKENS + REQUEST_TOKENS), rel=0.05)
+    assert counted == pytest.approx(rates["hits_0_percent"] * (TOKENS + REQUEST_TOKENS), rel=0.15)
 
 
 def test_the_model_foresees_the_service():

@@ -26,8 +26,9 @@ def work():
         raise KeyboardInterrupt
     signal.signal(signal.SIGTERM, interrupted)
     code = "import subprocess, sys; print(subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=2).pid)"
-    print(int(subprocess.run([sys.executable, "-c", code], stdout=-1).stdout), os.getpid(), flush=True)
+    left = int(subprocess.run([sys.executable, "-c", code], stdout=-1).stdout)
     try:
+        print(left, os.getpid(), flush=True)
         sys.stdin.readline()
         {end}
     except KeyboardInterrupt:
