@@ -81,7 +81,7 @@ def commit(checkout: Path = ROOT) -> str:
 
 def _command() -> list[str]:
     """What was called, without the file for the result: that is a path of this machine."""
-    words = sys.argv[1:]
+    words = [word for word in sys.argv[1:] if not word.startswith("--out=")]
     if "--out" in words:
         place = words.index("--out")
         del words[place : place + 2]

@@ -260,7 +260,8 @@ def test_a_cached_text_costs_what_its_request_does(hits: float, load: str):
     }
 
     counted = rates[load] * ((1 - hits) * TOKENS + REQUEST_TOKENS)
-    assert counted == pytest.approx(rates["hits_0_percent"] * (TOKENS + REQUEST_TOKENS), rel=0.15)
+    expected = rates["hits_0_percent"] * (TOKENS + REQUEST_TOKENS)
+    assert 0.95 * expected <= counted <= 1.12 * expected, "too few: requests are late; too many: pods that nobody needs"
 
 
 def test_the_model_foresees_the_service():
