@@ -128,8 +128,10 @@ class Tab:
         await self.send("Page.navigate", url=url)
         await self.wait_for("document.readyState === 'complete' && document.querySelector('[aria-selected=true]')")
 
-    async def reload(self) -> None:
-        """Load the page again; the next script runs in the new one."""
+    async def reload(self, *, to_hash: str | None = None) -> None:
+        """Load the page again, with this hash in its address if given; the next script runs in the new one."""
+        if to_hash is not None:
+            await self.run(f"history.replaceState(null, '', {json.dumps(to_hash)})")  # the page that goes does not hear
         loaded = self._loaded = asyncio.get_running_loop().create_future()
         await self.send("Page.reload")
         await asyncio.wait_for(loaded, _WAIT_MS / 1000)

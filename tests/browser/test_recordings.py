@@ -162,7 +162,7 @@ async def test_subtitles_are_cut_as_the_service_cuts_them(tab: Tab) -> None:
 async def test_a_job_of_a_recording_survives_a_reload(tab: Tab, service: FakeJobService) -> None:
     """Its transcript is shown, minute by minute and counted as such; no frames of pages, and files to save."""
     service.earlier, service.data, service.step_by_step = "hearing.mp3", minutes(why="half of it was eaten"), True
-    await tab.run("location.hash = '#job=job-1'; location.reload()")
+    await tab.reload(to_hash="#job=job-1")
     await tab.wait_for("document.querySelector('#file-name')?.innerText === 'hearing.mp3'")
     await service.read_page()
     await tab.wait_for("document.querySelectorAll('#segments li').length === 1")
