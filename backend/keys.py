@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
+from backend.callers.callers import NAME_RULE, KeyRing, Quotas, is_name, key_digest
+from backend.callers.key_file import read_key_file
 from backend.errors import BadSettings
-from backend.services.callers import NAME_RULE, KeyRing, Quotas, is_name, key_digest
-from backend.services.key_file import read_key_file
 
 PREFIX = "financia_"  # so that scanners of repositories can tell one
 _KEY_BYTES = 32  # 256 random bits, which is why SHA-256 is enough (services/callers.key_digest)

@@ -19,11 +19,11 @@ from pathlib import Path
 from backend.bootstrap.documents import file_limits
 from backend.bootstrap.metering import key_ring
 from backend.bootstrap.search import search_storage
+from backend.callers.callers import ANYBODY, owner_digest
 from backend.config import Settings, load_settings
 from backend.errors import BadInput, BadSettings, FinanciaError
 from backend.search.storage import SearchStorage
 from backend.search.transfer import Transferred, export_stores, import_stores
-from backend.services.callers import ANYBODY, owner_digest
 
 
 class UnknownCaller(BadInput):

@@ -20,10 +20,10 @@ import uvloop
 
 from backend.bootstrap.services import build
 from backend.config import load_settings
+from backend.lanes.inference import Urgency
 from backend.models.vectors import normalized
-from backend.services.embeddings import EmbedOptions
-from backend.services.inference import Urgency
-from backend.services.search.encoder import PASSAGE, QUERY, identity_of
+from backend.search.encoder import PASSAGE, QUERY, identity_of
+from backend.text.embeddings import EmbedOptions
 from benchmarks.search_corpus import Chunk, Corpus, Vectors
 from benchmarks.texts import DATA, LANGUAGES, sentences
 

@@ -27,18 +27,18 @@ import uvloop
 
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
+from backend.lanes.inference import Urgency
+from backend.search.encoder import PASSAGE, QUERY, identity_of
 from backend.search.keywords import query_terms
 from backend.search.limits import SearchLimits
 from backend.search.records import FileRecord, IndexedFile, NewChunk, Ranked, StoreFile, VectorStore
+from backend.search.retrieval import SearchService
+from backend.search.search_records import SearchOptions
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
-from backend.services.inference import Urgency
-from backend.services.neutral_vectors import NeutralVectors
-from backend.services.search.encoder import PASSAGE, QUERY, identity_of
-from backend.services.search.records import SearchOptions
-from backend.services.search.retrieval import SearchService
-from backend.services.search.vector_stores import VectorStoreService
+from backend.search.vector_stores import VectorStoreService
+from backend.text.neutral_vectors import NeutralVectors
 from backend.training.data.texts import read_rows
 from backend.training.metrics import retrieval_scores
 from benchmarks.machine import facts

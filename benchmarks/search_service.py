@@ -19,17 +19,17 @@ from typing import Any
 
 import uvloop
 
-from backend.batching.work_item import Priority
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
+from backend.lanes.inference import Urgency
+from backend.lanes.work_item import Priority
+from backend.search.encoder import PASSAGE
+from backend.search.file_reading import fact_parts
 from backend.search.records import VectorStore
-from backend.services.inference import Urgency
-from backend.services.search.encoder import PASSAGE
-from backend.services.search.file_reading import fact_parts
-from backend.services.search.records import SearchOptions
-from backend.services.search.vector_stores import NewFile
+from backend.search.search_records import SearchOptions
+from backend.search.vector_stores import NewFile
 from benchmarks.results import spread
 from benchmarks.search_contestant import searches_timed
 from benchmarks.search_corpus import DEPTH, FILTERS, Corpus

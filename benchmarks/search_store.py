@@ -13,8 +13,8 @@ from unittest import mock
 
 import uvloop
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.search.filters import Comparison
 from backend.search.fusion import Ranking, fuse
 from backend.search.keywords import query_terms, text_terms

@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
-from backend.engines.engine import Engine, UnlimitedBatches
+from backend.lanes.batcher import Batcher
+from backend.lanes.engine import Engine, UnlimitedBatches
+from backend.lanes.policy import QueueLimits
 from backend.processes.channel import Channel, Message
 from backend.processes.engine_host import WorkerItems
 from backend.processes.remote_batcher import RemoteBatcher, RemoteEngine

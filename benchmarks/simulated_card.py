@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from backend.engines.engine import Engine, UnlimitedBatches
+from backend.lanes.engine import Engine, UnlimitedBatches
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack_rows
 from backend.processes.ring import create_memory, map_memory
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from backend.documents.key_sentences import summary_candidates
-from backend.documents.sentences import sentence_spans
-from backend.services.summaries.records import SummaryOptions
+from backend.summaries.records import SummaryOptions
+from backend.text.key_sentences import summary_candidates
+from backend.text.sentences import sentence_spans
 from benchmarks.machine import facts
 
 SENTENCES = 3

@@ -24,11 +24,11 @@ from typing import Any
 
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
-from backend.documents.sentences import sentence_spans
-from backend.services.inference import Urgency
-from backend.services.neutral_vectors import NeutralVectors
-from backend.services.summaries.support import SupportFinder
-from backend.services.summaries.writing import Reading
+from backend.lanes.inference import Urgency
+from backend.summaries.support import SupportFinder
+from backend.summaries.writing import Reading
+from backend.text.neutral_vectors import NeutralVectors
+from backend.text.sentences import sentence_spans
 from benchmarks.machine import facts
 from benchmarks.texts import DATA
 

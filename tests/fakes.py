@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.engines.engine import BatchLimits, Capacity, Engine, UnlimitedBatches
+from backend.lanes.engine import BatchLimits, Capacity, Engine, UnlimitedBatches
 
 TEST_TIMEOUT_S = 60.0  # only bounds a broken test; on a busy machine a passing one was seen to take over 10 s
 

@@ -35,28 +35,32 @@ def test_the_source_is_read(project):
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        pytest.param({"engines/a.py": "from backend.services import b", "services/b.py": ""}, "layer above", id="up"),
-        pytest.param({"batching/a.py": "import backend.cache.b", "cache/b.py": ""}, "layer beside", id="sideways"),
+        pytest.param({"lanes/a.py": "from backend.serving import b", "serving/b.py": ""}, "layer above", id="up"),
         pytest.param(
-            {"services/a.py": "from backend.training import b", "training/b.py": ""},
+            {"invoices/a.py": "import backend.tables.b", "tables/b.py": "import backend.images.c", "images/c.py": ""},
+            "layer beside",
+            id="sideways",
+        ),
+        pytest.param(
+            {"serving/a.py": "from backend.training import b", "training/b.py": ""},
             "'training' is imported by nobody",
             id="serving-imports-training",
         ),
         pytest.param({"cellar/a.py": ""}, "package 'cellar' is in no layer", id="unknown-package"),
         pytest.param(
-            {"engines/a.py": "def f():\n    import backend.engines.b", "engines/b.py": "import backend.engines.a"},
+            {"lanes/a.py": "def f():\n    import backend.lanes.b", "lanes/b.py": "import backend.lanes.a"},
             "import circle",
             id="a-circle-through-a-lazy-import",
         ),
-        pytest.param({"services/a.py": "def f():\n    import redis"}, "imports redis: only cache", id="library"),
+        pytest.param({"serving/a.py": "def f():\n    import redis"}, "imports redis: only callers", id="library"),
         pytest.param(
             {"main.py": "from backend.models import a", "models/a.py": "import torch"},
             "imports torch when the service starts",
             id="torch-at-start",
         ),
-        pytest.param({"engines/a.py": "import os\nA = os.environ"}, "touches the environment", id="environment"),
+        pytest.param({"lanes/a.py": "import os\nA = os.environ"}, "touches the environment", id="environment"),
         pytest.param(
-            {"engines/a.py": "import asyncio\nA = asyncio.wait_for"}, "drop a cancellation", id="lost-cancellation"
+            {"lanes/a.py": "import asyncio\nA = asyncio.wait_for"}, "drop a cancellation", id="lost-cancellation"
         ),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from backend import keys
-from backend.services.callers import KeyRing, Quotas, key_digest
-from backend.services.key_file import read_key_file
+from backend.callers.callers import KeyRing, Quotas, key_digest
+from backend.callers.key_file import read_key_file
 
 
 def made(capsys: pytest.CaptureFixture[str], path: Path, *arguments: str) -> str:

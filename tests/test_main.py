@@ -30,7 +30,7 @@ from backend.config import Settings
 from backend.processes.http_server import OTHER_FILES, DrainingServer, connections_within, server_config
 from backend.telemetry import Telemetry
 from tests.clients import server
-from tests.documents.parsing.pdfs import pdf, picture
+from tests.files.pdfs import pdf, picture
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ("-m", "backend.main")

@@ -60,7 +60,9 @@ def test_a_change_reaches_the_tests_that_import_it():
     assert "tests/test_errors.py" in affected(["backend/errors.py"], graph)
     assert "tests/bootstrap/test_services.py" in affected(["backend/device/faults.py"], graph)
     assert ["tests/test_tools.py"] == affected(["tools/torch_index.py"], graph)
-    assert {path for path in graph if path.startswith("tests/cache/test_")} <= {*affected(["tests/conftest.py"], graph)}
+    assert {path for path in graph if path.startswith("tests/lanes/cache/test_")} <= {
+        *affected(["tests/conftest.py"], graph)
+    }
     assert ["tests"] == affected(["pyproject.toml"], graph)
 
 

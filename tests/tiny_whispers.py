@@ -14,8 +14,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from backend.models.speech.model_files import resolve_speech_model
-from backend.models.speech.whisper import SpeechPlacement, WhisperSource
+from backend.speech.model_files import resolve_speech_model
+from backend.speech.whisper import SpeechPlacement, WhisperSource
 
 TOKENS = 51_865  # of the multilingual models
 ON_CPU = SpeechPlacement("cpu", 0, "float32", workers=1, threads=1, why="a test")

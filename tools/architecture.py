@@ -17,17 +17,21 @@ from pathlib import Path
 PACKAGE = "backend"
 ROOT = Path(__file__).resolve().parents[1]
 
-# From the bottom up. A package is a folder or a file directly under backend/; it imports itself and lower layers only.
+# From the bottom up. A wing is a folder or a file directly under backend/; it imports itself and lower rows only, so
+# that no two wings import each other.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"tracing"}),
     frozenset({"errors", "durable_files", "lazy_exports", "telemetry"}),
     frozenset({"device", "supervision"}),
-    frozenset({"models"}),
-    frozenset({"engines", "documents", "training"}),
-    frozenset({"batching", "cache", "gpu_toolkit", "search"}),
-    frozenset({"shared_state"}),
-    frozenset({"services"}),
-    frozenset({"jobs"}),
+    frozenset({"files", "models"}),
+    frozenset({"lanes", "training"}),
+    frozenset({"callers", "gpu_toolkit", "ocr", "serving"}),
+    frozenset({"replicas", "speech"}),
+    frozenset({"text"}),
+    frozenset({"images", "summaries", "tables"}),
+    frozenset({"invoices"}),
+    frozenset({"documents"}),
+    frozenset({"jobs", "search"}),
     frozenset({"api", "config"}),
     frozenset({"bootstrap"}),
     frozenset({"processes"}),
@@ -41,26 +45,26 @@ REEXPORTS: Mapping[str, frozenset[str]] = {
     f"{PACKAGE}.training": frozenset({"gpu_toolkit"}),
 }
 
-LIBRARY_PACKAGES: Mapping[str, frozenset[str]] = {  # library -> the packages that may import it
-    "torch": frozenset({"device", "gpu_toolkit", "models", "training"}),
+LIBRARY_PACKAGES: Mapping[str, frozenset[str]] = {  # library -> the wings that may import it
+    "torch": frozenset({"device", "gpu_toolkit", "images", "models", "training"}),
     "pynvml": frozenset({"device"}),
-    "pypdfium2": frozenset({"documents"}),
-    "pillow_heif": frozenset({"documents"}),
-    "PIL": frozenset({"documents", "training"}),
-    "zxingcpp": frozenset({"documents"}),
-    "defusedxml": frozenset({"documents"}),
+    "pypdfium2": frozenset({"files"}),
+    "pillow_heif": frozenset({"files"}),
+    "PIL": frozenset({"files", "training"}),
+    "zxingcpp": frozenset({"files"}),
+    "defusedxml": frozenset({"files"}),
     "xlsxwriter": frozenset({"documents"}),
     "scipy": frozenset({"models"}),
-    "av": frozenset({"documents"}),
-    "ctranslate2": frozenset({"models", "engines"}),
-    "redis": frozenset({"cache", "jobs", "shared_state"}),
-    "asyncpg": frozenset({"search", "shared_state"}),
+    "av": frozenset({"files"}),
+    "ctranslate2": frozenset({"speech"}),
+    "redis": frozenset({"callers", "jobs", "lanes", "replicas"}),
+    "asyncpg": frozenset({"replicas", "search"}),
     "numkong": frozenset({"search"}),
     "snowballstemmer": frozenset({"search"}),
-    "cv2": frozenset({"engines"}),
-    "tesserocr": frozenset({"engines"}),
-    "pytesseract": frozenset({"engines"}),
-    "rapidocr": frozenset({"engines"}),
+    "cv2": frozenset({"ocr"}),
+    "tesserocr": frozenset({"ocr"}),
+    "pytesseract": frozenset({"ocr"}),
+    "rapidocr": frozenset({"ocr"}),
     "python_multipart": frozenset({"api"}),
     "prometheus_client": frozenset({"telemetry"}),
     "opentelemetry": frozenset({"tracing"}),
@@ -99,7 +103,6 @@ ENVIRONMENT_READERS: Mapping[str, str] = {  # module -> why it may touch os.envi
     f"{PACKAGE}.scaleout": "tells Ray's processes its switches, which they read from variables",
 }
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "handler", "handlers", "common", "misc"})
-MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 
 
@@ -284,10 +287,6 @@ def _lost_cancellations(project: Project) -> Iterator[Violation]:
 
 def _sizes(project: Project) -> Iterator[Violation]:
     for module in project.modules.values():
-        if module.lines > MAX_FILE_LINES:
-            yield project.violation(
-                module, 1, f"{module.lines} lines are over {MAX_FILE_LINES}; split it by what changes together"
-            )
         for node in ast.walk(module.tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1

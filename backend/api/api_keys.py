@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext, context_of
 from backend.api.routes import docs, page
-from backend.cache.scope import Enter, share_with_all
+from backend.callers.callers import Caller, LiveKeys
+from backend.callers.quotas import Meters
 from backend.errors import Forbidden, KeyExpired, QuotaExceeded, Unauthorized
-from backend.services.callers import Caller, LiveKeys
-from backend.services.quotas import Meters
+from backend.lanes.cache.scope import Enter, share_with_all
 
 OPEN_PATHS = frozenset(
     (

@@ -55,8 +55,8 @@ from backend.api.routes import (
 )
 from backend.api.routing import PlainRoute
 from backend.api.sse import OpenStreams
-from backend.cache.scope import entry
-from backend.services.callers import LiveKeys, read_key_ring
+from backend.callers.callers import LiveKeys, read_key_ring
+from backend.lanes.cache.scope import entry
 
 TITLE = "FinancIA Inference"
 # In the order in which they are tried: the busiest first.

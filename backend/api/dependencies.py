@@ -8,32 +8,32 @@ from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 
-from backend.cache.scope import CacheScope
-from backend.documents.parsing.limits import FileLimits
+from backend.callers.callers import ANYBODY, Caller, LiveKeys, Quotas
+from backend.callers.quotas import NO_METER, Meter, Meters
+from backend.callers.usage import UsageService
+from backend.documents.service import DocumentService
+from backend.files.limits import FileLimits
+from backend.images.classification import ImageClassificationService
 from backend.jobs.service import JobService
-from backend.services.analysis import AnalysisService
-from backend.services.callers import ANYBODY, Caller, LiveKeys, Quotas
-from backend.services.catalog import Catalog
-from backend.services.classification import ClassificationService
-from backend.services.documents.service import DocumentService
-from backend.services.embeddings import EmbeddingService
-from backend.services.entities import EntityService
-from backend.services.health import HealthService
-from backend.services.images.classification import ImageClassificationService
-from backend.services.inference import Timing
-from backend.services.model_swap import ModelSwapper
-from backend.services.model_wishes import AloneWithModels, ModelWishes
-from backend.services.quotas import NO_METER, Meter, Meters
-from backend.services.reranking import RerankService
-from backend.services.search.files import FileService
-from backend.services.search.retrieval import SearchService
-from backend.services.search.vector_stores import VectorStoreService
-from backend.services.similarity import SimilarityService
-from backend.services.speech.transcription import TranscriptionService
-from backend.services.summaries.service import SummaryService
-from backend.services.text_work import TextWork
-from backend.services.usage import UsageService
+from backend.lanes.cache.scope import CacheScope
+from backend.lanes.inference import Timing
+from backend.lanes.text_work import TextWork
+from backend.replicas.model_wishes import AloneWithModels, ModelWishes
+from backend.search.files import FileService
+from backend.search.retrieval import SearchService
+from backend.search.vector_stores import VectorStoreService
+from backend.serving.catalog import Catalog
+from backend.serving.health import HealthService
+from backend.serving.model_swap import ModelSwapper
+from backend.speech.transcription import TranscriptionService
+from backend.summaries.service import SummaryService
 from backend.telemetry import Telemetry
+from backend.text.analysis import AnalysisService
+from backend.text.classification import ClassificationService
+from backend.text.embeddings import EmbeddingService
+from backend.text.entities import EntityService
+from backend.text.reranking import RerankService
+from backend.text.similarity import SimilarityService
 
 CONTEXT_KEY = "financia.request_context"  # in the ASGI scope
 

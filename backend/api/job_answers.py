@@ -14,7 +14,7 @@ from backend.api.problems import Problem, openai_error
 from backend.api.responses.document_formats import run_off_loop
 from backend.api.responses.documents import document_bytes
 from backend.documents.formats.plain_json import document_fields, pages_fields
-from backend.documents.pages import Document
+from backend.files.pages import Document
 from backend.jobs.records import Failure, Job
 from backend.jobs.service import JobResult
 

@@ -14,7 +14,7 @@ from starlette.types import Receive
 from backend.api.dependencies import ApiLimits, context_of, services_of
 from backend.api.requests.validation import number_of
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
-from backend.services.inference import Timing
+from backend.lanes.inference import Timing
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)

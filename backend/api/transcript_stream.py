@@ -15,9 +15,9 @@ from starlette.types import Receive
 from backend.api.problems import openai_error, problem_of
 from backend.api.service_call import run_until_disconnect
 from backend.api.sse import HEARTBEAT_S, ServerEvent
-from backend.documents.speech.records import Segment, Transcript
 from backend.errors import DeadlineExceeded, FinanciaError
-from backend.services.speech.records import Transcription, TranscriptionCallback, TranscriptionEvent
+from backend.files.speech_records import Segment, Transcript
+from backend.speech.transcription_records import Transcription, TranscriptionCallback, TranscriptionEvent
 
 
 class WriteDelta(Protocol):

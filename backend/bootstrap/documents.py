@@ -11,38 +11,38 @@ from functools import partial
 from typing import Any
 
 from backend import __version__
-from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
 from backend.bootstrap.images import FoundImageModel, ImageParts, ImageRuntime, build_images
 from backend.bootstrap.speech import FoundSpeechModel, SpeechParts, SpeechRuntime, build_speech
-from backend.cache.blobs import BlobCache
-from backend.cache.scope import entry
-from backend.cache.store import VectorCache
+from backend.callers.quotas import Meters
 from backend.config import Settings
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
-from backend.documents.parsing.file_readers import FileReaders
-from backend.documents.parsing.limits import FileLimits
-from backend.engines.ocr.rapidocr_autotune import RuntimeSelector
-from backend.engines.ocr.rapidocr_sessions import LaneThreads
-from backend.engines.ocr.records import OCR_TASKS
+from backend.documents.extraction import DocumentExtractor
+from backend.documents.ocr import OcrService
+from backend.documents.ocr_engines import RapidOcrPlace, check_default_languages, load_ocr_engines
+from backend.documents.recordings import RecordingExtractor
+from backend.documents.service import DocumentService
+from backend.documents.understanding import TextServices
+from backend.files.file_readers import FileReaders
+from backend.files.limits import FileLimits
+from backend.images.classification import ImageClassificationService
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
 from backend.jobs.service import JobService
 from backend.jobs.store import JobStore
-from backend.services.catalog import Catalog
-from backend.services.documents.extraction import DocumentExtractor
-from backend.services.documents.ocr import OcrService
-from backend.services.documents.ocr_engines import RapidOcrPlace, check_default_languages, load_ocr_engines
-from backend.services.documents.recordings import RecordingExtractor
-from backend.services.documents.service import DocumentService
-from backend.services.documents.understanding import TextServices
-from backend.services.idle_unload import IdleUnloader
-from backend.services.images.classification import ImageClassificationService
-from backend.services.loading import LoadContext
-from backend.services.quotas import Meters
+from backend.lanes.batcher import Batcher
+from backend.lanes.cache.blobs import BlobCache
+from backend.lanes.cache.scope import entry
+from backend.lanes.cache.store import VectorCache
+from backend.lanes.policy import QueueLimits
+from backend.ocr.rapidocr_autotune import RuntimeSelector
+from backend.ocr.rapidocr_sessions import LaneThreads
+from backend.ocr.records import OCR_TASKS
+from backend.serving.catalog import Catalog
+from backend.serving.idle_unload import IdleUnloader
+from backend.serving.loading import LoadContext
 from backend.supervision import Supervisor
 from backend.telemetry import OOM_ACTIONS, READER_ENDS, READER_STATES, Telemetry, log_event
 

@@ -15,35 +15,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.batching.batcher import Batcher
 from backend.bootstrap.models import NO_MODEL
-from backend.cache.store import VectorCache
 from backend.config import Settings
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
-from backend.documents.parsing.file_readers import FileReaders
-from backend.engines.engine import Engine
-from backend.engines.images import TASK, ImageEngine, Logits, no_fallback
-from backend.engines.replicas import Replicas
 from backend.errors import HubUnreachable, ModelUnavailable
-from backend.models.autotune import EncoderRequest
-from backend.models.batch_limits import learnt_batch_limits
-from backend.models.encoder_source import UnloadableEncoder
-from backend.models.images.loading import (
+from backend.files.file_readers import FileReaders
+from backend.images.classification import ImageClassificationService
+from backend.images.engine import TASK, ImageEngine, Logits, no_fallback
+from backend.images.loaded_engines import ImageEngines, LoadedImageModel
+from backend.images.loading import (
     ImageClassifier,
     choose_arithmetic,
     load_again,
     load_classifier,
     page_cost,
 )
-from backend.models.images.model_files import ImageModelSpec, resolve_image_model
-from backend.services.idle_trim import IdleTrim
-from backend.services.idle_unload import IdleUnloader
-from backend.services.images.classification import ImageClassificationService
-from backend.services.images.engines import ImageEngines, LoadedImageModel
-from backend.services.loading import LoadContext
-from backend.services.model_retry import ModelRetry
-from backend.services.pending_models import PendingModel, PendingModels
+from backend.images.model_files import ImageModelSpec, resolve_image_model
+from backend.lanes.batcher import Batcher
+from backend.lanes.cache.store import VectorCache
+from backend.lanes.engine import Engine
+from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.replicas import Replicas
+from backend.models.autotune import EncoderRequest
+from backend.models.batch_limits import learnt_batch_limits
+from backend.models.encoder_source import UnloadableEncoder
+from backend.serving.idle_unload import IdleUnloader
+from backend.serving.loading import LoadContext
+from backend.serving.model_retry import ModelRetry
+from backend.serving.pending_models import PendingModel, PendingModels
 from backend.supervision import Supervisor
 from backend.telemetry import FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry, log_event
 

@@ -7,18 +7,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from backend.cache.redis_client import RedisOptions
-from backend.cache.shared_usage import RedisUsage
-from backend.cache.usage_database import UsageDatabase
-from backend.cache.usage_records import UsageStore
-from backend.cache.usage_redis import RedisUsageStore
+from backend.callers.callers import KeyRing, LiveKeys, Quotas, read_key_ring
+from backend.callers.key_file import read_key_file
+from backend.callers.key_watch import KeyWatch
+from backend.callers.quota_sync import QuotaSync
+from backend.callers.quotas import Meters
+from backend.callers.shared_usage import RedisUsage
+from backend.callers.usage import UsageKeeper, UsageLedger, UsageService
+from backend.callers.usage_database import UsageDatabase
+from backend.callers.usage_records import UsageStore
+from backend.callers.usage_redis import RedisUsageStore
 from backend.config import Settings
-from backend.services.callers import KeyRing, LiveKeys, Quotas, read_key_ring
-from backend.services.key_file import read_key_file
-from backend.services.key_watch import KeyWatch
-from backend.services.quota_sync import QuotaSync
-from backend.services.quotas import Meters
-from backend.services.usage import UsageKeeper, UsageLedger, UsageService
+from backend.lanes.cache.redis_client import RedisOptions
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 

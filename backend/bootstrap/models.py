@@ -19,20 +19,20 @@ from backend.device.plan.placement import place_all, with_vectors
 from backend.device.plan.start_line import EVENT, start_line
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.tuning_cache import TuningCache
-from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.generation import TASK as SUMMARIES
-from backend.engines.ner import TASK as NER
-from backend.engines.scoring import CLASSIFIER, RERANKER
 from backend.errors import HubUnreachable, ModelUnavailable
 from backend.models.autotune import EncoderRequest
 from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED
-from backend.services.catalog import Catalog, LoadedModel
-from backend.services.classifiers import ClassifierRegistry
-from backend.services.loading import LoadContext, ModelRequest, load_model
-from backend.services.model_wishes import Wish
-from backend.services.pending_models import PendingModel, PendingModels
+from backend.replicas.model_wishes import Wish
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.generation import TASK as SUMMARIES
+from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.serving.loading import LoadContext, ModelRequest, load_model
+from backend.serving.pending_models import PendingModel, PendingModels
 from backend.telemetry import Telemetry, log_event
+from backend.text.classifiers import ClassifierRegistry
 
 _log = logging.getLogger(__name__)
 # Source of each task's model; a task without one is served by the embedding model, or not at all.

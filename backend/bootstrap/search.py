@@ -11,32 +11,32 @@ from typing import Any
 
 from backend.bootstrap.documents import DocumentRuntime, file_limits
 from backend.bootstrap.metering import Metering
-from backend.cache.scope import entry
+from backend.callers.callers import LiveKeys
 from backend.config import Settings
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
+from backend.documents.understanding import TextServices
+from backend.lanes.cache.scope import entry
+from backend.search.expiry import ExpiryTask
+from backend.search.file_facts import FactFinder
+from backend.search.file_reading import FileTextReader
+from backend.search.files import FileService
+from backend.search.indexing import Indexer, IndexPolicy
 from backend.search.limits import SearchLimits
 from backend.search.postgres.storage import PostgresSearchStorage
+from backend.search.reembedding import Reembedder
+from backend.search.retrieval import SearchService
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage
-from backend.services.callers import LiveKeys
-from backend.services.classification import ClassificationService
-from backend.services.documents.understanding import TextServices
-from backend.services.loading import LoadContext
-from backend.services.neutral_vectors import NeutralVectors
-from backend.services.reranking import RerankService
-from backend.services.search.expiry import ExpiryTask
-from backend.services.search.file_facts import FactFinder
-from backend.services.search.file_reading import FileTextReader
-from backend.services.search.files import FileService
-from backend.services.search.indexing import Indexer, IndexPolicy
-from backend.services.search.reembedding import Reembedder
-from backend.services.search.retrieval import SearchService
-from backend.services.search.vector_stores import VectorStoreService
-from backend.services.search.warm_up import WarmUp
+from backend.search.vector_stores import VectorStoreService
+from backend.search.warm_up import WarmUp
+from backend.serving.loading import LoadContext
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
+from backend.text.classification import ClassificationService
+from backend.text.neutral_vectors import NeutralVectors
+from backend.text.reranking import RerankService
 
 STORAGE_DIR = "search"  # in STATE_DIR
 _log = logging.getLogger(__name__)

@@ -12,9 +12,6 @@ from typing import Any, Protocol
 
 from backend import __version__
 from backend.api.dependencies import ApiLimits, ApiOptions
-from backend.batching.batcher import Batcher
-from backend.batching.lane_stats import show_gauges
-from backend.batching.policy import QueueLimits
 from backend.bootstrap.documents import DocumentParts, DocumentRuntime, build_documents
 from backend.bootstrap.images import find_image_model
 from backend.bootstrap.metering import Metering, metering_of
@@ -24,58 +21,61 @@ from backend.bootstrap.shared_state import open_shared_state
 from backend.bootstrap.speech import find_speech_model
 from backend.bootstrap.summaries import SummaryRuntime, build_summaries
 from backend.bootstrap.tracing import open_telemetry
-from backend.cache.memory_tier import MemoryTier
-from backend.cache.redis_client import RedisOptions
-from backend.cache.redis_tier import RedisTier
-from backend.cache.store import NullCache, VectorCache
-from backend.cache.tiered import TieredCache
+from backend.callers.callers import LiveKeys
+from backend.callers.quotas import Meters
+from backend.callers.usage import UsageService
 from backend.config import Settings
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.watch.monitor import DeviceMonitor, memory
-from backend.documents.parsing.limits import FileLimits
-from backend.engines.analysis import TASK as ANALYSIS
-from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.generation import TASK as SUMMARIES
-from backend.engines.ner import TASK as NER
-from backend.engines.scoring import CLASSIFIER, RERANKER
+from backend.documents.service import DocumentService
+from backend.documents.understanding import TextServices
+from backend.files.limits import FileLimits
+from backend.images.classification import ImageClassificationService
 from backend.jobs.service import JobService
+from backend.lanes.batcher import Batcher
+from backend.lanes.cache.memory_tier import MemoryTier
+from backend.lanes.cache.redis_client import RedisOptions
+from backend.lanes.cache.redis_tier import RedisTier
+from backend.lanes.cache.store import NullCache, VectorCache
+from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.inference import Inference
+from backend.lanes.lane_stats import show_gauges
+from backend.lanes.policy import QueueLimits
+from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.model_files import resolve
-from backend.services.analysis import AnalysisService
-from backend.services.callers import LiveKeys
-from backend.services.catalog import Catalog
-from backend.services.classification import ClassificationService
-from backend.services.classifier_store import ClassifierStore
-from backend.services.documents.service import DocumentService
-from backend.services.documents.understanding import TextServices
-from backend.services.embeddings import EmbeddingService
-from backend.services.entities import EntityService
-from backend.services.health import HealthService
-from backend.services.idle_trim import IdleTrim
-from backend.services.idle_unload import IdleUnloader
-from backend.services.images.classification import ImageClassificationService
-from backend.services.inference import Inference
-from backend.services.loading import LoadContext
-from backend.services.model_retry import ModelRetry
-from backend.services.model_swap import ModelSwapper, show_model
-from backend.services.model_wishes import AloneWithModels, ModelWishes
-from backend.services.neutral_vectors import NeutralVectors
-from backend.services.quotas import Meters
-from backend.services.reranking import RerankService
-from backend.services.scoring import ScoringService
-from backend.services.search.files import FileService
-from backend.services.search.retrieval import SearchService
-from backend.services.search.vector_stores import VectorStoreService
-from backend.services.similarity import SimilarityService
-from backend.services.speech.transcription import TranscriptionService
-from backend.services.summaries.service import SummaryService
-from backend.services.summaries.support import SupportFinder
-from backend.services.text_work import TextLimits, TextWork
-from backend.services.usage import UsageService
+from backend.replicas.model_wishes import AloneWithModels, ModelWishes
+from backend.search.files import FileService
+from backend.search.retrieval import SearchService
+from backend.search.vector_stores import VectorStoreService
+from backend.serving.catalog import Catalog
+from backend.serving.engines.analysis import TASK as ANALYSIS
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.generation import TASK as SUMMARIES
+from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.serving.health import HealthService
+from backend.serving.idle_unload import IdleUnloader
+from backend.serving.loading import LoadContext
+from backend.serving.model_retry import ModelRetry
+from backend.serving.model_swap import ModelSwapper, show_model
+from backend.speech.transcription import TranscriptionService
+from backend.summaries.service import SummaryService
+from backend.summaries.support import SupportFinder
 from backend.supervision import Supervisor
 from backend.telemetry import DEVICE_ALERTS, FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry
+from backend.text.analysis import AnalysisService
+from backend.text.classification import ClassificationService
+from backend.text.classifier_store import ClassifierStore
+from backend.text.embeddings import EmbeddingService
+from backend.text.entities import EntityService
+from backend.text.neutral_vectors import NeutralVectors
+from backend.text.reranking import RerankService
+from backend.text.scoring import ScoringService
+from backend.text.similarity import SimilarityService
 
 TASKS = (EMBEDDINGS, NER, CLASSIFIER, RERANKER, ANALYSIS, SUMMARIES)
 _DEVICE_COUNTERS = (

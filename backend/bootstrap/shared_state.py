@@ -8,19 +8,19 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from backend.config import Settings
-from backend.services.catalog import Catalog
-from backend.services.classifier_store import ClassifierStore, FolderStore
-from backend.services.classifier_sync import ClassifierSync
-from backend.services.classifiers import ClassifierRegistry
-from backend.services.loading import ModelRequest
-from backend.services.model_swap import ModelSwapper
-from backend.services.model_wishes import CRASHES_MAX, AloneWithModels, ModelWishes, Wish, wishes_at_start
-from backend.services.wish_file import FOLDER, WishFile
-from backend.shared_state.postgres_records import PostgresRecords
-from backend.shared_state.records import SharedRecords
-from backend.shared_state.redis_records import RedisRecords
+from backend.replicas.model_wishes import CRASHES_MAX, AloneWithModels, ModelWishes, Wish, wishes_at_start
+from backend.replicas.records import SharedRecords
+from backend.replicas.redis_records import RedisRecords
+from backend.replicas.wish_file import FOLDER, WishFile
+from backend.search.postgres.shared_records import PostgresRecords
+from backend.serving.catalog import Catalog
+from backend.serving.loading import ModelRequest
+from backend.serving.model_swap import ModelSwapper
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
+from backend.text.classifier_store import ClassifierStore, FolderStore
+from backend.text.classifier_sync import ClassifierSync
+from backend.text.classifiers import ClassifierRegistry
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,25 +13,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from backend.batching.batcher import Batcher
-from backend.cache.blobs import BlobCache
 from backend.config import Settings
-from backend.documents.parsing.file_readers import FileReaders
-from backend.engines.speech.activity import SpeechActivityEngine
-from backend.engines.speech.records import SPEECH_TASKS
-from backend.engines.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, SpeechEngine
 from backend.errors import HubUnreachable, ModelUnavailable
+from backend.files.file_readers import FileReaders
+from backend.lanes.batcher import Batcher
+from backend.lanes.cache.blobs import BlobCache
+from backend.lanes.idle_trim import IdleTrim
 from backend.models.fingerprint import fingerprint_of
 from backend.models.model_files import sha256_of
-from backend.models.speech.model_files import BUNDLED_SPEECH, SpeechModelFiles, resolve_speech_model
-from backend.models.speech.silero import SileroNetwork, silero_file
-from backend.models.speech.whisper import WhisperSource, place_speech
-from backend.services.idle_trim import IdleTrim
-from backend.services.loading import LoadContext
-from backend.services.model_retry import ModelRetry
-from backend.services.pending_models import PendingModel, PendingModels
-from backend.services.speech.engines import SpeechEngines
-from backend.services.speech.transcription import TranscriptionService
+from backend.serving.loading import LoadContext
+from backend.serving.model_retry import ModelRetry
+from backend.serving.pending_models import PendingModel, PendingModels
+from backend.speech.activity import SpeechActivityEngine
+from backend.speech.engine_records import SPEECH_TASKS
+from backend.speech.engines import SpeechEngines
+from backend.speech.model_files import BUNDLED_SPEECH, SpeechModelFiles, resolve_speech_model
+from backend.speech.silero import SileroNetwork, silero_file
+from backend.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, SpeechEngine
+from backend.speech.transcription import TranscriptionService
+from backend.speech.whisper import WhisperSource, place_speech
 from backend.supervision import Supervisor
 from backend.telemetry import OOM_ACTIONS, log_event
 

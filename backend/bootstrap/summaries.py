@@ -6,18 +6,18 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
 from backend.config import Settings
 from backend.device.records import DeviceType
-from backend.engines.generation import TASK
-from backend.services.analysis import AnalysisService
-from backend.services.inference import Inference, Usage
-from backend.services.loading import LoadContext
-from backend.services.summaries.chat_api import ChatApi, ChatWriter
-from backend.services.summaries.service import SummaryService
-from backend.services.summaries.support import SupportFinder
-from backend.services.summaries.writers import ConfiguredWriters
+from backend.lanes.batcher import Batcher
+from backend.lanes.inference import Inference, Usage
+from backend.lanes.policy import QueueLimits
+from backend.serving.engines.generation import TASK
+from backend.serving.loading import LoadContext
+from backend.summaries.chat_api import ChatApi, ChatWriter
+from backend.summaries.service import SummaryService
+from backend.summaries.support import SupportFinder
+from backend.summaries.writers import ConfiguredWriters
+from backend.text.analysis import AnalysisService
 
 _NICENESS = 10  # of a lane on the CPU: a summary takes seconds, and no text should wait for it
 

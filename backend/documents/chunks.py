@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.documents.headings import COLUMNS, heading_spans
-from backend.documents.sentences import chunk_spans, sentence_spans
-from backend.documents.tables.records import Table
 from backend.models.words import Offsets
+from backend.tables.records import Table
+from backend.text.headings import COLUMNS, heading_spans
+from backend.text.sentences import chunk_spans, sentence_spans
 
 Span = tuple[int, int]  # first and past-last code point
 CHUNK_TOKENS = 256  # of a chunk at most: retrieval was measured with it, also for models that take more

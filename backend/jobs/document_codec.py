@@ -14,17 +14,17 @@ import numpy as np
 import orjson
 
 from backend.documents.formats.plain_json import document_fields
-from backend.documents.page_codec import pack_document, pack_page, unpack_document, unpack_page
-from backend.documents.pages import Document, Page
-from backend.errors import FinanciaError, JobOfAnotherRelease
-from backend.jobs.records import Failure, Job, PageRecord
-from backend.services.documents.records import (
+from backend.documents.records import (
     DocumentAnswer,
     DocumentOptions,
     ExtractedDocument,
     FailedPage,
     Understood,
 )
+from backend.errors import FinanciaError, JobOfAnotherRelease
+from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
+from backend.files.pages import Document, Page
+from backend.jobs.records import Failure, Job, PageRecord
 
 _FAST = 1  # zlib's level: a page of 20 KB in under a millisecond, to a fifth
 _EXTRACTION_NUMBERS = ("ocr_pages", "open_s", "read_s", "ocr_s")

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.stored_file import StoredFile
 from backend.jobs.codec import pack_progress
 from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Place, Progress
 from backend.jobs.states import same_job, too_many

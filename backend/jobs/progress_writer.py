@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from backend.documents.pages import Page
+from backend.callers.quotas import NO_METER, Meter
+from backend.documents.records import DocumentEvent
 from backend.errors import Unavailable
+from backend.files.pages import Page
 from backend.jobs.document_codec import page_record
 from backend.jobs.records import Job, Progress
 from backend.jobs.store import JobStore, StoreRetry
-from backend.services.documents.records import DocumentEvent
-from backend.services.quotas import NO_METER, Meter
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 from redis.exceptions import RedisError, ResponseError
 
-from backend.cache.redis_client import address
-from backend.cache.redis_pool import Command, RedisPool
 from backend.errors import BadSettings, Unavailable
+from backend.lanes.cache.redis_client import address
+from backend.lanes.cache.redis_pool import Command, RedisPool
 from backend.telemetry import log_event
 
 _RETRY_S = (0.2, 5.0)  # the first wait after a fault, and the longest; each is twice the one before

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 from redis.exceptions import ResponseError
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import JobOfAnotherRelease, TooLarge, Unavailable
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
 from backend.jobs.event_watch import WATCHERS_MAX
 from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Place, Progress

@@ -10,9 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from backend.batching.work_item import Priority
-from backend.cache.scope import Enter, share_with_all
-from backend.documents.parsing.stored_file import StoredFile
+from backend.callers.quotas import Meter
+from backend.documents.records import DocumentAnswer, DocumentOptions, EventCallback
 from backend.errors import (
     DeadlineExceeded,
     FinanciaError,
@@ -22,14 +21,15 @@ from backend.errors import (
     TooLarge,
     Unavailable,
 )
+from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import options_of, pack_answer
 from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Claim, Failure, Job
 from backend.jobs.states import Change, move
 from backend.jobs.store import JobStore, StoreRetry
-from backend.services.documents.records import DocumentAnswer, DocumentOptions, EventCallback
-from backend.services.inference import Urgency
-from backend.services.quotas import Meter
+from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.inference import Urgency
+from backend.lanes.work_item import Priority
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 from backend.tracing.context import read_traceparent

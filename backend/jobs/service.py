@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from backend.cache.scope import Enter, share_with_all
-from backend.documents.page_codec import unpack_page
-from backend.documents.pages import Document
-from backend.documents.parsing.file_types import FileType, sniff
-from backend.documents.parsing.stored_file import StoredFile
+from backend.callers.callers import owner_digest
+from backend.callers.quotas import NO_METER, Meter
+from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.errors import NotFound, QuotaExceeded, Unavailable
+from backend.files.file_types import FileType, sniff
+from backend.files.page_codec import unpack_page
+from backend.files.pages import Document
+from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
 from backend.jobs.event_watch import EventWatch, Watchers
 from backend.jobs.records import Job, JobFile, Place
 from backend.jobs.runner import JobPolicy, JobRunner, Process
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
-from backend.services.callers import owner_digest
-from backend.services.documents.records import DocumentAnswer, DocumentOptions
-from backend.services.quotas import NO_METER, Meter
+from backend.lanes.cache.scope import Enter, share_with_all
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from backend.tracing.spans import traceparent

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, Literal, Protocol, TypeVar
 
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import Unavailable
+from backend.files.stored_file import StoredFile
 from backend.jobs.records import Claim, Job, JobEvent, PageRecord, Place, Progress
 
 Swap = Literal["done", "stale", "gone", "lost"]

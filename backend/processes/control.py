@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
-from backend.cache.usage_records import Slice
+from backend.callers.callers import KeyRing
+from backend.callers.usage_records import Slice
 from backend.config import Settings
 from backend.processes.channel import Kind, Message
 from backend.processes.work_messages import Parts
-from backend.services.callers import KeyRing
-from backend.services.catalog import LoadedModel
-from backend.services.pending_models import PendingModel
+from backend.serving.catalog import LoadedModel
+from backend.serving.pending_models import PendingModel
 from backend.telemetry import Snapshot
 
 

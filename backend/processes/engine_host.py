@@ -9,10 +9,10 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from backend.batching.batcher import Batcher
-from backend.batching.work_item import WorkItem
-from backend.engines.engine import Engine
 from backend.errors import FinanciaError, InferenceFailed, Unavailable
+from backend.lanes.batcher import Batcher
+from backend.lanes.engine import Engine
+from backend.lanes.work_item import WorkItem
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.work_messages import (
     Finished,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from backend.engines.engine import Engine
+from backend.lanes.engine import Engine
 from backend.models.tokenizer import TextTokenizer
 from backend.processes.control import Models
 from backend.processes.remote_batcher import RemoteEngine
-from backend.services.catalog import Catalog, LoadedModel
+from backend.serving.catalog import Catalog, LoadedModel
 
 
 class EngineTable:

@@ -7,18 +7,18 @@ import logging
 import shutil
 from typing import Any
 
-from backend.batching.batcher import Batcher
 from backend.bootstrap.metering import Metering
+from backend.callers.callers import KeyRing
 from backend.config import Settings
 from backend.errors import SetupError
+from backend.lanes.batcher import Batcher
 from backend.processes.control import Keys, Models, Start
 from backend.processes.engine_table import EngineTable
 from backend.processes.listening_port import ListeningPort
 from backend.processes.service_socket import create_folder, socket_in
 from backend.processes.shared_page import SharedPage
 from backend.processes.worker_process import WorkerProcess
-from backend.services.callers import KeyRing
-from backend.services.catalog import Catalog
+from backend.serving.catalog import Catalog
 from backend.telemetry import Snapshot, Telemetry, add_snapshots, log_event, without_gauges
 
 _log = logging.getLogger(__name__)

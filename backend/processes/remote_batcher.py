@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from backend.batching.policy import BULK_DIVISOR
-from backend.batching.work_item import Priority, WorkItem
-from backend.engines.engine import BatchLimits, Engine, UnlimitedBatches
 from backend.errors import FinanciaError, Overloaded, Unavailable
+from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
+from backend.lanes.policy import BULK_DIVISOR
+from backend.lanes.work_item import Priority, WorkItem
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.work_messages import (
     Result,

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from backend.bootstrap.metering import Metering
+from backend.callers.quotas import RATED, Level, OwnLevel, Rated
 from backend.config import Settings
+from backend.lanes.text_work import TextWork
 from backend.processes.ring import create_memory, map_memory
-from backend.services.quotas import RATED, Level, OwnLevel, Rated
-from backend.services.text_work import TextWork
 
 _NUMBERS = 8  # of a place: a cache line, so that two processes never write the same one
 _CHARACTERS = 0  # the place's first number

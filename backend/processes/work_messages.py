@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.batching.work_item import Priority, WorkItem
 from backend.errors import FinanciaError
+from backend.lanes.work_item import Priority, WorkItem
 from backend.models.encoder import Ids
 from backend.processes.channel import Kind, Message
 from backend.tracing.context import PACKED_BYTES, SpanContext

@@ -17,7 +17,8 @@ import uvloop
 
 from backend.api.app import create_app
 from backend.bootstrap.services import api_options
-from backend.cache.usage_records import Slice
+from backend.callers.usage import UsageTeller
+from backend.callers.usage_records import Slice
 from backend.config import publish
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.control import (
@@ -39,7 +40,6 @@ from backend.processes.remote_batcher import RemoteBatcher
 from backend.processes.ring import RingReader, RingWriter, map_memory
 from backend.processes.shared_page import SharedPage
 from backend.processes.worker_services import LOCAL_ROUTES, WorkerServices, build_worker_services
-from backend.services.usage import UsageTeller
 from backend.telemetry import configure_logging, log_event
 
 _log = logging.getLogger("backend")

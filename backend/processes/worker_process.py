@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from backend.batching.batcher import Batcher
-from backend.cache.usage_records import Slice
-from backend.engines.engine import Engine
+from backend.callers.usage_records import Slice
+from backend.lanes.batcher import Batcher
+from backend.lanes.engine import Engine
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.control import (
     AskSamples,

@@ -12,28 +12,28 @@ from backend.api.dependencies import Services as ApiServices
 from backend.bootstrap.metering import Metering, worker_metering
 from backend.bootstrap.services import limits_of, start_cache, text_limits
 from backend.bootstrap.tracing import open_telemetry
-from backend.cache.store import VectorCache
+from backend.callers.callers import KeyRing
+from backend.callers.quotas import Meters
 from backend.config import Settings
 from backend.errors import ModelUnavailable
+from backend.lanes.cache.store import VectorCache
+from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.inference import Inference
+from backend.lanes.text_work import TextWork
 from backend.models.fingerprint import tokenizer_digest
 from backend.models.tokenizer import tokenizer_of
 from backend.processes.control import Models
 from backend.processes.remote_batcher import RemoteBatcher
-from backend.services.callers import KeyRing
-from backend.services.catalog import Catalog, LoadedModel
-from backend.services.embeddings import EmbeddingService
-from backend.services.entities import EntityService
-from backend.services.idle_trim import IdleTrim
-from backend.services.inference import Inference
-from backend.services.neutral_vectors import NeutralVectors
-from backend.services.pending_models import PendingModels
-from backend.services.quotas import Meters
-from backend.services.reranking import RerankService
-from backend.services.scoring import ScoringService
-from backend.services.similarity import SimilarityService
-from backend.services.text_work import TextWork
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.pending_models import PendingModels
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
+from backend.text.embeddings import EmbeddingService
+from backend.text.entities import EntityService
+from backend.text.neutral_vectors import NeutralVectors
+from backend.text.reranking import RerankService
+from backend.text.scoring import ScoringService
+from backend.text.similarity import SimilarityService
 
 # The routes that use nothing but these services. All others are the service process's.
 LOCAL_ROUTES = frozenset(

@@ -12,7 +12,7 @@ Terms are letters and digits, nothing else, so no query syntax can be in them; a
 - of texts also the digits of a code, from six of them ("B12345674" is 12345674), the number of "ESB12345674" without
   its country, and capitals and digits with a blank between them as one: "4521 KLM" is 4521klm.
 
-Codes, dates and numbers that only the patterns of `backend.documents` recognise are added to the words they stand in.
+Codes, dates and numbers that only the patterns of `backend.text` recognise are added to the words they stand in.
 An index of these terms must compare them as they are, with their ñ, and remember the `TERMS_VERSION` that made them.
 """
 
@@ -29,12 +29,12 @@ from typing import Literal, NamedTuple
 from snowballstemmer.english_stemmer import EnglishStemmer
 from snowballstemmer.spanish_stemmer import SpanishStemmer
 
-from backend.documents.patterns import find_patterns
-from backend.documents.patterns.folding import fold
-from backend.documents.patterns.numbers import NUMBER, format_scaled, parse_number
-from backend.documents.patterns.pattern import compact
-from backend.documents.word_lists import FUNCTION_WORDS
 from backend.search.records import KeywordQuery
+from backend.text.patterns import find_patterns
+from backend.text.patterns.folding import fold
+from backend.text.patterns.numbers import NUMBER, format_scaled, parse_number
+from backend.text.patterns.pattern import compact
+from backend.text.word_lists import FUNCTION_WORDS
 
 # Raised with each change of the rules; another release of the stemmer may have other stems.
 TERMS_VERSION = f"2 snowball {version('snowballstemmer')}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from backend.documents.pages import Box
+from backend.files.pages import Box
 from backend.search.records import PlacedWord
 
 _UNITS = 100  # a page unit: a hundredth of a point is a quarter of a hair

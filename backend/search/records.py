@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from backend.documents.pages import Box
+from backend.files.pages import Box
 from backend.models.encoder import Vectors
 
 Scalar = str | float | bool

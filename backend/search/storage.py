@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Protocol
 
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import BadInput
+from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search.filters import Filter
 from backend.search.limits import SearchLimits

@@ -21,11 +21,11 @@ from typing import IO, Any, cast
 import numpy as np
 import orjson
 
-from backend.documents.pages import Box
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.durable_files import flush
 from backend.errors import BadInput, FinanciaError, NotFound
+from backend.files.limits import FileLimits
+from backend.files.pages import Box
+from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search.records import (
     Chunking,

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 from backend.errors import BadData
 from backend.models.classifier_head import NONE
-from backend.services.classification import ClassifiedText
-from backend.services.classifiers import EXAMPLES_MAX
+from backend.text.classification import ClassifiedText
+from backend.text.classifiers import EXAMPLES_MAX
 from backend.training.data.texts import LabelledText, read_labelled, read_rows
 from backend.training.tasks.text_classifier import read_data
 from benchmarks.evaluation.records import CLASSES, TRAINED, ZERO_SHOT, Evaluation, EvaluationContext, NotMeasured, Row

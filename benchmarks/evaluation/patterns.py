@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from backend.documents.entities import Entity
-from backend.documents.patterns import PATTERN_TYPES
+from backend.text.entity_record import Entity
+from backend.text.patterns import PATTERN_TYPES
 from benchmarks.evaluation.records import PATTERNS, Evaluation, EvaluationContext, Row
-from tests.documents.marked import Score, read_marked, score
+from tests.text.marked import Score, read_marked, score
 
 CHECKSUMS = ("CCC", "CIF", "IBAN", "NIE", "NIF", "VAT")  # types validated by a checksum
 TARGET = 0.98  # of precision and of recall, on these types

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from backend.engines.scoring import RERANKER
 from backend.models.encoder import Vectors
-from backend.services.embeddings import EmbedOptions
+from backend.serving.engines.scoring import RERANKER
+from backend.text.embeddings import EmbedOptions
 from backend.training.data.texts import read_groups, read_labelled, read_rows
 from backend.training.metrics import correlation_scores, retrieval_scores
 from benchmarks.evaluation.records import LANGUAGE, RANKING, SIMILARITY, Evaluation, EvaluationContext, Row

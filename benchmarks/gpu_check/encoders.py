@@ -15,9 +15,8 @@ from backend.device.facts.machine import probe
 from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import Placement, place
-from backend.engines.embeddings import TASK, PoolingHead
-from backend.engines.encoder_engine import EncoderEngine
 from backend.errors import ModelUnavailable
+from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Ids, Vectors
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.model_files import BUNDLED, MINILM, resolve
@@ -25,6 +24,7 @@ from backend.models.runtimes import Candidate, Runtime, candidates, load_encoder
 from backend.models.span_sums import ids_of
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.tokenizer import tokenizer_of
+from backend.serving.engines.embeddings import TASK, PoolingHead
 from benchmarks.gpu_check.made_models import MINILM_SIZE, make_model
 
 _RUNTIMES = ("torch-packed", "torch")  # measured also where a start would not

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.engines.ocr.rapidocr_models import Network, RapidOcrModels
+from backend.ocr.rapidocr_models import Network, RapidOcrModels
 from benchmarks.gpu_check.context import Context, NotPossible
 
 _NETWORKS: dict[Network, tuple[int, ...]] = {"detect": (1, 3, 1600, 1120), "recognize": (32, 3, 48, 640)}

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement
-from backend.engines.embeddings import TASK, PoolingHead
-from backend.engines.encoder_engine import EncoderEngine
+from backend.lanes.batcher import Batcher
+from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.policy import QueueLimits
 from backend.models.batch_limits import AdaptiveBatchLimits, learnt_batch_limits
 from backend.models.encoder import Encoder, Ids, TokenBatch, Vectors
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
+from backend.serving.engines.embeddings import TASK, PoolingHead
 from backend.telemetry import Telemetry
 from benchmarks.gpu_check.context import Context
 from benchmarks.gpu_check.encoders import candidates_on, load

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from backend.engines.encoder_engine import EncoderEngine
+from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder import Ids
 from backend.models.model_files import resolve
 from backend.models.runtimes import Candidate, load_encoder, warm_up

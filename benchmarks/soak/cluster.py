@@ -21,7 +21,7 @@ from benchmarks.peers import ROOT
 from benchmarks.soak.http_client import CutOff, HttpClient
 
 PLACES = 3  # addresses that the proxy knows
-READER = "backend.documents.parsing.worker"  # in the command line of a process that parses files
+READER = "backend.files.worker"  # in the command line of a process that parses files
 PREFIX = "financia"  # CACHE_PREFIX
 # Small where a fault should show soon: little memory for the cache, a short queue of texts, short lives of vectors.
 SETTINGS: Mapping[str, str] = {

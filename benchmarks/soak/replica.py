@@ -13,7 +13,7 @@ import sys
 import threading
 from types import FrameType
 
-from backend.batching.lane import Batch, Lane
+from backend.lanes.lane import Batch, Lane
 from backend.main import main
 
 LANE_DEATH = "the soak test kills this lane"  # in the service's log, once for each

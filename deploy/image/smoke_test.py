@@ -79,7 +79,7 @@ def nvidia_folders() -> list[Path]:
 
 def check_speech_on_cuda() -> None:
     """CTranslate2 opens cuBLAS of CUDA 12 at its first multiplication, and would fail there."""
-    from backend.models.speech.whisper import load_cublas
+    from backend.speech.whisper import load_cublas
 
     if fault := load_cublas():
         sys.exit(f"speech would stay on the CPU: {fault}")
@@ -204,8 +204,8 @@ def check_whisper() -> None:
     import numpy as np
 
     from backend.device.plan.placement import Placement
-    from backend.models.speech.model_files import resolve_speech_model
-    from backend.models.speech.whisper import load_whisper, place_speech
+    from backend.speech.model_files import resolve_speech_model
+    from backend.speech.whisper import load_whisper, place_speech
 
     loaded = load_whisper(resolve_speech_model("bundled"), place_speech(Placement("cpu", 1, 1, 1, ()), lanes=1))
     mels = ctranslate2.StorageView.from_array(np.zeros((1, loaded.mels, 3000), np.float32))

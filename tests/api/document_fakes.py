@@ -7,17 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.documents.entities import PATTERN, Entity
-from backend.documents.key_phrases import KeyPhrase
-from backend.documents.language import Language
-from backend.documents.ocr_confusions import Change, Repair
-from backend.documents.pages import Box, Document, RawWord, make_page
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
-from backend.documents.text_locations import locate
-from backend.errors import UnreadableFile
-from backend.services.analysis import KeySentence
-from backend.services.documents.records import (
+from backend.documents.records import (
     Chunk,
     DocumentAnswer,
     DocumentEvent,
@@ -28,8 +18,18 @@ from backend.services.documents.records import (
     Understood,
     ignore_event,
 )
-from backend.services.inference import Urgency
-from backend.services.summaries.records import Summary
+from backend.errors import UnreadableFile
+from backend.files.limits import FileLimits
+from backend.files.pages import Box, Document, RawWord, make_page
+from backend.files.stored_file import StoredFile
+from backend.files.text_locations import locate
+from backend.invoices.ocr_confusions import Change, Repair
+from backend.lanes.inference import Urgency
+from backend.summaries.records import Summary
+from backend.text.analysis import KeySentence
+from backend.text.entity_record import PATTERN, Entity
+from backend.text.key_phrases import KeyPhrase
+from backend.text.language import Language
 from tests.api.text_fakes import FakeService
 
 FILE_LIMITS = FileLimits(file_bytes=100_000, pages=20)

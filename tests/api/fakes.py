@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 
 from backend.api.dependencies import ApiLimits
-from backend.cache.store import CachedVector
-from backend.documents.parsing.limits import FileLimits
+from backend.callers.callers import KeyRing, LiveKeys
+from backend.callers.quotas import Meters
+from backend.callers.usage import UsageService
 from backend.errors import UnknownModel
+from backend.files.limits import FileLimits
+from backend.lanes.cache.store import CachedVector
+from backend.lanes.inference import Timing
+from backend.lanes.text_work import TextWork
 from backend.models.spec import Pooling
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
-from backend.services.callers import KeyRing, LiveKeys
-from backend.services.embeddings import EmbeddingResult, EmbedOptions
-from backend.services.health import Readiness
-from backend.services.inference import Timing
-from backend.services.quotas import Meters
-from backend.services.similarity import SimilarityResult
-from backend.services.text_work import TextWork
-from backend.services.usage import UsageService
+from backend.serving.health import Readiness
 from backend.telemetry import Telemetry
+from backend.text.embeddings import EmbeddingResult, EmbedOptions
+from backend.text.similarity import SimilarityResult
 from tests.api.document_fakes import FILE_LIMITS, FakeDocuments
 from tests.api.image_fakes import FakeImages
 from tests.api.search_fakes import FakeFiles, FakeSearch, FakeVectorStores

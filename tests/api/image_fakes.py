@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import InvalidField, WrongMediaType
-from backend.services.classification import ClassifiedText, Prediction
-from backend.services.images.records import ClassifiedPage, ImageClassification, PageChoice
-from backend.services.inference import Urgency
+from backend.files.stored_file import StoredFile
+from backend.images.page_choice import ClassifiedPage, ImageClassification, PageChoice
+from backend.lanes.inference import Urgency
+from backend.text.classification import ClassifiedText, Prediction
 from tests.api.text_fakes import FakeService
 
 NAMES = ("owner/page-kinds", "page-kinds")

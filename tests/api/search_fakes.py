@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from backend.documents.pages import Box
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import InvalidField, NotFound
+from backend.files.pages import Box
+from backend.files.stored_file import StoredFile
+from backend.lanes.inference import Urgency
 from backend.search.records import (
     Attributes,
     EncoderIdentity,
@@ -24,9 +25,8 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.services.inference import Urgency
-from backend.services.search.records import Highlight, Hit, HitScores, Place, SearchAnswer, SearchOptions
-from backend.services.search.vector_stores import FileBatch, NewFile, StoreChange
+from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer, SearchOptions
+from backend.search.vector_stores import FileBatch, NewFile, StoreChange
 from tests.api.document_fakes import FILE_LIMITS
 from tests.api.text_fakes import FakeService
 

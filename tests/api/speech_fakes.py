@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.documents.parsing.stored_file import StoredFile
-from backend.documents.speech.records import DroppedSpeech, Segment, SpokenWord, Transcript
-from backend.models.speech.records import HeardLanguage
-from backend.services.inference import Urgency
-from backend.services.speech.records import (
+from backend.files.speech_records import DroppedSpeech, Segment, SpokenWord, Transcript
+from backend.files.spoken_language import HeardLanguage
+from backend.files.stored_file import StoredFile
+from backend.lanes.inference import Urgency
+from backend.speech.transcription_records import (
     Transcription,
     TranscriptionCallback,
     TranscriptionEvent,

@@ -12,9 +12,9 @@ import pytest
 from backend.api.api_keys import OPEN_PATHS, READ_ROUTES, SAFE_METHODS, require_reading
 from backend.api.app import ROUTES, create_app
 from backend.api.dependencies import ApiOptions
-from backend.cache.scope import owner_scope
+from backend.callers.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
 from backend.errors import Forbidden
-from backend.services.callers import Caller, KeyRing, LiveKeys, Quotas, key_digest, owner_digest
+from backend.lanes.cache.scope import owner_scope
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.conftest import connect

@@ -15,10 +15,10 @@ from backend.api.dependencies import ApiOptions
 from backend.api.openapi import ANSWERS
 from backend.api.routes.files import FILE_ID
 from backend.api.routes.vector_stores import STORE_ID
+from backend.callers.callers import owner_digest
 from backend.jobs.memory_store import MemoryJobStore
 from backend.search.records import FileRecord, VectorStore
-from backend.services.callers import owner_digest
-from backend.services.search.vector_stores import NewFile
+from backend.search.vector_stores import NewFile
 from tests.api.checks import require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services

@@ -13,11 +13,11 @@ import pytest
 from backend.api.dependencies import ApiOptions
 from backend.api.responses.audio import TranscriptionAnswer, VerboseTranscriptionAnswer
 from backend.api.routes.audio import VERBOSE_EXAMPLE
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.speech.records import Segment, SpokenWord
+from backend.callers.callers import Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
-from backend.models.speech.records import HeardLanguage
-from backend.services.callers import Quotas
+from backend.files.limits import FileLimits
+from backend.files.speech_records import Segment, SpokenWord
+from backend.files.spoken_language import HeardLanguage
 from tests.api.asgi import Call
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiOptions
+from backend.callers.callers import Quotas
 from backend.errors import WrongMediaType
-from backend.services.callers import Quotas
 from tests.api.checks import problem
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices

@@ -12,7 +12,7 @@ import pytest
 from backend.api.dependencies import ApiLimits
 from backend.api.requests.prompts import INPUT_TYPES
 from backend.api.responses.cohere import CohereByType, CohereFloats
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services, vector
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from lxml import etree
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
+from backend.documents.records import DEFAULT_FEATURES, PAGE_FEATURES
 from backend.errors import Overloaded, PasswordRequired, TooLarge, UnreadableFile, WrongMediaType
-from backend.services.documents.records import DEFAULT_FEATURES, PAGE_FEATURES
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from tests.api.conftest import connect
 from tests.api.document_fakes import document
 from tests.api.fakes import FakeServices

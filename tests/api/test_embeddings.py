@@ -12,7 +12,7 @@ import pytest
 
 from backend.api.responses.embeddings import EmbeddingsAnswer
 from backend.api.responses.json_bytes import VECTOR_ENCODINGS
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import TIMING, FakeServices, vector
 

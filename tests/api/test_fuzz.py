@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backend.api.app import create_app
+from backend.callers.callers import ANYBODY
 from backend.search.records import FileRecord, VectorStore
-from backend.services.callers import ANYBODY
-from backend.services.search.vector_stores import NewFile
+from backend.search.vector_stores import NewFile
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices, fake_services
 from tests.api.search_fakes import indexed

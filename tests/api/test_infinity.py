@@ -10,7 +10,7 @@ import pytest
 
 from backend.api.dependencies import ApiLimits
 from backend.api.responses.infinity import InfinityClasses, InfinityEmbeddings, InfinityModels, InfinityRanks
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services, vector
 

@@ -20,11 +20,11 @@ from backend.api.dependencies import ApiOptions
 from backend.api.http_protocol import GuardedProtocol
 from backend.api.responses import document_formats
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
+from backend.callers.callers import ANYBODY
 from backend.errors import Unavailable, UnreadableFile
 from backend.jobs.event_watch import Watchers
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.runner import JobPolicy
-from backend.services.callers import ANYBODY
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices

@@ -9,7 +9,7 @@ import pytest
 
 from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
-from backend.services.callers import Quotas
+from backend.callers.callers import Quotas
 from tests.api.asgi import Call
 from tests.api.checks import json_paths, path_of_store, problem
 from tests.api.conftest import connect

@@ -11,14 +11,14 @@ import pytest
 from backend.api.responses.documents import DocumentAnswer
 from backend.api.responses.search import SearchPageAnswer, search_answer
 from backend.api.responses.vector_stores import page_size_answers
-from backend.documents.entities import PATTERN, Entity
-from backend.documents.pages import Box, Document
-from backend.documents.speech.pages import KIND, pages_of
-from backend.documents.text_locations import locate
+from backend.documents.records import PlacedEntity, SkippedFeature
+from backend.files.pages import Box, Document
+from backend.files.text_locations import locate
 from backend.search.records import PageSize, PlacedWord, StoredChunk, StoreFile
-from backend.services.analysis import KeySentence
-from backend.services.documents.records import PlacedEntity, SkippedFeature
-from backend.services.search.records import Highlight, Hit, HitScores, Place, SearchAnswer
+from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer
+from backend.speech.pages import KIND, pages_of
+from backend.text.analysis import KeySentence
+from backend.text.entity_record import PATTERN, Entity
 from tests.api import document_fakes
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices

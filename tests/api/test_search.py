@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from backend.api.responses.search import SearchPageAnswer, search_answer
-from backend.documents.pages import Box
 from backend.errors import StorageCorrupt, WrongEncoder
+from backend.files.pages import Box
 from backend.search.filters import Comparison, Compound
 from backend.search.records import StoreFile, VectorStore
-from backend.services.search.records import Highlight, Place, SearchAnswer, SearchOptions
+from backend.search.search_records import Highlight, Place, SearchAnswer, SearchOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices
 from tests.api.search_fakes import hit

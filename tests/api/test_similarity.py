@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices, vector
 

@@ -10,8 +10,8 @@ import pytest
 from backend.api.requests.json_body import validate_fields
 from backend.api.requests.vector_stores import AddFileRequest, CreateStoreRequest
 from backend.errors import BadInput
-from backend.services.search.attributes import checked_attributes, checked_metadata
-from backend.services.search.vector_stores import checked_days
+from backend.search.attributes import checked_attributes, checked_metadata
+from backend.search.vector_stores import checked_days
 
 MOST_DAYS = 365  # OpenAI's
 

@@ -10,7 +10,7 @@ import pytest
 from backend.api.responses.documents import DocumentAnswer
 from backend.api.responses.summaries import SummaryAnswer
 from backend.errors import UpstreamFailed
-from backend.services.summaries.records import SummaryOptions
+from backend.summaries.records import SummaryOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices
 

@@ -11,10 +11,10 @@ import pytest
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits
 from backend.api.responses.embeddings import tei_headers
+from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
-from backend.services.embeddings import EmbedOptions
-from backend.services.text_work import TextLimits, TextWork
 from backend.telemetry import Telemetry
+from backend.text.embeddings import EmbedOptions
 from tests.api.checks import json_paths, path_of_store, problem
 from tests.api.fakes import FakeServices, fake_services, vector
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from backend.errors import InvalidField, Overloaded, UnknownModel
-from backend.services.entities import NoEntityModel
+from backend.text.entities import NoEntityModel
 from tests.api.asgi import Call
 from tests.api.checks import problem
 from tests.api.fakes import FakeServices

@@ -19,7 +19,7 @@ from backend.api.responses.vector_stores import (
     store_file_answer,
 )
 from backend.search.records import IndexFailure
-from backend.services.search.vector_stores import NewFile
+from backend.search.vector_stores import NewFile
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from backend.documents.entities import Entity
-from backend.documents.entity_merge import Lost
-from backend.documents.key_phrases import KeyPhrase
-from backend.documents.language import Language
+from backend.callers.callers import Caller
 from backend.errors import InvalidField, NotFound, UnknownModel
-from backend.services.analysis import Analysis, KeySentence
-from backend.services.callers import Caller
-from backend.services.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
-from backend.services.entities import EntityResult, TextEntities
-from backend.services.inference import Timing
-from backend.services.reranking import RankedDocument, RerankResult
-from backend.services.summaries.records import Source, Summary, SummaryOptions, SummaryResult, WrittenSentence
+from backend.lanes.inference import Timing
+from backend.summaries.records import Source, Summary, SummaryOptions, SummaryResult, WrittenSentence
+from backend.text.analysis import Analysis, KeySentence
+from backend.text.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
+from backend.text.entities import EntityResult, TextEntities
+from backend.text.entity_merge import Lost
+from backend.text.entity_record import Entity
+from backend.text.key_phrases import KeyPhrase
+from backend.text.language import Language
+from backend.text.reranking import RankedDocument, RerankResult
 
 TIMING = Timing(0.0, 0.0002, 0.001, 0.0045)
 ABSTAINS_BELOW = 0.4

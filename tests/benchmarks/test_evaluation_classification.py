@@ -8,7 +8,7 @@ import pytest
 
 from backend.errors import InferenceFailed
 from backend.models.classifier_head import NONE
-from backend.services.classification import ClassifiedText, Prediction
+from backend.text.classification import ClassifiedText, Prediction
 from benchmarks.evaluation.classification import (
     SETS,
     ClassSet,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.documents.patterns import PATTERN_TYPES
+from backend.text.patterns import PATTERN_TYPES
 from benchmarks.evaluation.patterns import CHECKSUMS, total
 from benchmarks.evaluation.records import EvaluationContext, Row
-from tests.documents.marked import Score
+from tests.text.marked import Score
 
 SERVICES = cast("Any", None)
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from backend.documents.patterns import find_patterns
+from backend.text.patterns import find_patterns
 from benchmarks.fields_designs import identities
 from benchmarks.fields_designs.generate import INVOICES, OTHERS
 from benchmarks.fields_designs.invoice import Line, Terms, negated, settle

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from redis.asyncio import Redis
 
-from backend.shared_state.records import new_id
-from backend.shared_state.redis_records import RedisRecords
+from backend.replicas.records import new_id
+from backend.replicas.redis_records import RedisRecords
 from benchmarks.soak.cluster import Cluster
 from benchmarks.soak.job_client import JobBook, Known
 from benchmarks.soak.ledger import Ledger

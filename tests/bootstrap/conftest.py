@@ -11,7 +11,7 @@ import pytest
 from backend.bootstrap.services import Services, build
 from backend.config import load_settings
 from backend.models import encoder_benchmark
-from backend.services.bundled_heads import BundledHeads
+from backend.text.bundled_heads import BundledHeads
 
 Start = Callable[..., Coroutine[Any, Any, Services]]
 QUICK: dict[str, Any] = {"runtime": "onnx", "precision": "exact"}  # one candidate: measured in a second

@@ -11,11 +11,11 @@ from PIL import Image
 
 from backend.bootstrap import images
 from backend.config import load_settings
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import HubUnreachable, ModelPending, ModelUnavailable
-from backend.models.images.model_files import ImageModelSpec, resolve_image_model
-from backend.services import pending_models
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
+from backend.images.model_files import ImageModelSpec, resolve_image_model
+from backend.serving import pending_models
 from tests.bootstrap.conftest import QUICK, Start
 from tests.bootstrap.test_models import until
 from tests.tiny_image_models import LABELS, TinyImageModels, image_models

@@ -16,13 +16,13 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 
 from backend.bootstrap.models import PROFILES
-from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.ner import TASK as NER
-from backend.engines.scoring import CLASSIFIER
+from backend.callers.callers import ANYBODY
 from backend.errors import ModelPending, ModelUnavailable, Unavailable
 from backend.models import hub as hub_module
-from backend.services import pending_models
-from backend.services.callers import ANYBODY
+from backend.serving import pending_models
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.scoring import CLASSIFIER
 from tests.bootstrap.conftest import QUICK
 from tests.tiny_models import TinyModels, copy_of, reference_of, spec_of, tiny
 from tests.tiny_scorers import NLI, TinyScorers, scorers

@@ -13,13 +13,13 @@ from backend.bootstrap.search import STORAGE_DIR, device_vectors, search_storage
 from backend.bootstrap.services import Services
 from backend.config import Settings
 from backend.device.plan.placement import Placement, with_vectors
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import StorageCorrupt, Unavailable
+from backend.files.stored_file import StoredFile
+from backend.lanes.inference import Urgency
 from backend.models.device_matrix import DeviceMatrix, bytes_for
 from backend.search.filters import Comparison
-from backend.services.inference import Urgency
-from backend.services.search.records import SearchOptions
-from backend.services.search.vector_stores import NewFile
+from backend.search.search_records import SearchOptions
+from backend.search.vector_stores import NewFile
 from tests.bootstrap.conftest import QUICK
 from tests.fakes import TEST_TIMEOUT_S
 from tests.tiny_models import TinyModels, tiny

@@ -19,6 +19,7 @@ from backend.bootstrap import models
 from backend.bootstrap.metering import metering_of
 from backend.bootstrap.models import TUNING_FILE
 from backend.bootstrap.services import Services, api_options
+from backend.callers.callers import Quotas, read_key_ring
 from backend.config import load_settings
 from backend.errors import (
     BadSettings,
@@ -29,7 +30,6 @@ from backend.errors import (
     Unavailable,
     UnknownModel,
 )
-from backend.services.callers import Quotas, read_key_ring
 from backend.telemetry import Telemetry
 from tests.bootstrap.conftest import QUICK
 from tests.tiny_models import TinyModels, copy_of, reference_of, tiny

@@ -22,12 +22,12 @@ from backend.bootstrap.speech import (
 )
 from backend.config import Settings, load_settings
 from backend.device.records import DeviceType
-from backend.documents.parsing.limits import FileLimits
 from backend.errors import ModelUnavailable
+from backend.files.limits import FileLimits
+from backend.lanes.idle_trim import IdleTrim
 from backend.models import hub as hub_module
-from backend.services import pending_models
-from backend.services.idle_trim import IdleTrim
-from backend.services.loading import LoadContext
+from backend.serving import pending_models
+from backend.serving.loading import LoadContext
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.bootstrap.test_models import until

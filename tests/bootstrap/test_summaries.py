@@ -7,10 +7,10 @@ import json
 import pytest
 
 from backend.bootstrap.models import PROFILES
-from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.generation import TASK
 from backend.errors import InvalidField, ModelPending, ModelUnavailable
-from backend.services.summaries.records import SummaryOptions
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.generation import TASK
+from backend.summaries.records import SummaryOptions
 from tests.bootstrap.conftest import QUICK
 from tests.bootstrap.test_models import Hub, hub, until
 from tests.tiny_generators import TinyGenerators, generators

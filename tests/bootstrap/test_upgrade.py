@@ -12,16 +12,16 @@ import pytest
 
 from backend.bootstrap.models import TUNING_FILE
 from backend.bootstrap.services import Services
-from backend.cache.codec import decode, encode
-from backend.cache.store import CachedVector
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
-from backend.engines.embeddings import TASK as EMBEDDINGS
+from backend.documents.records import DocumentOptions
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.jobs.records import Job
 from backend.jobs.service import JobRequest
-from backend.services.documents.records import DocumentOptions
+from backend.lanes.cache.codec import decode, encode
+from backend.lanes.cache.store import CachedVector
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from tests.bootstrap.conftest import QUICK
-from tests.documents.parsing.pdfs import pdf, text
+from tests.files.pdfs import pdf, text
 from tests.redis_server import RedisServer
 from tests.tiny_models import reference_of
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.documents.speech.records import Segment, SpokenWord
-from backend.documents.speech.subtitles import srt, webvtt
+from backend.files.speech_records import Segment, SpokenWord
+from backend.speech.subtitles import srt, webvtt
 from tests.browser.chrome import Chrome, Tab, open_tab
 from tests.browser.fake_hearing import LENGTH_S, SPOKEN, FakeHearing, minutes, tone, whole
 from tests.browser.fake_job_service import FakeJobService, problem

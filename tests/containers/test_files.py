@@ -19,9 +19,9 @@ import pytest
 import yaml
 
 from backend import __version__
-from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
 from backend.device.facts import torch_wheels
+from backend.lanes.batcher import LANE_EXIT_S
 from backend.processes.http_server import GRACE_S
 from tests.containers.engine import BACKEND, REDIS, ROOT, Engine, Stack
 from tools import lock_image

@@ -61,7 +61,7 @@ def test_an_onnx_runtime_of_another_cuda(monkeypatch: pytest.MonkeyPatch, smoke:
 
 
 def test_speech_without_its_library(monkeypatch: pytest.MonkeyPatch, smoke: ModuleType) -> None:
-    monkeypatch.setattr("backend.models.speech.whisper.load_cublas", lambda: "libcublas.so.12 cannot be loaded")
+    monkeypatch.setattr("backend.speech.whisper.load_cublas", lambda: "libcublas.so.12 cannot be loaded")
 
     with pytest.raises(SystemExit, match="speech would stay on the CPU: libcublas"):
         smoke.check_speech_on_cuda()

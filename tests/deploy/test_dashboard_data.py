@@ -21,8 +21,8 @@ from tests.clients.server import QUICK, LiveServer, run_server
 from tests.conftest import absent
 from tests.deploy.test_alerts import ALERTS
 from tests.deploy.test_dashboard import CHARTS, PANELS
-from tests.documents.parsing.recordings import KINDS, recording
 from tests.end_to_end.invoices import SPANISH
+from tests.files.recordings import KINDS, recording
 from tests.redis_server import RedisServer
 
 pytestmark = [

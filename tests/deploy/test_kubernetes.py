@@ -14,8 +14,8 @@ import yaml
 
 from backend import __version__
 from backend.api.api_keys import OPEN_PATHS
-from backend.batching.batcher import LANE_EXIT_S
 from backend.config import Settings
+from backend.lanes.batcher import LANE_EXIT_S
 from backend.processes.http_server import GRACE_S
 from tests.deploy.manifests import (
     BUILT,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from backend.documents.chunks import printed_rows, table_rows, text_chunks
-from backend.documents.tables.records import Table, TableCell
+from backend.tables.records import Table, TableCell
 
 
 def words_of(text: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from tests.clients.server import LiveServer
 # The first test waits until the service has started.
 MARKS = [pytest.mark.tesseract, pytest.mark.timeout(300)]
 TIMEOUT_S = 60.0  # only bounds a broken test
-WORKER = "backend.documents.parsing.worker"
+WORKER = "backend.files.worker"
 
 
 def send(

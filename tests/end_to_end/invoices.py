@@ -12,7 +12,7 @@ import pikepdf
 import pypdfium2 as pdfium
 from PIL import Image
 
-from tests.documents.parsing.pdfs import encoded, pdf, text
+from tests.files.pdfs import encoded, pdf, text
 
 WIDTH, HEIGHT = 595, 842  # points of an A4 page
 SCAN_DPI = 200

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from tests.clients.server import LiveServer
-from tests.documents.parsing.pdfs import encoded, pdf, text
 from tests.end_to_end.client import MARKS, Footprint, answer_of, footprint, metric, problem_of, send, wait_until
 from tests.end_to_end.invoices import ENGLISH, SPANISH, scanned
+from tests.files.pdfs import encoded, pdf, text
 
 pytestmark = MARKS
 BOUNDARY = "vQ7"

@@ -13,10 +13,10 @@ from lxml import etree
 from markdown_it import MarkdownIt
 from PIL import Image
 
-from tests.documents.parsing.pdfs import encoded
-from tests.documents.programs import pdftotext
 from tests.end_to_end.client import MARKS, answer_of, problem_of, send
 from tests.end_to_end.invoices import ENGLISH, SCAN_DPI, SPANISH, drawn, pages_of, scanned
+from tests.files.pdfs import encoded
+from tests.files.programs import pdftotext
 
 pytestmark = MARKS
 pillow_heif.register_heif_opener()

@@ -17,9 +17,9 @@ from PIL import Image
 from transformers import AutoImageProcessor, pipeline
 
 from tests.clients.server import QUICK, ROOT, run_server
-from tests.documents.parsing.pdfs import pdf, text
 from tests.drawn_pages import KINDS, page
 from tests.end_to_end.client import problem_of
+from tests.files.pdfs import pdf, text
 from tests.tiny_image_models import TinyImageModels, image_models
 
 __all__ = ["image_models"]

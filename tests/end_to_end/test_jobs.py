@@ -9,9 +9,9 @@ import httpx
 import pytest
 from PIL import Image
 
-from tests.documents.programs import pdftotext
 from tests.end_to_end.client import MARKS, answer_of, events, metric, send
 from tests.end_to_end.invoices import ENGLISH, SPANISH, pages_of, scanned
+from tests.files.programs import pdftotext
 
 pytestmark = MARKS
 

@@ -7,15 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.cache.scope import Enter, share_with_all
-from backend.documents.pages import Box, Document, Page, RawWord, make_page
-from backend.documents.parsing.stored_file import StoredFile
-from backend.errors import UnreadableFile
-from backend.jobs.records import Job
-from backend.jobs.runner import JobPolicy
-from backend.jobs.service import JobRequest, JobService
-from backend.jobs.store import JobStore
-from backend.services.documents.records import (
+from backend.documents.records import (
     DocumentAnswer,
     DocumentEvent,
     DocumentOptions,
@@ -23,7 +15,15 @@ from backend.services.documents.records import (
     FailedPage,
     Understood,
 )
-from backend.services.inference import Urgency
+from backend.errors import UnreadableFile
+from backend.files.pages import Box, Document, Page, RawWord, make_page
+from backend.files.stored_file import StoredFile
+from backend.jobs.records import Job
+from backend.jobs.runner import JobPolicy
+from backend.jobs.service import JobRequest, JobService
+from backend.jobs.store import JobStore
+from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.inference import Urgency
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.jobs.samples import NOW_S, TTL_S, upload

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.jobs.records import Job, JobFile
 from backend.jobs.states import Change, move
 

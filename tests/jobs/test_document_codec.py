@@ -10,21 +10,21 @@ import orjson
 import pytest
 
 from backend.api.responses.documents import document_bytes
-from backend.documents.einvoice.records import EInvoice
-from backend.documents.fields.extract import extract_fields
-from backend.documents.key_phrases import KeyPhrase
-from backend.documents.plain_text import document_of_text
-from backend.documents.tables.find import find_tables
-from backend.errors import JobOfAnotherRelease
-from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
-from backend.services.classification import ClassifiedText, Prediction
-from backend.services.documents.records import (
+from backend.documents.records import (
     ClassParts,
     DocumentAnswer,
     DocumentOptions,
     ExtractedDocument,
     Understood,
 )
+from backend.errors import JobOfAnotherRelease
+from backend.files.einvoice.records import EInvoice
+from backend.files.plain_text import document_of_text
+from backend.invoices.extract import extract_fields
+from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
+from backend.tables.find import find_tables
+from backend.text.classification import ClassifiedText, Prediction
+from backend.text.key_phrases import KeyPhrase
 from tests.api.document_fakes import answer_of
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from backend.documents.parsing.limits import FileLimits
+from backend.callers.callers import Caller, Quotas
+from backend.callers.quotas import Meters
+from backend.documents.records import DocumentAnswer, DocumentEvent
 from backend.errors import InferenceFailed, Overloaded, QuotaExceeded
+from backend.files.limits import FileLimits
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Job, Progress
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.store import StoreRetry
-from backend.services.callers import Caller, Quotas
-from backend.services.documents.records import DocumentAnswer, DocumentEvent
-from backend.services.quotas import Meters
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from backend.cache.memory_tier import MemoryTier
-from backend.cache.tiered import TieredCache
-from backend.services.documents.recordings import RecordingExtractor
-from backend.services.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions, Understood
-from backend.services.inference import Urgency
+from backend.documents.recordings import RecordingExtractor
+from backend.documents.records import DocumentAnswer, DocumentEvent, DocumentOptions, Understood
+from backend.lanes.cache.memory_tier import MemoryTier
+from backend.lanes.cache.tiered import TieredCache
+from backend.lanes.inference import Urgency
 from backend.telemetry import Telemetry
 from tests.jobs.replica import FakeProcess
 from tests.jobs.test_service_shared import TIMEOUT_S, first_page, idle, open_replica
-from tests.services.speech.conftest import WAV, SpeechFixture, open_speech, spoken, words
+from tests.speech.conftest import WAV, SpeechFixture, open_speech, spoken, words
 
 __all__ = ["open_replica"]
 pytestmark = pytest.mark.redis

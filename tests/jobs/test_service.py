@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import pytest
 
-from backend.batching.work_item import Priority
-from backend.cache.scope import Enter, cached_for, owner_scope, share_with_all
+from backend.documents.records import DocumentAnswer, DocumentOptions
 from backend.errors import DeviceLost, NotFound, NotInstalled, Overloaded, Unavailable, UnreadableFile, WrongMediaType
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.records import Progress
 from backend.jobs.runner import JobPolicy
-from backend.services.documents.records import DocumentAnswer, DocumentOptions
+from backend.lanes.cache.scope import Enter, cached_for, owner_scope, share_with_all
+from backend.lanes.work_item import Priority
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
 from tests.jobs.samples import NOW_S, TTL_S

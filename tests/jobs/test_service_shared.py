@@ -10,10 +10,10 @@ from contextlib import aclosing
 import orjson
 import pytest
 
+from backend.documents.records import DocumentOptions
 from backend.errors import DeviceLost, JobOfAnotherRelease, Unavailable, UnreadableFile
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
-from backend.services.documents.records import DocumentOptions
 from backend.telemetry import Telemetry
 from backend.tracing.spans import NO_TRACER, Active, Tracer
 from tests.jobs.replica import FakeProcess, JobReplica

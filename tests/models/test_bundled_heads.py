@@ -14,7 +14,7 @@ from backend.models.encoder import Vectors
 from backend.models.model_files import resolve
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
-from backend.services.classifiers import BUNDLED_HEADS, ClassifierRegistry
+from backend.text.classifiers import BUNDLED_HEADS, ClassifierRegistry
 from tests.tiny_models import encoder_of, tokenizer_of
 
 NAMES = ("banking-intents", "document-type", "topics")

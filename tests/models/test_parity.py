@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from backend.engines.embeddings import TASK, PoolingHead, finished
-from backend.engines.encoder_engine import EncoderEngine
+from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
 from backend.models.encoder_benchmark import (
     AUTO,
@@ -34,6 +33,7 @@ from backend.models.encoder_benchmark import (
 from backend.models.encoder_source import PinnedEncoder
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
+from backend.serving.engines.embeddings import TASK, PoolingHead, finished
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 
 EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32"), ("torch-packed", "fp32")]

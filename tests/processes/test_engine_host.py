@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
-from backend.batching.work_item import Priority
 from backend.errors import DoesNotFit, InferenceFailed
+from backend.lanes.batcher import Batcher
+from backend.lanes.policy import QueueLimits
+from backend.lanes.work_item import Priority
 from backend.processes.channel import Kind, Message
 from backend.processes.engine_host import CANCELLED, Reply, WorkerItems
 from backend.processes.work_messages import (

@@ -15,10 +15,10 @@ from backend.processes import http_workers
 from backend.processes.control import Models, Start
 from backend.processes.http_workers import HttpWorkers
 from backend.processes.remote_batcher import RemoteEngine
-from backend.services.catalog import Catalog
+from backend.serving.catalog import Catalog
 from backend.telemetry import Telemetry
 from tests.fakes import EchoEngine
-from tests.services.service_stack import loaded_model
+from tests.text.service_stack import loaded_model
 
 
 class FakeWorker:

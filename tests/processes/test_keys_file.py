@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backend.services.callers import key_digest
+from backend.callers.callers import key_digest
 from tests.processes.test_service import QUICK, connect, metric, wait_until, worker_of
 from tests.test_main import Process
 

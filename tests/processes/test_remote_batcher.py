@@ -12,22 +12,22 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from backend.batching.batcher import Batcher
-from backend.batching.policy import QueueLimits
-from backend.batching.work_item import Priority, WorkItem
 from backend.errors import DeadlineExceeded, Overloaded, TooLarge, Unavailable
+from backend.lanes.batcher import Batcher
+from backend.lanes.policy import QueueLimits
+from backend.lanes.work_item import Priority, WorkItem
 from backend.processes.channel import Channel, Message
 from backend.processes.engine_host import WorkerItems
 from backend.processes.engine_table import EngineTable
 from backend.processes.remote_batcher import RemoteBatcher, RemoteEngine
 from backend.processes.ring import RingReader, RingWriter, create_memory, map_memory
 from backend.processes.work_messages import Finished, read_results, write_results
-from backend.services.catalog import Catalog
+from backend.serving.catalog import Catalog
 from backend.telemetry import Telemetry
 from backend.tracing.context import PACKED_BYTES, SpanContext
 from backend.tracing.spans import Active
 from tests.fakes import EchoEngine, GatedEngine
-from tests.services.service_stack import loaded_model
+from tests.text.service_stack import loaded_model
 from tests.traced import KeptSpans
 
 RING = 1 << 20

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from tests.clients import server
-from tests.documents.parsing.pdfs import pdf
+from tests.files.pdfs import pdf
 from tests.test_main import LOSES_ITS_DEVICE, Process, ask, stopped_under_load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
+from backend.callers.callers import Quotas, read_key_ring
+from backend.callers.quotas import Meters
 from backend.config import Settings
 from backend.errors import Overloaded
+from backend.lanes.text_work import TextLimits, TextWork
 from backend.processes.shared_page import SharedPage
-from backend.services.callers import Quotas, read_key_ring
-from backend.services.quotas import Meters
-from backend.services.text_work import TextLimits, TextWork
 from backend.telemetry import Telemetry, add_snapshots, without_gauges
 
 SETTINGS = Settings(server_processes=2, api_keys=("shop=a", "bank=b"), quota_requests_per_minute=10)

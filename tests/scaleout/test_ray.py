@@ -24,7 +24,7 @@ from PIL import Image
 from backend.scaleout import EXIT_RAY_LOST
 from tests.clients import server
 from tests.conftest import absent
-from tests.documents.parsing.pdfs import pdf, picture
+from tests.files.pdfs import pdf, picture
 from tests.processes.test_service import CALLS, without_id
 from tests.redis_server import RedisServer
 from tests.test_main import Process

@@ -12,7 +12,7 @@ from typing import Any
 import schemathesis
 from PIL import Image, ImageDraw
 
-from tests.documents.parsing.pdfs import pdf, text
+from tests.files.pdfs import pdf, text
 
 TIMEOUT = "X-Request-Timeout-S"
 AUDIO = ("/v1/audio/transcriptions", "/v1/audio/translations")

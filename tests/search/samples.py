@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from backend.documents.pages import Box
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.limits import FileLimits
+from backend.files.pages import Box
+from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search.records import (
     Attributes,

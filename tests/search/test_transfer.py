@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from backend import transfer_stores
-from backend.documents.parsing.limits import FileLimits
+from backend.callers.callers import ANYBODY
 from backend.errors import BadInput, NotFound, Unavailable
+from backend.files.limits import FileLimits
 from backend.search.filters import Comparison
 from backend.search.keywords import query_terms
 from backend.search.postgres.storage import PostgresSearchStorage
@@ -20,7 +21,6 @@ from backend.search.records import IndexFailure, ListPage
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.storage import SearchStorage
 from backend.search.transfer import Transferred, check_archive, export_stores, import_stores
-from backend.services.callers import ANYBODY
 from tests.search.postgres.server import PostgresServer, postgres_server, start_postgres
 from tests.search.samples import ENCODER, OTHER_ENCODER, add_indexed, store_file, unit_vectors, upload
 from tests.search.samples import vector_store as new_store

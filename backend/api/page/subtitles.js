@@ -1,4 +1,4 @@
-// Subtitles of a transcript as SubRip and WebVTT, cut as backend/documents/speech/subtitles.py cuts them: a test compares.
+// Subtitles of a transcript as SubRip and WebVTT, cut as backend/speech/subtitles.py cuts them: a test compares.
 
 const LINE_CHARS = 42;
 const CUE_LINES = 2;

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, ValidationInfo, WithJsonSchema
 
 from backend.api.requests.places import param_of, wrong_type_at
-from backend.search.limits import SearchLimits
-from backend.search.records import Attributes, Scalar
-from backend.services.search.attributes import (
+from backend.search.attributes import (
     KEY_CHARS,
     KEY_CONTROLS,
     METADATA_KEYS,
@@ -22,6 +20,8 @@ from backend.services.search.attributes import (
     checked_text,
     checked_value,
 )
+from backend.search.limits import SearchLimits
+from backend.search.records import Attributes, Scalar
 
 _MOST_ATTRIBUTES = SearchLimits().attributes
 PLAIN = {"type": "string", "pattern": f"^[^{TEXT_CONTROLS}]*$"}

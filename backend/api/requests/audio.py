@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from backend.errors import InvalidField
-from backend.models.speech.languages import LANGUAGES, language_code
-from backend.models.speech.records import SpeechTask
-from backend.services.speech.records import TranscriptionOptions
+from backend.files.spoken_language import SpeechTask
+from backend.speech.languages import LANGUAGES, language_code
+from backend.speech.transcription_records import TranscriptionOptions
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["segment", "word"]

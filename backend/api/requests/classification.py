@@ -34,7 +34,7 @@ from backend.api.requests.validation import (
     wrong_type,
 )
 from backend.errors import BadInput, InvalidField
-from backend.services.classifiers import LABEL_CHARACTERS_MAX
+from backend.text.classifiers import LABEL_CHARACTERS_MAX
 
 Pair = tuple[str, str]
 _PLACEHOLDER = "{}"

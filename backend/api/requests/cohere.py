@@ -12,7 +12,7 @@ from backend.api.requests.fields import TEXT, AnyTruncate, Count, FilledTexts, W
 from backend.api.requests.prompts import InputType
 from backend.api.requests.validation import require_no_empty_items, require_not_empty, wrong_type
 from backend.errors import InvalidField
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 
 _PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": TEXT}, "required": ["type", "text"]}
 _INPUT = {

@@ -17,19 +17,19 @@ from backend.api.requests.summaries import (
 )
 from backend.api.requests.validation import require_labels, require_one_name, require_two_labels
 from backend.documents.formats.registry import FORMAT_NAMES
-from backend.documents.parsing.page_ranges import check_page_ranges
-from backend.documents.parsing.text_source import RequestedSource
-from backend.engines.ocr.engine_choice import OcrEngineName
-from backend.errors import InvalidField
-from backend.services.documents.records import (
+from backend.documents.records import (
     DEFAULT_FEATURES,
     FEATURES,
     PAGE_FEATURES,
     DocumentFeature,
     DocumentOptions,
 )
-from backend.services.images.records import PageChoice
-from backend.services.summaries.records import RequestedMethod
+from backend.errors import InvalidField
+from backend.files.page_ranges import check_page_ranges
+from backend.files.text_source import RequestedSource
+from backend.images.page_choice import PageChoice
+from backend.ocr.engine_choice import OcrEngineName
+from backend.summaries.records import RequestedMethod
 
 
 def _split_words(value: Any) -> Any:

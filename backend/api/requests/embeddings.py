@@ -24,7 +24,7 @@ from backend.api.requests.fields import (
 from backend.api.requests.prompts import InputType, Prompts, Task
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 
 EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]  # of VECTOR_ENCODINGS
 PROMPT_NAME = "One of the model's prompts, put before each text; GET /v1/models lists them."

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from backend.errors import InvalidField
-from backend.services.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
+from backend.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"

@@ -19,7 +19,7 @@ from backend.api.requests.validation import (
     require_texts,
 )
 from backend.errors import InvalidField, TooLarge
-from backend.services.search.records import Ranker, SearchOptions
+from backend.search.search_records import Ranker, SearchOptions
 
 _MOST_QUERIES = 16  # each is searched
 _MOST_WEIGHT = 1e6

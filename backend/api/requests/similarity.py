@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from backend.api.requests.embeddings import TRUNCATE
 from backend.api.requests.fields import LIMIT_KEYWORD, Count, Sentence, WireRequest
 from backend.models.tokenizer import Truncate
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 
 
 class CompareRequest(WireRequest):

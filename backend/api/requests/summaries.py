@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, model_va
 
 from backend.api.requests.fields import WHOLE, TextItem, WireRequest
 from backend.errors import InvalidField
-from backend.services.summaries.records import RequestedMethod, SummaryOptions
+from backend.summaries.records import RequestedMethod, SummaryOptions
 
 MOST_SENTENCES = 100
 LEAST_TOKENS, MOST_TOKENS = 8, 2048

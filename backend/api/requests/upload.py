@@ -16,13 +16,13 @@ from starlette.requests import ClientDisconnect, Request
 from backend.api.dependencies import context_of, services_of
 from backend.api.service_call import read_within_limit
 from backend.documents.formats.registry import Format, require_kind
-from backend.documents.parsing.file_types import FileType, sniff
-from backend.documents.parsing.limits import FileLimits, check_bytes
-from backend.documents.parsing.stored_file import StoredFile
-from backend.documents.speech.pages import KIND
+from backend.documents.recordings import transcription_options
+from backend.documents.records import DocumentOptions
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
-from backend.services.documents.recordings import transcription_options
-from backend.services.documents.records import DocumentOptions
+from backend.files.file_types import FileType, sniff
+from backend.files.limits import FileLimits, check_bytes
+from backend.files.stored_file import StoredFile
+from backend.speech.pages import KIND
 
 _FILE = "file"
 _XML = "xml"  # an electronic invoice that belongs to the file; small, and so a field

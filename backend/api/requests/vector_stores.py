@@ -21,10 +21,10 @@ from backend.api.requests.fields import WireRequest, only
 from backend.api.requests.identifiers import ID_PATTERN, check_id
 from backend.api.requests.places import param_of, wrong_type_at
 from backend.errors import BadInput, InvalidField, TooLarge
+from backend.search.attributes import DESCRIPTION_CHARS, NAME_CHARS
+from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
 from backend.search.records import Chunking
-from backend.services.search.attributes import DESCRIPTION_CHARS, NAME_CHARS
-from backend.services.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
-from backend.services.search.vector_stores import MOST_DAYS, NewFile, StoreChange, checked_chunking, checked_days
+from backend.search.vector_stores import MOST_DAYS, NewFile, StoreChange, checked_chunking, checked_days
 
 _MOST_FILES = 2_000  # of one request; OpenAI's limit of a batch
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from backend.documents.speech.records import DroppedSpeech, Segment, SpokenWord, Transcript
-from backend.documents.speech.spacing import gap
-from backend.models.speech.languages import language_name
-from backend.models.speech.records import SpeechTask
+from backend.files.speech_records import DroppedSpeech, Segment, SpokenWord, Transcript
+from backend.files.speech_spacing import gap
+from backend.files.spoken_language import SpeechTask
+from backend.speech.languages import language_name
 
 _TIME_DIGITS = 3
 _SCORE_DIGITS = 4

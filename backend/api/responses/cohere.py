@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 from backend.api.responses.embeddings import encoded_vectors, truncated_indices
 from backend.api.responses.index_headers import index_ranges
 from backend.api.responses.json_bytes import CHARS_PER_ITEM, INLINE_ITEMS, JsonPieces, json_pieces
-from backend.services.embeddings import EmbeddingResult
+from backend.text.embeddings import EmbeddingResult
 
 
 class CohereApiVersion(TypedDict):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from backend.api.dependencies import context_of
 from backend.api.service_call import ServiceCall, call_service
 from backend.documents.formats.registry import Format, stream_of
-from backend.documents.pages import Document
+from backend.files.pages import Document
 
 Result = TypeVar("Result")
 _INLINE_WORDS = 500  # a page: about a millisecond's work

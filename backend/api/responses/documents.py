@@ -30,12 +30,12 @@ from backend.api.responses.texts import (
     key_sentence_answer,
     language_answer,
 )
-from backend.documents.fields.records import Validity
+from backend.documents import records
 from backend.documents.formats.plain_json import document_fields, pages_fields
-from backend.documents.pages import Document
-from backend.documents.speech.pages import KIND
-from backend.documents.text_locations import locate
-from backend.services.documents import records
+from backend.files.pages import Document
+from backend.files.text_locations import locate
+from backend.invoices.records import Validity
+from backend.speech.pages import KIND
 
 _SECONDS_DIGITS = 4
 

@@ -18,7 +18,7 @@ from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes, json_r
 from backend.api.service_call import run_until_disconnect
 from backend.errors import CallerGone
 from backend.models.tokenizer import TokenizedText
-from backend.services.embeddings import EmbeddingResult
+from backend.text.embeddings import EmbeddingResult
 
 TruncatedInputs = Annotated[
     list[int] | None, Field(default=None, description="Indices of inputs that were cut; absent when none was.")

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, cast
 from pydantic import Field as Described
 from typing_extensions import TypedDict
 
-from backend.documents.fields.records import ExtractedFields, Field, FieldRow, Validity
 from backend.documents.formats.plain_json import sides
-from backend.documents.pages import Box
-from backend.documents.tables.records import Table, TableCell
+from backend.files.pages import Box
+from backend.invoices.records import ExtractedFields, Field, FieldRow, Validity
+from backend.tables.records import Table, TableCell
 
 Sides = tuple[float, float, float, float]
 _LISTS = ("Items", "TaxDetails", "Movements")

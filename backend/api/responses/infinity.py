@@ -12,12 +12,12 @@ from typing_extensions import TypedDict
 from backend.api.responses.embeddings import EmbeddingsAnswer, Usage, usage
 from backend.api.responses.operations import ModelCard, model_card
 from backend.api.responses.texts import PredictionAnswer, tei_predictions
-from backend.engines.embeddings import TASK as EMBEDDINGS
-from backend.engines.ner import TASK as NER
-from backend.engines.scoring import CLASSIFIER, RERANKER
-from backend.services.catalog import LoadedModel
-from backend.services.classification import ClassificationResult
-from backend.services.reranking import RerankResult
+from backend.serving.catalog import LoadedModel
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.text.classification import ClassificationResult
+from backend.text.reranking import RerankResult
 
 _Id = Annotated[str, Field(description="The request's id, as in X-Request-Id.")]
 _Created = Annotated[int, Field(description="Unix seconds.")]

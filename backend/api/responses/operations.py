@@ -10,9 +10,9 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import ApiLimits
 from backend.api.problems import ProblemDetails
-from backend.services.catalog import LoadedModel
-from backend.services.images.engines import LoadedImageModel
-from backend.services.speech.transcription import TranscriptionService
+from backend.images.loaded_engines import LoadedImageModel
+from backend.serving.catalog import LoadedModel
+from backend.speech.transcription import TranscriptionService
 
 
 class Info(TypedDict):

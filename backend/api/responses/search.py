@@ -10,9 +10,9 @@ from typing_extensions import TypedDict
 
 from backend.api.responses.embeddings import Usage
 from backend.api.responses.vector_stores import PageSizeAnswer, attributes_answer, page_size_answers, text_answer
-from backend.documents.pages import Box
-from backend.documents.speech.pages import seconds_of
-from backend.services.search.records import Highlight, Hit, Place, SearchAnswer
+from backend.files.pages import Box
+from backend.search.search_records import Highlight, Hit, Place, SearchAnswer
+from backend.speech.pages import seconds_of
 
 Sides = tuple[float, float, float, float]
 _BOX_DIGITS = 2

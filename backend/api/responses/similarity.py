@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from backend.api.responses.embeddings import TruncatedInputs, Usage
-from backend.services.similarity import SimilarityResult
+from backend.text.similarity import SimilarityResult
 
 
 class ComparedAnswer(TypedDict):

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from backend.documents.parsing.stored_file import StoredFile
+from backend.files.stored_file import StoredFile
 
 _PIECE_BYTES = 2**20
 _ASCII_NAME = str.maketrans({'"': "'", "\\": "_", "%": "_"})

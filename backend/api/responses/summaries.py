@@ -10,14 +10,14 @@ from typing_extensions import TypedDict
 from backend.api.problems import openai_error, problem_of
 from backend.api.responses.embeddings import Usage, usage
 from backend.api.responses.texts import LanguageAnswer, language_answer
+from backend.documents import records
 from backend.documents.formats.plain_json import sides
-from backend.documents.pages import Document
-from backend.documents.speech.pages import KIND, seconds_of
-from backend.documents.text_locations import TextLocation, locate
-from backend.services.analysis import KeySentence
-from backend.services.documents import records
-from backend.services.summaries.records import Method, Source, Summary, WrittenSentence
-from backend.services.summaries.remarks import NO_TEXT
+from backend.files.pages import Document
+from backend.files.text_locations import TextLocation, locate
+from backend.speech.pages import KIND, seconds_of
+from backend.summaries.records import Method, Source, Summary, WrittenSentence
+from backend.summaries.remarks import NO_TEXT
+from backend.text.analysis import KeySentence
 
 Sides = tuple[float, float, float, float]
 

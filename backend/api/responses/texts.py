@@ -12,15 +12,15 @@ from typing_extensions import TypedDict
 from backend.api.requests.texts import FEATURES, Source
 from backend.api.responses.embeddings import TruncatedInputs, Usage, usage
 from backend.api.responses.json_bytes import echoed_json, encoded_vector
-from backend.documents.entities import Entity
-from backend.documents.entity_merge import Lost
-from backend.documents.key_phrases import KeyPhrase
-from backend.documents.language import Language
-from backend.services.analysis import Analysis, KeySentence
-from backend.services.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
-from backend.services.entities import EntityResult, TextEntities
-from backend.services.images.records import ClassifiedPage
-from backend.services.reranking import RankedDocument, RerankResult
+from backend.images.page_choice import ClassifiedPage
+from backend.text.analysis import Analysis, KeySentence
+from backend.text.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
+from backend.text.entities import EntityResult, TextEntities
+from backend.text.entity_merge import Lost
+from backend.text.entity_record import Entity
+from backend.text.key_phrases import KeyPhrase
+from backend.text.language import Language
+from backend.text.reranking import RankedDocument, RerankResult
 
 _UNIT_DOCUMENTS = 100  # a search unit of Cohere's is a query with up to so many documents
 

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from backend.cache.usage_records import Counts
-from backend.services.callers import Quotas
-from backend.services.quotas import Bucket
-from backend.services.usage import TenantUsage
+from backend.callers.callers import Quotas
+from backend.callers.quotas import Bucket
+from backend.callers.usage import TenantUsage
+from backend.callers.usage_records import Counts
 
 
 class UsagePeriod(TypedDict):

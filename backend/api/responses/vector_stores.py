@@ -9,7 +9,6 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from backend.api.problems import error_class
-from backend.documents.speech.pages import seconds_of
 from backend.errors import BadInput, FinanciaError, WrongMediaType
 from backend.search.records import (
     FILE_STATUSES,
@@ -22,7 +21,8 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.services.search.vector_stores import FileBatch, index_warnings
+from backend.search.vector_stores import FileBatch, index_warnings
+from backend.speech.pages import seconds_of
 
 Status = Literal["in_progress", "completed", "cancelled", "failed"]
 FailureCode = Literal["server_error", "unsupported_file", "invalid_file"]

@@ -28,12 +28,12 @@ from backend.api.routing import JSON, described, upload_route
 from backend.api.service_call import call_service, time_limit_s
 from backend.api.sse import MEDIA_TYPE, EventStream, OpenStreams
 from backend.api.transcript_stream import TranscriptStream
-from backend.documents.speech.records import Segment, Transcript
-from backend.documents.speech.subtitles import srt, webvtt
+from backend.callers.quotas import Meter
 from backend.errors import DeadlineExceeded, UnknownModel
-from backend.services.inference import Urgency
-from backend.services.quotas import Meter
-from backend.services.speech.records import Transcription, TranscriptionEvent
+from backend.files.speech_records import Segment, Transcript
+from backend.lanes.inference import Urgency
+from backend.speech.subtitles import srt, webvtt
+from backend.speech.transcription_records import Transcription, TranscriptionEvent
 
 _MINUTE_S = 60.0
 _SRT, _VTT = "application/x-subrip; charset=utf-8", "text/vtt; charset=utf-8"

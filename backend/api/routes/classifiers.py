@@ -16,8 +16,8 @@ from backend.api.responses.texts import ClassifierAnswer, ClassifierList, Forgot
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
 from backend.errors import NotFound
-from backend.services.classification import ClassifierInfo
-from backend.services.classifiers import NAME_PATTERN
+from backend.text.classification import ClassifierInfo
+from backend.text.classifiers import NAME_PATTERN
 
 
 async def list_classifiers(request: Request) -> Response:

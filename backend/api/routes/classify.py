@@ -20,12 +20,12 @@ from backend.api.responses.json_bytes import json_response, written_json
 from backend.api.responses.texts import ClassifyAnswer, classify_answer, classify_pages_answer
 from backend.api.routing import JSON, described, upload_route
 from backend.api.service_call import call_service, call_service_timed
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import BadInput, InvalidField, UnknownModel
-from backend.services.images.classification import ImageClassificationService
-from backend.services.images.records import ClassifiedPage, ImageClassification
-from backend.services.inference import Urgency
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
+from backend.images.classification import ImageClassificationService
+from backend.images.page_choice import ClassifiedPage, ImageClassification
+from backend.lanes.inference import Urgency
 
 _IMAGES_AT_ONCE = 16  # of one request: each has a file of its own, and a reader process for a moment
 _OF_TEXTS = ("labels", "multi_label", "hypothesis_template")  # fields

@@ -27,8 +27,8 @@ from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routing import described, upload_route
 from backend.api.service_call import call_service
 from backend.documents.formats.registry import FORMATS, Format, negotiate
-from backend.services.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentEvent, DocumentOptions
-from backend.services.inference import Urgency
+from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentEvent, DocumentOptions
+from backend.lanes.inference import Urgency
 
 
 async def read_pages(request: Request) -> Response:

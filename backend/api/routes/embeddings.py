@@ -15,7 +15,7 @@ from backend.api.requests.validation import check_limits
 from backend.api.responses.embeddings import EmbeddingsAnswer, openai_embeddings
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
-from backend.services.embeddings import EmbeddingResult, EmbedOptions
+from backend.text.embeddings import EmbeddingResult, EmbedOptions
 
 
 async def create_embeddings(request: Request) -> Response:

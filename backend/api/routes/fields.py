@@ -21,8 +21,8 @@ from backend.api.routes.documents import DOCUMENT_EXAMPLE, HEADERS, answers_of, 
 from backend.api.routing import described, upload_route
 from backend.api.service_call import call_service
 from backend.documents.formats.registry import negotiate
-from backend.services.documents.records import FEATURES, PAGE_FEATURES
-from backend.services.documents.text_fields import find_text_fields
+from backend.documents.records import FEATURES, PAGE_FEATURES
+from backend.documents.text_fields import find_text_fields
 
 _FEATURES = frozenset({"fields"})
 

@@ -20,9 +20,9 @@ from backend.api.routes.files import FILE_ID
 from backend.api.routes.vector_stores import KIND, STORE_PARAMETER
 from backend.api.routing import REQUEST_TIMEOUT, post
 from backend.api.service_call import call_service
+from backend.lanes.inference import Urgency
 from backend.search.records import VectorStore
-from backend.services.inference import Urgency
-from backend.services.search.records import SearchAnswer
+from backend.search.search_records import SearchAnswer
 
 
 async def search(request: Request) -> Response:

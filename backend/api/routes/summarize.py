@@ -22,10 +22,10 @@ from backend.api.responses.summaries import SUMMARY_EXAMPLE, SummaryAnswer, docu
 from backend.api.routes.documents import process_upload
 from backend.api.routing import JSON, described, upload_route
 from backend.api.service_call import call_service_timed
-from backend.documents.parsing.file_types import sniff
-from backend.documents.text_files import read_text_file
 from backend.errors import InvalidField, WrongMediaType
-from backend.services.summaries.records import SummaryOptions
+from backend.files.file_types import sniff
+from backend.files.text_files import read_text_file
+from backend.summaries.records import SummaryOptions
 
 _OF_PAGES = ("pages", "language", "source", "engine", "password")  # fields
 _FEATURES = frozenset({"summary", "language"})

@@ -28,7 +28,7 @@ from backend.api.responses.texts import tei_predictions, tei_ranks
 from backend.api.routes.embeddings import embed
 from backend.api.routing import get, post
 from backend.api.service_call import call_service, call_service_timed, time_limit_s
-from backend.services.embeddings import EmbedOptions
+from backend.text.embeddings import EmbedOptions
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 _SCORES = {"type": "array", "items": {"type": "number"}}

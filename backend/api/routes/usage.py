@@ -9,7 +9,7 @@ from backend.api.dependencies import Services, context_of, services_of
 from backend.api.responses.json_bytes import json_response
 from backend.api.responses.usage import Holding, UsageList, moment, usage_card
 from backend.api.routing import get
-from backend.services.callers import Caller
+from backend.callers.callers import Caller
 
 
 async def read_usage(request: Request) -> Response:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backend.documents.formats.markup import escaped, is_right_to_left, language_tag, number
-from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, blocks_of, bounding_box
+from backend.files.markup import escaped, is_right_to_left, language_tag, number
+from backend.files.pages import POINTS_PER_INCH, Box, Document, Page, Word, blocks_of, bounding_box
 
 NAMESPACE = "http://www.loc.gov/standards/alto/ns-v4#"
 VERSION = "4.4"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from backend.documents.formats.markup import escaped, is_right_to_left, language_tag
-from backend.documents.pages import POINTS_PER_INCH, Box, Document, Page, Word, blocks_of, bounding_box
+from backend.files.markup import escaped, is_right_to_left, language_tag
+from backend.files.pages import POINTS_PER_INCH, Box, Document, Page, Word, blocks_of, bounding_box
 
 PDF_PIXELS_PER_INCH = 300.0
 _CAPABILITIES = "ocr_page ocr_carea ocr_par ocr_line ocrx_word ocrp_dir ocrp_lang ocrp_wconf"

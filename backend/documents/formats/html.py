@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from backend.documents.formats.markup import escaped, language_tag
 from backend.documents.formats.page_flow import page_flow
-from backend.documents.pages import Document, Word
-from backend.documents.structure import tables_or_none
-from backend.documents.tables.records import Table, TableCell
+from backend.files.markup import escaped, language_tag
+from backend.files.pages import Document, Word
+from backend.invoices.structure import tables_or_none
+from backend.tables.records import Table, TableCell
 
 _HEAD = """<!doctype html>
 <html{lang}>

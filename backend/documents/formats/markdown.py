@@ -13,9 +13,9 @@ from itertools import pairwise
 from operator import attrgetter
 
 from backend.documents.formats.page_flow import grid_of, page_flow
-from backend.documents.pages import Document, Page, Word, blocks_of, bounding_box
-from backend.documents.structure import tables_or_none
-from backend.documents.tables.records import Table
+from backend.files.pages import Document, Page, Word, blocks_of, bounding_box
+from backend.invoices.structure import tables_or_none
+from backend.tables.records import Table
 
 # Minimum size relative to the body text, and its heading level. Sizes are heights of the tallest word of a line, which
 # differ by up to a fifth between lines with and without ascenders; below 1.3 those would become headings.

@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from backend.documents.pages import Box, Page, Word, blocks_of
-from backend.documents.tables.records import Table, TableCell
+from backend.files.pages import Box, Page, Word, blocks_of
+from backend.tables.records import Table, TableCell
 
 Block = list[list[Word]]  # lines of words
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
-from backend.documents.pages import Box, Document, Page, Word, printable_line
-from backend.documents.speech.pages import seconds_of
+from backend.files.pages import Box, Document, Page, Word, printable_line
+from backend.speech.pages import seconds_of
 
 _SECOND_DIGITS = 3
 _BOX_DIGITS = 2  # a hundredth of a point or pixel

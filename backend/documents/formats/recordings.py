@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from backend.documents.formats.markdown import escape
-from backend.documents.pages import Document, blocks_of
-from backend.documents.speech.pages import transcript_of
-from backend.documents.speech.subtitles import srt, webvtt
+from backend.files.pages import Document, blocks_of
+from backend.speech.pages import transcript_of
+from backend.speech.subtitles import srt, webvtt
 
 
 def stream_srt(document: Document) -> Iterator[bytes]:

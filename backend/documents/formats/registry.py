@@ -12,9 +12,9 @@ from backend.documents.formats.markdown import stream_markdown
 from backend.documents.formats.plain_json import stream_json
 from backend.documents.formats.recordings import stream_spoken_markdown, stream_srt, stream_vtt
 from backend.documents.formats.table_files import stream_csv, stream_workbook
-from backend.documents.pages import PAGE_GAP, Document
-from backend.documents.speech.pages import KIND
 from backend.errors import InvalidField, NotAcceptable
+from backend.files.pages import PAGE_GAP, Document
+from backend.speech.pages import KIND
 
 Stream = Callable[[Document], Iterator[bytes]]
 

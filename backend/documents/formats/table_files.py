@@ -16,11 +16,11 @@ import xlsxwriter
 from xlsxwriter.format import Format
 from xlsxwriter.worksheet import Worksheet
 
-from backend.documents.fields.records import Field, FieldRow
 from backend.documents.formats.page_flow import grid_of
-from backend.documents.pages import Document
-from backend.documents.structure import fields_of, tables_of
-from backend.documents.tables.records import Table, TableCell
+from backend.files.pages import Document
+from backend.invoices.records import Field, FieldRow
+from backend.invoices.structure import fields_of, tables_of
+from backend.tables.records import Table, TableCell
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")  # what a spreadsheet holds exactly: 15 digits
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import asyncpg
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import StorageCorrupt
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.postgres.codecs import from_json
 from backend.search.postgres.connections import PostgresConnections

@@ -176,7 +176,7 @@ ALTER TABLE store_files ADD terms_version text COLLATE "C" NOT NULL DEFAULT '';
 CREATE INDEX store_files_by_terms ON store_files (store_id, terms_version) WHERE chunks > 0;
 """
 _SHARED_STATE = """
--- Of backend/shared_state: records with versions, their large values, the replicas that run, and turns.
+-- Of backend/replicas: records with versions, their large values, the replicas that run, and turns.
 CREATE TABLE shared_kinds (
     kind text COLLATE "C" PRIMARY KEY,
     mark text COLLATE "C" NOT NULL,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from backend.documents.parsing.limits import FileLimits
+from backend.files.limits import FileLimits
 from backend.search.postgres.connections import ConnectionLimits, PostgresConnections
 from backend.search.postgres.files import PostgresFiles
 from backend.search.postgres.indexing import PostgresIndexing

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.durable_files import flush
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.search.sqlite.faults import corrupt
 
 _COPY_BYTES = 2**20

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backend.device.facts.host import usable_cores
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import FinanciaError, StorageCorrupt, Unavailable
+from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search.filters import Filter
 from backend.search.limits import SearchLimits

@@ -7,8 +7,8 @@ from hypothesis import given
 from lxml import etree
 
 from backend.documents.formats.alto import NAMESPACE, stream_alto
-from backend.documents.pages import Document
-from tests.documents.drawn import document_of, documents, page_of
+from backend.files.pages import Document
+from tests.files.drawn import document_of, documents, page_of
 
 N = f"{{{NAMESPACE}}}"
 # From alto-4-4.xsd, as far as we write it: element -> children in order, and attributes required, allowed.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backend.documents.formats.registry import FORMATS, negotiate, stream_text
 from backend.errors import InvalidField, NotAcceptable
-from tests.documents.drawn import documents
+from tests.files.drawn import documents
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from lxml import etree
 
 from backend.documents.formats.hocr import stream_hocr
-from backend.documents.pages import Document
-from tests.documents.drawn import document_of, documents, page_of
+from backend.files.pages import Document
+from tests.files.drawn import document_of, documents, page_of
 
 X = "{http://www.w3.org/1999/xhtml}"
 

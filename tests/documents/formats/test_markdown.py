@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from backend.documents.formats.markdown import escape, stream_markdown
-from backend.documents.pages import Box, Document, RawWord, make_page
-from tests.documents.drawn import document_of, documents, page_of
+from backend.files.pages import Box, Document, RawWord, make_page
+from tests.files.drawn import document_of, documents, page_of
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 LINES = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=40).map(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from backend.documents.formats.plain_json import stream_json
-from backend.documents.pages import Box, Document, RawWord, make_page
-from tests.documents.drawn import documents
+from backend.files.pages import Box, Document, RawWord, make_page
+from tests.files.drawn import documents
 
 
 @pytest.mark.slow

@@ -17,9 +17,9 @@ from backend.documents.formats.html import stream_html
 from backend.documents.formats.markdown import stream_markdown
 from backend.documents.formats.page_flow import page_flow
 from backend.documents.formats.table_files import stream_csv, stream_workbook
-from backend.documents.pages import Box, Document, bounding_box
-from backend.documents.plain_text import document_of_text
-from backend.documents.tables.records import Table, TableCell
+from backend.files.pages import Box, Document, bounding_box
+from backend.files.plain_text import document_of_text
+from backend.tables.records import Table, TableCell
 
 INVOICE = """Aceros del Norte, S.L.           FACTURA
 NIF A58818501                    Nº factura: 2026/017

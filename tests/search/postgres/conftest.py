@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import asyncpg
 import pytest
 
-from backend.documents.parsing.limits import FileLimits
+from backend.files.limits import FileLimits
 from backend.search.postgres.storage import PostgresSearchStorage
 from tests.fakes import ManualClock
 from tests.search.postgres.server import postgres_proxy, postgres_server, postgres_url, start_postgres

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from backend.documents.parsing.limits import FileLimits
 from backend.errors import BadSettings, SetupError, StorageCorrupt, Unavailable
+from backend.files.limits import FileLimits
 from backend.search.postgres import schema
 from backend.search.postgres.connections import ConnectionLimits
 from backend.search.postgres.storage import PostgresSearchStorage

@@ -10,8 +10,8 @@ import asyncpg
 import numpy as np
 import pytest
 
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import TooLarge
+from backend.files.stored_file import StoredFile
 from backend.search.filters import Comparison
 from backend.search.keywords import TERMS_VERSION
 from backend.search.postgres.postings import FileLengths, Postings, pack_lengths, pack_postings, rank

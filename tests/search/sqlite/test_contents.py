@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import StorageCorrupt
+from backend.files.stored_file import StoredFile
 from backend.search.sqlite.contents import Contents
 from tests.search.samples import stored
 

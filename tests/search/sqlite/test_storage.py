@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 import torch
 
-from backend.documents.parsing.limits import FileLimits
-from backend.documents.parsing.stored_file import StoredFile
 from backend.errors import SetupError, StorageCorrupt, TooLarge, Unavailable
+from backend.files.limits import FileLimits
+from backend.files.stored_file import StoredFile
 from backend.models import device_matrix
 from backend.models.device_matrix import DeviceMatrix
 from backend.search.filters import Comparison

@@ -1,0 +1,312 @@
+"""Files to pages: text layer or OCR page by page, several pages at once, with a cache of pages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from backend.documents.einvoice import read_beside, read_einvoice
+from backend.documents.ocr import OcrService, page_of
+from backend.documents.page_languages import first_guess, recognize_in_its_language
+from backend.documents.records import (
+    DocumentEvent,
+    DocumentOptions,
+    EventCallback,
+    ExtractedDocument,
+    FailedPage,
+)
+from backend.errors import InferenceFailed, TooLarge, UnreadableFile, WrongMediaType
+from backend.files.einvoice.records import EInvoice
+from backend.files.file_readers import FileReaders, OpenFile
+from backend.files.page_codec import pack_page, unpack_page
+from backend.files.page_ranges import select_pages
+from backend.files.pages import Document, Page
+from backend.files.records import TextLayer
+from backend.files.resolution import choose_resolution
+from backend.files.stored_file import StoredFile
+from backend.files.text_source import ChosenSource, choose_source
+from backend.lanes.backlog import Admitted
+from backend.lanes.bulk_retry import retry_bulk
+from backend.lanes.cache.blobs import BlobCache
+from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.file_threads import FileThreads
+from backend.lanes.inference import Urgency
+from backend.ocr.records import OcrImage
+from backend.speech.pages import KIND
+from backend.text.language import detect
+from backend.tracing.spans import span
+
+Result = TypeVar("Result")
+_PAGE_ERRORS = (UnreadableFile, TooLarge, InferenceFailed)  # errors of one page; the other pages are still extracted
+
+
+@dataclass(slots=True)
+class _Extraction:
+    """State of one file while its pages are extracted."""
+
+    file: OpenFile
+    options: DocumentOptions
+    urgency: Urgency
+    on_event: EventCallback
+    numbers: tuple[int, ...]  # pages to extract
+    languages: tuple[str, ...]  # of the print: those of the request, which are read all at once, or OCR_LANGUAGES
+    keys: CacheNamespace  # of pages of these options
+    pages: dict[int, Page] = field(default_factory=dict)
+    failed: dict[int, FailedPage] = field(default_factory=dict)
+    ocr_s: float = 0.0
+    characters: int = 0  # of the pages so far
+    admitted: Admitted | None = None  # from its first page without a sound text layer
+
+    @property
+    def pages_left(self) -> int:
+        return len(self.numbers) - len(self.pages) - len(self.failed)
+
+    def language_before(self, number: int) -> str | None:
+        """The language of the nearest page before this one that is there; None where none is."""
+        earlier = [done for done, page in self.pages.items() if done < number and page.language]
+        return self.pages[max(earlier)].language if earlier else None
+
+    def page_done(self) -> None:
+        if self.admitted is not None:
+            self.admitted.done(1)
+
+    def event(self, page: Page | None = None, failed: FailedPage | None = None) -> DocumentEvent:
+        return DocumentEvent("reading", len(self.pages) + len(self.failed), len(self.numbers), page, failed)
+
+
+class DocumentExtractor:
+    """Extracts the pages of uploads. Used on the event loop only.
+
+    Args:
+        languages: of the print, where a request names none.
+        pages_at_once: of one file; while one is rendered others are recognised.
+        version: of this code; cached pages of other versions are not used.
+    """
+
+    def __init__(
+        self,
+        readers: FileReaders,
+        ocr: OcrService,
+        cache: BlobCache,
+        *,
+        languages: tuple[str, ...],
+        pages_at_once: int,
+        version: str,
+    ) -> None:
+        self._readers, self._ocr, self._cache = readers, ocr, cache
+        self._languages, self._pages_at_once = languages, pages_at_once
+        self._keys = CacheNamespace("page", version, ocr.fingerprint, str(readers.limits.render_pixels))
+        self._threads = FileThreads(readers, pages_at_once, name="read")
+
+    def report(self) -> dict[str, Any]:
+        """OCR engines with reasons, default languages, and the reader processes, for GET /v1/system."""
+        return {**self._ocr.report(), "languages": self._languages, "readers": asdict(self._readers.counts())}
+
+    async def extract(
+        self,
+        upload: StoredFile,
+        options: DocumentOptions,
+        urgency: Urgency,
+        on_event: EventCallback,
+        on_page: Callable[[Page], None],
+    ) -> ExtractedDocument:
+        """Every requested page; one that cannot be extracted is listed with its error, and the others are not affected.
+
+        Args:
+            upload: stays the caller's to close.
+            on_page: called with each page as soon as it is there, before ``on_event``.
+
+        Raises: what `FileReaders.open` raises; InvalidField, TooLarge for the requested pages; the error of the first
+            page where none could be extracted; Overloaded, Unavailable, DeadlineExceeded.
+        """
+        started_s = time.perf_counter()
+        on_event(DocumentEvent("opening"))
+        with span("open"):
+            file = await self._threads.open(upload, urgency, password=options.password)
+        try:
+            numbers = select_pages(options.pages, file.info.page_count, self._readers.limits)
+            languages = options.languages or self._languages
+            chosen = () if options.languages else ("by page",)
+            keys = self._keys.narrow(options.source, options.engine, *languages, *chosen)
+            extraction = _Extraction(file, options, urgency, on_event, numbers, languages, keys)
+            on_event(extraction.event())
+            opened_s = time.perf_counter()
+            with span("read", {"financia.pages": len(numbers)}):
+                beside = await self._beside(extraction)  # before the pages: a wrong one is refused at once
+                await self._extract_all(extraction, on_page)
+                einvoice = beside or await self._einvoice(extraction)
+        except BaseException:
+            file.cancel()  # ends its work in a reader process at once
+            raise
+        finally:
+            self._threads.release(file)
+        return _result(extraction, einvoice, opened_s - started_s, time.perf_counter() - opened_s)
+
+    async def page_image(
+        self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
+    ) -> bytes:
+        """A page as a PNG, rotated clockwise by ``rotation`` degrees.
+
+        Raises: what `FileReaders` raises for the file or the page.
+        """
+
+        def draw() -> bytes:
+            with self._readers.open(upload.shared(), password=password) as file:
+                if file.kind == KIND:
+                    raise WrongMediaType("file: it is a recording: its pages are minutes, of which there is no picture")
+                return self._readers.picture(file, number, dpi=dpi, turn=rotation)
+
+        return await self._threads.run(draw)
+
+    async def searchable_pdf(
+        self, upload: StoredFile, document: Document, *, password: str | None = None, until: float | None = None
+    ) -> bytes:
+        """The file as a PDF with its recognised words as invisible text, to be searched and copied.
+
+        Args:
+            document: the pages extracted from this upload.
+
+        Raises: what `FileReaders` raises.
+        """
+
+        def write() -> bytes:
+            with self._readers.open(upload.shared(), password=password, until=until) as file:
+                return self._readers.searchable_pdf(file, document, until=until)
+
+        return await self._threads.run(write)
+
+    async def warm_up(self, lanes: int) -> None:
+        """Start a reader process, and load OCR data on every lane, before the first file comes."""
+        first = first_guess(self._languages, None)
+        await asyncio.gather(self._threads.run(self._readers.start), self._ocr.warm_up(lanes, first))
+
+    def close(self) -> None:
+        self._threads.close()
+        self._readers.close()
+
+    async def _extract_all(self, extraction: _Extraction, on_page: Callable[[Page], None]) -> None:
+        numbers = iter(extraction.numbers)
+        tasks = [
+            asyncio.create_task(self._extract_next(extraction, numbers, on_page))
+            for _ in range(min(self._pages_at_once, len(extraction.numbers)))
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if extraction.admitted is not None:
+                extraction.admitted.close()
+
+    async def _extract_next(
+        self, extraction: _Extraction, numbers: Iterator[int], on_page: Callable[[Page], None]
+    ) -> None:
+        for number in numbers:
+            try:
+                self._check_characters(extraction, number)
+                with span("page", {"financia.page.number": number}) as traced:
+                    page = await self._extract_page(extraction, number)
+                    traced.set("financia.page.source", page.source)
+                extraction.characters += len(page.text)
+                self._check_characters(extraction, number)
+            except _PAGE_ERRORS as error:
+                extraction.failed[number] = FailedPage(number, error)
+                extraction.page_done()
+                extraction.on_event(extraction.event(failed=extraction.failed[number]))
+                continue
+            extraction.pages[number] = page
+            extraction.page_done()
+            on_page(page)
+            extraction.on_event(extraction.event(page=page))
+
+    def _check_characters(self, extraction: _Extraction, number: int) -> None:
+        """Raises: TooLarge for a page with which, or before which, the document has too many characters.
+
+        A file of 5 KB had 200 pages of a million characters each: 22 GB of words, had they all been kept.
+        """
+        limit, characters = self._readers.limits.document_chars, extraction.characters
+        if characters > limit:
+            what, advice = f"characters of the file up to page {number}", "Ask for fewer of its pages."
+            raise TooLarge(what, characters, limit, "LIMIT_DOCUMENT_CHARS", advice=advice, param="file")
+
+    async def _extract_page(self, extraction: _Extraction, number: int) -> Page:
+        key = extraction.keys.key("file", f"{extraction.file.info.sha256} {number}".encode())
+        if (cached := await self._cache.get(key)) is not None:
+            unpacked = await self._threads.run(partial(unpack_page, cached))
+            if unpacked is not None:
+                return unpacked
+        read_text_layer = partial(self._read_text_layer, extraction, number)
+        layer, chosen = await retry_bulk(extraction.urgency, partial(self._threads.run, read_text_layer))
+        if chosen.source == "text_layer":
+            page = layer.page(number, chosen.why)
+        else:
+            page = await self._ocr_page(extraction, number, layer, chosen)
+        page, packed = await self._threads.run(partial(_with_language, page))
+        if not page.incomplete:  # it may be read to its end another time
+            self._cache.put(key, packed)
+        return page
+
+    async def _ocr_page(self, extraction: _Extraction, number: int, layer: TextLayer, chosen: ChosenSource) -> Page:
+        file, urgency = extraction.file, extraction.urgency
+        if extraction.admitted is None:  # before the page is rendered: what is refused should cost little
+            extraction.admitted = self._ocr.backlog.admit(extraction.pages_left, urgency.priority, urgency.deadline_s)
+        size = file.info.size(number)
+        resolution = choose_resolution(
+            size.width or layer.width, size.height or layer.height, layer.stats, self._readers.limits
+        )
+        draw = partial(self._readers.render, file, number, resolution=resolution, color=True, until=urgency.until_s)
+        with span("draw"):
+            raster = await retry_bulk(urgency, partial(self._threads.run, draw))
+        listed, options = extraction.languages, extraction.options
+        first = options.languages or first_guess(listed, extraction.language_before(number))
+        limit_s = self._readers.limits.page_s
+        image = OcrImage(raster.pixels, raster.dpi, first, limit_s, until_s=urgency.deadline_s)
+        started_s = time.perf_counter()
+        with span("ocr") as traced:
+            result = await recognize_in_its_language(self._ocr, image, listed, options.engine, urgency)
+            traced.set("financia.ocr.engine", result.engine)
+        extraction.ocr_s += time.perf_counter() - started_s
+        return page_of(raster, result, number, file.kind, chosen)
+
+    async def _beside(self, extraction: _Extraction) -> EInvoice | None:
+        """What XML beside the file says."""
+        xml, urgency = extraction.options.xml, extraction.urgency
+        if xml is None or "fields" not in extraction.options.features:
+            return None
+        read = partial(read_beside, self._readers, xml, until=urgency.until_s)
+        return await retry_bulk(urgency, partial(self._threads.run, read))
+
+    async def _einvoice(self, extraction: _Extraction) -> EInvoice | None:
+        """What XML in the file, or a tax QR code on one of its pages says, in this order."""
+        if "fields" not in extraction.options.features:
+            return None
+        pages, urgency = [extraction.pages[number] for number in sorted(extraction.pages)], extraction.urgency
+        read = partial(read_einvoice, self._readers, extraction.file, pages, until=urgency.until_s)
+        return await retry_bulk(urgency, partial(self._threads.run, read))
+
+    def _read_text_layer(self, extraction: _Extraction, number: int) -> tuple[TextLayer, ChosenSource]:
+        layer = self._readers.page_text(extraction.file, number, until=extraction.urgency.until_s)
+        return layer, choose_source(layer, extraction.options.source)
+
+
+def _with_language(page: Page) -> tuple[Page, bytes]:
+    """The page with its language, and its bytes for the cache. Takes milliseconds: runs on a thread."""
+    language = detect(page.text) if page.text else None
+    page = replace(page, language=language.code) if language else page
+    return page, pack_page(page)
+
+
+def _result(extraction: _Extraction, einvoice: EInvoice | None, open_s: float, read_s: float) -> ExtractedDocument:
+    failed = tuple(extraction.failed[number] for number in sorted(extraction.failed))
+    if failed and not extraction.pages:
+        raise failed[0].error
+    info = extraction.file.info
+    pages = tuple(extraction.pages[number] for number in sorted(extraction.pages))
+    document = Document(info.kind, pages, info.page_count, info.sha256, info.metadata, einvoice)
+    ocr_pages = sum(page.source == "ocr" for page in pages)
+    return ExtractedDocument(document, failed, ocr_pages, open_s, read_s, extraction.ocr_s)

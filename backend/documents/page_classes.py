@@ -1,0 +1,121 @@
+"""Makes one prediction of what a document's text and its picture say. Pure.
+
+Both are classifiers with calibrated scores, which see different things of the same document. Their logarithms are
+averaged, so that one that is unsure moves little, and neither can be overruled by a guess of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from backend.documents.records import ClassParts
+from backend.images.page_choice import ClassifiedPage
+from backend.models.logistic import MULTI_LABEL_THRESHOLD
+from backend.text.classification import ClassifiedText, Prediction
+
+_LEAST = 1e-6  # a score of 0 is rounding: the other part could not be heard against it
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """What the picture of a document's first page says; ``page`` is None where it could not be seen."""
+
+    number: int
+    model: str
+    page: ClassifiedPage | None
+    fault: str = ""  # why it could not be seen
+
+    @property
+    def classes(self) -> ClassifiedText | None:
+        return None if self.page is None else self.page.classes
+
+
+def same_label(label: str) -> str:
+    """What two models' names of a class have in common: capitals, hyphens and underscores do not count."""
+    return " ".join(label.casefold().replace("_", " ").replace("-", " ").split())
+
+
+def combine(
+    text: ClassifiedText | None, image: ImagePart, labels: Sequence[str] | None = None
+) -> tuple[ClassifiedText | None, ClassParts]:
+    """The classes of a document, and what they were made of.
+
+    1. Where one of both says nothing (no text, a classifier that abstains, a page that cannot be drawn, or whose best
+       label is none of ``labels``), the other's classes stand alone.
+    2. Where one of both scores each label by itself, its scores are no shares of 1: the text's classes stand.
+    3. Where the best label of each is known to both, the scores are combined over the labels they share: the average
+       of their logarithms, as shares of 1. What either gives to labels of its own counts as one further class.
+    4. Else they do not speak of the same things: the text's classes stand, and both are told.
+
+    Args:
+        labels: the only ones that were asked for; None or none: any.
+    """
+    if image.classes is None:
+        why = f"the text alone: page {image.number} could not be looked at: {image.fault}"
+        return text, _parts(text, image, why)
+    seen = _asked_for(image.classes, labels) if labels else image.classes
+    if text is None:
+        return seen, _parts(text, image, f"the picture of page {image.number} alone: there are no classes of a text")
+    if seen.prediction is None:
+        fault = "has too low a score to say" if image.classes.prediction is None else "is none of the labels asked for"
+        return text, _parts(text, image, f"the text alone: the picture's best label {fault}")
+    if text.prediction is None:
+        return seen, _parts(text, image, "the picture alone: the text's best label has too low a score to say")
+    if text.multi_label or seen.multi_label:
+        whose = "image model gives a page" if seen.multi_label else "classifier gives a text"
+        return text, _parts(text, image, f"the text alone: the {whose} any number of labels")
+    shared = _shared(text, seen)
+    if same_label(text.prediction) not in shared or same_label(seen.prediction) not in shared:
+        why = f"the text alone: its classes and those of {image.model} have other names; see both parts"
+        return text, _parts(text, image, why)
+    why = f"the text and the picture of page {image.number}: the average of the logarithms of their scores"
+    return _pooled(text, shared), _parts(text, image, why, combined=True)
+
+
+def _parts(text: ClassifiedText | None, image: ImagePart, why: str, *, combined: bool = False) -> ClassParts:
+    return ClassParts(text, image.classes, image.number, image.model, combined, why)
+
+
+def _asked_for(seen: ClassifiedText, labels: Sequence[str]) -> ClassifiedText:
+    """Of the picture's classes those that were asked for, spelt as there; no prediction where the best is another."""
+    names = {same_label(label): label for label in labels}
+    predictions = tuple(
+        Prediction(names[name], each.score) for each in seen.predictions if (name := same_label(each.label)) in names
+    )
+    if not predictions:
+        return replace(seen, predictions=(), prediction=None, score=0.0)
+    best = predictions[0]
+    stands = best.score >= MULTI_LABEL_THRESHOLD if seen.multi_label else best.score == seen.score
+    prediction = best.label if stands and seen.prediction is not None else None
+    return replace(seen, predictions=predictions, prediction=prediction, score=best.score)
+
+
+def _shared(text: ClassifiedText, seen: ClassifiedText) -> dict[str, tuple[float, float]]:
+    """The scores of both for each label that both know."""
+    of_picture = {same_label(each.label): each.score for each in seen.predictions}
+    return {
+        name: (each.score, of_picture[name])
+        for each in text.predictions
+        if (name := same_label(each.label)) in of_picture
+    }
+
+
+def _pooled(text: ClassifiedText, shared: dict[str, tuple[float, float]]) -> ClassifiedText:
+    """The text's labels that the picture knows too, with the scores of both together."""
+    rest = [max(0.0, 1.0 - sum(scores[side] for scores in shared.values())) for side in (0, 1)]
+    weights = {
+        name: math.sqrt(max(of_text, _LEAST) * max(of_page, _LEAST)) for name, (of_text, of_page) in shared.items()
+    }
+    total = sum(weights.values()) + math.sqrt(rest[0] * rest[1])
+    predictions = sorted(
+        (
+            Prediction(each.label, weights[name] / total)
+            for each in text.predictions
+            if (name := same_label(each.label)) in weights
+        ),
+        key=lambda prediction: -prediction.score,
+    )
+    best = predictions[0]
+    return ClassifiedText(tuple(predictions), best.label, best.score, text.tokens, text.truncated)

@@ -1,0 +1,290 @@
+"""Analyses the text of a document, and finds where its entities are on the pages.
+
+Entities are searched page by page while other pages are still being extracted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+
+from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
+from backend.documents.images import DocumentImages
+from backend.documents.page_classes import ImagePart, combine
+from backend.documents.records import (
+    DEFAULT_FEATURES,
+    Chunk,
+    DocumentOptions,
+    PlacedEntity,
+    SkippedFeature,
+    Understood,
+)
+from backend.errors import InferenceFailed
+from backend.files.pages import Document, Page
+from backend.files.text_locations import locate
+from backend.invoices.ocr_confusions import SuggestedRepair, suggest_repairs
+from backend.invoices.records import ExtractedFields, Validity
+from backend.invoices.structure import fields_of, tables_of
+from backend.lanes.idle_trim import IdleTrim
+from backend.lanes.inference import Urgency
+from backend.serving.catalog import Catalog
+from backend.speech.pages import KIND as RECORDING
+from backend.summaries.records import Summary
+from backend.summaries.service import SummaryService
+from backend.tables.records import Table
+from backend.text.analysis import Analysis, AnalysisService
+from backend.text.classification import DEFAULT
+from backend.text.embeddings import EmbeddingService
+from backend.text.entities import EntityService, TextEntities
+from backend.text.entity_record import PATTERN, Entity
+
+Found = TypeVar("Found")
+
+_OF_LAYOUT = ("fields", "tables")
+_ANALYSED = frozenset({"language", "classes", "key_phrases", "key_sentences", "vector"})
+
+
+@dataclass(frozen=True, slots=True)
+class TextServices:
+    catalog: Catalog
+    embeddings: EmbeddingService
+    entities: EntityService
+    analysis: AnalysisService
+    summaries: SummaryService
+    idle_trim: IdleTrim = field(default_factory=IdleTrim)  # of the process
+
+
+class Understanding:
+    """The analysis of one document: `add` takes each page as it is extracted, `finish` returns everything.
+
+    Args:
+        images: looks at the document; None where no image model takes part in its classes.
+    """
+
+    def __init__(
+        self,
+        services: TextServices,
+        options: DocumentOptions,
+        urgency: Urgency,
+        *,
+        images: DocumentImages | None = None,
+    ) -> None:
+        self._services, self._options, self._urgency = services, options, urgency
+        self._images = images
+        self.faults: list[str] = []  # features of ours that could not be read
+        self._entity_tasks: dict[int, asyncio.Task[tuple[TextEntities, Sequence[SuggestedRepair]]]] = {}
+
+    def add(self, page: Page) -> None:
+        """Search a page for entities in the background. Entities do not cross pages."""
+        if "entities" in self._options.features and page.text:
+            self._entity_tasks[page.number] = asyncio.create_task(self._find(page))
+
+    async def finish(self, document: Document, text: str) -> Understood:
+        """Every requested feature of the text. Raises: what the services raise.
+
+        Args:
+            text: of the document.
+        """
+        analysis, chunks, by_page, seen = await asyncio.gather(
+            self._analyse(text), self._chunks(document, text), self._page_entities(), self._look(document)
+        )
+        summary = await self._summary(text, analysis)
+        entities = await asyncio.to_thread(_placed, document, by_page)
+        skipped = _skipped(document, self._options.features)
+        fields, tables = (None, ()) if skipped else await self._structured(document, analysis)
+        understood = Understood(
+            entities=entities,
+            coverage=_coverage(document, by_page),
+            chunks=chunks,
+            fields=fields,
+            tables=tables,
+            skipped=skipped,
+        )
+        if seen is not None:
+            classes, parts = combine(analysis.classes if analysis else None, seen, self._options.labels)
+            understood = replace(understood, classes=classes, class_parts=parts)
+        if analysis is None:
+            tokens = sum(row.tokens for row, _ in by_page.values()) or sum(chunk.tokens for chunk in chunks)
+            return replace(understood, tokens=tokens, model=self._services.catalog.embedding().name if chunks else "")
+        return replace(
+            understood,
+            language=analysis.language,
+            classes=understood.classes if understood.class_parts else analysis.classes,
+            key_phrases=analysis.key_phrases,
+            key_sentences=analysis.key_sentences,
+            vector=analysis.vector,
+            summary=summary,
+            model=analysis.model,
+            tokens=analysis.tokens + (summary.tokens if summary else 0),
+        )
+
+    async def stop(self) -> None:
+        """Cancel what still runs, and drop its errors."""
+        for task in self._entity_tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._entity_tasks.values(), return_exceptions=True)
+
+    async def _find(self, page: Page) -> tuple[TextEntities, Sequence[SuggestedRepair]]:
+        priority, deadline_s = self._urgency
+        entities = await self._services.entities.find([page.text], priority=priority, deadline_s=deadline_s)
+        row = entities.rows[0]
+        if page.source != "ocr":  # a wrong number in a text layer is not a confusion of OCR
+            return row, ()
+        return row, await asyncio.to_thread(partial(suggest_repairs, page.text, row.entities))
+
+    async def _page_entities(self) -> dict[int, tuple[TextEntities, Sequence[SuggestedRepair]]]:
+        results = await asyncio.gather(*self._entity_tasks.values())
+        return dict(zip(self._entity_tasks, results, strict=True))
+
+    async def _analyse(self, text: str) -> Analysis | None:
+        options, (priority, deadline_s) = self._options, self._urgency
+        features = _ANALYSED & options.features
+        length = self._services.summaries.length(options.summary) if "summary" in options.features else None
+        if self._images is not None and options.classifier is not None:
+            features -= {"classes"}  # it names the image model
+        elif (self._images is not None or options.features.issuperset(DEFAULT_FEATURES)) and not (
+            options.labels or self._services.analysis.can_classify(options.classifier)
+        ):
+            features -= {"classes"}  # "all features" means those there are; classes asked for by name would be an error
+        if not text or not (features or length):
+            return None
+        return await self._services.analysis.analyze(
+            text,
+            features=features or {"language"},
+            summary=length,
+            top_phrases=options.top_phrases,
+            top_sentences=options.top_sentences,
+            labels=options.labels,
+            classifier=options.classifier,
+            priority=priority,
+            deadline_s=deadline_s,
+        )
+
+    async def _look(self, document: Document) -> ImagePart | None:
+        return None if self._images is None else await self._images.look(document, self._options, self._urgency)
+
+    async def _summary(self, text: str, analysis: Analysis | None) -> Summary | None:
+        if analysis is None or "summary" not in self._options.features:
+            return None
+        return await self._services.summaries.finish(text, analysis, self._options.summary, self._urgency)
+
+    async def _structured(
+        self, document: Document, analysis: Analysis | None
+    ) -> tuple[ExtractedFields | None, tuple[Table, ...]]:
+        """Fields and tables, from words and lines alone. On a thread: milliseconds a page.
+
+        Raises: InferenceFailed for a fault in reading what alone was asked for; else the answer lacks it, and says so.
+        """
+        features, kind = self._options.features, self._document_type(analysis)
+        tables: tuple[Table, ...] = ()
+        fields: ExtractedFields | None = None
+        if "tables" in features:
+            tables = await self._read("tables", partial(tables_of, document), lambda _: ())
+        if "fields" in features:
+            fields = await self._read("fields", partial(fields_of, document, kind), _no_fields)
+        return fields, tables
+
+    async def _read(
+        self, feature: str, read: Callable[[], Found], instead: Callable[[InferenceFailed], Found]
+    ) -> Found:
+        try:
+            return await asyncio.to_thread(read)
+        except InferenceFailed as error:
+            self.faults.append(feature)
+            if self._options.features == {feature}:
+                raise
+            return instead(error)
+
+    def _document_type(self, analysis: Analysis | None) -> str | None:
+        """The class of the document, where the bundled classifier of document types gave it."""
+        asked_otherwise = self._options.labels or self._options.classifier not in (None, DEFAULT)
+        if analysis is None or analysis.classes is None or asked_otherwise:
+            return None
+        return analysis.classes.prediction
+
+    async def _chunks(self, document: Document, text: str) -> tuple[Chunk, ...]:
+        if "chunks" not in self._options.features or not text.strip():
+            return ()
+        model, token_starts = await self._services.embeddings.token_starts(text)
+        max_tokens = min(model.spec.max_tokens, CHUNK_TOKENS) - SPECIAL_TOKENS
+        spans = await asyncio.to_thread(text_chunks, text, token_starts, max_tokens)
+        priority, deadline_s = self._urgency
+        texts = [text[start:end] for start, end in spans]
+        embedded = await self._services.embeddings.embed_untruncated(texts, priority=priority, deadline_s=deadline_s)
+        return tuple(
+            Chunk(start, end, _pages_of(document, start, end), tokens, vector)
+            for (start, end), tokens, vector in zip(spans, embedded.tokens, embedded.vectors, strict=True)
+        )
+
+
+def _skipped(document: Document, features: Collection[str]) -> tuple[SkippedFeature, ...]:
+    """What needs to be seen on paper, and is not found in what is said."""
+    if document.kind != RECORDING:
+        return ()
+    wanted = [feature for feature in _OF_LAYOUT if feature in features]
+    return tuple(
+        SkippedFeature(feature, f"{feature} are read from a page's layout, and a recording has none")
+        for feature in wanted
+    )
+
+
+def _no_fields(error: InferenceFailed) -> ExtractedFields:
+    return ExtractedFields((), Validity(), str(error))
+
+
+def _pages_of(document: Document, start: int, end: int) -> tuple[int, ...]:
+    rows = zip(document.pages, document.page_starts, strict=True)
+    return tuple(page.number for page, first in rows if first < end and start < first + len(page.text))
+
+
+def _placed(
+    document: Document, by_page: Mapping[int, tuple[TextEntities, Sequence[SuggestedRepair]]]
+) -> tuple[PlacedEntity, ...]:
+    """The entities of all pages, with offsets from the start of the document."""
+    placed: list[PlacedEntity] = []
+    for page, first in zip(document.pages, document.page_starts, strict=True):
+        if page.number in by_page:
+            row, offers_of_page = by_page[page.number]
+            for page_entity in _with_offers(page, row.entities, offers_of_page):
+                entity = replace(
+                    page_entity.entity, start=page_entity.entity.start + first, end=page_entity.entity.end + first
+                )
+                boxes = tuple(locate(document, entity.start, entity.end))
+                placed.append(replace(page_entity, entity=entity, places=boxes))
+    return tuple(placed)
+
+
+def _with_offers(
+    page: Page, entities: Sequence[Entity], offers_of_page: Sequence[SuggestedRepair]
+) -> list[PlacedEntity]:
+    """Entities with their repairs. A near-id that was found in parts, or not at all, becomes one invalid entity."""
+    plain = [
+        PlacedEntity(entity, ()) for entity in entities if not any(_overlap(entity, offer) for offer in offers_of_page)
+    ]
+    repaired = [PlacedEntity(_misread(page, offer, entities), (), offer.repair) for offer in offers_of_page]
+    return sorted([*plain, *repaired], key=lambda placed: placed.entity.start)
+
+
+def _overlap(entity: Entity, offer: SuggestedRepair) -> bool:
+    return entity.start < offer.end and offer.start < entity.end
+
+
+def _misread(page: Page, offer: SuggestedRepair, entities: Sequence[Entity]) -> Entity:
+    for entity in entities:
+        if (entity.type, entity.start, entity.end) == (offer.type, offer.start, offer.end):
+            return entity
+    text = page.text[offer.start : offer.end]
+    return Entity(offer.type, text, offer.start, offer.end, offer.repair.score, PATTERN, None, False)
+
+
+def _coverage(
+    document: Document, by_page: Mapping[int, tuple[TextEntities, Sequence[SuggestedRepair]]]
+) -> float | None:
+    """Share of the characters that the entity model covered; None where entities were not requested."""
+    if not by_page:
+        return None
+    weights = {page.number: len(page.text) for page in document.pages if page.number in by_page}
+    return sum(by_page[number][0].coverage * weight for number, weight in weights.items()) / sum(weights.values())

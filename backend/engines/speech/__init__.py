@@ -1,1 +1,0 @@
-"""Speech engines for the lanes: where somebody speaks, and what is said."""

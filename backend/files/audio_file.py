@@ -1,0 +1,313 @@
+"""Opens a recording with PyAV and decodes its first sound track, forwards and in slices. Runs in the workers only."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import av
+import numpy as np
+from av.audio.codeccontext import AudioCodecContext
+from av.audio.frame import AudioFrame
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard
+from numpy.typing import NDArray
+
+from backend.errors import UnreadableFile
+from backend.files.audio_frames import MonoSound, SampleLimits, check_form
+from backend.files.audio_types import id3_bytes, missing_bytes, sound_demuxer
+from backend.files.limits import FileLimits
+from backend.files.mapped_file import MappedFile
+from backend.files.pages import printable_line
+
+_NAMED_CODECS = frozenset(
+    {
+        "aac", "ac3", "alac", "amrnb", "amrwb", "eac3", "flac", "gsm", "gsm_ms", "mp1", "mp1float", "mp2", "mp2float",
+        "mp3", "mp3float", "opus", "speex", "vorbis", "wmalossless", "wmapro", "wmav1", "wmav2", "wmavoice",
+    }
+)  # fmt: skip
+_CODEC_FAMILIES = ("pcm_", "adpcm_ima_wav", "adpcm_ima_qt", "adpcm_ms", "adpcm_g7", "adpcm_swf", "adpcm_yamaha")
+CODECS = frozenset(
+    name
+    for name in av.codec.codecs_available
+    if name in _NAMED_CODECS or (name.startswith(_CODEC_FAMILIES) and not name.startswith("pcm_s64"))
+)
+_OPTIONS = {
+    "codec_whitelist": ",".join(sorted(CODECS)),  # no decoder of pictures is run to look into a film
+    "protocol_whitelist": "none",
+    "max_streams": "64",
+}
+_HEAD_BYTES = 64 * 1024  # that tell the container, behind a tag
+_MOST_READ_ERRORS = 16  # of the container, each skipped; then what was read is all
+_MOST_BAD_PACKETS = 1000  # before the first sound: an encrypted track is not tried to its end
+_ANNOUNCING = frozenset({"aiff", "caf", "flac", "matroska", "mov", "w64", "wav"})  # that write down their length
+_MISSING_RATIO = 0.05  # of the announced length, and a second: less is rounding
+_PADDING_S = 0.5  # at both ends, which coders add and decoders leave out
+_METADATA = (("title", "title"), ("artist", "author"), ("encoder", "producer"), ("creation_time", "created"))
+_METADATA_CHARS = 500
+
+
+class AudioFile:
+    """An open recording. For one thread; it is decoded once, however many slices are asked for in order."""
+
+    def __init__(self, data: mmap.mmap, limits: FileLimits) -> None:
+        self._data, self._limits = data, SampleLimits(limits, len(data))
+        demuxer = sound_demuxer(data[: id3_bytes(data[:_HEAD_BYTES]) + _HEAD_BYTES])
+        if demuxer is None:
+            raise UnreadableFile("file: it is no recording")
+        self._demuxer = demuxer
+        self._decoding: _Decoding | None = None
+        _check_encryption(data, demuxer)
+
+    def info(self) -> dict[str, Any]:
+        """What the file says of itself. Raises: UnreadableFile without a track of sound that can be decoded."""
+        decoding = self._begun()
+        stream, container = decoding.stream, decoding.container
+        declared_s = _declared_s(container, stream)
+        if declared_s is not None and self._may_be_too_much(declared_s, stream):
+            self._check_length()
+        return {
+            "page_count": 0,
+            "sizes": [],
+            "metadata": _metadata(container),
+            "audio": {
+                "codec": stream.codec_context.name,
+                "rate": stream.codec_context.sample_rate,
+                "channels": stream.codec_context.layout.nb_channels,
+                "declared_s": declared_s,
+                "tracks": len(container.streams.audio),
+            },
+        }
+
+    def slice(self, start: int, samples: int) -> tuple[NDArray[np.int16], bool, str]:
+        """At most ``samples`` of sound from sample ``start``, whether they are the last, and what is missing.
+
+        Asked for backwards, the file is decoded from its beginning again.
+
+        Raises: UnreadableFile where nothing in the file can be decoded; TooLarge.
+        """
+        if self._decoding is not None and start < self._decoding.position:
+            self.close()
+        try:
+            return self._begun().take(start, samples)
+        except BaseException:
+            self.close()  # what raised once is over, and would seem to have ended well
+            raise
+
+    def close(self) -> None:
+        """Free the decoder."""
+        if self._decoding is not None:
+            self._decoding.container.close()
+        self._decoding = None
+
+    def _begun(self) -> _Decoding:
+        if self._decoding is None:
+            container = open_container(self._data, self._demuxer)
+            try:
+                track = _track(container, self._limits.limits)
+                self._decoding = _Decoding(container, track, self._demuxer, self._limits)
+                self._decoding.missing_bytes = missing_bytes(self._data, self._demuxer)
+            except BaseException:
+                container.close()
+                raise
+        return self._decoding
+
+    def _may_be_too_much(self, declared_s: float, stream: AudioStream) -> bool:
+        form = stream.codec_context
+        samples = declared_s * form.sample_rate * form.layout.nb_channels
+        return declared_s > self._limits.limits.audio_s or samples > self._limits.most_packed
+
+    def _check_length(self) -> None:
+        """Refuse a file with too much sound before hours of it are heard: by its packets, not by what it declares.
+
+        Where these do not tell, decoding counts.
+        """
+        seconds = 0.0
+        container = open_container(self._data, self._demuxer)
+        with contextlib.closing(container), contextlib.suppress(av.FFmpegError):
+            stream = container.streams.audio[0]
+            for packet in container.demux(stream):
+                samples = stream.codec_context.frame_size
+                if samples and packet.size:
+                    seconds += samples / stream.codec_context.sample_rate
+                elif packet.duration and packet.time_base:
+                    seconds += float(packet.duration * packet.time_base)
+                self._limits.check_seconds(seconds - _PADDING_S)
+                rate, channels = stream.codec_context.sample_rate, stream.codec_context.layout.nb_channels
+                self._limits.check_samples(int((seconds - _PADDING_S) * rate * channels), rate, channels)
+
+
+class _Decoding:
+    """One pass over a file's sound."""
+
+    def __init__(self, container: InputContainer, stream: AudioStream, demuxer: str, limits: SampleLimits) -> None:
+        self.container, self.stream = container, stream
+        self.position = 0  # samples that were given out or left out before the ones that wait
+        self._demuxer = demuxer
+        self.missing_bytes = 0  # at the end of the file, by what it says itself
+        self._sound = MonoSound(limits)
+        self._blocks = self._decoded_blocks()
+        self._waiting: list[NDArray[np.int16]] = []
+        self._is_over = False
+        self._packets = self._bad_packets = self._read_errors = 0
+        self._last_error = ""
+
+    def take(self, start: int, samples: int) -> tuple[NDArray[np.int16], bool, str]:
+        """See `AudioFile.slice`; ``start`` is not before `position`."""
+        self._fill(start, start + samples)
+        waiting = np.concatenate([np.empty(0, np.int16), *self._waiting])
+        taken, rest = np.split(waiting, [samples])
+        self.position = start + len(taken)
+        self._waiting = [rest] if len(rest) else []
+        return taken, self._is_over and not len(rest), self._incomplete()
+
+    def _fill(self, start: int, end: int) -> None:
+        """Decode until one sample more than ``end`` waits, which tells that the slice is not the last."""
+        count = sum(map(len, self._waiting))
+        while self.position + count <= end or self.position < start:
+            while self._waiting and self.position < start:  # what is before the slice
+                first = self._waiting[0][: start - self.position]
+                self.position += len(first)
+                count -= len(first)
+                self._waiting[0] = self._waiting[0][len(first) :]
+                if not len(self._waiting[0]):
+                    del self._waiting[0]
+            if self._is_over or self.position + count > end:
+                break
+            block = next(self._blocks, None)
+            if block is None:
+                self._is_over = True
+                continue
+            self._waiting.append(block)
+            count += len(block)
+
+    def _decoded_blocks(self) -> Iterator[NDArray[np.int16]]:
+        for frame in self._frames():
+            yield from self._sound.add(frame)
+        yield from self._sound.finish()
+        if not self._sound.seconds:
+            reason = f": {self._last_error}" if self._last_error else ""
+            raise UnreadableFile(f"file: no sound in it can be decoded{reason}")
+
+    def _frames(self) -> Iterator[AudioFrame]:
+        """The frames in order; what cannot be decoded is counted and left out."""
+        while True:
+            try:
+                for packet in self.container.demux(self.stream):
+                    yield from self._decoded(packet)
+                return
+            except av.FFmpegError as error:
+                _check_memory(error)
+                self._last_error = _reason(error)
+                self._read_errors += 1
+                if self._read_errors >= _MOST_READ_ERRORS:
+                    return
+
+    def _decoded(self, packet: Packet[Any]) -> list[AudioFrame]:
+        self._packets += 1
+        try:
+            return [frame for frame in self.stream.decode(packet) if frame.samples > 0]
+        except EOFError:  # flushed twice, after an error of reading at the end
+            return []
+        except av.FFmpegError as error:
+            _check_memory(error)
+            self._last_error = _reason(error)
+            self._bad_packets += 1
+            if self._bad_packets >= _MOST_BAD_PACKETS and not self._sound.seconds:
+                raise UnreadableFile(
+                    f"file: none of its first {self._bad_packets} packets of sound can be decoded: {self._last_error}"
+                ) from error
+            return []
+
+    def _incomplete(self) -> str:
+        faults = []
+        if self._bad_packets:
+            faults.append(f"{self._bad_packets} of its {self._packets} packets could not be decoded")
+        if self._read_errors:
+            faults.append(f"it could not be read after {self._sound.seconds:.1f} s: {self._last_error}")
+        if self._is_over and self._demuxer in _ANNOUNCING:
+            declared_s, seconds = _declared_s(self.container, self.stream) or 0.0, self._sound.seconds
+            if declared_s - seconds > 1.0 + _MISSING_RATIO * declared_s:
+                faults.append(f"it announces {declared_s:.1f} s of sound and holds {seconds:.1f} s")
+        if self._is_over and self.missing_bytes:
+            faults.append(f"its last {self.missing_bytes} bytes are missing")
+        return f"the file is damaged or cut off: {'; '.join(faults)}" if faults else ""
+
+
+def open_container(data: mmap.mmap, demuxer: str) -> InputContainer:
+    """The container, read by the one demuxer and from these bytes alone: no other file, no address."""
+    options = {**_OPTIONS, "format_whitelist": demuxer}
+    try:
+        return av.open(
+            MappedFile(data),
+            mode="r",
+            format=demuxer,
+            container_options=options,
+            metadata_errors="replace",
+            io_open=_refuse,
+        )
+    except (av.FFmpegError, ValueError) as error:
+        _check_memory(error)
+        raise UnreadableFile(f"file: it begins like a recording ({demuxer}) but is broken: {_reason(error)}") from error
+
+
+def _refuse(url: str, _flags: int, _options: dict[str, str]) -> NoReturn:
+    raise PermissionError(f"the file refers to another one ({url[:80]})")
+
+
+def _track(container: InputContainer, limits: FileLimits) -> AudioStream:
+    """The first track of sound, ready to be decoded; the others are left out."""
+    if not container.streams.audio:
+        what = "it is a video without sound" if container.streams.video else "there is no sound in it"
+        raise UnreadableFile(f"file: {what}")
+    track = container.streams.audio[0]
+    for stream in container.streams:
+        if stream is not track:
+            stream.discard = Discard.all
+    codec: AudioCodecContext | None = track.codec_context  # None where there is no decoder
+    if codec is None or codec.name not in CODECS:
+        name = "unknown" if codec is None else codec.name
+        raise UnreadableFile(f"file: its sound is of a codec that is not read here ({name}); convert it to WAV or MP3")
+    check_form(codec.sample_rate, codec.layout.nb_channels, limits)
+    codec.thread_count = 1
+    return track
+
+
+def _declared_s(container: InputContainer, stream: AudioStream) -> float | None:
+    if stream.duration and stream.time_base:
+        seconds = float(stream.duration * stream.time_base)
+    elif container.duration:
+        seconds = container.duration / av.time_base
+    else:
+        return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
+
+
+def _metadata(container: InputContainer) -> dict[str, str]:
+    said = {name.lower(): value for name, value in container.metadata.items()}
+    return {
+        ours: printable_line(said[name])[:_METADATA_CHARS] for name, ours in _METADATA if said.get(name, "").strip()
+    }
+
+
+def _check_encryption(data: mmap.mmap, demuxer: str) -> None:
+    """Raises: UnreadableFile for an mp4 whose sound is encrypted (a shop's DRM): it decodes to noise."""
+    at = data.find(b"stsd") if demuxer == "mov" else -1
+    while at >= 0:
+        if data[at + 16 : at + 20] in (b"enca", b"drms"):
+            raise UnreadableFile("file: its sound is encrypted (DRM); send a recording without copy protection")
+        at = data.find(b"stsd", at + 4)
+
+
+def _check_memory(error: Exception) -> None:
+    if isinstance(error, MemoryError):
+        raise MemoryError from error  # noqa: TRY004  # its own class, not libav's, has an answer
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).splitlines()[0][:200] or type(error).__name__

@@ -1,0 +1,407 @@
+"""Opens files and reads their pages in worker processes; no untrusted byte is parsed in the service's process."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from backend.errors import CallerGone, DeadlineExceeded, InvalidField, WrongMediaType
+from backend.files import worker_messages
+from backend.files.einvoice.records import EInvoice
+from backend.files.file_types import FileType, sniff
+from backend.files.frames import MAX_HEADER_BYTES, BadFrame, Frame
+from backend.files.image_framing import Framing
+from backend.files.limits import FileLimits
+from backend.files.page_codec import pack_document
+from backend.files.pages import Box, Document
+from backend.files.records import FileInfo, LayerStats, ModelPage, Raster, TextLayer
+from backend.files.resolution import DEFAULT, Resolution, for_model, most_dpi
+from backend.files.speech_records import AudioSlice
+from backend.files.spoken_language import SAMPLE_RATE
+from backend.files.stored_file import StoredFile
+from backend.files.worker_messages import WorkerRequest
+from backend.files.worker_pool import PoolCounts, WorkerPool
+from backend.files.worker_process import WorkerGone, WorkerLate, WorkerNotStarted, WorkerProcess
+from backend.telemetry import log_event
+
+_log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+_GRACE_S = 2.0  # most pages take a tenth of it; a hostile file holds its worker no longer than this
+_PAGES_PER_LIMIT = 10  # of a searchable PDF are written in LIMIT_PAGE_S; a dense one takes about a second
+_AUDIO_S_PER_LIMIT = 600.0  # of a recording are decoded in LIMIT_PAGE_S; measured: a tenth of a second to two
+_IMAGE_STATS = LayerStats(objects=1, drawings=1, image_ratio=1.0)
+
+
+class OpenFile:
+    """A file whose pages can be read until it is closed. Made by `FileReaders.open`; safe on any thread."""
+
+    def __init__(
+        self,
+        number: int,
+        stored: StoredFile,
+        kind: FileType,
+        password: str | None,
+        *,
+        pool: WorkerPool,
+        grace_s: float,
+    ) -> None:
+        self.number = number  # identifies the file to workers
+        self.kind = kind
+        self.password = password
+        self.is_cancelled = False
+        self._info: FileInfo | None = None
+        self._stored, self._pool, self._grace_s = stored, pool, grace_s
+
+    @property
+    def info(self) -> FileInfo:
+        assert self._info is not None, "set by FileReaders.open before anyone has the file"
+        return self._info
+
+    @info.setter
+    def info(self, info: FileInfo) -> None:
+        self._info = info
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """A descriptor to send to a worker, closed afterwards. Raises: CallerGone after `close`."""
+        try:
+            fd = self._stored.lend()
+        except ValueError as error:
+            raise CallerGone("the file was closed while it was read") from error
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def cancel(self) -> None:
+        """Refuse further calls on the file with CallerGone; a running one ends so too, killed after the grace."""
+        self.is_cancelled = True
+        self._pool.kill_after(self._grace_s, self.number)
+
+    def close(self) -> None:
+        """Free the file's memory, here and in the workers. Running calls may end as usual."""
+        self._stored.close()
+        self._pool.close_file(self.number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class FileReaders:
+    """Reads files in worker processes: a file that crashes, hangs or swells one fails its own call and nothing else.
+
+    Calls block, and are safe on any number of threads. All of them raise:
+        UnreadableFile: the file or the page is broken, or its worker died of it (twice, unless the worker was new).
+        TooLarge: over LIMIT_PAGE_S, LIMIT_PAGE_PIXELS or LIMIT_READER_BYTES; the message says which.
+        CallerGone: the file was cancelled or closed meanwhile.
+        DeadlineExceeded: ``until`` passed while waiting for a worker, or by ``grace_s`` in the call.
+        Unavailable: stopping, no process can be started, or it got too little of a core for the page.
+        NotInstalled: the extra that reads recordings is absent.
+
+    A worker whose caller has left, or is late, gets ``grace_s`` to end its call, then it is killed. Starting another
+    takes half a second of a core, and callers with tiny deadlines would have every worker started again and again.
+
+    Args:
+        count: maximum number of workers, which start on demand. A page keeps one busy: as many as cores are useful.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        limits: FileLimits,
+        *,
+        start_worker: Callable[[], WorkerProcess] | None = None,
+        grace_s: float = _GRACE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits
+        self._clock, self._grace_s = clock, grace_s
+        self._pool = WorkerPool(count, start_worker or (lambda: WorkerProcess(limits)), clock=clock)
+        self._numbers = itertools.count(1)
+
+    def start(self) -> None:
+        """Start a first worker before the first file comes."""
+        self._pool.warm_up()
+
+    def close(self) -> None:
+        """End the workers; no process is left when the last running call has returned."""
+        self._pool.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def counts(self) -> PoolCounts:
+        """Numbers of workers, for metrics."""
+        return self._pool.counts()
+
+    def open(
+        self,
+        source: bytes | bytearray | memoryview | Path | StoredFile,
+        *,
+        password: str | None = None,
+        until: float | None = None,
+    ) -> OpenFile:
+        """Recognise a file by its bytes and read its page count, sizes and metadata. The caller closes it.
+
+        Args:
+            source: a `StoredFile` is taken over: it is closed with the file, and here when opening fails.
+            until: when the caller stops waiting, on the monotonic clock; None: LIMIT_PAGE_S alone.
+
+        Raises: also
+            WrongMediaType: not a supported type; the message says what it looks like.
+            PasswordRequired: encrypted; WrongPassword: encrypted, and not with this one.
+        """
+        stored = source if isinstance(source, StoredFile) else StoredFile.of(source, self.limits)
+        try:
+            kind = sniff(stored.head)
+            stored.seal()
+            file = OpenFile(next(self._numbers), stored, kind, password, pool=self._pool, grace_s=self._grace_s)
+            parse = partial(worker_messages.file_info, kind=kind, sha256=stored.sha256)
+            file.info = self._call(file, WorkerRequest({}, until), parse)
+        except BaseException:
+            stored.close()
+            raise
+        return file
+
+    def einvoice(self, file: OpenFile, *, until: float | None = None) -> EInvoice | None:
+        """The electronic invoice that a file is or has attached; None where there is none. Images need no worker."""
+        if file.kind is not FileType.XML and not file.info.attachments:
+            return None
+        request = WorkerRequest({"call": "einvoice"}, until, MAX_HEADER_BYTES)
+        return self._call(file, request, worker_messages.einvoice)
+
+    def page_text(self, file: OpenFile, number: int, *, until: float | None = None) -> TextLayer:
+        """The text layer of a page (from 1) with statistics about it; an image's is empty and needs no worker."""
+        _check_page(file, number)
+        if file.kind not in (FileType.PDF, FileType.XML):  # an image: a recording has no pages
+            size = file.info.size(number)
+            return TextLayer(size.width, size.height, 0, (), _IMAGE_STATS)
+        fields = {"call": "text_layer", "page": number}
+        return self._call(file, WorkerRequest(fields, until, MAX_HEADER_BYTES), worker_messages.text_layer)
+
+    def render(
+        self,
+        file: OpenFile,
+        number: int,
+        *,
+        resolution: Resolution | None = None,
+        turn: int = 0,
+        color: bool = False,
+        until: float | None = None,
+    ) -> Raster:
+        """A page (from 1) as an image: a PDF's rendered, an image's decoded.
+
+        Args:
+            resolution: of a PDF's page, from `choose_resolution`; None takes 200 dpi. An image keeps its own pixels.
+                Neither has more than LIMIT_RENDER_PIXELS.
+            turn: degrees clockwise, a multiple of 90, after /Rotate or the EXIF orientation was applied.
+            color: RGB where there is colour; else gray.
+        """
+        fields, used = self._render_fields("render", file, number, turn, resolution, color=color)
+        parse = partial(worker_messages.raster, turn=turn % 360, resolution=used)
+        most_payload_bytes = fields["most_pixels"] * (3 if color else 1)
+        return self._call(file, WorkerRequest(fields, until, most_payload_bytes), parse)
+
+    def qr_codes(
+        self, file: OpenFile, number: int, *, turn: int = 0, until: float | None = None
+    ) -> list[tuple[str, Box]]:
+        """Content and box of the QR codes of a page (from 1), in page units after the turn."""
+        fields, _ = self._render_fields("qr_codes", file, number, turn, DEFAULT, color=False)
+        return self._call(file, WorkerRequest(fields, until), worker_messages.qr_codes)
+
+    def picture(self, file: OpenFile, number: int, *, dpi: float, turn: int = 0, until: float | None = None) -> bytes:
+        """A page (from 1) as a PNG in colour; arguments as in `render`, ``dpi`` is for a PDF."""
+        requested = Resolution(dpi, "asked for")
+        fields, _ = self._render_fields("render_png", file, number, turn, requested, color=True)
+        return self._call(file, WorkerRequest(fields, until, self.limits.worker_bytes), _payload)
+
+    def model_page(
+        self, file: OpenFile, number: int, framing: Framing, *, turn: int = 0, until: float | None = None
+    ) -> ModelPage:
+        """A page (from 1) as an image model takes it: resized and cropped in the worker, a few hundred kilobytes.
+
+        Args:
+            turn: as in `render`.
+
+        Raises: also
+            WrongMediaType: a recording, which has no picture.
+        """
+        if file.kind is FileType.AUDIO:
+            raise WrongMediaType("file: it is a recording, and has no pages to look at; send a document or an image")
+        size, side_px = file.info.size(number), framing.shortest_px or max(framing.size)
+        resolution = for_model(size.width, size.height, side_px)
+        fields, _ = self._render_fields("model_page", file, number, turn, resolution, color=True)
+        height, width_px = framing.size
+        request = WorkerRequest({**fields, "framing": asdict(framing)}, until, 3 * height * width_px)
+        return self._call(file, request, partial(worker_messages.model_page, size=framing.size))
+
+    def searchable_pdf(self, file: OpenFile, document: Document, *, until: float | None = None) -> bytes:
+        """The file as a PDF with the document's words as its text layer.
+
+        Args:
+            document: the pages read from this file. The time limit is LIMIT_PAGE_S for every ten of them.
+        """
+        limit_s = self.limits.page_s * (1 + len(document.pages) / _PAGES_PER_LIMIT)
+        words = StoredFile(replace(self.limits, file_bytes=self.limits.worker_bytes))
+        try:
+            words.write(pack_document(document))
+            fields = {"call": "searchable_pdf", "limit_s": limit_s}
+            return self._call(file, WorkerRequest(fields, until, self.limits.worker_bytes, words), _payload)
+        finally:
+            words.close()
+
+    def audio(self, file: OpenFile, start: int, seconds: float, *, until: float | None = None) -> AudioSlice:
+        """A stretch of a recording. Slices asked for in order decode the file once, and once more in another worker.
+
+        Behind the end it is empty, and the last.
+
+        Args:
+            start: samples at SAMPLE_RATE before it.
+            seconds: its length, less only at the end; up to a minute or so, that it stays small in memory. The time
+                limit is LIMIT_PAGE_S for every ten minutes up to its end.
+
+        Raises: also
+            TooLarge: over LIMIT_AUDIO_S or LIMIT_AUDIO_CHANNELS, as soon as that many were decoded.
+            WrongMediaType: it is no recording.
+        """
+        if file.kind is not FileType.AUDIO:
+            raise WrongMediaType(f"file: it is of type {file.kind}, which has no sound; send a recording")
+        samples = round(seconds * SAMPLE_RATE)
+        limit_s = self.limits.page_s * (1 + (start / SAMPLE_RATE + seconds) / _AUDIO_S_PER_LIMIT)
+        fields = {"call": "audio", "start": start, "samples": samples, "limit_s": limit_s}
+        parse = partial(worker_messages.audio_slice, start=start, samples=samples)
+        return self._call(file, WorkerRequest(fields, until, 2 * samples), parse)
+
+    def _render_fields(
+        self, call: str, file: OpenFile, number: int, turn: int, resolution: Resolution | None, *, color: bool
+    ) -> tuple[dict[str, Any], Resolution | None]:
+        _check_page(file, number)
+        used = self._within_budget(file, number, resolution or DEFAULT) if file.kind is FileType.PDF else None
+        fields = {"call": call, "page": number, "turn": turn % 360, "color": color}
+        return {**fields, "most_pixels": self.limits.render_pixels, "dpi": used.dpi if used else None}, used
+
+    def _within_budget(self, file: OpenFile, number: int, requested: Resolution) -> Resolution:
+        size = file.info.size(number)
+        most = most_dpi(size.width, size.height, self.limits.render_pixels)
+        if requested.dpi <= most:
+            return requested
+        return Resolution(most, f"{most:.0f} dpi, the most within LIMIT_RENDER_PIXELS")
+
+    def _call(self, file: OpenFile, request: WorkerRequest, parse: Callable[[Frame], Answer]) -> Answer:
+        """Run a request on a worker, preferably one that has the file open; without fields it only opens the file.
+
+        A worker may die of what an earlier file left behind in it, or be killed for memory that others use: unless it
+        was new, the call is retried once on another.
+        """
+        is_retry = False
+        while True:
+            self._check_wanted(file)
+            worker = self._pool.acquire(file.number, request.until)
+            if file.is_cancelled or self._is_late(request):  # while it waited: no call that has to be killed is begun
+                self._pool.release(worker)
+                raise _no_longer_wanted(file)
+            was_new = worker.served <= {file.number}
+            try:
+                frame = self._exchange(worker, file, request)
+                answer = None if "error" in frame.header else _parsed(frame, parse)
+            except (WorkerNotStarted, WorkerGone, WorkerLate, BadFrame) as failure:
+                self._pool.discard(worker, late=isinstance(failure, WorkerLate) or file.is_cancelled)
+                self._check_wanted(file)
+                _log_failure(failure, file, request)
+                if isinstance(failure, WorkerGone) and not is_retry and (not was_new or failure.how == "SIGKILL"):
+                    is_retry = True
+                    continue
+                raise worker_messages.error_for(failure, request, self.limits, self._clock()) from failure
+            except BaseException:  # an interrupt amid an exchange: half a message may be on the wire
+                self._pool.discard(worker, late=True)
+                raise
+            self._pool.release(worker)
+            if file.is_cancelled:
+                raise _no_longer_wanted(file)
+            if answer is None:
+                worker_messages.raise_error(frame.header, request.where)
+            return cast("Answer", answer)
+
+    def _exchange(self, worker: WorkerProcess, file: OpenFile, request: WorkerRequest) -> Frame:
+        worker.served.add(file.number)
+        limit_s, most_wait_s = self._limits_s(request)
+        if file.number not in worker.files:
+            opening = {"call": "open", "file": file.number, "kind": file.kind, "password": file.password}
+            with file.descriptor() as fd:
+                frame = worker.call(opening, limit_s=limit_s, most_wait_s=most_wait_s, fds=(fd,))
+            if "error" in frame.header:
+                return frame
+            worker.files[file.number] = file.kind is FileType.AUDIO
+            if not request.fields:
+                return frame
+        worker.files[file.number] = worker.files.pop(file.number)  # most recently used last
+        worker.calls += 1
+        fields = {**request.fields, "file": file.number}
+        with request.descriptors() as fds:
+            return worker.call(
+                fields,
+                limit_s=limit_s,
+                most_wait_s=most_wait_s,
+                fds=fds,
+                most_payload_bytes=request.most_payload_bytes,
+            )
+
+    def _limits_s(self, request: WorkerRequest) -> tuple[float, float]:
+        """Seconds of work, and how long the caller waits."""
+        limit_s = float(request.fields.get("limit_s", self.limits.page_s))
+        if request.until is None:
+            return limit_s, math.inf
+        return limit_s, max(request.until - self._clock(), 0.0) + self._grace_s
+
+    def _is_late(self, request: WorkerRequest) -> bool:
+        return request.until is not None and self._clock() >= request.until
+
+    def _check_wanted(self, file: OpenFile) -> None:
+        self._pool.check_open()
+        if file.is_cancelled:
+            raise _no_longer_wanted(file)
+
+
+def _no_longer_wanted(file: OpenFile) -> CallerGone | DeadlineExceeded:
+    if file.is_cancelled:
+        return CallerGone("reading the file was cancelled")
+    return DeadlineExceeded(0.0, "the caller's time was over before its file was read")
+
+
+def _parsed(frame: Frame, parse: Callable[[Frame], Answer]) -> Answer:
+    """The answer as a record. Raises: BadFrame for a malformed one: the worker is broken or was taken over."""
+    try:
+        return parse(frame)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadFrame(repr(error)) from error
+
+
+def _payload(frame: Frame) -> bytes:
+    return bytes(frame.payload)
+
+
+def _log_failure(failure: Exception, file: OpenFile, request: WorkerRequest) -> None:
+    description = f"{type(failure).__name__}: {failure}"
+    log_event(_log, logging.WARNING, "reader lost", fault=description, kind=file.kind, page=request.page)
+
+
+def _check_page(file: OpenFile, number: int) -> None:
+    if not 1 <= number <= file.info.page_count:
+        raise InvalidField(f"pages: there is no page {number}; the file has {file.info.page_count}", param="pages")

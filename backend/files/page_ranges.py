@@ -1,0 +1,62 @@
+"""Parses the page ranges of a request: "1-3,7", "5-", "-2"."""
+
+from __future__ import annotations
+
+import re
+
+from backend.errors import InvalidField, TooLarge
+from backend.files.limits import FileLimits
+
+_RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})", re.ASCII)
+_MOST_PAGES = 10**9  # more than nine digits can say
+_EXAMPLE = 'write numbers and ranges such as "1-3,7" or "5-"'
+
+
+def select_pages(ranges: str, page_count: int, limits: FileLimits) -> tuple[int, ...]:
+    """The page numbers of a list of ranges, ascending, each once; all pages for an empty string.
+
+    "7" is a page, "1-3" includes both ends, "5-" goes to the last page, "-2" starts at the first; commas separate.
+    Ranges may overlap and come in any order: each page is read once, in the order of the file. A range may end
+    beyond the last page ("1-10" of a file of 4), but must begin on an existing one.
+
+    Raises:
+        InvalidField: no list of ranges, page 0, a descending range, or one that begins after the last page.
+        TooLarge: more pages than one request may read.
+    """
+    bounds = [_bounds(item.strip(), page_count) for item in ranges.split(",")] if ranges.strip() else [(1, page_count)]
+    # counted before they are listed: a damaged file may claim millions of pages
+    if len(bounds) == 1:
+        _check_count(bounds[0][1] - bounds[0][0] + 1, limits)
+    numbers: set[int] = set()
+    for first, last in bounds:
+        numbers.update(range(first, min(last, first + limits.pages) + 1))
+        _check_count(len(numbers), limits)
+    return tuple(sorted(numbers))
+
+
+def check_page_ranges(ranges: str) -> None:
+    """What can be said of a list of ranges before the file is open. Raises: InvalidField, as `select_pages`."""
+    for item in ranges.split(",") if ranges.strip() else []:
+        _bounds(item.strip(), _MOST_PAGES)
+
+
+def _bounds(item: str, page_count: int) -> tuple[int, int]:
+    match = _RANGE.fullmatch(item)
+    if not match or not (match[1] or match[3]):
+        raise InvalidField(f"pages: '{item[:40]}' is no page and no range; {_EXAMPLE}", param="pages")
+    first = int(match[1]) if match[1] else 1
+    last = int(match[3]) if match[3] else (page_count if match[2] else first)
+    if first < 1 or (match[3] and last < 1):
+        raise InvalidField(f"pages: '{item}' names page 0; pages count from 1", param="pages")
+    if match[1] and first > page_count:
+        raise InvalidField(f"pages: '{item}' begins behind the last page; the file has {page_count}", param="pages")
+    if last < first:
+        raise InvalidField(f"pages: '{item}' runs backwards; did you mean {last}-{first}?", param="pages")
+    return first, min(last, page_count)
+
+
+def _check_count(count: int, limits: FileLimits) -> None:
+    if count > limits.pages:
+        raise TooLarge(
+            "pages", count, limits.pages, "LIMIT_PAGES", advice='Ask for some of them: pages="1-50".', param="pages"
+        )

@@ -1,0 +1,216 @@
+"""The word model: a document as pages of words, each with its box and its span in the text. Outputs are made of this.
+
+Boxes are in page units (points for a PDF, pixels for an image) with the origin at the top left of the upright page. A
+page as a viewer shows it, with a PDF's /Rotate or an image's EXIF orientation applied, may still lie on its side:
+`Page.rotation` is the turn that sets it upright, and boxes are those after the turn. Spans are half-open and count
+Unicode code points.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+from backend.files.einvoice.records import EInvoice
+
+Source = Literal["text_layer", "ocr", "speech"]
+
+POINTS_PER_INCH = 72.0  # of PDF user space, ISO 32000-1, 8.3.2.3
+WORD_GAP, LINE_GAP, BLOCK_GAP = " ", "\n", "\n\n"
+# Between pages. The form feed is what pdftotext writes; with the line break before it, sentences and patterns take it
+# for the end of a paragraph, so that no account number continues from a page's last line into the next page's header.
+PAGE_GAP = "\n\f"
+
+
+class Box(NamedTuple):
+    """An axis-aligned rectangle."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def width(self) -> float:
+        return self.right - self.left
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top
+
+    def scaled(self, factor: float) -> Box:
+        """The same rectangle in other units."""
+        return Box(self.left * factor, self.top * factor, self.right * factor, self.bottom * factor)
+
+
+def bounding_box(boxes: Iterable[Box]) -> Box:
+    """The smallest box that contains all of them.
+
+    Raises:
+        ValueError: ``boxes`` is empty.
+    """
+    lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+    return Box(min(lefts), min(tops), max(rights), max(bottoms))
+
+
+class Ruling(NamedTuple):
+    """A printed line, almost level or almost upright, from its upper or left end to the other; in page units."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+class RawWord(NamedTuple):
+    """A word from an OCR engine or a text layer, without a span in a text yet."""
+
+    text: str
+    box: Box
+    confidence: float = 1.0  # 0 to 1; 1 for a text layer
+    is_joined: bool = False  # to the word before it on its line, without a space
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word; ``text`` is ``page.text[start:end]``."""
+
+    text: str
+    box: Box
+    confidence: float  # 0 to 1; 1 for a text layer
+    start: int
+    end: int
+    line: int  # index on the page; words of a line are consecutive
+    block: int  # index on the page; lines of a block are consecutive
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page, upright."""
+
+    number: int  # from 1, in the file: page 3 of a request for pages 3-5 is 3
+    width: float  # page units
+    height: float  # page units
+    units_per_inch: float  # 72 for a PDF; an image's resolution, or 72 where it states none
+    rotation: int  # 0, 90, 180 or 270: degrees clockwise from what a viewer shows to upright
+    text: str
+    words: tuple[Word, ...]  # in reading order, by start
+    source: Source
+    why: str  # one sentence: why this source
+    engine: str  # "pdfium", "tesseract 5.3.0", "rapidocr 3.10"
+    confidence: float | None = None  # of the page, 0 to 1; None where it is unknown
+    language: str | None = None  # ISO 639-1 of the text, or None
+    incomplete: bool = False  # a part of it could not be read, as ``why`` says
+    rulings: tuple[Ruling, ...] = ()  # the lines of tables, boxes and forms, as drawn or as seen in the image
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file. ``page_count`` is the file's, even if fewer pages were read."""
+
+    kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
+    pages: tuple[Page, ...]
+    page_count: int
+    sha256: str  # of the file's bytes, hexadecimal
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    einvoice: EInvoice | None = None  # what XML in the file, or beside it, says
+
+    @property
+    def text(self) -> str:
+        """The texts of all pages, joined with `PAGE_GAP` at each call."""
+        return PAGE_GAP.join(page.text for page in self.pages)
+
+    @property
+    def page_starts(self) -> tuple[int, ...]:
+        """Where the text of each of ``pages`` begins in `text`."""
+        lengths = [len(page.text) + len(PAGE_GAP) for page in self.pages]
+        return tuple(accumulate(lengths[:-1], initial=0)) if lengths else ()
+
+
+def make_page(
+    blocks: Iterable[Iterable[Iterable[RawWord]]],
+    *,
+    number: int,
+    width: float,
+    height: float,
+    source: Source,
+    why: str,
+    engine: str,
+    units_per_inch: float = POINTS_PER_INCH,
+    rotation: int = 0,
+    confidence: float | None = None,
+    language: str | None = None,
+    incomplete: bool = False,
+    rulings: Iterable[Ruling] = (),
+) -> Page:
+    """Build a page, its text and the spans of its words from blocks of lines of words in reading order.
+
+    Words are joined by a space where they are not `RawWord.is_joined`, lines by a line break, blocks by an empty line.
+    White space inside a word becomes one space, and what no output format can represent (control characters, lone
+    surrogates) is removed, so that all formats agree; words, lines and blocks that are then empty are dropped.
+    """
+    pieces: list[str] = []
+    words: list[Word] = []
+    offset = line_index = block_index = 0
+    for block in blocks:
+        gap = BLOCK_GAP
+        for line in block:
+            cleaned = [word for word in map(_clean, line) if word.text]
+            for word in cleaned:
+                if gap == WORD_GAP and word.is_joined:
+                    gap = ""
+                if words:
+                    pieces.append(gap)
+                    offset += len(gap)
+                end = offset + len(word.text)
+                pieces.append(word.text)
+                words.append(Word(word.text, word.box, word.confidence, offset, end, line_index, block_index))
+                offset, gap = end, WORD_GAP
+            if cleaned:
+                line_index, gap = line_index + 1, LINE_GAP
+        if gap == LINE_GAP:
+            block_index += 1
+    return Page(
+        number=number,
+        width=width,
+        height=height,
+        units_per_inch=units_per_inch,
+        rotation=rotation,
+        text="".join(pieces),
+        words=tuple(words),
+        source=source,
+        why=why,
+        engine=engine,
+        confidence=confidence,
+        language=language,
+        incomplete=incomplete,
+        rulings=tuple(rulings),
+    )
+
+
+def blocks_of(page: Page) -> list[list[list[Word]]]:
+    """The words of a page nested into blocks and lines, as they were passed to `make_page`."""
+    lines = [list(words) for _, words in groupby(page.words, attrgetter("block", "line"))]
+    return [list(group) for _, group in groupby(lines, lambda line: line[0].block)]
+
+
+def printable_line(text: str) -> str:
+    """The text on one line, without characters that XML 1.0 or UTF-8 cannot represent."""
+    if text.isprintable() and " " not in text:
+        return text
+    return " ".join("".join(filter(_is_representable, text)).split())
+
+
+def _clean(word: RawWord) -> RawWord:
+    text = printable_line(word.text)
+    return word if text == word.text else word._replace(text=text)
+
+
+def _is_representable(character: str) -> bool:
+    if character.isspace():
+        return True
+    return unicodedata.category(character) not in ("Cc", "Cs") and ord(character) & 0xFFFE != 0xFFFE

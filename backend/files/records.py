@@ -1,0 +1,109 @@
+"""Records of what is read from a file: its page sizes and metadata, a page's text layer, a page's image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backend.files.pages import Page, RawWord, Ruling, make_page
+from backend.files.speech_records import AudioInfo
+
+if TYPE_CHECKING:
+    from numpy import uint8
+    from numpy.typing import NDArray
+
+
+MOST_SIZES = 10_000  # a damaged file may claim billions of pages
+
+
+@dataclass(frozen=True, slots=True)
+class PageSize:
+    """Size of a page as a viewer shows it, with /Rotate or the EXIF orientation applied."""
+
+    width: float  # page units: points of a PDF, pixels of an image
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What opening a file tells, before any page is rendered or decoded."""
+
+    kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
+    page_count: int
+    sizes: tuple[PageSize, ...]  # of the first MOST_SIZES pages
+    metadata: Mapping[str, str]  # as the file says: "title", "author", "producer", "created", "frames", …
+    sha256: str  # hexadecimal
+    attachments: int = 0  # of a PDF
+    audio: AudioInfo | None = None  # of a recording, which has no pages yet: page_count is 0
+
+    def size(self, number: int) -> PageSize:
+        """Size of a page (from 1); zero where it is unknown: the page is broken or beyond MOST_SIZES."""
+        return self.sizes[number - 1] if number <= len(self.sizes) else PageSize(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPage:
+    """A page as an image model takes it."""
+
+    pixels: NDArray[uint8]  # (height, width_px, 3) of the model's size
+    incomplete: str  # a sentence on what could not be read of it; empty where it is whole
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStats:
+    """Cheap statistics of a page, from which `choose_source` and `choose_resolution` decide."""
+
+    characters: int = 0  # of the text layer, without white space
+    invisible: int = 0  # of these, in render mode 3 (invisible, as OCR software writes it); an estimate
+    unmapped_ratio: float = 0.0  # share of a sample of glyphs that the file maps to no character
+    replaced: int = 0  # U+FFFD, private use and control characters among `characters`
+    objects: int = 0  # visible ones: text, paths, images, shadings
+    drawings: int = 0  # of these, all but text
+    image_ratio: float = 0.0  # share of the page's area covered by images, 0 to 1
+    image_dpi: float | None = None  # of the largest image, on its coarser axis
+
+
+@dataclass(frozen=True, slots=True)
+class TextLayer:
+    """A page's own text in reading order: blocks of lines of words, boxes in page units after `turn`."""
+
+    width: float  # page units, after the turn
+    height: float
+    turn: int  # degrees clockwise, from what a viewer shows, that set most of the text upright
+    blocks: tuple[tuple[tuple[RawWord, ...], ...], ...]
+    stats: LayerStats
+    rulings: tuple[Ruling, ...] = ()  # drawn lines, after the turn
+
+    def page(self, number: int, why: str) -> Page:
+        """The layer as a `Page`."""
+        return make_page(
+            self.blocks,
+            number=number,
+            width=self.width,
+            height=self.height,
+            source="text_layer",
+            why=why,
+            engine="pdfium",
+            rotation=self.turn,
+            rulings=self.rulings,
+        )
+
+    @property
+    def text(self) -> str:
+        """The words, joined by spaces; for statistics."""
+        return " ".join(word.text for block in self.blocks for line in block for word in line)
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """A page as an image: as a viewer shows it, then turned as requested."""
+
+    pixels: NDArray[uint8]  # (height, width_px) gray, or (height, width_px, 3) RGB
+    width: float  # of the page, in page units, after the turn
+    height: float
+    scale_x: float  # pixels per page unit; a fax's non-square pixels are resampled to square ones
+    scale_y: float
+    dpi: float | None  # of `pixels`; None where the file does not state its resolution
+    why: str  # one sentence: why this resolution
+    incomplete: str = ""  # one sentence: what is missing of a truncated file

@@ -1,0 +1,92 @@
+"""Records of speech: audio as it is decoded, and what was said in it, with seconds from the beginning of the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from backend.files.speech_spacing import joined
+from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+
+if TYPE_CHECKING:
+    from numpy import int16
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class AudioInfo:
+    """What opening a sound file tells, before it is decoded."""
+
+    codec: str  # of the sound track that is heard: "mp3", "opus", "pcm_s16le"
+    rate: int  # Hz
+    channels: int
+    declared_s: float | None  # what the file says; nothing relies on it
+    tracks: int = 1  # of sound; the first is heard
+
+
+@dataclass(frozen=True, slots=True)
+class AudioSlice:
+    """A stretch of decoded audio."""
+
+    samples: NDArray[int16]  # SAMPLE_RATE, mono
+    start: int  # samples before it
+    is_last: bool
+    incomplete: str = ""  # one sentence: what of a damaged file could not be decoded
+
+    @property
+    def start_s(self) -> float:
+        return self.start / SAMPLE_RATE
+
+
+class SpokenWord(NamedTuple):
+    """A word with its time."""
+
+    text: str  # without spaces around it
+    start_s: float
+    end_s: float
+    confidence: float  # 0 to 1
+    is_joined: bool = False  # to the word before, without a space: of languages that write none
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A phrase or sentence, as the model cut it."""
+
+    start_s: float
+    end_s: float
+    text: str
+    words: tuple[SpokenWord, ...] = ()  # empty unless they were asked for
+    tokens: tuple[int, ...] = ()
+    language: str | None = None  # ISO 639-1
+    avg_logprob: float = 0.0  # of a token; below -1 the text is doubtful
+    compression_ratio: float = 1.0  # of the text by zlib; above 2.4 it repeats itself
+    no_speech_prob: float = 0.0  # 0 to 1
+    temperature: float = 0.0  # that it was sampled with
+    is_cut: bool = False  # it begins or ends where speech without a pause was cut: words there may be wrong
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedSpeech:
+    """A stretch whose text was not kept, or that has none though somebody speaks, and why."""
+
+    start_s: float
+    end_s: float
+    text: str
+    why: str  # one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What was said in one file."""
+
+    duration_s: float  # decoded
+    language: HeardLanguage  # of most of the speech
+    segments: tuple[Segment, ...]  # by start; no two overlap
+    dropped: tuple[DroppedSpeech, ...] = ()
+    speech_s: float = 0.0  # in which somebody speaks
+    why: str = ""  # one sentence about an empty or incomplete transcript; empty where all is well
+    model: str = ""
+
+    @property
+    def text(self) -> str:
+        return joined(segment.text for segment in self.segments)

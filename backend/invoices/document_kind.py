@@ -1,0 +1,289 @@
+"""Whether a document is an invoice, a receipt or a bank statement: nothing is looked for in others.
+
+A word such as "invoice" stands in contracts and letters too; a title, a number's label, a total beside an amount and
+short rows together are what a business document has. Weights were set by reading, and checked on fields_dev and on
+contracts, letters, reports and court decisions (docs/fields.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from backend.files.visual_rows import Cell, PageRows
+from backend.invoices.header.labels import LABELS
+from backend.invoices.label_match import LabelMatch, Vocabulary
+from backend.invoices.money.labels import MONEY_LABELS, readings_of
+from backend.invoices.money.labels import Kind as MoneyKind
+from backend.tables.numbers import numbers_in
+
+Kind = Literal["invoice", "credit_note", "receipt", "bank_statement"]
+
+# Document types of the bundled classifier -> what fields are looked for.
+KIND_OF_TYPE: dict[str, Kind] = {
+    "invoice": "invoice",
+    "utility_bill": "invoice",
+    "credit_note": "credit_note",
+    "receipt": "receipt",
+    "bank_statement": "bank_statement",
+}
+_TITLES = Vocabulary(
+    {
+        "credit_note": (
+            "factura rectificativa", "rectificativa", "factura de abono", "nota de abono", "nota de crédito",
+            "credit note", "credit memo", "credit invoice", "gutschrift", "stornorechnung", "rechnungskorrektur",
+            "facture d'avoir", "nota di credito", "nota de crèdit",
+        ),
+        "receipt": (
+            "factura simplificada", "ticket", "tique", "tiquet", "recibo", "receipt", "sales receipt", "cash receipt",
+            "cash bill", "cash sales", "simplified tax invoice", "official receipt", "kassenbon", "quittung",
+            "kassenbeleg", "ticket de caisse", "reçu", "scontrino", "talão", "justificante de compra", "guest check",
+        ),
+        "bank_statement": (
+            "extracto de cuenta", "extracto bancario", "extracto de movimientos", "extracto mensual",
+            "movimientos de la cuenta", "movimientos de cuenta", "últimos movimientos", "extracto integral",
+            "bank statement", "account statement", "statement of account", "current account statement",
+            "checking account statement", "kontoauszug", "relevé de compte", "relevé bancaire", "extrato de conta",
+            "extrato bancário", "estratto conto", "extracte de compte",
+        ),
+        "invoice": (
+            "factura", "factura completa", "factura proforma", "factura electrónica", "minuta de honorarios", "minuta",
+            "invoice", "tax invoice", "vat invoice", "sales invoice", "commercial invoice", "proforma invoice",
+            "billing statement", "utility bill", "electricity bill", "your bill", "bill", "rechnung", "honorarnote",
+            "facture", "note d'honoraires", "fattura", "parcella", "fatura", "fatura recibo", "fatura/recibo",
+        ),
+    }
+)  # fmt: skip
+_OTHER_TITLES = Vocabulary(
+    {
+        "payslip": (
+            "nómina", "recibo de salarios", "recibo individual justificativo del pago de salarios", "hoja de salario",
+            "recibo individual de salarios", "payslip", "pay slip", "pay stub", "earnings statement", "wage slip",
+            "gehaltsabrechnung", "lohnabrechnung", "entgeltabrechnung", "bulletin de paie", "fiche de paie",
+            "busta paga", "recibo de vencimento", "full de salari",
+        ),
+        "quote": (
+            "presupuesto", "oferta", "oferta económica", "quotation", "quote", "estimate", "angebot",
+            "kostenvoranschlag",
+            "devis", "preventivo", "orçamento", "pressupost",
+        ),
+        "order": (
+            "pedido", "orden de compra", "hoja de pedido", "confirmación de pedido", "purchase order", "sales order",
+            "order confirmation", "bestellung", "auftragsbestätigung", "bon de commande", "ordine", "encomenda",
+        ),
+        "delivery note": (
+            "albarán", "albarán de entrega", "nota de entrega", "delivery note", "packing slip", "packing list",
+            "lieferschein", "bon de livraison", "bolla", "guia de remessa", "guia de transporte",
+        ),
+        "tax form": (
+            "modelo 303", "modelo 111", "modelo 115", "modelo 130", "modelo 190", "modelo 347", "modelo 390",
+            "autoliquidación", "declaración", "tax return", "declaration",
+        ),
+        "policy": ("póliza", "póliza de seguro", "condiciones particulares", "insurance policy", "policy schedule"),
+    }
+)  # fmt: skip
+# What the labels of money say -> the name under which it counts here.
+_AMOUNTS: Mapping[str, tuple[MoneyKind, ...]] = {
+    "total": ("total", "due"),
+    "tax": ("tax", "withholding", "surcharge"),
+    "base": ("base", "gross"),
+    "paid": ("paid", "cash"),
+    "change": ("change",),
+    "account": ("balance",),
+}
+_POINTS = {
+    "id": 1.5, "total": 1.5, "tax": 0.5, "base": 0.5, "date": 0.5, "due": 0.5, "paid": 0.5, "change": 0.5,
+    "account": 0.5, "slip": 0.5,
+}  # fmt: skip
+_PAIRS = ({"tax", "base"}, {"paid", "change"})  # what is together on invoices and receipts alone
+_PAIR = 0.5
+_SURE = 0.7  # least strength of a reading: "importe" alone heads any column
+_COLUMNS = Vocabulary(
+    {
+        "cells": (
+            "cargo", "cargos", "abono", "abonos", "debe", "haber", "saldo", "debit", "credit", "debits", "credits",
+            "withdrawal", "withdrawals", "deposit", "deposits", "paid out", "paid in", "money out", "money in",
+            "balance",
+            "soll", "haben", "débit", "crédit", "solde", "débito", "crédito", "dare", "avere",
+        )
+    }
+)  # fmt: skip
+_STATEMENT = 2.5  # points for the header of an account's movements
+_STATEMENT_COLUMNS = 3  # of them in the header of an account's movements
+_TITLE_WORDS = 5  # of a cell that is a title: more are a sentence
+_PROSE_WORDS = 12  # of a cell of prose
+_MOST_PROSE = 0.45  # share of words in such cells; invoices with long legal notes have a third
+_TOP = 0.4  # of the first page's height: where titles stand
+_ENOUGH = 3.0  # of 400 texts of other types contracts, quotes and tax forms have as much, seven in all
+_ENOUGH_WITH_TYPE = 1.0  # where the classifier takes it for such a document
+_ENOUGH_AGAINST_TYPE = 4.0  # where the classifier takes it for another
+_SPOKEN_TITLE = 1.5  # points of a title that begins a sentence
+_PROSE_COST = 2.0  # points; not of a letter that gives an invoice's number, with a total below it
+_NUMBER = re.compile(r"(?!(?:19|20)\d\d\D?$)[#(]?[A-Z]{0,4}[-/]?\d[\d/-]*\d[.,)]?")  # no year
+_SLIP = 1.9  # times its width: a till's paper is as high
+_LARGE = 1.25  # median heights of words: a heading
+_FIRST_ROWS = 3
+_MOST_CELLS = 4000  # that are looked at: the first pages say what it is
+
+
+class DocumentKind(NamedTuple):
+    """What kind of business document a document is; None where it is none."""
+
+    kind: Kind | None
+    why: str  # one sentence
+
+
+def document_kind(pages: Sequence[PageRows], document_type: str | None = None) -> DocumentKind:
+    """What kind of business document it is.
+
+    Args:
+        document_type: the label of the bundled classifier of document types, where it is known.
+    """
+    evidence = _evidence(pages)
+    hinted = KIND_OF_TYPE.get(document_type or "")
+    is_letter = evidence.has_total and (evidence.titled or "id" in evidence.reasons)
+    is_prose = evidence.prose > _MOST_PROSE and not is_letter
+    points = evidence.points - (_PROSE_COST if is_prose else 0.0)
+    if evidence.other and not evidence.titled and hinted is None:
+        return DocumentKind(
+            None, f"its title is a {evidence.other}'s: fields are read from invoices, receipts, statements"
+        )
+    if not (evidence.has_total or evidence.kind or evidence.is_statement):
+        return DocumentKind(None, "no total beside an amount stands on it: it is no invoice, receipt or statement")
+    enough = _ENOUGH if document_type is None else _ENOUGH_WITH_TYPE if hinted else _ENOUGH_AGAINST_TYPE
+    if points < enough:
+        return DocumentKind(
+            None, f"too little on it is an invoice's, a receipt's or a statement's ({points:g} of {enough:g} points)"
+        )
+    is_statement = hinted == "bank_statement" and not evidence.titled
+    kind = "bank_statement" if is_statement else evidence.kind or hinted or "invoice"
+    hint = f"; classed {document_type}" if document_type else ""
+    return DocumentKind(kind, f"read as {kind.replace('_', ' ')}: {', '.join(evidence.reasons)}{hint}")
+
+
+def is_whole(page: PageRows) -> bool:
+    """Whether a page alone has a title, a number and a total, as an invoice of one page has."""
+    evidence = _evidence([page])
+    return evidence.kind is not None and {"id", "total"} <= set(evidence.reasons)
+
+
+class _Evidence(NamedTuple):
+    points: float
+    kind: Kind | None  # of its title
+    has_total: bool
+    is_statement: bool
+    titled: bool  # such a title stands at its top
+    other: str  # the title of another kind at its top; empty where none is
+    prose: float  # share of words in cells of prose
+    reasons: tuple[str, ...]
+
+
+def _evidence(pages: Sequence[PageRows]) -> _Evidence:
+    cells = [(page, cell) for page in pages for cell in page.cells][:_MOST_CELLS]
+    titles: dict[str, float] = {}
+    seen: set[str] = set()
+    other = ""
+    words = prose = 0
+    for page, cell in cells:
+        words += len(cell.words)
+        if len(cell.words) > _PROSE_WORDS:
+            prose += len(cell.words)
+            seen.update(_names_in_sentence(cell))
+            if _is_top(page, cell) and (spoken := _TITLES.find(_beginning(cell))) and spoken[0].first == 0:
+                titles.setdefault(spoken[0].label, _SPOKEN_TITLE)  # "Factura que emite Juan Pérez …"
+            continue
+        seen.update(name for match in LABELS.find(cell) if (name := _name_of(match)))
+        if sum(len(word.text) > 1 for word in cell.words) > _TITLE_WORDS:  # letters alone are a spaced-out word
+            pass
+        elif others := [match.label for match in _OTHER_TITLES.find(cell) if not match.rest]:
+            other = other or (others[0] if _is_heading(page, cell) else "")  # "Pedido" above a number is no title
+        else:
+            for match in _TITLES.find(cell):
+                titles[match.label] = max(titles.get(match.label, 0.0), 2.0 if _is_top(page, cell) else 1.0)
+        seen.update(_amount_labels(page, cell))
+    if pages and pages[0].page.height > _SLIP * pages[0].page.width:
+        seen.add("slip")
+    points = max(titles.values(), default=0.0) + sum(_POINTS[name] for name in seen)
+    points += _PAIR * sum(pair <= seen for pair in _PAIRS)
+    points += _STATEMENT if any(map(_heads_movements, pages[:2])) else 0.0
+    is_statement = ("bank_statement" in titles and "account" in seen) or any(map(_heads_movements, pages[:2]))
+    kind = _kind(titles, seen, is_statement=is_statement)
+    reasons = [f"title {kind.replace('_', ' ')}"] if kind and kind in titles else []
+    reasons += [name for name in _POINTS if name in seen]
+    titled = max(titles.values(), default=0.0) > 1
+    share = prose / max(1, words)
+    return _Evidence(points, kind, "total" in seen, is_statement, titled, other, share, tuple(reasons))
+
+
+def _is_top(page: PageRows, cell: Cell) -> bool:
+    return page.page.number == 1 and cell.middle < _TOP * max(page.page.height, 1.0)
+
+
+def _names_in_sentence(cell: Cell) -> set[str]:
+    """What labels before a number say in a sentence; most sentences of prose have no digit, and are not searched."""
+    if not any(character.isdigit() for word in cell.words for character in word.text):
+        return set()
+    return {name for match in LABELS.find(cell) if _is_followed_by_number(match) and (name := _name_of(match))}
+
+
+def _beginning(cell: Cell) -> Cell:
+    return replace(cell, words=cell.words[:_TITLE_WORDS])
+
+
+def _is_followed_by_number(match: LabelMatch) -> bool:
+    """Whether a label within a sentence stands before a number: "factura nº 23 de fecha 3 de mayo"."""
+    return any(character.isdigit() for word in match.rest[:2] for character in word.text)
+
+
+def _is_heading(page: PageRows, cell: Cell) -> bool:
+    """Large at the top of the first page, or alone in one of its first rows."""
+    is_large = cell.box.height > _LARGE * page.line_height
+    is_first = cell.row < _FIRST_ROWS and len(page.rows[cell.row].cells) == 1
+    return _is_top(page, cell) and (is_large or is_first)
+
+
+def _name_of(match: LabelMatch) -> str:
+    """Under which name a label of the head counts: of the number, its date, or when it is due; empty for others."""
+    if match.label == "title" and match.rest and _NUMBER.fullmatch(match.rest[0].text):
+        return "id"  # "Fra. 88", "Here is invoice #3307"
+    return match.label if match.label in ("id", "date", "due") else ""
+
+
+def _amount_labels(page: PageRows, cell: Cell) -> set[str]:
+    """What the labels in a cell beside or above an amount say of it."""
+    readings = [
+        reading for match in MONEY_LABELS.find(cell) for reading in readings_of(match) if reading.strength >= _SURE
+    ]
+    found = {name for name, kinds in _AMOUNTS.items() for reading in readings if reading.kind in kinds}
+    if not found:
+        return set()
+    row = page.rows[cell.row]
+    below = page.rows[cell.row + 1 : cell.row + 2]
+    beside = any(numbers_in(other) for other in row.cells if other.box.left >= cell.box.left)
+    under = any(
+        numbers_in(other)
+        for following in below
+        for other in following.cells
+        if other.box.left < cell.box.right and cell.box.left < other.box.right
+    )
+    return found if beside or under else set()
+
+
+def _kind(titles: Mapping[str, float], seen: AbstractSet[str], *, is_statement: bool) -> Kind | None:
+    if is_statement and not {"invoice", "credit_note"} & titles.keys():
+        return "bank_statement"
+    invoice = titles.get("invoice", 0.0)
+    if titles.get("credit_note", 0.0) >= max(invoice, 1.0):
+        return "credit_note"
+    is_paid_at_once = "paid" in seen and seen.isdisjoint({"due", "id", "account"})
+    if is_paid_at_once or (titles.get("receipt", 0.0) >= max(invoice, 1.0) and "due" not in seen):
+        return "receipt"
+    return "invoice" if invoice else None
+
+
+def _heads_movements(page: PageRows) -> bool:
+    """Whether the header of an account's movements stands on the page."""
+    return any(sum(bool(_COLUMNS.find(cell)) for cell in row.cells) >= _STATEMENT_COLUMNS for row in page.rows)

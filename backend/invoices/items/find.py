@@ -1,0 +1,95 @@
+"""The lines of goods and services of an invoice or a receipt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from backend.files.pages import Word
+from backend.files.visual_rows import PageRows
+from backend.invoices.items.lines import Line, Value
+from backend.invoices.items.lists import list_lines
+from backend.invoices.items.pieces import piece_rows
+from backend.invoices.items.tables import implied_lines, table_lines
+from backend.invoices.printed_field import printed_field
+from backend.invoices.records import Field, FieldRow
+from backend.text.patterns.numbers import format_decimal
+
+_LEADERS = re.compile(r"[\s.:·…_]{2,}$|\s?:$")  # between a text and its amount
+_FIGURE = re.compile(r"^[-\d.,]+")  # to which a unit is glued: "2UD"
+_SURE, _LIKELY = 0.95, 0.8  # of a line: its arithmetic holds; nothing to reckon
+_COMPUTED = 0.6  # of a quantity that follows from price and amount
+
+
+@dataclass(frozen=True, slots=True)
+class ItemLines:
+    """The lines and where they stand."""
+
+    field: Field  # "Items", with its rows
+    regions: Mapping[int, tuple[float, float]]  # page number -> top and bottom of header and lines, on the level page
+
+    def contains(self, page: int, middle: float) -> bool:
+        """Whether a height of the levelled page is among the lines."""
+        region = self.regions.get(page)
+        return region is not None and region[0] <= middle <= region[1]
+
+
+def find_items(pages: Sequence[PageRows], mark: str) -> ItemLines | None:
+    """The lines; None where there are none.
+
+    Args:
+        mark: the document's decimal separator, from `numbers.decimal_mark_of`.
+    """
+    rows = [piece_rows(page, mark) for page in pages]
+    table = table_lines(rows)
+    if table is not None:
+        return _items(table.lines, table.tops, "below the labels of their columns")
+    lines = list_lines(rows)
+    table = implied_lines(rows)
+    if table is not None and len(table.lines) >= len(lines):
+        return _items(table.lines, table.tops, "rows in which quantity x price makes the amount")
+    return _items(lines, {}, "rows of a text and an amount above a total") if lines else None
+
+
+def _items(lines: Sequence[Line], tops: Mapping[int, float], why: str) -> ItemLines:
+    regions: dict[int, tuple[float, float]] = {}
+    for line in lines:
+        number = line.page.page.number
+        top, bottom = regions.get(number, (tops.get(number, line.top), line.bottom))
+        regions[number] = (min(top, line.top), max(bottom, line.bottom))
+    rows = tuple(FieldRow(tuple(_fields(line))) for line in lines)
+    score = sum(_score(line) for line in lines) / len(lines)
+    field = Field("Items", "", "", round(score, 4), "text", why, rows=rows)
+    return ItemLines(field, regions)
+
+
+def _score(line: Line) -> float:
+    return _SURE if line.holds else _LIKELY
+
+
+def _fields(line: Line) -> Iterator[Field]:
+    if line.description:
+        yield _text("Description", line.description, line)
+    if line.code:
+        yield _text("ProductCode", line.code, line)
+    if line.unit:
+        yield _text("Unit", line.unit, line, dropped=_FIGURE)
+    for name in ("Quantity", "UnitPrice", "Discount", "TaxRate"):
+        value = line.values.get(name)
+        if value is not None:
+            yield _number(name, value, line)
+    yield _number("Amount", line.amount, line)
+
+
+def _text(name: str, words: Sequence[Word], line: Line, dropped: re.Pattern[str] = _LEADERS) -> Field:
+    text = dropped.sub("", " ".join(word.text for word in words))
+    return printed_field(name, text, words, line.page, score=_score(line), why="beside the amount")
+
+
+def _number(name: str, value: Value, line: Line) -> Field:
+    if not value.words:
+        why = "amount / price; it was not read"
+        return Field(name, format_decimal(value.number), "", _COMPUTED, "computed", why)
+    why = "quantity x price makes the amount" if line.holds else "in its column"
+    return printed_field(name, format_decimal(value.number), value.words, line.page, score=_score(line), why=why)

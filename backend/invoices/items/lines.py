@@ -1,0 +1,321 @@
+"""One line of goods or services, and the arithmetic that says which of its numbers is what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from itertools import combinations, product
+
+from backend.files.pages import Word
+from backend.files.visual_rows import PageRows
+from backend.invoices.items.pieces import Piece, PieceRow
+from backend.tables.numbers import Number
+
+_CENTS = Decimal("0.02")  # between a product and its printed amount
+_HUNDRED = Decimal(100)
+_THOUSANDS = re.compile(r"\d{1,3}[.,]\d{3}")  # one thousand, or one with three decimals
+_MOST_LOOSE = 6  # numbers without a column that are tried as quantity and price
+_MOST_UNREAD = 1000
+_MOST_QUANTITY = Decimal(1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A number in its place."""
+
+    number: Decimal
+    words: tuple[Word, ...]
+    percent: bool = False
+    others: tuple[Decimal, ...] = ()  # what the same figures may mean too
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of goods or services."""
+
+    page: PageRows
+    top: float  # on the levelled page
+    bottom: float
+    amount: Value
+    values: Mapping[str, Value] = field(default_factory=dict)  # Quantity, UnitPrice, Discount, TaxRate
+    loose: tuple[Value, ...] = ()  # numbers in no known column, left to right
+    description: tuple[Word, ...] = ()
+    code: tuple[Word, ...] = ()
+    unit: tuple[Word, ...] = ()
+    holds: bool | None = None  # quantity x price - discount = amount; None where a part is missing
+
+
+def value_of(number: Number) -> Value:
+    """A printed number as a value."""
+    others: tuple[Decimal, ...] = ()
+    if _THOUSANDS.fullmatch(number.digits):
+        whole = Decimal(re.sub(r"[.,]", "", number.digits))
+        decimal = Decimal(number.digits.replace(",", "."))
+        sign = -1 if number.value < 0 else 1
+        others = tuple(sign * other for other in (whole, decimal) if other != abs(number.value))
+    return Value(number.value, number.words, number.percent, others)
+
+
+def piece_value(piece: Piece) -> Value:
+    """The value of a piece that is a number."""
+    assert piece.number is not None
+    return value_of(piece.number)
+
+
+def settled(line: Line) -> Line:
+    """The line with the reading of its figures by which quantity x price - discount = amount, where one does."""
+    quantity, price = line.values.get("Quantity"), line.values.get("UnitPrice")
+    if line.holds:
+        return line
+    if quantity is None or price is None:
+        return _with_parted(line) or _with_small_price(_with_loose(line))
+    discount = line.values.get("Discount")
+    for q, p, a in product(_readings(quantity), _readings(price), _readings(line.amount)):
+        if _agrees(q, p, a, discount):
+            values = {**line.values, "Quantity": replace(quantity, number=q), "UnitPrice": replace(price, number=p)}
+            return replace(line, values=values, amount=replace(line.amount, number=a), holds=True)
+    repaired = _with_lost_mark(line, quantity.number, price.number)
+    return repaired or replace(_with_small_price(line), holds=False)
+
+
+def _readings(value: Value) -> Iterator[Decimal]:
+    yield value.number
+    yield from value.others
+
+
+def makes_amount(quantity: Value, price: Value, amount: Value, discount: Value | None = None) -> bool:
+    """Whether some reading of the figures makes quantity x price - discount = amount."""
+    readings = product(_readings(quantity), _readings(price), _readings(amount))
+    return any(q and p and _agrees(q, p, a, discount) for q, p, a in readings)
+
+
+def _agrees(quantity: Decimal, price: Decimal, amount: Decimal, discount: Value | None = None) -> bool:
+    gross = quantity * price
+    if discount is None:
+        nets = [gross]
+    elif discount.percent:
+        nets = [gross * (1 - abs(discount.number) / _HUNDRED)]
+    else:
+        less = abs(discount.number)
+        nets = [gross * (1 - less / _HUNDRED), gross - less, gross - less * quantity]
+    return any(abs(abs(net) - abs(amount)) <= _CENTS for net in nets)
+
+
+def _with_small_price(line: Line) -> Line:
+    """The line with the reading of its price that is not more than its amount: 34.110 beside 68.22."""
+    price = line.values.get("UnitPrice")
+    if price is None or abs(price.number) <= abs(line.amount.number):
+        return line
+    smaller = [other for other in price.others if abs(other) <= abs(line.amount.number)]
+    return replace(line, values={**line.values, "UnitPrice": replace(price, number=smaller[0])}) if smaller else line
+
+
+def _with_lost_mark(line: Line, quantity: Decimal, price: Decimal) -> Line | None:
+    """The line with the decimal mark that OCR lost: 11080 where quantity and price make 110.80."""
+    expected = (quantity * price).quantize(Decimal("0.01"))
+    if expected and line.amount.number == expected * _HUNDRED:
+        return replace(line, amount=replace(line.amount, number=expected), holds=True)
+    if expected and expected == line.amount.number * _HUNDRED:
+        values = {**line.values, "UnitPrice": replace(line.values["UnitPrice"], number=price / _HUNDRED)}
+        return replace(line, values=values, holds=True)
+    return None
+
+
+def _with_parted(line: Line) -> Line | None:
+    """The line with quantity and price that stand so close that they read as one number: "15 179,61"."""
+    for value in (*line.values.values(), *line.loose):
+        if len(value.words) != 2:
+            continue
+        first, last = (re.fullmatch(r"\d{1,4}(?:[.,]\d{1,2})?", word.text.strip("€$£")) for word in value.words)
+        if first is None or last is None:
+            continue
+        quantity, price = (Decimal(part[0].replace(",", ".")) for part in (first, last))
+        if _agrees(quantity, price, line.amount.number, line.values.get("Discount")):
+            parts = {"Quantity": Value(quantity, value.words[:1]), "UnitPrice": Value(price, value.words[1:])}
+            return replace(line, values={**line.values, **parts}, holds=True)
+    return None
+
+
+def with_unread_quantity(line: Line, words: Sequence[Word] = ()) -> Line:
+    """The line with the whole number that its price and amount ask for, where OCR missed or misread the quantity.
+
+    Args:
+        words: what stands in the column of quantities, if anything does.
+    """
+    price = line.values.get("UnitPrice")
+    if price is None or "Quantity" in line.values or "Discount" in line.values:
+        return line
+    quantity = _times(price.number, line.amount.number)
+    if quantity is None:
+        return line
+    kept = tuple(word for word in line.description if word not in words)
+    values = {**line.values, "Quantity": Value(quantity, tuple(words))}
+    return replace(line, values=values, description=kept, holds=bool(words) or None)
+
+
+def with_unread_quantities(lines: Sequence[Line]) -> list[Line]:
+    """The lines with price and quantity where each has one more number, of which its amount is a multiple."""
+    prices = [
+        line.loose[0] if len(line.loose) == 1 and "UnitPrice" not in line.values and line.holds is None else None
+        for line in lines
+    ]
+    times = [
+        None if price is None else _times(price.number, line.amount.number)
+        for price, line in zip(prices, lines, strict=True)
+    ]
+    if None in times or all(count == 1 for count in times):
+        return list(lines)
+    return [
+        with_unread_quantity(replace(line, values={**line.values, "UnitPrice": price}))
+        for line, price in zip(lines, prices, strict=True)
+        if price is not None
+    ]
+
+
+def _times(price: Decimal, amount: Decimal) -> Decimal | None:
+    """How many times a price is in an amount, where it is a whole number of times."""
+    if not price:
+        return None
+    count = amount / price
+    return count.to_integral_value() if count == count.to_integral_value() and 0 < abs(count) < _MOST_UNREAD else None
+
+
+def _with_loose(line: Line) -> Line:
+    """The line with quantity and price from its numbers without a column, where their product is its amount."""
+    known = line.values.get("Quantity") or line.values.get("UnitPrice")
+    loose = line.loose[:_MOST_LOOSE]
+    if known is not None:
+        missing = "UnitPrice" if "Quantity" in line.values else "Quantity"
+        pairs = [(known, other) if missing == "UnitPrice" else (other, known) for other in loose]
+    else:
+        pairs = list(combinations(loose, 2))
+    for one, other in pairs:
+        if one.percent or other.percent:
+            continue
+        for q, p in product(_readings(one), _readings(other)):
+            if _agrees(q, p, line.amount.number, line.values.get("Discount")) and abs(q) <= _MOST_QUANTITY:
+                first, second = (one, q), (other, p)
+                if known is None and _decimals(q) > _decimals(p):
+                    first, second = second, first
+                values = {
+                    **line.values,
+                    "Quantity": replace(first[0], number=first[1]),
+                    "UnitPrice": replace(second[0], number=second[1]),
+                }
+                return replace(line, values=values, holds=True)
+    return line
+
+
+def _decimals(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return -exponent if isinstance(exponent, int) and exponent < 0 else 0
+
+
+def without_used_words(line: Line) -> Line:
+    """The line without the words of its numbers in its description, and without signs for a product there."""
+    used = {word.start for value in (*line.values.values(), line.amount) for word in value.words}
+    words = tuple(word for word in line.description if word.start not in used)
+    named = any(character.isalpha() for word in words for character in word.text.lstrip("xX\u00d7"))
+    if named and len(words) > 1 and _DATE.fullmatch(words[0].text):
+        words = words[1:]  # of another column, or of a diary
+    return replace(line, description=words if named else ())
+
+
+# "2 x 3,36", "0,456 kg x 2,99 €/kg", "97 kWh × 0,1893 €/kWh", "3 @ 1.25", "2 uds. a 4,50 €"
+_FACTORS = re.compile(
+    r"(?P<quantity>-?\d{1,6}(?:[.,]\d{1,3})?)\s{0,2}(?P<unit>[^\W\d_]{1,6}[23²³]?\.?)?\s{0,2}[x\u00d7X*@àa]\s{0,2}"
+    r"(?:[€$£]|RM|EUR)?\s?(?P<price>\d{1,6}(?:[.,]\d{1,6})?)(?:\s?(?:€|EUR|euros?|RM|\$|£))?(?:\s?/\s?[^\W\d_]{1,6}[23²³]?)?"
+    r"(?:\s[^\W\d_]{1,4})?\s{0,2}=?",
+    re.IGNORECASE,
+)
+_DATE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d\d/\d\d")
+_COUNT = re.compile(r"\d{1,2}[xX\u00d7]?")
+_MOST_COUNTED = 0.8  # of the lines
+_MOST_FACTOR_WORDS = 8
+_PRODUCT = re.compile(r"\W{0,2}\d[\d.,]*\s?[^\W\d_]{0,6}[23²³]?\.?\s?[x\u00d7*@]\s?[€$£]?\s?\d")
+
+
+def factors_of(row: PieceRow) -> tuple[Value, Value, tuple[Word, ...]] | None:
+    """Quantity, price and unit of a row that is only a product: "2 x 3,36"."""
+    words = [word for piece in row.pieces for word in piece.words]
+    return factors_in(words)
+
+
+def factors_in(words: Sequence[Word]) -> tuple[Value, Value, tuple[Word, ...]] | None:
+    """Quantity, price and unit of words that are only a product."""
+    text = " ".join(word.text for word in words)
+    match = _FACTORS.fullmatch(text)
+    if match is None:
+        return None
+    quantity, price = (_factor(words, match, name) for name in ("quantity", "price"))
+    unit = _words_at(words, *match.span("unit")) if match["unit"] else ()
+    return quantity, price, tuple(word for word in unit if not word.text[0].isdigit())
+
+
+def _factor(words: Sequence[Word], match: re.Match[str], name: str) -> Value:
+    digits = match[name]
+    number = Decimal(digits.replace(",", "."))
+    others = (Decimal(re.sub(r"[.,]", "", digits)),) if _THOUSANDS.fullmatch(digits) else ()
+    return Value(number, _words_at(words, *match.span(name)), others=others)
+
+
+def _words_at(words: Sequence[Word], start: int, end: int) -> tuple[Word, ...]:
+    found, offset = [], 0
+    for word in words:
+        if offset < end and start < offset + len(word.text):
+            found.append(word)
+        offset += len(word.text) + 1
+    return tuple(found)
+
+
+def with_product(line: Line) -> Line:
+    """The line with quantity and price from the end of its description: "BARRA PAN 2 x 0,90"."""
+    if "Quantity" in line.values and "UnitPrice" in line.values:
+        return line
+    words = line.description
+    for first in range(len(words) - 1, max(len(words) - _MOST_FACTOR_WORDS, -1), -1):
+        factors = factors_in(words[first:])
+        if factors is not None and (reckoned := with_factors(line, factors)) is not None:
+            return replace(reckoned, description=words[:first])
+    return line
+
+
+def with_counts(lines: Sequence[Line]) -> list[Line]:
+    """The lines with their quantities where all begin with one: "2 ATUN CLARO"."""
+    counts = [_count(line) for line in lines]
+    if sum(count is not None for count in counts) < _MOST_COUNTED * len(lines):
+        return list(lines)
+    return [
+        line
+        if count is None
+        else settled(replace(line, description=line.description[1:], values={"Quantity": count, **line.values}))
+        for line, count in zip(lines, counts, strict=True)
+    ]
+
+
+def _count(line: Line) -> Value | None:
+    """The whole number with which a description begins."""
+    if len(line.description) < 2 or not _COUNT.fullmatch(line.description[0].text):
+        return None
+    return Value(Decimal(re.sub(r"\D", "", line.description[0].text)), line.description[:1])
+
+
+def is_product(text: str) -> bool:
+    """Whether a row explains how an amount was reckoned: "5,75 kW x 29 días x 0,0736 €/kW día"."""
+    return _PRODUCT.match(text) is not None
+
+
+def with_factors(line: Line, factors: tuple[Value, Value, tuple[Word, ...]]) -> Line | None:
+    """The line with quantity and price of a row beside it; None where their product is not its amount."""
+    quantity, price, unit = factors
+    for q, p in product(_readings(quantity), _readings(price)):
+        if _agrees(q, p, line.amount.number):
+            values = {
+                **line.values,
+                "Quantity": replace(quantity, number=q),
+                "UnitPrice": replace(price, number=p),
+            }
+            return replace(line, values=values, unit=line.unit or unit, holds=True)
+    return None

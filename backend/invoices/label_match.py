@@ -1,0 +1,138 @@
+"""Finds printed labels ("Nº factura", "Base imponible", "Bill to") in the rows of a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rapidfuzz.distance import Levenshtein
+
+from backend.files.pages import Word
+from backend.files.visual_rows import Cell
+from backend.text.patterns.folding import fold
+
+_LETTERS = re.compile(r"[^\W_]+")
+_GLUED = re.compile(r"(?<=^[^\W\d_]{3})(?=\d)|(?<=^[^\W\d_]{4})(?=\d)")  # "IRPF7%", "IVA21%": a label and its number
+_distance = Levenshtein.distance
+_LONG_WORD = 5  # letters; a shorter word with a slip is another word
+_LONG = 6  # letters; OCR's slips are forgiven in phrases as long as that:
+_LETTERS_A_SLIP = 6  # one for so many of them
+_KEPT = 8192  # readings of words that are no phrase, a vocabulary
+_MOST_TOKENS = 14  # of a phrase as printed: letter-spaced words come in pieces
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMatch:
+    """A label in a cell."""
+
+    label: str  # the key of the vocabulary: usually a field's name
+    phrase: str  # of the vocabulary
+    cell: Cell
+    first: int  # index of its first word in the cell
+    last: int  # index after its last word
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        return self.cell.words[self.first : self.last]
+
+    @property
+    def rest(self) -> tuple[Word, ...]:
+        """The words of the cell after the label."""
+        return self.cell.words[self.last :]
+
+
+@lru_cache(maxsize=4096)
+def tokens_of(text: str) -> tuple[str, ...]:
+    """Letters and digits of a text without accents, in lower case: ("n", "factura") of "Nº Factura:".
+
+    Ordinal signs and points vanish: "N.º", "Nº", "No." are ("n",) or ("no",).
+    """
+    return tuple(_LETTERS.findall(fold(text).text.lower().replace("º", "").replace("ª", "")))
+
+
+class Vocabulary:
+    """Labels by phrases. The longest phrase that matches at a place counts.
+
+    Phrases are compared without accents, capitals, punctuation and spaces: "N.º  FACTURA", "Nºfactura" and the
+    letter-spaced "F A C T U R A" are what they say.
+
+    Args:
+        phrases: label -> its phrases, in any language.
+    """
+
+    def __init__(self, phrases: Mapping[str, Iterable[str]]) -> None:
+        self._exact: dict[str, tuple[str, str]] = {}
+        for label, texts in phrases.items():
+            for phrase in texts:
+                self._exact.setdefault("".join(tokens_of(phrase)), (label, phrase))
+        self._longest = max(map(len, self._exact), default=0)
+        self._starts = frozenset(key[0] for key in self._exact)
+        self._long: dict[tuple[str, int], list[str]] = {}  # by first letter and length
+        for key in self._exact:
+            if len(key) >= _LONG:
+                self._long.setdefault((key[0], len(key)), []).append(key)
+        self._nearest = lru_cache(maxsize=_KEPT)(self._misread)  # words repeat, most of all in prose
+
+    def find(self, cell: Cell) -> list[LabelMatch]:
+        """The labels in a cell, left to right, without overlaps."""
+        pieces = [
+            (piece, index)
+            for index, word in enumerate(cell.words)
+            for token in tokens_of(word.text)
+            for piece in _GLUED.split(token, maxsplit=1)
+        ]
+        found: list[LabelMatch] = []
+        position = 0
+        while position < len(pieces):
+            match = self._at([token for token, _ in pieces[position : position + _MOST_TOKENS]])
+            if match is None:
+                position += 1
+                continue
+            count, label, phrase = match
+            first, last = pieces[position][1], pieces[position + count - 1][1] + 1
+            found.append(LabelMatch(label, phrase, cell, first, last))
+            position += count
+        return found
+
+    def _at(self, tokens: Sequence[str]) -> tuple[int, str, str] | None:
+        """The longest phrase at the beginning of some tokens: how many it takes, its label, itself."""
+        if tokens[0][0] not in self._starts:
+            return None
+        best: tuple[int, str, str] | None = None
+        joined = ""
+        for count, token in enumerate(tokens, 1):
+            joined += token
+            if len(joined) > self._longest + 1:
+                break
+            key = joined if joined in self._exact else self._nearest(joined, tuple(tokens[:count]))
+            if key is not None:
+                best = (count, *self._exact[key])
+        return best
+
+    def _misread(self, joined: str, tokens: tuple[str, ...]) -> str | None:
+        """The phrase that some letters must be, with few of them misread; None where none is near."""
+        if len(joined) < _LONG:
+            return None
+        most = max(1, len(joined) // _LETTERS_A_SLIP)
+        for length in (len(joined), len(joined) - 1, len(joined) + 1):
+            for key in self._long.get((joined[0], length), ()):
+                # a letter more or less at the end is another word, or the next one's beginning
+                close = length == len(joined) or key[-1] == joined[-1]
+                if close and _distance(key, joined, score_cutoff=most) <= most and self._is_slip(key, tokens):
+                    return key
+        return None
+
+    def _is_slip(self, key: str, tokens: Sequence[str]) -> bool:
+        """Whether a phrase was misread, and not another one printed."""
+        return _short_words_agree(tokens_of(self._exact[key][1]), tokens)
+
+
+def _short_words_agree(expected: Sequence[str], read: Sequence[str]) -> bool:
+    """Whether no short word was taken for another: "Total incl. GST" is not "Total excl. GST"."""
+    if any(token.isdigit() and token not in expected for token in read):
+        return False  # "Total 6%" is not "Totale"
+    if len(expected) != len(read):
+        return True
+    return all(a == b or min(len(a), len(b)) >= _LONG_WORD for a, b in zip(expected, read, strict=True))

@@ -1,0 +1,283 @@
+"""Groups the cells of a page into blocks with their labels: letterheads, address windows, boxes of a form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from backend.files.pages import Word, bounding_box
+from backend.files.visual_rows import Cell, PageRows
+from backend.invoices.parties.labels import (
+    ADDRESS,
+    CUSTOMER,
+    FORM_LABELS,
+    GREETING,
+    NAME,
+    TOWN,
+    VENDOR,
+)
+from backend.invoices.parties.names import is_form_alone
+from backend.invoices.parties.pieces import Piece, Role, pieces_of
+from backend.invoices.parties.roles import label_of, party_label, without_colon
+from backend.invoices.parties.tax_ids import is_tax_label, tax_ids_in
+
+# In heights of the text between two lines of a block; measured on fields_dev, where lines are 0.2 to 0.9 apart.
+_GAP, _GAP_BELOW_LABEL = 1.15, 2.6
+_ALIGNED = 1.2  # heights between left edges, right edges or middles
+_MOST_LINES = 14
+_MOST_CELLS = 40  # of a row; more are no letterhead
+_RIGHT_OF_LABEL = 16.0  # heights from a label to its value at most
+_ACROSS, _PAIR = 45.0, 2  # where the two are alone in their row
+_BULLETS, _DASHES = "·•●|■▪¦", ("-", "\u2013", "\u2014")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a block."""
+
+    cell: Cell
+    words: tuple[Word, ...]  # without the label before them
+    form: str = ""  # what that label says: "name", "address", "town"
+
+    def pieces(self) -> list[Piece]:
+        """Its names, address parts, tax numbers and the rest."""
+        return pieces_of(self.words, self.form)
+
+
+@dataclass(slots=True)
+class Block:
+    """Lines below each other."""
+
+    label: str  # of `parties_labels.PARTY_LABELS`; empty where it has none
+    label_cell: Cell | None
+    lines: list[Line] = field(default_factory=list)
+    form: str = ""  # of the first line below a heading of a column: "name", "address", "town"
+    prefix: tuple[Word, ...] = ()  # of the first line below the label of a tax number
+
+    def add(self, line: Line) -> None:
+        """Put a line below the others."""
+        if not self.lines and (self.form or self.prefix):
+            line = replace(line, form=self.form, words=(*self.prefix, *line.words))
+        self.lines.append(line)
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is a column of a small table: a form's label above its value."""
+        return not self.label and self.label_cell is not None
+
+    @property
+    def first(self) -> Cell:
+        """The cell at its top."""
+        return self.label_cell or self.lines[0].cell
+
+    @property
+    def last(self) -> Cell:
+        """The cell at its bottom."""
+        return self.lines[-1].cell if self.lines else self.first
+
+
+def blocks_of(rows: PageRows) -> list[Block]:
+    """The blocks of a page, by their first rows."""
+    finished: list[Block] = []
+    unfinished: list[Block] = []
+    for index, row in enumerate(rows.rows):
+        below = rows.rows[index + 1].cells if index + 1 < len(rows.rows) else ()
+        still = [block for block in unfinished if row.box.top - block.last.box.bottom <= _reach(block, rows)]
+        finished.extend(block for block in unfinished if block not in still)
+        unfinished = still
+        row_blocks = _row_blocks(_joined_at_bullets(row.cells[:_MOST_CELLS]), below[:_MOST_CELLS])
+        for new in _with_details(row_blocks, unfinished, rows):
+            above = None if new.label_cell else _block_above(new, unfinished, rows)
+            if new.label == GREETING:
+                finished.append(new)  # what stands below is the letter
+            elif above is not None:
+                for line in new.lines:
+                    above.add(line)
+            else:
+                unfinished.append(new)
+    finished.extend(unfinished)
+    _join_columns(finished)
+    return sorted(
+        (block for block in finished if block.lines), key=lambda block: (block.first.row, block.first.box.left)
+    )
+
+
+def _join_columns(blocks: Sequence[Block]) -> None:
+    """Moves the columns "NIF", "Domicilio" of a small table into the block of the party whose column is beside them."""
+    columns = [block for block in blocks if block.is_column and block.lines]
+    owners = {block.first.row: block for block in columns if block.form == NAME}
+    owners |= {block.first.row: block for block in blocks if block.label in (CUSTOMER, VENDOR) and block.lines}
+    for block in columns:
+        owner = owners.get(block.first.row)
+        if owner is not None and owner is not block:
+            owner.lines.extend(block.lines)
+            block.lines.clear()
+
+
+def _with_details(row: list[Block], above: Sequence[Block], rows: PageRows) -> list[Block]:
+    """Moves the number and address that follow a labelled name in its row into its block.
+
+    "Recipient | Orchard Dental Care | VAT no. | GB 999 9999 73" is a row of a grid. A number that goes on a block
+    above it is that block's.
+    """
+    owner = row[0] if row else None
+    if owner is None or owner.label not in (CUSTOMER, VENDOR) or not owner.lines:
+        return row
+    details = list(
+        takewhile(lambda block: _is_detail(block) and not _names_party(_block_above(block, above, rows)), row[1:])
+    )
+    if not any(piece.role is Role.TAX_ID for block in details for line in block.lines for piece in line.pieces()):
+        return row
+    owner.lines.extend(line for block in details for line in block.lines)
+    return [owner, *row[1 + len(details) :]]
+
+
+def _names_party(block: Block | None) -> bool:
+    """Whether a name or an address is in a block without a label."""
+    if block is None or block.label:
+        return False
+    return any(piece.role in (Role.NAME, Role.ADDRESS) for line in block.lines for piece in line.pieces())
+
+
+def _is_detail(block: Block) -> bool:
+    """Whether a block of one line is a tax number or an address and nothing else."""
+    if block.label or not block.lines:
+        return False
+    return all(piece.role in (Role.TAX_ID, Role.ADDRESS) for line in block.lines for piece in line.pieces())
+
+
+def _joined_at_bullets(cells: Sequence[Cell]) -> list[Cell]:
+    """Cells with those that a bullet joins as one: "Huber GmbH", "● Lindenweg 8"."""
+    joined: list[Cell] = []
+    for cell in cells:
+        if joined and (_is_bullet(cell.words[0]) or _is_bullet(joined[-1].words[-1])):
+            words = (*joined[-1].words, *cell.words)
+            joined[-1] = replace(cell, words=words, box=bounding_box((joined[-1].box, cell.box)))
+        else:
+            joined.append(cell)
+    return joined
+
+
+def _is_bullet(word: Word) -> bool:
+    return word.text in _DASHES or word.text[0] in _BULLETS or word.text[-1] in _BULLETS
+
+
+def _row_blocks(cells: Sequence[Cell], below: Sequence[Cell]) -> list[Block]:
+    """The cells of a row as blocks of one line; a label takes its value to the right, if that is one.
+
+    Args:
+        below: the cells of the next row.
+    """
+    blocks: list[Block] = []
+    phrases: set[str] = set()
+    rest = list(cells)
+    reach = _RIGHT_OF_LABEL if len(rest) > _PAIR else _ACROSS
+    while rest:
+        cell = rest.pop(0)
+        right = rest[0] if rest else None
+        party = party_label(cell)
+        form = None if party else label_of(cell, FORM_LABELS)
+        if party is not None:
+            blocks.append(Block(party.label, cell))
+            if words := without_colon(party.rest):
+                blocks[-1].lines.append(Line(cell, words))
+            elif right is not None and _is_value_of(cell, right, below, reach):
+                blocks[-1].lines.append(Line(rest.pop(0), right.words))
+        elif form is not None:
+            words = without_colon(form.rest)
+            if not words and right is not None and _is_form_value(cell, right, below, reach):
+                words = rest.pop(0).words
+            lines = [Line(cell, words, form.label)] if words else []
+            is_first = form.phrase not in phrases
+            phrases.add(form.phrase)  # a phrase comes twice where two boxes stand side by side
+            if lines and is_first and form.label == TOWN and blocks and blocks[-1].form in (ADDRESS, TOWN):
+                blocks[-1].lines.extend(lines)  # "C.P.: 33007    Localidad: Oviedo"
+                continue
+            blocks.append(Block("", None if words else cell, lines, form.label))
+        elif is_tax_label(cell.text):
+            words = (*cell.words, *right.words) if right is not None else ()
+            if words and tax_ids_in(" ".join(word.text for word in words)):
+                rest.pop(0)
+                blocks.append(Block("", None, [Line(cell, words)]))
+            else:
+                blocks.append(Block("", cell, [], "", cell.words))
+        else:
+            blocks.append(Block("", None, [Line(cell, cell.words)]))
+    return blocks
+
+
+def _is_value_of(label: Cell, right: Cell, below: Sequence[Cell], reach: float) -> bool:
+    """Whether the cell to the right of a party's label is its name and not the next column's heading."""
+    if (
+        right.box.left - label.box.right > reach * label.box.height
+        or party_label(right)
+        or label_of(right, FORM_LABELS)
+    ):
+        return False
+    if next((piece.role for piece in pieces_of(right.words)), Role.OTHER) is not Role.NAME:
+        return False
+    return label.text.rstrip().endswith(":") or not _has_value_below(label, below)
+
+
+def _is_form_value(label: Cell, right: Cell, below: Sequence[Cell], reach: float) -> bool:
+    """Whether the cell to the right of "Domicilio" is the address."""
+    if (
+        right.box.left - label.box.right > reach * label.box.height
+        or party_label(right)
+        or label_of(right, FORM_LABELS)
+        or is_tax_label(right.text)
+    ):
+        return False
+    role = next((piece.role for piece in pieces_of(right.words)), Role.OTHER)
+    if role in (Role.HEADING, Role.FIELD):
+        return False
+    return label.text.rstrip().endswith(":") or not _has_value_below(label, below)
+
+
+def _is_label(cell: Cell) -> bool:
+    return party_label(cell) is not None or label_of(cell, FORM_LABELS) is not None
+
+
+def _has_value_below(label: Cell, below: Sequence[Cell]) -> bool:
+    """Whether a name or an address is under a label, and not another label."""
+    cell = next((cell for cell in below if _overlap(cell, label)), None)
+    if cell is None or _is_label(cell) or is_tax_label(cell.text):
+        return False
+    return any(piece.role in (Role.NAME, Role.ADDRESS) for piece in pieces_of(cell.words))
+
+
+def _reach(block: Block, rows: PageRows) -> float:
+    """How far below its last line a block may go on."""
+    if len(block.lines) >= _MOST_LINES:
+        return 0.0
+    gap = _GAP if block.lines else _GAP_BELOW_LABEL
+    return gap * max(block.last.box.height, rows.line_height)
+
+
+def _block_above(new: Block, blocks: Sequence[Block], rows: PageRows) -> Block | None:
+    """The block that a line continues: the best aligned of those that end above it."""
+    cell = new.first
+    best: tuple[float, Block] | None = None
+    for block in blocks:
+        height = max(rows.line_height, min(cell.box.height, block.last.box.height))
+        if block.last.row >= cell.row:
+            continue
+        offsets = [
+            _offset(cell, other) for other in {block.last, block.first} if _overlap(cell, other) or other is block.first
+        ]
+        offset = min(offsets, default=_ALIGNED * height * 2)
+        if _overlap(cell, block.last) and is_form_alone(cell.text):
+            offset = 0.0
+        if offset <= _ALIGNED * height and (best is None or offset < best[0]):
+            best = offset, block
+    return best[1] if best else None
+
+
+def _offset(cell: Cell, other: Cell) -> float:
+    a, b = cell.box, other.box
+    return min(abs(a.left - b.left), abs(a.right - b.right), abs(a.left + a.right - b.left - b.right) / 2)
+
+
+def _overlap(cell: Cell, other: Cell) -> bool:
+    return cell.box.left < other.box.right and other.box.left < cell.box.right

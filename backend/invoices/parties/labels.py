@@ -1,0 +1,158 @@
+"""The words by which pages say whose name, address or number follows.
+
+Matched without accents, capitals and punctuation: see `label_match.Vocabulary`. Languages: Spanish, English, Catalan,
+French, German, Portuguese, Italian, Dutch.
+"""
+
+from __future__ import annotations
+
+from backend.invoices.label_match import Vocabulary
+
+VENDOR, CUSTOMER, DELIVERY, PAYEE, OTHER = "vendor", "customer", "delivery", "payee", "other"
+GREETING = "greeting"  # before the name of the customer: "Dear Ana Ruiz,"
+ATTENTION = "attention"  # above a name it says whose the name is; before one it is a part of the customer's block
+
+# At the beginning of a cell. DELIVERY is the customer only where no CUSTOMER is named.
+PARTY_LABELS = Vocabulary({
+    VENDOR: (
+        "emisor", "datos del emisor", "datos emisor", "empresa emisora", "proveedor", "datos del proveedor",
+        "datos proveedor", "vendedor", "datos del vendedor", "expedidor", "expedida por", "emitida por", "emitido por",
+        "facturado por", "prestador", "prestador del servicio", "arrendador", "parte arrendadora", "comercializadora",
+        "empresa comercializadora", "datos de la empresa", "datos fiscales del emisor", "acreedor", "de", "from",
+        "bill from", "billed by", "invoice from", "seller", "sold by", "seller details", "supplier", "supplier details",
+        "vendor", "vendor details", "issued by", "service provider", "provider", "landlord", "merchant", "payable to",
+        "our details", "emissor", "dades de l emissor", "proveidor", "venedor", "fournisseur", "vendeur", "emetteur",
+        "prestataire", "emis par", "bailleur", "verkaufer", "lieferant", "rechnungssteller", "absender", "leistender",
+        "rechnung von", "auftragnehmer", "vermieter", "leverancier", "afzender", "fornecedor", "dados do emitente",
+        "emitente", "prestador de servicos", "emitido pela", "cedente", "cedente prestatore", "fornitore", "venditore",
+        "mittente", "emittente", "issuer", "issuing company", "invoice issuer", "invoicing party", "billing party",
+        "creditor", "sender", "payee details", "our company", "who is billing",
+        "seller information", "supplier name", "vendor name", "lessor", "licensor", "quien factura",
+        "quien emite", "nosotros", "nuestros datos", "emisora", "expedidora", "proveedora", "vendedora", "arrendadora",
+        "prestadora", "datos del profesional", "datos del prestador", "datos del arrendador",
+        "obligado a expedir", "obligado a expedir la factura", "remitente", "razon social emisor", "nombre emisor",
+        "emisor de la factura", "empresa suministradora", "suministradora", "qui factura", "qui emet", "arrendador a",
+        "emetteur de la facture", "emettrice", "societe emettrice", "expediteur", "creancier",
+        "vos coordonnees fournisseur", "rechnungsaussteller", "aussteller", "verkauferin", "rechnungsersteller",
+        "glaubiger", "vermieterin", "opdrachtnemer", "verkoper", "vendedor emitente",
+        "prestador servicos", "senhorio", "locador", "locatore", "prestatore", "dati fornitore", "emesso da",
+        "emessa da",
+    ),
+    CUSTOMER: (
+        "cliente", "datos del cliente", "datos cliente", "datos de cliente", "datos fiscales del cliente", "facturar a",
+        "facturado a", "factura a", "factura para", "facturacion", "datos de facturacion", "direccion de facturacion",
+        "domicilio de facturacion", "destinatario", "datos del destinatario", "receptor", "datos del receptor",
+        "comprador", "datos del comprador", "adquirente", "titular", "titular del contrato", "titular contrato",
+        "titular del suministro", "datos del titular", "datos del contrato titular", "nombre del titular", "pagador",
+        "arrendatario", "parte arrendataria", "inquilino", "alumno", "alumna", "alumno a", "paciente alumno", "socio",
+        "asegurado", "propietario", "contribuyente", "suscriptor", "usuario", "cargo a", "facturado a nombre de",
+        "expedida a", "emitida a", "nombre cliente", "cliente nombre", "cliente final", "huesped", "nombre del huesped",
+        "paciente", "abonado", "senor es", "senores", "sr s", "sr es", "sres", "sr sra", "sr", "sra", "para", "deudor",
+        "empresa cliente", "nombre del cliente", "razon social del cliente", "cliente facturacion", "customer",
+        "customer name", "customer details", "client", "client name", "client details", "bill to", "billed to",
+        "bill to address", "billing to", "billing address", "billing details", "billing information", "invoice to",
+        "invoiced to", "invoice for", "invoice address", "sold to", "sell to", "buyer", "buyer details", "purchaser",
+        "recipient", "to", "charge to", "prepared for", "account holder", "account name", "customer account name",
+        "name of customer", "tenant", "guest", "guest name", "patient", "issued to", "for", "service for",
+        "services for", "services to", "services provided to", "student", "member", "insured", "subscriber", "owner",
+        "payer", "rendered to", "on behalf of", "bill recipient", "facturer a", "dades del client", "client facturacio",
+        "destinatari", "comprador a", "facture a", "facturer", "facture pour", "adresse de facturation",
+        "adresse facturation", "destinataire", "acheteur", "client facture", "locataire", "titulaire",
+        "titulaire du contrat", "adresse a", "rechnungsempfanger", "rechnungsadresse", "rechnungsanschrift",
+        "rechnung an", "kunde", "kundin", "empfanger", "kaufer", "auftraggeber", "mieter", "herr", "frau", "firma",
+        "eheleute", "familie", "herrn", "an", "klant", "factuuradres", "factuur aan", "exmo s sr s", "exmos senhores",
+        "exmo senhor", "exmo a senhor a", "exmos srs", "faturar a", "faturado a", "dados do cliente",
+        "dados de faturacao", "morada de faturacao", "destinatario fatura", "intestatario", "cessionario",
+        "cessionario committente", "committente", "spett le", "spettabile", "fatturare a", "intestato a", "acquirente",
+        "addressee", "bill payer", "billed party", "invoice recipient", "debtor", "lessee", "licensee",
+        "renter", "hirer", "passenger", "traveller", "traveler", "visitor", "attendee", "participant", "resident",
+        "pupil", "policyholder", "policy holder", "cardholder", "donor", "registrant", "consumer", "homeowner",
+        "leaseholder", "pet owner", "your company", "your details", "who pays", "who is paying", "buyer information",
+        "customer information", "client information", "customer info", "client info", "received from",
+        "payment from", "ordered by", "order placed by", "purchased by", "booked by", "destinataria", "receptora",
+        "compradora", "arrendataria", "inquilina", "socia", "asegurada", "propietaria", "suscriptora", "usuaria",
+        "abonada", "pagadora", "clienta", "residente", "matriculado", "matriculada", "estudiante", "pasajero",
+        "pasajera", "viajero", "viajera", "participante", "asistente", "comunero", "comunera", "copropietario",
+        "asociado", "asociada", "afiliado", "afiliada", "colegiado", "colegiada", "mutualista", "tomador", "tomadora",
+        "tomador del seguro", "contratante", "consumidor", "consumidora", "solicitante", "interesado", "interesada",
+        "obligado al pago", "quien paga", "donante", "a quien", "a quien se factura", "ustedes", "sus datos",
+        "tus datos", "vuestros datos", "cliente abonado", "cliente destinatario", "destinatario de la factura",
+        "receptor de la factura", "datos del paciente", "datos del alumno", "datos del inquilino",
+        "datos del arrendatario", "datos del huesped", "datos del abonado", "datos de facturacion del cliente",
+        "recibi de", "recibido de", "he recibido de", "a qui", "qui paga",
+        "destinatari de la factura", "llogater", "client destinatari", "adressee a", "destinataire de la facture",
+        "payeur", "patiente", "acheteuse", "locatrice", "eleve", "adherent", "adherente", "abonne", "abonnee", "assure",
+        "assuree", "proprietaire", "coordonnees client", "vos coordonnees", "recu de", "facture au nom de",
+        "empfangerin", "rechnungsempfangerin", "auftraggeberin", "mieterin", "patientin", "schuler", "schulerin",
+        "teilnehmer", "teilnehmerin", "gast", "mitglied", "versicherter", "versicherungsnehmer", "besteller",
+        "bestellerin", "kaeufer", "eigentumer", "zahlungspflichtiger", "kundendaten", "ihre daten", "ontvanger",
+        "koper", "opdrachtgever", "huurder", "patient naam", "destinataria fatura", "adquirente fatura", "inquilino a",
+        "utente", "aluno", "aluna", "hospede", "cliente fatura", "comprador fatura", "destinataria della fattura",
+        "destinatario della fattura", "cliente intestatario", "conduttore", "conduttrice", "paziente", "alunno",
+        "alunna", "ospite", "intestataria", "dati cliente", "dati del cliente",
+    ),
+    ATTENTION: (
+        "a la atencion de", "a la atencion", "atencion", "att", "atte", "attn", "attention", "for the attention of",
+        "a l atencio de", "a l attention de", "zu handen", "z hd", "alla cortese attenzione", "c a",
+    ),
+    DELIVERY: (
+        "ship to", "shipped to", "shipping to", "shipping address", "shipping details", "deliver to", "delivered to",
+        "delivery address", "delivery to", "delivery", "service address", "enviar a", "enviado a", "envio", "envio a",
+        "datos de envio", "direccion de envio", "direccion de entrega", "domicilio de entrega", "lugar de entrega",
+        "entregar en", "entrega", "direccion del suministro", "direccion de suministro", "direccion suministro",
+        "punto de suministro", "domicilio de suministro", "consignatario", "adreca d enviament", "adreca de lliurament",
+        "lliurament", "livre a", "adresse de livraison", "livraison", "lieu de livraison", "lieferadresse",
+        "lieferanschrift", "lieferung an", "warenempfanger", "afleveradres", "morada de entrega", "local de entrega",
+        "entregar a", "destinazione", "destinazione merce", "luogo di consegna", "spedire a", "obra", "site address",
+        "job address", "property", "property address", "inmueble", "finca arrendada", "local arrendado",
+    ),
+    PAYEE: (
+        "make checks payable to", "make all checks payable to", "make cheques payable to",
+        "please make checks payable to", "please make cheques payable to", "make all cheques payable to",
+        "cheques payable to", "checks payable to", "remit to", "remit payment to", "remittance to", "pay to",
+        "please pay", "pagadero a", "pagar a", "a favor de", "a nombre de", "beneficiario", "titular de la cuenta",
+        "titular cuenta", "nombre del beneficiario", "beneficiary", "beneficiary name", "account name of",
+        "kontoinhaber", "zahlungsempfanger", "titulaire du compte", "a l ordre de", "titular da conta", "beneficiaire",
+        "beneficiari", "titular del compte", "intestatario del conto",
+    ),
+    OTHER: (  # a person or place that is neither party
+        "salesperson", "sales rep", "sales associate", "sales person", "agente", "comercial asignado", "vendedor a",
+        "representante", "representative", "cashier", "cajero", "cajera", "atendido por", "le atendio", "camarero",
+        "served by", "server", "prepared by", "preparado por", "contacto", "contact", "contact person",
+        "persona de contacto", "su contacto", "your contact", "ansprechpartner", "bearbeiter", "sachbearbeiter",
+        "transportista", "transporte", "carrier", "banco", "entidad", "entidad bancaria", "bank", "bank name",
+        "distribuidora", "empresa distribuidora", "conductor", "driver", "tecnico", "matricula", "proyecto", "project",
+        "geschaftsfuhrer", "gerant", "director", "signature", "bankverbindung", "banque", "notas",
+        "driver name",
+        "account manager",
+        "signed by", "firmado por",
+        "approved by", "checked by", "realizado por", "powered by",
+        "notes", "observaciones", "concepto", "comentarios", "comments", "terms", "resumen", "summary",
+    ),
+})  # fmt: skip
+
+NAME, ADDRESS, TOWN = "name", "address", "town"
+# Rows of a form inside the box of a party: "Nombre: …", "Domicilio: …", "C.P.: …".
+FORM_LABELS = Vocabulary({
+    NAME: (
+        "nombre", "nombre o razon social", "nombre razon social", "nombre y apellidos", "nombre fiscal", "razon social",
+        "nombre comercial", "denominacion", "denominacion social", "empresa", "apellidos y nombre", "name", "full name",
+        "company", "company name", "business name", "legal name", "trading name", "nom", "nom o rao social",
+        "rao social", "raison sociale", "nom et prenom", "societe", "firmenname", "firma name", "naam", "bedrijfsnaam",
+        "nome", "designacao", "denominazione", "ragione sociale", "nominativo",
+    ),
+    ADDRESS: (
+        "direccion", "domicilio", "domicilio social", "domicilio fiscal", "direccion fiscal", "dir", "address",
+        "street address", "registered office", "registered address", "registered office address", "street", "adreca",
+        "domicili", "adresse", "siege social", "anschrift", "strasse", "adres", "morada", "sede", "sede social",
+        "endereco", "indirizzo", "sede legale", "calle",
+    ),
+    TOWN: (
+        "poblacion", "localidad", "ciudad", "municipio", "provincia", "codigo postal", "cod postal", "c postal", "cp",
+        "c p", "cp poblacion", "c p poblacion", "c p y poblacion", "cp y poblacion", "codigo postal y poblacion",
+        "cp localidad", "cp ciudad", "poblacio", "localitat", "codi postal", "pais", "city", "town", "postcode",
+        "post code", "postal code", "zip", "zip code", "city state zip", "county", "state", "country", "ville",
+        "code postal", "cp ville", "pays", "ort", "plz", "plz ort", "stadt", "land", "plaats", "postcode plaats",
+        "localidade", "cidade", "codigo postal localidade", "cap", "citta", "comune", "paese",
+    ),
+})  # fmt: skip

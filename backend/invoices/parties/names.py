@@ -1,0 +1,186 @@
+"""Recognises names of companies and persons in letterheads and address blocks. Works on folded text."""
+
+from __future__ import annotations
+
+import re
+
+from backend.invoices.parties.address import is_region
+from backend.text.patterns.folding import fold
+
+# Legal forms at the end of a company's name; OCR loses points and spaces.
+LEGAL_FORM = re.compile(
+    r"(?<![^\W_])(?:"
+    r"S\.? ?(?:A|L)\.?(?: ?U\.?| ?L\.?| ?P\.?| ?N\.? ?E\.?)?(?:[ ,]+(?:en liquidacion|unipersonal"
+    r"|sociedad unipersonal))?|S\.? ?L\.? ?L\.?|S\. ?C\.(?: ?P\.)?|SCP|S\.? ?Coop\.?(?: ?V\.?| ?Lda\.?| ?And\.?"
+    r"| ?Mad\.?)?"
+    r"|S\. ?Com\.|C\. ?B\.|A\. ?I\. ?E\.|U\. ?T\. ?E\.|S\.? ?A\.? de C\.? ?V\.?|S\.? de R\.? ?L\.?"
+    r"|S\.? ?R\.? ?L\.?|S\.? ?p\.? ?A\.?|S\.? ?A\.? ?S\.? ?U?|S\.? ?A\.? ?R\.? ?L\.?|EURL|SASU|SCI|SNC|SCOP"
+    r"|Sociedad (?:Limitada|Anonima|Cooperativa)|Comunidad de Bienes"
+    r"|PartG(?: ?mbB)?|mbB|KGaA|eG|SE|GmbH(?: & Co\.? KG)?|UG|OHG|KG|GbR|AG|mbH|e\. ?K\.|e\. ?V\.|Ltd\.?|Limited"
+    r"|LLC|L\.L\.C\.|LLP|LP|PLC|plc"
+    r"|Inc\.?|Incorporated|Corp\.?|Corporation|Company|& Co\.?|Co\.|Co\.,? Ltd\.?|DAC|CLG|CIC"
+    r"|Unip(?:essoal)?\.?,? Lda\.?|Ltda\.?|Lda\.?|N\.?V\.?|B\.?V\.?|Pty\.?(?: Ltd\.?)?|Sdn\.? ?Bhd\.?"
+    r"|S[DO]N\.? ?BHD\.?|S/B|Bhd\.?|Pte\.? Ltd\.?|Berhad|ApS|A/S|AB|Oy"
+    r")(?![^\W_])\.?",
+)
+_CAPITAL_FORM = re.compile(
+    r"(?<![^\W_])(?:GMBH|LTD|LIMITED|INC|CORP|CORPORATION|SDN\.? ?BHD|BHD|S\. ?COOP|LDA|LLC|SARL|SRL|SPA|SAS|SLU|SAU"
+    r"|PTY|COMPANY|PLC|& CO)(?![^\W_])\.?"
+)
+_FORM_ALONE = re.compile(
+    r"\W*(?:S\. ?[AL]\.(?: ?U\.)?|S\.?L\.?U?|S\. ?Coop\.?|Coop\.?|[LA]\.(?: ?U\.)?|SDN\.? ?BHD\.?|GmbH|Ltd\.?"
+    r"|Limited|Inc\.?|LLC)\W*",
+    re.IGNORECASE,
+)
+_JOINERS = frozenset(
+    re.split(
+        " ",
+        "de del la las los el y e i of and the for & do da dos di et und von van zu der den du des le les l d "
+        "en a al per para por com con",
+    )
+)
+_SHORTEST = 3  # letters
+_LETTERS_OF_NAME = 0.6  # of its characters
+_PRICE = re.compile(r"\d[.,]\d\d(?!\d)")
+_MOST_WORDS, _LONGEST = 10, 80
+_AFTER_FORM = 3  # characters, of punctuation
+_SHORTEST_BEFORE, _BETWEEN_FORMS = 2, 6  # characters
+_NO_NAME = re.compile(  # what a shop does, or says
+    r"(?:c|s)omercio|servicios de|venta de|todo (?:en|para)|especialistas|soluciones|desde \d{4}|since \d{4}"
+    r"|fundad|slogan|your |nuestr|calidad|la mejor|thank|gracias"
+    r"|(?<![^\W_])(?:real decreto|r\.? ?d|decreto|ley|orden|directiva|reglamento|statutory instrument)(?![^\W_])"
+    r"[^\d]{0,24}\d+/\d{2,4}|(?<![^\W_])art(?:\.|iculo|icle)s? \d"  # of a law
+    r"|formerly|licensee|tq for|welcome|cash sale|copy$|trading as|t/a\b|dba\b",
+    re.IGNORECASE,
+)
+_REGISTRATION = re.compile(  # "(519537-X)", "(CO.REG :860671-D)", "862725-U"
+    r"\s*[([]\s*(?:co\.? ?(?:reg|no)\.?[^)\]]*|(?:no\.? ?)?[\w\-/ ]*\d{4,}[\w\-/ ]*)[)\]]?\s*$"
+    r"|\s+\d{5,}-?[A-Z](?:\s*\([A-Z]+\))?$",
+    re.IGNORECASE,
+)
+_FORM_FIRST = re.compile(
+    r"(?:SCI|SARL|SAS|SASU|EURL|SNC|GAEC|EARL|SCP|SELARL|Ets\.?|Etablissements|Cabinet|Firma|Fa\.) [A-Z]"
+)
+_COMPANY_WORDS = re.compile(
+    r"\w (?:trading|enterprises?|hardware|stationery|minimarket|supermarket|pharmacy|bakery|motors?|service station)$"
+    r"|^(?:restoran|perniagaan|kedai|pasar|syarikat|farmacia|ferreteria|panaderia|papeleria|libreria|restaurante"
+    r"|taller(?:es)?) \w",
+    re.IGNORECASE,
+)
+# What a name's last line may consist of, with a legal form: "Suministros Ortega" above "e Hijos, S.L.".
+_LAST_WORDS = re.compile(
+    r"(?:restaurants?|stationery|hardware|trading|enterprises?|marketing|holdings?|services?|group|company"
+    r"|international"
+    r"|internacional|iberica|industrial|industriales|servicios|hijos|hermanos|asociados|associates|sons)\b[ ,]*\S",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(
+    r"^(?:(?:attn?|atte|a la att|att|atencion|d|dna|dña|dª|don|dona|doña|sr|sra|srs|sres|senor|senora|mr|mrs|ms|messrs"
+    r"|herrn?|frau|monsieur|madame|m|mme|fao|spett\.? ?le|exmo|exma)[.:]\s*(?:/\s*\w+\.?\s*)?"
+    r"|(?:don|dona|doña|messrs|herrn|herr|frau|monsieur|madame|mme|mr|mrs|ms|d\.|d\.ª|dª|dna\.) )+",
+    re.IGNORECASE,
+)
+# "Bodegas Duero, S.A., con" before a tax number; "Alder & Finch Ltd by Rowan Studio".
+_SENTENCE_AFTER = re.compile(r",?\s+(?:con|with|mit|avec|com|amb)$")
+# "Factura emitida por Cable Norte, S.L.", "Puede reclamar en el 1470. Cable Norte, S.L."
+_SENTENCE_BEFORE = re.compile(
+    r"^(?:[^\W\d_]+ ){0,3}(?:(?:emitid|prestad|operad|facturad|comercializad|suministrad|gestionad|vendid)[oa]s? por"
+    r"|(?:issued|provided|supplied|operated|invoiced|billed|sold|managed) by) (?=(?-i:[^\W\d_a-z]))"
+    r"|^(?:\S+ ){2,12}?(?:\d+|[^\W\d_]{5,})\. (?=(?-i:[^\W\d_a-z]))",
+    re.IGNORECASE,
+)
+_BY_ANOTHER = re.compile(r"\s+by\s+[A-Z]")
+_IN_BRACKETS = re.compile(r"\s+\(([^()]+)\)$")
+_ATTENTION = re.compile(r"(?:attn?|atte|a la att|atencion|atención|fao)[.:]", re.IGNORECASE)
+_TITLE_AFTER = re.compile(r"\s+(?:tax )?(?:invoice|factura|receipt|rechnung|facture|fatura|statement)$", re.IGNORECASE)
+
+
+def legal_form_end(text: str) -> int | None:
+    """Where a name with its legal form ends in a folded text; None without a legal form after a name."""
+    end: int | None = None
+    for match in sorted(
+        (match for form in (LEGAL_FORM, _CAPITAL_FORM) for match in form.finditer(text)),
+        key=lambda match: match.start(),
+    ):
+        if end is None:
+            before = text[: match.start()].strip(" ,")
+            if len(before) >= _SHORTEST_BEFORE and any(map(str.isalpha, before)):
+                end = match.end()
+        elif match.start() - end <= _BETWEEN_FORMS:
+            end = max(end, match.end())  # "Aeon Co. (M) Bhd", "Weber & Co. KG"
+    return end
+
+
+def has_legal_form(text: str) -> bool:
+    """Whether a folded text is a name that ends with a legal form."""
+    text = without_registration(text)
+    end = legal_form_end(text)
+    return end is not None and len(text) - end <= _AFTER_FORM
+
+
+def is_company(text: str) -> bool:
+    """Whether a folded name without a legal form says that it is a shop or a firm: "Ho Trading", "Kedai Papan"."""
+    return _COMPANY_WORDS.search(without_registration(text)) is not None
+
+
+def begins_with_form(text: str) -> bool:
+    """Whether a folded name begins with its legal form, as French ones do: "SCI Les Tilleuls"."""
+    return _FORM_FIRST.match(text) is not None
+
+
+def without_registration(text: str) -> str:
+    """A name without the number in a register after it: "(519537-X)"."""
+    return _REGISTRATION.sub("", text)
+
+
+def is_form_alone(text: str) -> bool:
+    """Whether a line is the legal form of the name on the line above."""
+    return _FORM_ALONE.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether a folded text may be the name of a company or person, by its capitals and length."""
+    text = without_registration(text)
+    words = text.split()
+    if not 1 <= len(words) <= _MOST_WORDS or not _SHORTEST <= len(text) <= _LONGEST or _PRICE.search(text):
+        return False
+    letters = sum(map(str.isalpha, text))
+    if letters < _SHORTEST or letters < _LETTERS_OF_NAME * len(text.replace(" ", "")):
+        return False
+    if not has_legal_form(text) and (_NO_NAME.search(text) or text.endswith((":", "?", "!"))):
+        return False
+    main = [word for word in words if word.lower().strip(".,") not in _JOINERS and any(map(str.isalpha, word))]
+    lower = sum(word[0].islower() for word in main)
+    return bool(main) and lower * 3 <= len(main)
+
+
+def clean_name(text: str) -> str:
+    """A name without a form of address before it, and without a registration number or the title after it."""
+    text = text.strip(" ,;:-·*")
+    if not has_legal_form(text) or _ATTENTION.match(text):
+        text = _LEADING.sub("", text)
+    else:
+        text = _SENTENCE_BEFORE.sub("", text)
+    text = _TITLE_AFTER.sub("", without_registration(text))
+    text = _SENTENCE_AFTER.sub("", text)
+    other = _BY_ANOTHER.search(text)
+    if other and has_legal_form(fold(text[: other.start()]).text):
+        text = text[: other.start()]
+    place = _IN_BRACKETS.search(text)
+    if place and is_region(fold(place[1]).text):
+        text = text[: place.start()]
+    return text.strip(" ,;:-·*")
+
+
+def ends_open(text: str) -> bool:
+    """Whether a folded line breaks off within a name: "Suministros Industriales y"."""
+    return (
+        text.rstrip().endswith((",", "&", "-", " S.", "Sdn", "SDN")) or text.rsplit(maxsplit=1)[-1].lower() in _JOINERS
+    )
+
+
+def starts_inside(text: str) -> bool:
+    """Whether a folded line goes on with a name that began above: "del Mediterraneo, S.L."."""
+    if text.split(maxsplit=1)[0] in _JOINERS or text.lstrip().startswith("&") or text.count(")") > text.count("("):
+        return True
+    return has_legal_form(text) and _LAST_WORDS.match(text) is not None

@@ -1,0 +1,82 @@
+"""Keys of cached results. Pure: no clock, no store, no model."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Literal, overload
+
+from backend.lanes.cache.scope import owner_scope
+
+KEY_BYTES = 16  # 128 bits: 2^64 texts until a collision is likely
+_LAYOUT = b"financia-key-1"  # blake2b's personalisation; a new number invalidates every older key
+
+Kind = Literal["text", "ids", "file"]
+
+
+class CacheNamespace:
+    """The keys of one model, one task and one set of parameters.
+
+    The parts are hashed once; a key costs a copy of that state, the input's bytes and a digest (measured
+    0.6 us for a sentence). Parts and inputs are length-prefixed, so that no two namespaces or inputs share
+    a key: ("ab", "c") is not ("a", "bc"), and a text is not its token ids.
+
+    Args:
+        parts: whatever changes the result. For a model: its fingerprint, runtime and dtype.
+        framed: the parts of the namespace that this one narrows; set by `narrow`.
+    """
+
+    __slots__ = ("_framed", "_states")
+
+    def __init__(self, *parts: str, framed: bytes = b"") -> None:
+        self._framed = framed + _frame(parts)
+        self._states = {kind: _state(self._framed, kind) for kind in _BYTES}
+
+    def narrow(self, *parameters: str) -> CacheNamespace:
+        """The keys of the same model under these task parameters, such as prompt, truncation and dimensions."""
+        return CacheNamespace(*parameters, framed=self._framed)
+
+    @overload
+    def key(self, kind: Literal["text"], data: str) -> bytes: ...
+    @overload
+    def key(self, kind: Literal["ids"], data: Sequence[int]) -> bytes: ...
+    @overload
+    def key(self, kind: Literal["file"], data: bytes) -> bytes: ...
+
+    def key(self, kind: Kind, data: Any) -> bytes:
+        """The key of one input, 16 bytes.
+
+        Any text has one, lone surrogates and NUL included. Token ids must be checked against the vocabulary
+        first: one that is no integer raises TypeError, one beyond 64 bits OverflowError.
+        """
+        state = self._states[kind].copy()
+        state.update(_BYTES[kind](data))
+        if scope := owner_scope():  # under CACHE_SCOPE=key each caller has keys of its own
+            return blake2b(state.digest(), digest_size=KEY_BYTES, key=scope, person=_LAYOUT).digest()
+        return state.digest()
+
+
+def _state(framed: bytes, kind: str) -> blake2b:
+    data_follows = b"D" + kind.encode().ljust(7)  # the last part needs no length
+    return blake2b(framed + data_follows, digest_size=KEY_BYTES, person=_LAYOUT)
+
+
+def _frame(parts: Sequence[str]) -> bytes:
+    encoded = [_text_bytes(part) for part in parts]
+    return b"P%d:" % len(encoded) + b"".join(b"%d:%b" % (len(part), part) for part in encoded)
+
+
+def _text_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")  # injective, lone surrogates included
+
+
+def _ids_bytes(ids: Sequence[int]) -> bytes:
+    words = array("q", ids)
+    if sys.byteorder == "big":  # replicas share Redis
+        words.byteswap()
+    return words.tobytes()
+
+
+_BYTES: Mapping[str, Callable[[Any], bytes]] = {"text": _text_bytes, "ids": _ids_bytes, "file": bytes}

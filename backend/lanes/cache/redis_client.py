@@ -1,0 +1,244 @@
+"""A Redis client with time budgets and a circuit breaker, for any command."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from redis import exceptions
+
+from backend.errors import BadSettings
+from backend.lanes.cache.circuit_breaker import BreakerPolicy, CircuitBreaker, Permit, State
+from backend.lanes.cache.redis_pool import Command, RedisPool
+from backend.telemetry import CACHE_STATES, Telemetry, log_event
+
+T = TypeVar("T")
+_WANTED = (
+    "not redis://host:port/database, rediss://host:port/database or unix:///path; "
+    "special characters of a password must be percent-encoded"
+)
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RedisOptions:
+    """Where Redis is and what it may cost."""
+
+    url: str = field(repr=False)  # may hold a password
+    prefix: str = "financia"  # of every key
+    ttl_s: float = 86_400.0
+    timeout_s: float = 0.05  # time a look-up may add to its request
+    settle_s: float = 1.0  # limit of a connection, a write, or a late reply
+    flush_s: float = 0.5  # for pending writes when closing
+    pending_bytes: int = 16 * 2**20  # vectors waiting to be written; more are dropped and counted
+    connections: int = 16  # further look-ups wait for one, within their budget
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+
+
+class RedisClient:
+    """A connection pool behind a circuit breaker. Loop only; ``query`` never raises for a fault of Redis.
+
+    The circuit opens when queries fail or are late. Then nothing is sent, and once the back-off is over the next query
+    starts a probe in the background without waiting for it: no request pays for the probe.
+    """
+
+    def __init__(self, options: RedisOptions, telemetry: Telemetry, *, clock: Callable[[], float]) -> None:
+        self._pool, self.address = open_pool(options)
+        self.last_error: str | None = None
+        self._options = options
+        self._clock = clock
+        self._circuit = CircuitBreaker(options.breaker, clock)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._errors = telemetry.cache_errors_total
+        self._duration_s = telemetry.cache_lookup_duration_seconds
+        self._state_gauge = telemetry.cache_circuit_state
+        self._published = State.CLOSED
+        self._publish_gauge()
+
+    @property
+    def state(self) -> State:
+        """The circuit's state; writes make sense only while it is closed."""
+        return self._circuit.state
+
+    @property
+    def retry_in_s(self) -> float:
+        """Seconds until an open circuit may be probed; else 0."""
+        return self._circuit.retry_in_s()
+
+    async def start(self) -> None:
+        """Connect in the background, and wait for that no longer than a query may take.
+
+        A failed connection opens the circuit at once.
+        """
+        permit = self._circuit.acquire()
+        if permit is not None:
+            probe = self.spawn(self._probe(permit))
+            await asyncio.wait({probe}, timeout=self._options.timeout_s)
+
+    async def query(self, command: Command, read: Callable[[object], T]) -> T | None:
+        """The result of one command, or None: the circuit is open, the command failed, or the reply is late.
+
+        A late reply is awaited in the background, within ``settle_s``: cancelling would close the connection, and a
+        slow Redis would have to accept a new one for each query.
+
+        Args:
+            command: name and arguments.
+            read: parses the reply; raises InvalidResponse for one that does not fit the command.
+        """
+        permit = self._circuit.acquire()
+        if permit is None or permit.probe:
+            if permit is not None:
+                self.spawn(self._probe(permit))
+            return None
+        sent_s = self._clock()
+        task = self.spawn(self._execute_one(command, read))
+        try:
+            await asyncio.wait({task}, timeout=self._options.timeout_s)
+        except asyncio.CancelledError:
+            self._circuit.abandon(permit)
+            raise
+        self._duration_s.observe(self._clock() - sent_s)
+        return self._outcome(task, permit)
+
+    async def execute(self, commands: Sequence[Command], read: Callable[[list[object]], T]) -> T:
+        """`RedisPool.execute`, whether the circuit is open or not.
+
+        Raises what went wrong; TimeoutError after ``settle_s`` without a connection, or on it without all replies.
+        """
+        return await self._pool.execute(commands, read)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine in the background until it ends or the client closes."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel background tasks and close every connection. Waits for no reply."""
+        for task in self._tasks:
+            task.cancel()
+        await self._pool.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def describe(self, error: BaseException) -> str:
+        """An error for logs and status, without the password should a server repeat it."""
+        password = self._pool.password
+        text = f"{type(error).__name__}: {error}"
+        return text.replace(password, "***") if password else text
+
+    async def _execute_one(self, command: Command, read: Callable[[object], T]) -> T:
+        return await self.execute((command,), lambda replies: read(_checked(replies[0])))
+
+    def _outcome(self, task: asyncio.Task[T], permit: Permit) -> T | None:
+        if task.cancelled():  # the client was closed
+            self._circuit.abandon(permit)
+            return None
+        fault = _fault(task)
+        if fault is None:
+            self._circuit.succeed(permit)
+            return task.result()
+        self._failed(permit, fault)
+        return None
+
+    async def _probe(self, permit: Permit) -> None:
+        """Connect with a generous limit, then require a reply within that of a query."""
+        self._publish_gauge()
+        try:
+            for budget_s in (self._options.settle_s, self._options.timeout_s):
+                async with asyncio.timeout(budget_s):
+                    await self._execute_one(("PING",), _pong)
+        except asyncio.CancelledError:
+            self._circuit.abandon(permit)
+            raise
+        except Exception as error:  # noqa: BLE001 - border: whatever the network answers, the probe has failed
+            self._failed(permit, error)
+        else:
+            self._circuit.succeed(permit)
+            self._publish_state()
+
+    def _failed(self, permit: Permit, error: Exception) -> None:
+        late = isinstance(error, TimeoutError | exceptions.TimeoutError)
+        self._errors.labels("timeout" if late else "connection").inc()
+        self.last_error = self.describe(error)
+        self._circuit.fail(permit)
+        self._publish_state()
+
+    def _publish_state(self) -> None:
+        """Update gauge and log; the log reports opening and closing, not every probe."""
+        if self.state is self._published:
+            return
+        if self.state is State.CLOSED:
+            log_event(_logger, logging.INFO, "Redis answers again", redis=self.address)
+        elif self._published is State.CLOSED:
+            log_event(
+                _logger,
+                logging.WARNING,
+                "Redis does not answer, going on with memory alone",
+                redis=self.address,
+                error=self.last_error,
+                retry_in_s=f"{self.retry_in_s:.1f}",
+            )
+        self._publish_gauge()
+
+    def _publish_gauge(self) -> None:
+        self._published = self.state
+        for name in CACHE_STATES:
+            self._state_gauge.labels(name).set(name == self._published)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # marks it as retrieved; a late reply was counted when it became late
+
+
+def address(url: str) -> str:
+    """A Redis URL for logs: without user, password and options.
+
+    Raises ValueError for one that Redis clients parse differently than meant, because of a ``/``, ``#`` or ``?`` in
+    its password.
+
+    >>> address("rediss://user:secret@cache.local:6380/2?password=secret")
+    'rediss://cache.local:6380/2'
+    """
+    parts = urlsplit(url)
+    if parts.fragment or (parts.scheme != "unix" and not (parts.hostname and re.fullmatch(r"/?\d*", parts.path))):
+        raise ValueError("not scheme://host:port/database")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def open_pool(options: RedisOptions) -> tuple[RedisPool, str]:
+    """A pool without connections yet, and its address for logs. Raises: BadSettings for a bad URL."""
+    limit_s = options.settle_s
+    try:
+        where = address(options.url)
+        pool = RedisPool(options.url, connections=options.connections, connect_s=limit_s, answer_s=limit_s)
+    except ValueError:
+        # from None: the message of the original may quote the password
+        raise BadSettings([f"REDIS_URL: {_WANTED}"]) from None
+    return pool, where
+
+
+def _checked(reply: object) -> object:
+    """A single command's reply; raises it if it is a refusal."""
+    if isinstance(reply, exceptions.ResponseError):
+        raise reply
+    return reply
+
+
+def _pong(reply: object) -> None:
+    if reply != b"PONG":
+        raise exceptions.InvalidResponse("the answer to PING is not PONG")
+
+
+def _fault(task: asyncio.Task[Any]) -> Exception | None:
+    """Why there is no result; None when there is one."""
+    if not task.done():
+        return TimeoutError("no answer within the time budget")
+    error = task.exception()
+    return error if isinstance(error, Exception) else None

@@ -1,0 +1,91 @@
+"""The engine of every task that runs an encoder; the tasks differ in the head that computes results from its output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.errors import FinanciaError
+from backend.lanes.engine import BatchLimits, UnlimitedBatches
+from backend.lanes.float32_fallback import Fallback, NoFallback
+from backend.models.encoder import Encoder, TokenBatch, Vectors
+from backend.models.encoder_source import EncoderSource
+from backend.models.readout import QueuedResults, Readout, reads_on_device
+from backend.models.span_sums import Payload, ids_of, payload_at, with_spans
+
+Prepared = tuple[Encoder, TokenBatch]
+
+
+class TaskHead(Protocol):
+    """A task's last step, on the lane's thread."""
+
+    @property
+    def readout(self) -> Readout:
+        """The same step for encoders that compute it on their device; one object as long as the head lives."""
+
+    def compute(self, encoder: Encoder, batch: TokenBatch, output: Any) -> Sequence[Vectors]:
+        """Wait for the device and compute one array a text from the encoder's output; their shapes are the task's."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderEngine:
+    """One encoder and one task head.
+
+    Payload: token ids (tokens) int64, or ids over token types (2, tokens); of the analysis, a ``SpannedText``.
+    A text whose result is not finite is computed again by ``fallback``, so NaN never leaves, whatever the task.
+    """
+
+    name: str  # the task's, also in metrics
+    source: EncoderSource
+    head: TaskHead
+    budget: int  # padded tokens of a batch; measured
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
+    fallback: Fallback = field(default_factory=NoFallback)
+    launch_cost: int = 0  # tokens; measured
+
+    @property
+    def padding_cost(self) -> float:
+        return self.source.padding_cost
+
+    def on(self, device_index: int) -> EncoderEngine:  # noqa: ARG002 - this engine has one device only
+        return self
+
+    def prepare(self, payloads: Sequence[Payload]) -> Prepared:
+        """Pack the ids for the encoder; the model is loaded here if it was unloaded."""
+        encoder = self.source.get()
+        return encoder, _packed(encoder, payloads)
+
+    def forward(self, prepared: Prepared) -> tuple[Encoder, TokenBatch, Any]:
+        """Run the layers. A device queues the head, the check for finite numbers and the copy home behind them."""
+        encoder, batch = prepared
+        output = encoder.queue(batch, self.head.readout) if reads_on_device(encoder) else encoder.forward(batch)
+        return encoder, batch, output
+
+    def finish(self, output: tuple[Encoder, TokenBatch, Any]) -> Sequence[Vectors | FinanciaError]:
+        """Wait for the device, or run the head here: one result a text."""
+        batch = output[1]
+        results, finite = self._results(*output)
+        return [
+            result if ok else self.fallback.recompute(payload_at(batch, row), self._compute_one)
+            for row, (result, ok) in enumerate(zip(results, finite, strict=True))
+        ]
+
+    def _results(
+        self, encoder: Encoder, batch: TokenBatch, output: Any
+    ) -> tuple[Sequence[Vectors], Sequence[np.bool_] | NDArray[np.bool_]]:
+        if reads_on_device(encoder):
+            queued: QueuedResults = output
+            return queued.wait()
+        results = self.head.compute(encoder, batch, output)
+        return results, [np.isfinite(result).all() for result in results]
+
+    def _compute_one(self, encoder: Encoder, text: Payload) -> Vectors:
+        return self._results(*self.forward((encoder, _packed(encoder, [text]))))[0][0]
+
+
+def _packed(encoder: Encoder, payloads: Sequence[Payload]) -> TokenBatch:
+    return with_spans(encoder.prepare([ids_of(payload) for payload in payloads]), payloads)

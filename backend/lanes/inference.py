@@ -1,0 +1,333 @@
+"""The one path every task's inputs take: cache, tokenizer, lanes. Equal inputs in flight are computed once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from backend.errors import DeadlineExceeded
+from backend.lanes.batch_spans import record_items
+from backend.lanes.bulk_retry import retry_bulk
+from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.cache.store import CachedVector, VectorCache
+from backend.lanes.engine import Engine
+from backend.lanes.policy import portions
+from backend.lanes.submitter import Submitter
+from backend.lanes.text_work import TextWork, TokenBudget
+from backend.lanes.work_item import Priority, WorkItem
+from backend.models.encoder import Vectors
+from backend.models.span_sums import Payload
+from backend.models.tokenizer import Tokens
+from backend.models.windows import Window
+from backend.telemetry import Telemetry
+from backend.tracing.spans import record_last, sampled, span
+
+_CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks the loop no longer than a request
+_INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
+_Result = TypeVar("_Result")
+Submit = Callable[[Sequence[Payload], Sequence[int]], list[WorkItem]]
+
+
+class Timing(NamedTuple):
+    """Seconds a request spent in each stage; of items that ran concurrently, the longest."""
+
+    cache_s: float = 0.0
+    tokenize_s: float = 0.0
+    queue_s: float = 0.0
+    inference_s: float = 0.0
+
+    def then(self, later: Timing) -> Timing:
+        """The sum of two sequential parts of a request."""
+        return Timing(*(first + second for first, second in zip(self, later, strict=True)))
+
+
+class Urgency(NamedTuple):
+    """Priority and deadline of a request."""
+
+    priority: Priority = Priority.INTERACTIVE
+    deadline_s: float = math.inf  # on the monotonic clock; work that would be late never reaches the device
+
+    @property
+    def until_s(self) -> float | None:
+        """The deadline as worker processes take it; None: no deadline."""
+        return None if math.isinf(self.deadline_s) else self.deadline_s
+
+
+class Usage:
+    """Counts what a task's callers sent, as ``usage`` in answers does: cached and repeated inputs included."""
+
+    def __init__(self, telemetry: Telemetry, task: str) -> None:
+        self._inputs, self._tokens = telemetry.inputs_total.labels(task), telemetry.tokens_total.labels(task)
+        self._truncated = telemetry.truncated_total
+
+    def count(self, inputs: int, tokens: int, truncated: int = 0) -> None:
+        """Add one request."""
+        self._inputs.inc(inputs)
+        self._tokens.inc(tokens)
+        if truncated:
+            self._truncated.inc(truncated)
+
+
+class Pipeline(Protocol):
+    """A task on one loaded model: how its inputs become cache keys, tokens and values."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def uses_cache(self) -> bool:
+        """False for values that take more memory than they save time."""
+
+    def key(self, text: Any) -> bytes:
+        """The cache key of an input. Raises: BadInput for an input that is wrong."""
+
+    def characters(self, text: Any) -> int:
+        """Characters to tokenise; 0 for an input that comes as ids."""
+
+    def tokenize(self, inputs: Sequence[Any], places: Sequence[int]) -> list[Tokens]:
+        """The inputs' tokens. ``places``: their positions in the request, for messages. May run on a thread."""
+
+    def postprocess(self, rows: Sequence[Vectors]) -> Sequence[Vectors]:
+        """The values to cache and answer, from the engine's results: (n) float32 each."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPipeline:
+    """An engine's output for windows of texts, which are cut and tokenised already; a Pipeline."""
+
+    engine: Engine
+    namespace: CacheNamespace
+    uses_cache: bool = True
+
+    def key(self, window: Window) -> bytes:
+        return self.namespace.key("ids", window.payload.ravel().tolist())
+
+    def characters(self, window: Window) -> int:  # noqa: ARG002 - the protocol's argument
+        return 0
+
+    def tokenize(self, inputs: Sequence[Window], places: Sequence[int]) -> list[Tokens]:  # noqa: ARG002 - the same
+        return [Tokens(window.ids, truncated=False, types=window.types) for window in inputs]
+
+    def postprocess(self, rows: Sequence[Vectors]) -> list[Vectors]:
+        return [row.ravel() for row in rows]
+
+
+async def offload_math(work: Callable[[], _Result], numbers: int) -> _Result:
+    """Do arithmetic on so many numbers: inline where it is short, on a thread where it would block the loop."""
+    return work() if numbers <= _INLINE_NUMBERS else await asyncio.to_thread(work)
+
+
+@dataclass(slots=True)
+class InferenceResult:
+    """One value an input, in the order of the inputs."""
+
+    rows: Sequence[CachedVector] = field(repr=False)  # never in a log or a task's name: asyncio prints results
+    timing: Timing
+    keys: Sequence[bytes] = field(default=(), repr=False)
+    computed: frozenset[bytes] = field(default=frozenset(), repr=False)  # keys that the cache did not have
+
+
+@dataclass(frozen=True, slots=True)
+class PendingResult:
+    """One request's share in a work item."""
+
+    key: bytes
+    item: WorkItem
+
+    async def wait(self) -> Vectors:
+        """The item's result. Cancelling the wait does not cancel the item for others."""
+        vector: Vectors = await asyncio.shield(self.item.future)
+        return vector
+
+    def stages(self) -> tuple[float, float]:
+        """Seconds in the queue and on the lane."""
+        return self.item.queue_s, self.item.inference_s
+
+
+class InFlight:
+    """The work items in flight by cache key, so that equal inputs share one. Loop only: nothing here waits."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._items: dict[bytes, WorkItem] = {}
+        self._coalesced = telemetry.jobs_coalesced_total
+
+    def join(self, keys: Sequence[bytes], tokens: Sequence[Tokens], submit: Submit) -> list[PendingResult]:
+        """Join the item that already computes each key, else submit a new one.
+
+        An item's deadline stays its first caller's: a caller that joined with a later one computes anew if it passes.
+        Raises: what ``submit`` raises; then nothing is joined.
+        """
+        joined = {key: item for key in keys if (item := self._items.get(key)) is not None and item.join()}
+        new = [(key, text) for key, text in zip(keys, tokens, strict=True) if key not in joined]
+        try:
+            items = submit([text.payload for _, text in new], [len(text.ids) for _, text in new]) if new else []
+        except BaseException:
+            for item in joined.values():
+                item.abandon()
+            raise
+        if joined:
+            self._coalesced.inc(len(joined))
+        submitted = {key: item for (key, _), item in zip(new, items, strict=True)}
+        self._items |= submitted
+        return [PendingResult(key, joined.get(key) or submitted[key]) for key in keys]
+
+    def leave(self, pending: Sequence[PendingResult]) -> None:
+        """Stop waiting; an item without other waiters is dropped before it reaches the device."""
+        for result in pending:
+            result.item.abandon()
+            if result.item.future.done() and self._items.get(result.key) is result.item:
+                del self._items[result.key]
+
+
+@dataclass(slots=True)
+class _Request:
+    """One request's distinct inputs by key; done when every key has a value."""
+
+    pipeline: Pipeline
+    keys: list[bytes]  # of every input, in order
+    inputs: dict[bytes, Any]  # distinct ones
+    urgency: Urgency
+    values: dict[bytes, CachedVector]  # cached or computed so far
+    first: int  # position of the first input, for messages
+
+    def missing(self) -> list[bytes]:
+        return [key for key in self.inputs if key not in self.values]
+
+    def places(self, keys: list[bytes]) -> list[int]:
+        """Where in the request each of ``keys`` occurs first, for messages about it."""
+        if len(keys) == len(self.keys):
+            return list(range(self.first, self.first + len(keys)))
+        firsts = {key: index for index, key in reversed(list(enumerate(self.keys, self.first)))}
+        return [firsts[key] for key in keys]
+
+
+class Inference:
+    """Inputs of any task in, values out. Belongs to the loop's thread."""
+
+    def __init__(
+        self, batcher: Submitter, cache: VectorCache, telemetry: Telemetry, text_work: TextWork | None = None
+    ) -> None:
+        self._batcher, self._cache = batcher, cache
+        self._in_flight = InFlight(telemetry)
+        self.text_work = text_work or TextWork(telemetry)
+
+    async def run(
+        self, pipeline: Pipeline, inputs: Sequence[Any], urgency: Urgency, *, first: int = 0
+    ) -> InferenceResult:
+        """One value an input; equal inputs, in this request and in others in flight, are computed once.
+
+        All inputs are admitted, or none; of bulk work, part by part, and what is refused for now is tried again.
+
+        Args:
+            first: the position of the first input in the whole request, for messages.
+
+        Raises: BadInput from the pipeline; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed.
+        """
+        started = time.perf_counter()
+        keys = [pipeline.key(text) for text in inputs]
+        cached = self._cache.lookup_local(keys) if pipeline.uses_cache else [None] * len(keys)
+        rows = [row for row in cached if row is not None]
+        cache_s = time.perf_counter() - started
+        if len(rows) == len(keys):  # nothing to wait for
+            record_last("cache", cache_s, {"financia.inputs": len(keys), "financia.hits": len(keys)})
+            return InferenceResult(rows, Timing(cache_s), keys)
+        hits = {key: row for key, row in zip(keys, cached, strict=True) if row is not None}
+        request = _Request(pipeline, keys, dict(zip(keys, inputs, strict=True)), urgency, hits, first)
+        return await self._complete(request, started)
+
+    async def run_in_chunks(self, pipeline: Pipeline, inputs: Sequence[Any], urgency: Urgency) -> InferenceResult:
+        """The same for more inputs than a request may have: chunk after chunk, each admitted by itself."""
+        rows, keys, computed, timing = list[CachedVector](), list[bytes](), set[bytes](), Timing()
+        for first in range(0, len(inputs), _CHUNK_INPUTS):
+            chunk = await self.run(pipeline, inputs[first : first + _CHUNK_INPUTS], urgency, first=first)
+            rows += chunk.rows
+            keys += chunk.keys
+            computed |= chunk.computed
+            timing = timing.then(chunk.timing)
+        return InferenceResult(rows, timing, keys, frozenset(computed))
+
+    def token_budget(self) -> TokenBudget:
+        """Refuses a request's tokens while they are read, once they are more than the queue would ever admit."""
+        return TokenBudget(
+            self._batcher.limit_tokens, "tokens of the request", "LIMIT_QUEUE_TOKENS", "Send fewer or shorter texts."
+        )
+
+    def close(self) -> None:
+        """End the threads that work on texts."""
+        self.text_work.close()
+
+    async def _complete(self, request: _Request, started: float) -> InferenceResult:
+        if request.pipeline.uses_cache:
+            with span("cache", {"financia.inputs": len(request.keys)}) as traced:
+                missing = request.missing()
+                cached = await self._cache.lookup(missing)
+                request.values |= {key: row for key, row in zip(missing, cached, strict=True) if row is not None}
+                traced.set("financia.hits", len(request.values))
+        timing = Timing(time.perf_counter() - started)
+        missing = request.missing()
+        if missing:
+            timing = await self._compute(request, missing, timing)
+        rows = [request.values[key] for key in request.keys]
+        return InferenceResult(rows, timing, request.keys, frozenset(missing))
+
+    async def _compute(self, request: _Request, keys: list[bytes], timing: Timing) -> Timing:
+        started = time.perf_counter()
+        with span("tokenize", {"financia.inputs": len(keys)}):
+            tokens = await retry_bulk(request.urgency, partial(self._tokenize, request, keys))
+        timing = timing._replace(tokenize_s=time.perf_counter() - started)
+        for part in self._parts(request.urgency, tokens):
+            infer = partial(self._infer, request, keys[part], tokens[part])
+            timing = timing.then(await retry_bulk(request.urgency, infer))
+        return timing
+
+    def _parts(self, urgency: Urgency, tokens: list[Tokens]) -> list[slice]:
+        """A request is admitted whole or not at all; bulk work part by part, however long it is."""
+        if urgency.priority is not Priority.BULK:
+            return [slice(0, len(tokens))]
+        return portions([len(text.ids) for text in tokens], self._batcher.bulk_tokens)
+
+    async def _infer(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> Timing:
+        pending = self._submit(request, keys, tokens)
+        try:
+            results = [await result.wait() for result in pending]
+        except DeadlineExceeded:
+            if all(result.item.deadline_s >= request.urgency.deadline_s for result in pending):
+                raise
+            return await self._infer(request, keys, tokens)  # it was the deadline of a caller whose item we shared
+        finally:
+            self._in_flight.leave(pending)
+        if sampled() is not None:
+            record_items([result.item for result in pending])
+        self._store(request, keys, tokens, request.pipeline.postprocess(results))
+        queue_s, inference_s = (max(stage) for stage in zip(*(result.stages() for result in pending), strict=True))
+        return Timing(queue_s=queue_s, inference_s=inference_s)
+
+    async def _tokenize(self, request: _Request, keys: list[bytes]) -> list[Tokens]:
+        pipeline, inputs = request.pipeline, [request.inputs[key] for key in keys]
+
+        def tokenize(part: Sequence[tuple[Any, int]]) -> list[Tokens]:
+            texts, places = zip(*part, strict=True)
+            return pipeline.tokenize(texts, places)
+
+        items = list(zip(inputs, request.places(keys), strict=True))
+        return await self.text_work.run_slices(tokenize, items, [pipeline.characters(text) for text in inputs])
+
+    def _submit(self, request: _Request, keys: list[bytes], tokens: list[Tokens]) -> list[PendingResult]:
+        priority, deadline_s = request.urgency
+        submit = partial(self._batcher.submit, request.pipeline.engine, priority=priority, deadline_s=deadline_s)
+        pending = self._in_flight.join(keys, tokens, submit)
+        for result in pending:
+            self._batcher.promote(result.item, priority)
+        return pending
+
+    def _store(self, request: _Request, keys: list[bytes], tokens: list[Tokens], results: Sequence[Vectors]) -> None:
+        rows = zip(results, tokens, strict=True)
+        values = [CachedVector(vector, len(text.ids), text.truncated) for vector, text in rows]
+        request.values.update(zip(keys, values, strict=True))
+        if request.pipeline.uses_cache:
+            self._cache.store(keys, values)

@@ -1,0 +1,157 @@
+"""Tesseract as engines of the lanes: one makes a page ready and cuts it into parts, one recognises parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from backend.errors import InvalidField
+from backend.lanes.engine import BatchLimits, UnlimitedBatches
+from backend.ocr.languages import tesseract_code
+from backend.ocr.page_time import LaneShares, PageBudget
+from backend.ocr.records import PREPARE, PROGRAM, TESSERACT, Gray, OcrImage
+from backend.ocr.tessdata import Tessdata
+from backend.ocr.tesseract_library import TesseractLibrary
+from backend.ocr.tesseract_page import TesseractPage, TesseractPart, rows_of
+from backend.ocr.tesseract_program import TesseractProgram
+from backend.ocr.tesseract_words import TesseractBackend, TesseractResult
+
+DEFAULT_DPI = 200.0  # of images without a resolution; Tesseract uses it for its layout analysis only
+
+
+@dataclass(frozen=True, slots=True)
+class TesseractEngine:
+    """An `Engine`: TesseractPart -> TesseractResult, one part a batch. All lanes may run it at once."""
+
+    backend: TesseractBackend
+    shares: LaneShares = field(default_factory=LaneShares, compare=False)
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
+    name: str = TESSERACT
+    budget: int = 1  # one part a batch: parts share no arithmetic
+    padding_cost: float = 1.0
+    launch_cost: int = 0
+
+    @property
+    def version(self) -> str:
+        """Name and version: "tesseract 5.5.4"."""
+        return f"tesseract {self.backend.version}"
+
+    def on(self, device_index: int) -> TesseractEngine:  # noqa: ARG002 - the protocol's arguments
+        """The same engine: it runs on the CPU, whatever the device of the lane."""
+        return self
+
+    def prepare(self, payloads: Sequence[TesseractPart]) -> Sequence[TesseractPart]:
+        """The parts as they are: `PreparationEngine` has prepared them."""
+        return payloads
+
+    def forward(self, prepared: Sequence[TesseractPart]) -> list[TesseractResult]:
+        return [self.recognize(part) for part in prepared]
+
+    def finish(self, output: list[TesseractResult]) -> list[TesseractResult]:
+        """The results as they are: nothing is left to do."""
+        return output
+
+    def recognize(self, part: TesseractPart) -> TesseractResult:
+        """The words of a part, or those so far when the budget of its page is spent.
+
+        Tesseract knows the clock only. Where it was stopped while a busy machine gave it too little of a core, it is
+        started again with the time that such a share needs.
+        """
+        part_time = self.shares.begin(part.budget, self.backend.work_clock)
+        result = TesseractResult((), None, complete=False)
+        try:
+            while not result.complete and (timeout_s := part_time.timeout_s()) > 0:
+                result = self.backend.recognize(part.gray, part.codes, part.dpi, timeout_s)
+        finally:
+            self.shares.end(part_time)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationEngine:
+    """An `Engine`: OcrImage -> TesseractPage, one page a batch: turned upright, preprocessed and cut into parts.
+
+    Args:
+        reader: recognises samples of a page that may lie on its side.
+        searches: in every direction, for pages that were badly recognised; otherwise only where lines run down.
+    """
+
+    reader: TesseractEngine
+    data: Tessdata
+    searches: bool = False
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
+    name: str = PREPARE
+    budget: int = 1
+    padding_cost: float = 1.0
+    launch_cost: int = 0
+
+    def on(self, device_index: int) -> PreparationEngine:  # noqa: ARG002 - the protocol's arguments
+        return self
+
+    def prepare(self, payloads: Sequence[OcrImage]) -> list[tuple[OcrImage, tuple[str, ...]]]:
+        """The pages, and Tesseract's names of their languages.
+
+        Raises:
+            InvalidField: a language without data.
+        """
+        return [(image, self.codes_of(image.languages)) for image in payloads]
+
+    def forward(self, prepared: list[tuple[OcrImage, tuple[str, ...]]]) -> list[TesseractPage]:
+        return [self._page(image, codes) for image, codes in prepared]
+
+    def finish(self, output: list[TesseractPage]) -> list[TesseractPage]:
+        return output
+
+    def codes_of(self, languages: Sequence[str]) -> tuple[str, ...]:
+        """Tesseract's names of languages.
+
+        Raises:
+            InvalidField: one without data, or no language at all.
+        """
+        codes = tuple(dict.fromkeys(code for language in languages if (code := tesseract_code(language))))
+        missing = [language for language in languages if tesseract_code(language) not in self.data.codes]
+        if missing or not codes:
+            raise InvalidField(
+                f"language: Tesseract has no data for '{','.join(missing)}' in {self.data.folder}, only for "
+                f"{', '.join(self.data.languages)}; install tesseract-ocr-<language> and start again, or ask "
+                "for another language or engine",
+                param="language",
+            )
+        return codes
+
+    def _page(self, image: OcrImage, codes: tuple[str, ...]) -> TesseractPage:
+        from backend.ocr.orientation import densest_lines, turn_upright  # lazily: they load OpenCV
+        from backend.ocr.page_strips import cut_into_strips
+
+        budget = PageBudget(image.limit_s, until_s=image.until_s)
+
+        def recognize(gray: Gray, dpi: float) -> TesseractResult:
+            return self.reader.recognize(TesseractPart(gray, codes, dpi, budget))
+
+        page = turn_upright(image.pixels, image.dpi or DEFAULT_DPI, recognize, search=self.searches)
+        if page.gray is None:
+            return TesseractPage(page, (), ())
+        strips = cut_into_strips(page.gray, page.glyph_height)
+        parts = tuple(TesseractPart(rows_of(page.gray, strip), codes, page.dpi, budget) for strip in strips)
+        lines = densest_lines(page) if len(strips) == 1 else None
+        if lines is None:
+            return TesseractPage(page, strips, parts)
+        return TesseractPage(page, strips, parts, TesseractPart(lines[0], codes, page.dpi, budget), lines[1])
+
+
+def start_tesseract(data: Tessdata) -> TesseractEngine:
+    """Tesseract in the process.
+
+    Raises:
+        SetupError: tesserocr is absent.
+    """
+    return TesseractEngine(TesseractLibrary(data))
+
+
+def start_tesseract_program(data: Tessdata, program: str = "tesseract") -> TesseractEngine:
+    """Tesseract as a program.
+
+    Raises:
+        SetupError: the program or pytesseract is absent.
+    """
+    return TesseractEngine(TesseractProgram(data, program), name=PROGRAM)

@@ -1,0 +1,410 @@
+"""The models that all replicas shall serve: wished on one, taken by each in turn, told by all.
+
+A replica that is asked loads the model first; only what serves there is wished of the others. Each of them loads it
+beside the old one, at most a quarter of them at the same time, and answers from the old one until the new one has
+computed. One that cannot serves on with what it has, says why, and tries again. The wish outlives every process; a
+replica whose settings name another model than those of the replica that was asked follows its settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from backend import __version__
+from backend.errors import FinanciaError, InvalidField, ModelUnavailable, Unavailable
+from backend.models.fingerprint import OUTPUT_VERSION
+from backend.models.spec import ModelSpec
+from backend.replicas.records import Entry, SharedRecords, Version, merge, new_id
+from backend.replicas.wish_file import WishFile
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry, log_event
+
+KIND = "models"
+FORMAT = 1
+Status = Literal["serving", "waiting", "loading", "failed", "set_otherwise", "replaced_here"]
+_EVERY_S = 1.0  # between two looks, and two reports
+_REPORT_S = 15.0  # after which a silent replica is gone
+_LEASE_S = 30.0  # of a turn, renewed with every look
+_START_S = 3.0  # to know the wishes before the models are loaded
+_PAUSE_S = (15.0, 900.0)  # after the first failure and the longest; each is twice the one before
+_CLOSE_S = 1.0
+_CONFLICTS = 8
+CRASHES_MAX = 2  # of the process while it loads one wished model; then it is not tried again here
+_SHARE = 4  # one in so many replicas loads at the same time
+_TEXTS = ("source", "instead_of", "sha256", "fingerprint")  # of a wish, as its header has them
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The model that all replicas shall serve for a task."""
+
+    task: str
+    source: str
+    instead_of: str  # what the settings of the replica that was asked name
+    sha256: str  # of the weights that it loaded
+    fingerprint: str
+    output_version: int  # whose fingerprint that is: another release computes another one of the same files
+    version: Version
+
+    def applies_to(self, set_source: str) -> bool:
+        """Whether a replica with this source in its settings shall take it: one set otherwise since follows that."""
+        return set_source in (self.instead_of, self.source)
+
+    def is_met_by(self, spec: ModelSpec) -> bool:
+        """Whether these files are those that were wished, wherever they lie."""
+        if self.output_version == OUTPUT_VERSION:
+            return spec.fingerprint == self.fingerprint
+        return spec.sha256 == self.sha256
+
+    def check(self, model: LoadedModel) -> None:
+        """Raises: ModelUnavailable for another model under the same name."""
+        if not self.is_met_by(model.spec):
+            raise ModelUnavailable(
+                f"{self.source} is another model here ({model.spec.fingerprint[:12]}) than where it was wished "
+                f"({self.fingerprint[:12]}); put the same files there, or wish a hub id with its @revision"
+            )
+
+    def header(self) -> bytes:
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        return orjson.dumps({"format": FORMAT, **texts, "output_version": self.output_version})
+
+
+def read_wish(task: str, entry: Entry) -> Wish | None:
+    """The wish of an entry; None for one that was taken back, and, with a warning, for one that cannot be read."""
+    if entry.is_deleted:
+        return None
+    try:
+        fields = orjson.loads(entry.header)
+        source, instead_of, sha256, fingerprint = (str(fields[name]) for name in _TEXTS)
+        output_version = int(fields["output_version"]) if fields["format"] <= FORMAT else -1
+    except (ValueError, KeyError, TypeError) as error:
+        log_event(_log, logging.WARNING, "a wished model cannot be read here", task=task, reason=repr(error)[:200])
+        return None
+    if output_version < 0:
+        log_event(_log, logging.WARNING, "a later release wished a model, which this one leaves to it", task=task)
+        return None
+    return Wish(task, source, instead_of, sha256, fingerprint, output_version, entry.version)
+
+
+class Loader(Protocol):
+    """`ModelSwapper`."""
+
+    async def load(self, source: str, task: str, *, check: Callable[[LoadedModel], None] = ...) -> LoadedModel: ...
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What became of one wish here."""
+
+    version: Version
+    is_loading: bool = False
+    is_taken: bool = False  # it served here once
+    reason: str = ""  # why the last try failed
+    tries: int = 0
+    next_try_s: float = 0.0  # monotonic
+
+    def failed(self, reason: str, now_s: float) -> None:
+        first_s, most_s = _PAUSE_S
+        self.reason, self.is_loading = reason, False
+        self.next_try_s = now_s + min(first_s * 2.0 ** min(self.tries - 1, 10), most_s)
+
+
+async def wishes_at_start(records: SharedRecords, file: WishFile) -> dict[str, Wish]:
+    """The wishes by task; those that this replica saw last where the store does not answer within seconds."""
+    entries = await asyncio.to_thread(file.entries)
+    try:
+        async with asyncio.timeout(_START_S):
+            index = await records.index(KIND)
+        todo = merge({task: entry.version for task, entry in entries.items()}, index)
+        kept = {task: entry for task, entry in entries.items() if task not in todo.forget}  # the store may be empty
+        entries = {**kept, **{task: index.entries[task] for task in todo.take}}
+    except (Unavailable, TimeoutError) as error:
+        log_event(_log, logging.WARNING, "wished models are those that were seen last", reason=error)
+    wishes = {task: read_wish(task, entry) for task, entry in entries.items()}
+    return {task: wish for task, wish in wishes.items() if wish is not None}
+
+
+@dataclass(slots=True)
+class ModelWishes:
+    """Follows the wishes of all replicas, and tells of this one. Belongs to the loop.
+
+    Args:
+        set_sources: of each task's model in the settings; "" for none.
+    """
+
+    records: SharedRecords
+    catalog: Catalog
+    loader: Loader
+    set_sources: Mapping[str, str]
+    file: WishFile
+    telemetry: Telemetry
+    supervisor: Supervisor
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    replica: str = field(default_factory=new_id)
+    _entries: dict[str, Entry] = field(default_factory=dict)  # the newest that this replica knows, by task
+    _wishes: dict[str, Wish] = field(default_factory=dict)
+    _attempts: dict[str, _Attempt] = field(default_factory=dict)
+    _told: dict[str, bytes] = field(default_factory=dict)  # what each replica said last
+    _mark: str | None = None
+    _away: str = "it was not asked yet"
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _loading: asyncio.Task[None] | None = None
+    _task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Know the wishes, and follow them in the background. What serves already is not loaded again."""
+        self._entries = await asyncio.to_thread(self.file.entries)
+        self._read_wishes()
+        with suppress(Unavailable):
+            await self._look()
+        self._task = self.supervisor.keep("share_models", self._run)
+        self.telemetry.shared_state_up.set_function(lambda: float(not self._away))
+        for task in self.set_sources:
+            self.telemetry.model_wish_unmet.labels(task).set_function(lambda task=task: float(self._is_unmet(task)))
+
+    async def close(self) -> None:
+        """Leave, so that the next in turn need not wait for this replica, and close the store: the last to use it."""
+        tasks = [task for task in (self._task, self._loading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self.records.end_turn(KIND, self.replica)
+                await self.records.leave(self.replica)
+        await self.records.close()
+
+    async def wish(self, source: str, task: str) -> LoadedModel:
+        """Load a model here, then have all other replicas take it, one after the other.
+
+        Raises: InvalidField when it cannot be loaded here: nothing is wished then; Unavailable while the store is away.
+        """
+        await self._look()
+        model = await self.loader.load(source, task)
+        spec, set_source, wish_id = model.spec, self.set_sources[task], new_id()
+        digests = (spec.sha256, spec.fingerprint, OUTPUT_VERSION)
+        try:
+            for _ in range(_CONFLICTS):
+                before = self._entries.get(task)
+                expected = None if before is None else before.version
+                wish = Wish(task, source, set_source, *digests, Version(0, wish_id))
+                outcome = await self.records.write(
+                    KIND, task, wish_id, expected=expected, header=wish.header(), parts={}
+                )
+                if outcome.status == "done" and outcome.entry is not None:
+                    await self._know({**self._entries, task: outcome.entry})
+                    self._attempts[task] = _Attempt(outcome.entry.version, is_taken=self.catalog.of(task) is model)
+                    self._mark = None  # a store that is set back to the mark before this has lost it
+                    return model
+                await self._compare()
+        except Unavailable as error:
+            raise Unavailable(
+                f"{model.name} serves on this replica, but the others could not be told: {error}", retry_after_s=5.0
+            ) from error
+        raise Unavailable(f"{model.name} serves on this replica, but other replicas keep wishing others. Try again")
+
+    def report(self) -> dict[str, Any]:
+        """All replicas with their models and their progress, for GET /v1/system."""
+        told = {**self._told, self.replica: orjson.dumps(self._said())}
+        return {
+            "shared_state": {
+                "store": self.records.store,
+                "where": self.records.address,
+                "reached": not self._away,
+                "replica": self.replica,
+                "wished_models": [
+                    {"task": wish.task, "source": wish.source, "fingerprint": wish.fingerprint}
+                    for wish in self._wishes.values()
+                ],
+                "replicas": [_readable(told[replica]) for replica in sorted(told)],
+            }
+        }
+
+    def degraded(self) -> tuple[str, ...]:
+        """Wishes that this replica does not meet, with the reason."""
+        away = (f"wished models cannot be known: {self._away}",) if self._away else ()
+        failed = (
+            f"the model wished for {task} ({wish.source}) is not served here: {self._attempts[task].reason}"
+            for task, wish in self._wishes.items()
+            if self._status(wish) == "failed"
+        )
+        return (*away, *failed)
+
+    async def _run(self) -> None:
+        while True:
+            await self.sleep(_EVERY_S)
+            with suppress(Unavailable):
+                await self._look()
+                await self._act()
+
+    async def _look(self) -> None:
+        """Tell the others, hear them, and know the wishes. Raises: Unavailable."""
+        try:
+            self._told = await self.records.report(self.replica, orjson.dumps(self._said()), _REPORT_S)
+            if await self.records.mark(KIND) != self._mark:
+                await self._compare()
+        except Unavailable as error:
+            if not self._away:
+                log_event(_log, logging.WARNING, "wished models: the store is away", reason=error)
+            self._away = str(error)
+            raise
+        self._away = ""
+
+    async def _compare(self) -> None:
+        """Take newer wishes, and give back to the store what it has lost."""
+        index = await self.records.index(KIND)
+        todo = merge({task: entry.version for task, entry in self._entries.items()}, index)
+        for task in todo.offer:
+            await self.records.offer(KIND, task, self._entries[task], {})
+        kept = {task: entry for task, entry in self._entries.items() if task not in todo.forget}
+        await self._know({**kept, **{task: index.entries[task] for task in todo.take}})
+        self._mark = None if todo.offer else index.mark
+
+    async def _know(self, entries: dict[str, Entry]) -> None:
+        if entries != self._entries:
+            self._entries = entries
+            await asyncio.to_thread(self.file.write, entries)
+        self._read_wishes()
+
+    def _read_wishes(self) -> None:
+        wishes = {task: read_wish(task, entry) for task, entry in self._entries.items() if task in self.set_sources}
+        self._wishes = {task: wish for task, wish in wishes.items() if wish is not None}
+        for task, wish in self._wishes.items():
+            if task not in self._attempts or self._attempts[task].version != wish.version:
+                self._attempts[task] = _Attempt(wish.version)
+
+    async def _act(self) -> None:
+        """Load what is wished and due, when it is this replica's turn. Raises: Unavailable."""
+        at_once = max(1, len(self._told) // _SHARE)
+        if self._loading is not None and not self._loading.done():
+            async with self._turn:
+                if any(attempt.is_loading for attempt in self._attempts.values()):
+                    await self.records.take_turn(KIND, self.replica, at_once=at_once, lease_s=_LEASE_S)
+            return
+        for task, wish in self._wishes.items():
+            attempt = self._attempts[task]
+            if self._status(wish) == "serving":
+                attempt.is_taken = True
+            is_due = self._status(wish) in ("waiting", "failed") and attempt.next_try_s <= self.clock()
+            if is_due and await self.records.take_turn(KIND, self.replica, at_once=at_once, lease_s=_LEASE_S):
+                attempt.is_loading = True
+                self._loading = asyncio.create_task(self._take(wish, attempt))
+                return
+
+    async def _take(self, wish: Wish, attempt: _Attempt) -> None:
+        """Load and swap; the old model answers meanwhile, and goes on where this fails."""
+        attempt.tries += 1
+        try:
+            crashes = await asyncio.to_thread(self.file.crashes, wish.task, wish.version)
+            if crashes >= CRASHES_MAX:
+                reason = f"the process has ended {crashes} times while it loaded it; see its log, then wish it again"
+                attempt.failed(reason, self.clock())
+            else:
+                await self._load(wish)
+                attempt.is_taken, attempt.reason = True, ""
+        except FinanciaError as error:
+            attempt.failed(str(error), self.clock())
+        except Exception as error:  # noqa: BLE001 - border: whatever loading raises, the old model serves on
+            attempt.failed(f"it failed unexpectedly ({type(error).__name__}); see the log", self.clock())
+            self.supervisor.failed("share_models", error)
+        finally:
+            attempt.is_loading = False
+        if attempt.reason:
+            log_event(_log, logging.WARNING, "a wished model is not served here", task=wish.task, reason=attempt.reason)
+        with suppress(Unavailable):
+            async with self._turn:  # or a renewal that is under way would keep it
+                await self.records.end_turn(KIND, self.replica)
+            await self._look()
+
+    async def _load(self, wish: Wish) -> None:
+        def check(model: LoadedModel) -> None:
+            wish.check(model)
+            if self._wishes.get(wish.task) != wish:  # or it would replace the one that was wished meanwhile
+                raise ModelUnavailable(f"another model is wished for {wish.task} by now")
+
+        loading = await asyncio.to_thread(self.file.begin, wish.task, wish.version)
+        try:
+            await self.loader.load(wish.source, wish.task, check=check)
+        finally:
+            loading.end()  # a small file, also when the service is stopped meanwhile
+
+    def _status(self, wish: Wish) -> Status:
+        attempt, model = self._attempts[wish.task], self.catalog.of(wish.task)
+        if model is not None and wish.is_met_by(model.spec):
+            return "serving"
+        if not wish.applies_to(self.set_sources[wish.task]):
+            return "set_otherwise"
+        if attempt.is_loading:
+            return "loading"
+        if attempt.is_taken:
+            return "replaced_here"
+        return "failed" if attempt.reason else "waiting"
+
+    def _is_unmet(self, task: str) -> bool:
+        return task in self._wishes and self._status(self._wishes[task]) in ("waiting", "loading", "failed")
+
+    def _said(self) -> dict[str, Any]:
+        """What this replica tells the others."""
+        return {
+            "replica": self.replica,
+            "host": socket.gethostname(),
+            "version": __version__,
+            "models": [
+                {"task": model.task, "name": model.name, "fingerprint": model.spec.fingerprint}
+                for model in self.catalog.models()
+            ],
+            "wishes": [
+                {
+                    "task": task,
+                    "source": wish.source,
+                    "status": self._status(wish),
+                    "reason": self._attempts[task].reason or None,
+                    "tries": self._attempts[task].tries,
+                }
+                for task, wish in self._wishes.items()
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AloneWithModels:
+    """Instead of `ModelWishes`, of a process that shares nothing."""
+
+    async def start(self) -> None:
+        """There is nobody."""
+
+    async def close(self) -> None:
+        """There is nobody."""
+
+    async def wish(self, _source: str, _task: str) -> LoadedModel:
+        raise InvalidField(
+            "replicas: this process shares nothing with others, so there is no one else to reach; set REDIS_URL or "
+            "SEARCH_URL, or leave `replicas` out",
+            param="replicas",
+        )
+
+    def report(self) -> dict[str, Any]:
+        return {"shared_state": {"store": "none", "why": "neither REDIS_URL nor SEARCH_URL is set"}}
+
+    def degraded(self) -> tuple[str, ...]:
+        return ()
+
+
+def _readable(payload: bytes) -> Any:
+    """What a replica said; whatever another release says is shown as it is."""
+    try:
+        return orjson.loads(payload)
+    except ValueError:
+        return {"unreadable": True}

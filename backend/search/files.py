@@ -1,0 +1,131 @@
+"""The use case behind ``/v1/files``: keep uploads of each caller."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from backend.errors import InvalidField, NotFound
+from backend.files.stored_file import StoredFile
+from backend.search.attributes import NAME_CHARS, checked_text
+from backend.search.limits import SearchLimits
+from backend.search.recent_contents import RecentContents
+from backend.search.records import FileRecord, ListPage
+from backend.search.storage import SearchStorage
+
+LEAST_EXPIRY_S, MOST_EXPIRY_S = 3_600, 2_592_000  # an hour to 30 days, as OpenAI's; the API checks them
+
+
+class RenderPage(Protocol):
+    """`DocumentExtractor.page_image`."""
+
+    def __call__(
+        self, upload: StoredFile, number: int, *, rotation: int, dpi: float, password: str | None = None
+    ) -> Awaitable[bytes]: ...
+
+
+class FileService:
+    """Each caller sees only its own files. Used on the event loop only.
+
+    Args:
+        render_page: draws a page as a PNG.
+        bytes_of: an owner's quota of bytes; None: LIMIT_STORED_BYTES alone.
+        now: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        storage: SearchStorage,
+        limits: SearchLimits,
+        *,
+        render_page: RenderPage,
+        now: Callable[[], float],
+        bytes_of: Callable[[str], int | None] = lambda _owner: None,
+    ) -> None:
+        self._storage, self._limits, self._bytes_of = storage, limits, bytes_of
+        self._render_page, self._now = render_page, now
+        self._recent = RecentContents(storage.content)  # for page images: PostgreSQL sends a file whole
+
+    async def upload(
+        self, owner: str, content: StoredFile, name: str, purpose: str, *, expires_after_s: float | None = None
+    ) -> FileRecord:
+        """Keep a file.
+
+        Raises: TooLarge over LIMIT_STORED_FILES or LIMIT_STORED_BYTES; QuotaExceeded over the owner's own quota of
+            bytes; InvalidField; Unavailable.
+
+        Args:
+            content: stays the caller's to close.
+        """
+        checked_text(name, "file.name", NAME_CHARS, "file")
+        checked_text(purpose, "purpose", NAME_CHARS, "purpose")
+        now_s = self._now()
+        record = FileRecord(
+            id=f"file-{secrets.token_hex(12)}",
+            owner=owner,
+            name=name,
+            size_bytes=content.size_bytes,
+            sha256=content.sha256,
+            purpose=purpose,
+            created_s=now_s,
+            expires_s=None if expires_after_s is None else now_s + expires_after_s,
+        )
+        await self._storage.add_file(record, content, limits=self._limits.of_owner(self._bytes_of(owner)))
+        return record
+
+    async def kept_bytes(self, owner: str) -> int:
+        """Bytes of an owner's files, and of what vector stores hold of them."""
+        return (await self._storage.usage(owner)).bytes
+
+    async def find(self, owner: str, file_id: str) -> FileRecord:
+        """Raises: NotFound, also for somebody else's and for one that has expired."""
+        record = await self._storage.file(owner, file_id)
+        if record is None or self._has_expired(record):
+            raise _not_found(file_id)
+        return record
+
+    async def list_files(self, owner: str, page: ListPage, purpose: str | None = None) -> tuple[list[FileRecord], bool]:
+        """The files of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
+        for param, file_id in (("after", page.after), ("before", page.before)):
+            if file_id is not None and await self._storage.file(owner, file_id) is None:
+                raise InvalidField(f"{param}: there is no file '{file_id[:64]}'", param=param)
+        rows = await self._storage.files(owner, page._replace(limit=page.limit + 1), purpose=purpose)
+        return [row for row in rows[: page.limit] if not self._has_expired(row)], len(rows) > page.limit
+
+    async def content(self, owner: str, file_id: str) -> tuple[FileRecord, StoredFile]:
+        """The bytes, to be closed by the caller. Raises: NotFound."""
+        record = await self.find(owner, file_id)
+        content = await self._storage.content(file_id)
+        if content is None:  # deleted meanwhile
+            raise _not_found(file_id)
+        return record, content
+
+    async def delete(self, owner: str, file_id: str) -> None:
+        """Delete a file, also from all vector stores. Raises: NotFound."""
+        if not await self._storage.delete_file(owner, file_id):
+            raise _not_found(file_id)
+        self._recent.forget(file_id)
+
+    async def page_image(self, owner: str, file_id: str, number: int, dpi: float) -> bytes:
+        """A page as a PNG, upright as it was read; one that no store has read (yet) as a viewer shows it.
+
+        Raises: NotFound, InvalidField for a page that is not there, WrongMediaType for a file without pages.
+        """
+        await self.find(owner, file_id)
+        content = await self._recent.content(file_id)
+        if content is None:  # deleted meanwhile
+            raise _not_found(file_id)
+        try:
+            sizes = await self._storage.file_pages(file_id)
+            rotation = next((page.rotation for page in sizes if page.number == number), 0)
+            return await self._render_page(content, number, rotation=rotation, dpi=dpi)
+        finally:
+            content.close()
+
+    def _has_expired(self, record: FileRecord) -> bool:
+        return record.expires_s is not None and record.expires_s <= self._now()
+
+
+def _not_found(file_id: str) -> NotFound:
+    return NotFound(f"file_id: there is no file '{file_id[:64]}'", param="file_id")

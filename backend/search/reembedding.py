@@ -1,0 +1,123 @@
+"""Embeds the chunks of a store anew with the model that serves now, in the background, beginning where it stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+
+from backend.callers.quotas import NO_METER, Meter
+from backend.errors import FinanciaError, StorageCorrupt, Unavailable
+from backend.lanes.cache.scope import Enter, share_with_all
+from backend.lanes.inference import Urgency
+from backend.lanes.work_item import Priority
+from backend.search.encoder import PASSAGE, identity_of
+from backend.search.records import VectorStore
+from backend.search.retry import Waker
+from backend.search.storage import SearchStorage
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.supervision import Supervisor
+from backend.telemetry import Telemetry, log_event
+from backend.text.embeddings import EmbeddingService
+
+_log = logging.getLogger(__name__)
+_CHUNKS_AT_ONCE = 256  # embedded and kept in one step; a process that ends loses less than that
+_POLL_S = 20.0  # between looks for stores that another process began to re-embed
+_LIMIT_S = 600.0  # of one step; then it is tried again
+
+
+class Reembedder:
+    """Used on the event loop only. What is done stands in the storage, so any process goes on with it.
+
+    Several processes that share a storage may embed the same chunks at the same time; their vectors are equal.
+
+    Args:
+        meter_of: the meter of a store's owner, which is charged for tokens.
+        enter: entered while chunks of an owner are embedded; CACHE_SCOPE.
+    """
+
+    def __init__(
+        self,
+        storage: SearchStorage,
+        embeddings: EmbeddingService,
+        catalog: Catalog,
+        *,
+        telemetry: Telemetry,
+        supervisor: Supervisor,
+        meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
+        enter: Enter = share_with_all,
+        poll_s: float = _POLL_S,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._storage, self._embeddings, self._catalog = storage, embeddings, catalog
+        self._telemetry, self._supervisor, self._enter = telemetry, supervisor, enter
+        self._meter_of, self._poll_s, self._jitter = meter_of, poll_s, jitter
+        self._behind: dict[str, int] = {}  # of a store the last chunk that has its vector
+        self._waker = Waker()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._supervisor.keep("reembed_stores", self._work)
+
+    def wake(self) -> None:
+        """Look for stores at once."""
+        self._waker.wake()
+
+    async def close(self) -> None:
+        """End; another process, or the next start, goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                await self._reembed_all()
+            except (Unavailable, StorageCorrupt) as error:  # of the storage, or of lanes: the next look may do
+                log_event(_log, logging.WARNING, "re-embedding waits", why=type(error).__name__)
+            await self._waker.wait(self._poll_s * (0.5 + self._jitter()))
+
+    async def _reembed_all(self) -> None:
+        """Re-embed every store that waits for the model that serves, one step of each at a time."""
+        model = self._catalog.embedding()
+        waiting = {store.id: store for store in await self._storage.reembedding_stores(identity_of(model))}
+        self._behind.clear()
+        while waiting:
+            for store in list(waiting.values()):
+                if self._catalog.embedding() is not model:  # it was swapped: these stores wait for a new beginning
+                    return
+                if not await self._step(store, model):
+                    del waiting[store.id]
+
+    async def _step(self, store: VectorStore, model: LoadedModel) -> bool:
+        """Embed some chunks of a store; False where none is left, and the store was switched if it is still there.
+
+        Raises: Unavailable, StorageCorrupt.
+        """
+        encoder = identity_of(model)
+        chunks = await self._storage.unembedded(
+            store.id, encoder, _CHUNKS_AT_ONCE, behind=self._behind.get(store.id, 0)
+        )
+        if not chunks and self._behind.pop(store.id, 0):  # files were indexed meanwhile whose chunks have lower ids
+            chunks = await self._storage.unembedded(store.id, encoder, _CHUNKS_AT_ONCE)
+        if not chunks:
+            if await self._storage.switch_encoder(store.id, encoder):
+                log_event(_log, logging.INFO, "store re-embedded", store=store.id, encoder=encoder.name)
+            return False  # a file that is being indexed with the old model holds the switch up until the next look
+        urgency = Urgency(Priority.BULK, time.monotonic() + _LIMIT_S)
+        ids, texts = zip(*chunks, strict=True)
+        try:
+            with self._enter(store.owner):
+                embedded = await self._embeddings.embed_in_chunks(model, texts, PASSAGE, urgency)
+        except FinanciaError as error:
+            if isinstance(error, Unavailable):
+                raise
+            self._supervisor.failed("reembed_stores", error)
+            return False
+        await self._storage.put_vectors(store.id, encoder, ids, embedded.vectors)
+        self._behind[store.id] = ids[-1]
+        self._telemetry.reembedded_chunks_total.inc(len(ids))
+        self._meter_of(store.owner).charge("tokens", sum(embedded.tokens))
+        return True

@@ -1,0 +1,119 @@
+"""Replaces the model that serves by another without downtime: loads it beside the old one, checks it, swaps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from backend.device.memory.release import release
+from backend.errors import FinanciaError, InvalidField, ModelUnavailable, SetupError
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.idle_unload import IdleUnloader
+from backend.serving.loading import LoadContext, ModelRequest, load_model
+from backend.serving.pending_models import PendingModel
+from backend.telemetry import Telemetry, log_event
+
+_log = logging.getLogger(__name__)
+Load = Callable[[LoadContext, ModelRequest], LoadedModel]
+
+
+class ModelSwapper:
+    """Loads and swaps models while the service runs. Belongs to the loop; the loading is done on a thread.
+
+    The old model answers until the new one has computed a vector. Running requests keep the model they began with;
+    it leaves memory when the last of them has ended. Both are in memory for a while.
+
+    Args:
+        requests: how each task's model was requested; a new one inherits precision, runtime and aliases.
+        on_swap: called with the new model once it serves.
+    """
+
+    def __init__(
+        self,
+        context: LoadContext,
+        catalog: Catalog,
+        unloader: IdleUnloader,
+        requests: Mapping[str, ModelRequest],
+        *,
+        load: Load = load_model,
+        on_swap: Callable[[LoadedModel], None] = lambda _model: None,
+    ) -> None:
+        self._context, self._catalog, self._unloader = context, catalog, unloader
+        self._requests, self._load, self._on_swap = requests, load, on_swap
+        self._lock = asyncio.Lock()
+        self._announce: Callable[[], Awaitable[None]] | None = None
+
+    def announce_to(self, announce: Callable[[], Awaitable[None]]) -> None:
+        """Have ``announce`` tell other processes of each swap; a call here returns when it has."""
+        self._announce = announce
+
+    async def load(
+        self, source: str, task: str, *, check: Callable[[LoadedModel], None] = lambda _model: None
+    ) -> LoadedModel:
+        """Serve the model at ``source`` ("bundled", a folder or a hub id) for ``task`` until the next start.
+
+        Args:
+            check: raises ModelUnavailable for a model that must not serve.
+
+        Raises: InvalidField with the reason when it cannot be loaded or its first output is not finite; then the old
+            model stays.
+        """
+        async with self._lock:  # one at a time: each may need seconds of every core and memory for two models
+            try:
+                model = await asyncio.to_thread(self._load_and_check, source, task, check)
+            except SetupError as error:
+                raise InvalidField(f"source: {error}", param="source") from error
+            await self._swap(model)
+            return model
+
+    async def fulfil(self, pending: PendingModel) -> None:
+        """Serve a model that was pending, unless another was loaded for its task meanwhile.
+
+        Raises: ModelUnavailable as at the start, also when its first output is not finite; then it stays pending.
+        """
+        async with self._lock:
+            if self._catalog.pending.of(pending.task) is pending:
+                await self._swap(await asyncio.to_thread(self._load_and_check, pending.source, pending.task))
+
+    def _load_and_check(
+        self, source: str, task: str, check: Callable[[LoadedModel], None] = lambda _model: None
+    ) -> LoadedModel:
+        model = self._load(self._context, replace(self._requests[task], source=source))
+        check(model)
+        outputs = [_first_output(model, device_index) for device_index in range(len(self._context.placements))]
+        if any(isinstance(output, FinanciaError) or not np.isfinite(output).all() for output in outputs):
+            raise ModelUnavailable(f"{model.name} was loaded, but its first output is not finite")
+        return model
+
+    async def _swap(self, model: LoadedModel) -> None:
+        old = self._catalog.replace(model)
+        residents = old.residents if old else ()
+        self._unloader.remove(residents)
+        self._unloader.add(asyncio.get_running_loop(), model.residents)
+        for resident in residents:  # after its last user, on whichever thread that is
+            weakref.finalize(resident, release, resident.device)
+        show_model(self._context.telemetry, model, old)
+        old_name = old.name if old else "none"
+        self._on_swap(model)
+        if self._announce is not None:
+            await self._announce()
+        log_event(_log, logging.INFO, "model swapped", task=model.task, old=old_name, new=model.name)
+
+
+def show_model(telemetry: Telemetry, model: LoadedModel, old: LoadedModel | None = None) -> None:
+    """Set the metric of the model that serves, and clear that of the one before."""
+    if old is not None:
+        telemetry.model_info.labels(old.name, old.runtime, old.dtype, old.device).set(0)
+    telemetry.model_info.labels(model.name, model.runtime, model.dtype, model.device).set(1)
+
+
+def _first_output(model: LoadedModel, device_index: int) -> np.ndarray | FinanciaError:
+    engine = model.engine.on(device_index)
+    ids = model.tokenizer.encode(["canary"])[0].ids
+    output: np.ndarray | FinanciaError = engine.finish(engine.forward(engine.prepare([ids])))[0]
+    return output

@@ -1,0 +1,109 @@
+"""The engine that finds where somebody speaks: Silero's network, and a threshold with hysteresis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.files.spoken_language import SAMPLE_RATE
+from backend.lanes.engine import BatchLimits, UnlimitedBatches
+from backend.speech.engine_records import SpeechSpan, activity_cost
+from backend.speech.silero import WINDOW
+
+TASK = "speech_activity"  # the engine's name, and a label of its metrics
+_BUDGET = activity_cost(60 * SAMPLE_RATE)  # of a batch: a slice of a minute, or several short files
+
+
+class SpeechDetector(Protocol):
+    """Tells how likely somebody speaks in each window of 512 samples."""
+
+    def probabilities(self, samples: NDArray[np.int16]) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityRules:
+    """What counts as speech. Of 100 recordings every stretch has a window over 0.75; a frog has 0.62 at best."""
+
+    begins: float = 0.5  # a probability from which somebody speaks
+    ends: float = 0.35  # below it nobody does any more
+    sure: float = 0.7  # that one window of a stretch must have
+    silence_s: float = 0.5  # two stretches with less between them are one
+    least_s: float = 0.1  # a shorter stretch is a click
+    pad_s: float = 0.2  # kept on both sides: quiet beginnings and endings
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechActivityEngine:
+    """Payload: int16 samples (n), 16 kHz; result: tuple of `SpeechSpan`, in order, none overlapping."""
+
+    network: SpeechDetector
+    rules: ActivityRules = ActivityRules()
+    budget: int = _BUDGET
+    batch_limits: BatchLimits = field(default_factory=UnlimitedBatches)
+    name: str = TASK
+    padding_cost: float = 0.0  # each payload runs by itself
+    launch_cost: int = 0
+
+    def on(self, device_index: int) -> SpeechActivityEngine:  # noqa: ARG002 - always on the CPU
+        return self
+
+    def prepare(self, payloads: Sequence[NDArray[np.int16]]) -> Sequence[NDArray[np.int16]]:
+        return payloads
+
+    def forward(self, prepared: Sequence[NDArray[np.int16]]) -> list[tuple[SpeechSpan, ...]]:
+        return [speech_spans(self.network.probabilities(samples), len(samples), self.rules) for samples in prepared]
+
+    def finish(self, output: list[tuple[SpeechSpan, ...]]) -> Sequence[tuple[SpeechSpan, ...]]:
+        return output
+
+
+def speech_spans(probabilities: NDArray[np.float32], samples: int, rules: ActivityRules) -> tuple[SpeechSpan, ...]:
+    """Where somebody speaks, from the probability of each window.
+
+    Args:
+        samples: of the audio; the last window may be partly beyond its end.
+    """
+    return _padded(_stretches(probabilities, rules), samples, round(rules.pad_s * SAMPLE_RATE))
+
+
+def _stretches(probabilities: NDArray[np.float32], rules: ActivityRules) -> list[tuple[int, int]]:
+    """Runs of windows with speech: from one that is likely to the last before a silence that is long enough."""
+    least_silence, least = _windows(rules.silence_s), _windows(rules.least_s)
+    found: list[tuple[int, int]] = []
+    begin, last = -1, -1  # of the stretch that goes on; last window that was not silent
+    for index, probability in enumerate(probabilities):
+        if probability >= rules.begins and begin < 0:
+            begin = index
+        if begin >= 0 and probability >= rules.ends:
+            last = index
+        if begin >= 0 and index - last >= least_silence:
+            found.append((begin, last + 1))
+            begin = -1
+    if begin >= 0:
+        found.append((begin, last + 1))
+    return [
+        (start, stop)
+        for start, stop in found
+        if stop - start >= least and probabilities[start:stop].max() >= rules.sure
+    ]
+
+
+def _padded(parts: Sequence[tuple[int, int]], samples: int, pad: int) -> tuple[SpeechSpan, ...]:
+    """Windows as samples, with a margin on both sides; a gap that is shorter than both margins is halved."""
+    spans: list[SpeechSpan] = []
+    for index, (start, stop) in enumerate(parts):
+        before = parts[index - 1][1] * WINDOW if index else 0
+        after = parts[index + 1][0] * WINDOW if index + 1 < len(parts) else samples
+        first, last = start * WINDOW, min(samples, stop * WINDOW)
+        room_before = first - before if not index else (first - before) // 2
+        room_after = after - last if index + 1 == len(parts) else -(-(after - last) // 2)
+        spans.append(SpeechSpan(first - min(pad, room_before), last + min(pad, max(0, room_after))))
+    return tuple(spans)
+
+
+def _windows(seconds: float) -> int:
+    return max(1, round(seconds * SAMPLE_RATE / WINDOW))

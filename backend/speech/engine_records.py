@@ -1,0 +1,101 @@
+"""What the speech engines take and give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from backend.files.spoken_language import HeardLanguage, SpeechTask
+from backend.speech.windows import window_frames
+
+if TYPE_CHECKING:
+    from numpy import int16
+    from numpy.typing import NDArray
+
+MOST_PIECE_S = 30.0  # what Whisper hears at once
+SPEECH_TASKS = ("speech_activity", "speech")  # names of the engines in metrics
+# Samples in which speech is looked for in the time that a millisecond of them takes to be written: a 30th of it.
+_ACTIVITY_SAMPLES = 480
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingOptions:
+    """How a piece is decoded."""
+
+    task: SpeechTask = "transcribe"
+    language: str | None = None  # ISO 639-1; None: each piece's own is looked for
+    prompt: tuple[int, ...] = ()  # tokens of what was said before, or of names to expect
+    beams: int = 5
+    temperature: float = 0.0  # above 0: sampled, without beams
+    with_words: bool = False
+    whole_window: bool = False  # the encoder hears 30 s, the rest silence, as it was trained; else the piece's length
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeechPiece:
+    """At most `MOST_PIECE_S` of audio: the payload of the speech engine."""
+
+    samples: NDArray[int16]  # 16 kHz, mono
+    options: DecodingOptions
+    written: HeardPiece | None = None  # the text that it was heard as before: its words alone are looked for
+
+    @property
+    def cost(self) -> int:
+        """What it counts in the queue: milliseconds that the encoder hears.
+
+        The lanes are shared with pages, of which one weighs 30,000 for about as much work as 30 s of speech.
+        """
+        return 10 * window_frames(len(self.samples), whole=self.options.whole_window)
+
+
+def activity_cost(samples: int) -> int:
+    """What looking for speech in so much audio counts in the queue, in the unit of `SpeechPiece.cost`."""
+    return max(1, samples // _ACTIVITY_SAMPLES)
+
+
+class TimedWord(NamedTuple):
+    """A word in a piece; seconds from the piece's beginning. ``text`` keeps its leading space."""
+
+    text: str
+    start_s: float
+    end_s: float
+    confidence: float
+
+
+class TimedText(NamedTuple):
+    """A segment of a piece; seconds from the piece's beginning."""
+
+    start_s: float
+    end_s: float
+    text: str
+    tokens: tuple[int, ...]
+    words: tuple[TimedWord, ...] = ()
+
+
+class LanguageRun(NamedTuple):
+    """A stretch of a piece in one language; seconds from the piece's beginning, to about a second."""
+
+    code: str
+    start_s: float
+    end_s: float
+    score: float = 1.0  # 0 to 1, the mean of its windows
+
+
+@dataclass(frozen=True, slots=True)
+class HeardPiece:
+    """What the model made of a piece."""
+
+    segments: tuple[TimedText, ...]
+    language: HeardLanguage
+    avg_logprob: float
+    no_speech_prob: float
+    compression_ratio: float
+    temperature: float
+    runs: tuple[LanguageRun, ...] = ()  # all of the piece, where more than one language is spoken in it
+
+
+class SpeechSpan(NamedTuple):
+    """A stretch in which somebody speaks; samples from the beginning of the audio that was looked at."""
+
+    start: int
+    end: int

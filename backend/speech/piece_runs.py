@@ -1,0 +1,278 @@
+"""Runs pieces on the lanes: from the cache where an equal one was heard, and again where what came is in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from backend.errors import Overloaded
+from backend.files.speech_records import DroppedSpeech, Segment
+from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.lanes.batcher import Batcher
+from backend.lanes.bulk_retry import retry_bulk
+from backend.lanes.cache.blobs import BlobCache
+from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.engine import Engine
+from backend.lanes.inference import Urgency
+from backend.speech.engine_records import (
+    DecodingOptions,
+    HeardPiece,
+    LanguageRun,
+    SpeechPiece,
+    SpeechSpan,
+    TimedText,
+    TimedWord,
+    activity_cost,
+)
+from backend.speech.engines import SpeechEngines
+from backend.speech.file_language import is_doubtful
+from backend.speech.gates import Attempt, judge, unheard
+from backend.speech.joining import segments_of
+from backend.speech.language_parts import cut_by_language
+from backend.speech.pieces import Stretch
+from backend.telemetry import Telemetry
+from backend.tracing.spans import SpanScope, span
+
+if TYPE_CHECKING:
+    from numpy import int16
+    from numpy.typing import NDArray
+
+
+UNHEARD = "somebody may speak here, but the model made no words of it"
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenPart:
+    """A part of a piece in one language."""
+
+    own: HeardLanguage  # what it was taken for by itself
+    taken: str | None  # the language its text was written in
+    speech_s: float  # in which somebody speaks
+
+
+@dataclass(frozen=True, slots=True)
+class HeardSpeech:
+    """What was made of a piece; seconds from the beginning of the file."""
+
+    segments: tuple[Segment, ...]
+    dropped: tuple[DroppedSpeech, ...]
+    parts: tuple[SpokenPart, ...]  # in order; more than one where the language changes within the piece
+
+
+@dataclass(slots=True)
+class LaneTime:
+    """Seconds of lanes that one recording took, and the speed at which it was heard."""
+
+    lane_s: float = 0.0  # all of it
+    heard_s: float = 0.0  # of audio that the speech model had on a lane: not silence, nor what was in the cache
+    hearing_s: float = 0.0  # of lanes, for that
+
+
+@dataclass(frozen=True, slots=True)
+class PieceRuns:
+    """The pieces of one request. Used on the event loop only.
+
+    Args:
+        likely: the language of most of the file so far, where that is to be found.
+    """
+
+    engines: SpeechEngines
+    cache: BlobCache
+    telemetry: Telemetry
+    urgency: Urgency
+    options: DecodingOptions
+    likely: Callable[[], str | None] = lambda: None
+    time: LaneTime = field(default_factory=LaneTime)
+
+    async def activity(self, samples: NDArray[int16]) -> tuple[SpeechSpan, ...]:
+        """Where somebody speaks in a stretch of audio."""
+        lanes, cost = self.engines.activity_lanes, activity_cost(len(samples))
+        with span("find speech", {"financia.audio.seconds": round(len(samples) / SAMPLE_RATE, 3)}):
+            spans: tuple[SpeechSpan, ...] = await self._on_lane(lanes, self.engines.activity, samples, cost)
+        return spans
+
+    async def hear(self, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]) -> HeardSpeech:
+        """What is said in a piece; what the model left out of it is heard again.
+
+        Args:
+            start: samples of the file before it.
+            stretches: of it in which somebody speaks, counted from its beginning.
+        """
+        with _piece_span(samples, start):
+            return await self._hear(self.options, samples, start, stretches)
+
+    async def hear_in(
+        self, language: str, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]
+    ) -> HeardSpeech:
+        """The same in a language that the rest of the file told."""
+        self._retried("language")
+        with _piece_span(samples, start):
+            return await self._hear(replace(self.options, language=language), samples, start, stretches)
+
+    async def _hear(
+        self,
+        options: DecodingOptions,
+        samples: NDArray[int16],
+        start: int,
+        stretches: Sequence[Stretch],
+    ) -> HeardSpeech:
+        heard, dropped, own = await self._best(samples, options)
+        if heard.runs:
+            return await self._hear_by_language(heard.runs, samples, start, stretches)
+        parts = [_placed(heard, dropped, start, len(samples))]
+        speech = [(first / SAMPLE_RATE, last / SAMPLE_RATE) for first, last in stretches]
+        for start_s, end_s in unheard(heard, speech):
+            self._retried("unheard")
+            first, last = round(start_s * SAMPLE_RATE), round(end_s * SAMPLE_RATE)
+            again = replace(options, language=heard.language.code)
+            more, more_dropped, _ = await self._best(samples[first:last], again)
+            more_segments, lost = _placed(more, more_dropped, start + first, last - first)
+            if not more_segments and not lost:
+                lost = [DroppedSpeech((start + first) / SAMPLE_RATE, (start + last) / SAMPLE_RATE, "", UNHEARD)]
+            parts.append((more_segments, lost))
+        segments = sorted((segment for part in parts for segment in part[0]), key=lambda segment: segment.start_s)
+        dropped_parts = sorted((loss for part in parts for loss in part[1]), key=lambda loss: loss.start_s)
+        spoken_s = sum(last_s - first_s for first_s, last_s in speech)
+        return HeardSpeech(tuple(segments), tuple(dropped_parts), (SpokenPart(own, heard.language.code, spoken_s),))
+
+    async def _hear_by_language(
+        self,
+        runs: Sequence[LanguageRun],
+        samples: NDArray[int16],
+        start: int,
+        stretches: Sequence[Stretch],
+    ) -> HeardSpeech:
+        """A piece in which the language changes: each part is heard by itself, as the model writes one language.
+
+        In the language that its windows told: asked for the part as a whole, Whisper base took 20 s of English for
+        Spanish with a score of 0.87.
+        """
+        segments, dropped, spoken = list[Segment](), list[DroppedSpeech](), list[SpokenPart]()
+        for part in cut_by_language(runs, samples, stretches):
+            if not part.stretches:
+                continue
+            self._retried("language")
+            options = replace(self.options, language=part.code)
+            heard = await self._hear(options, samples[part.start : part.end], start + part.start, part.stretches)
+            segments += heard.segments
+            dropped += heard.dropped
+            spoken += [replace(said, own=HeardLanguage(part.code, _score_of(part.code, runs))) for said in heard.parts]
+        return HeardSpeech(tuple(segments), tuple(dropped), tuple(spoken))
+
+    async def _best(
+        self, samples: NDArray[int16], options: DecodingOptions
+    ) -> tuple[HeardPiece, dict[int, str], HeardLanguage]:
+        """The attempt that counts, the segments of it that were not said with the reason, and the piece's language."""
+        heard = await self._attempt(samples, options)
+        own = heard.language
+        if heard.runs:  # it is heard again in parts: what came of the whole does not count
+            return heard, {}, own
+        if options.language is None and is_doubtful(own, likely := self.likely()):
+            self._retried("language")
+            options = replace(options, language=likely)
+            heard = await self._attempt(samples, options)
+        tried, asked = [heard], Attempt(options.temperature, options.whole_window)
+        while (judgement := judge(tried, asked)).again is not None:
+            again = judgement.again
+            self._retried("whole_window" if again.temperature == asked.temperature else "temperature")
+            changed = replace(options, temperature=again.temperature, whole_window=again.whole_window)
+            tried.append(await self._attempt(samples, changed))
+        best = tried[judgement.best]
+        return best, dict(judgement.dropped), own if options.language is not None else best.language
+
+    async def _attempt(self, samples: NDArray[int16], options: DecodingOptions) -> HeardPiece:
+        """A piece as it was heard before, or as it is heard now; of a text that is known the words alone are sought."""
+        audio = samples.tobytes()
+        as_text, with_words = (
+            CacheNamespace("speech piece", self.engines.fingerprint, repr(astuple(how))).key("file", audio)
+            for how in (replace(options, with_words=False), replace(options, with_words=True))
+        )
+        if options.with_words and (known := await self._known(with_words)) is not None:
+            return known
+        text = await self._known(as_text)
+        if text is not None and not (options.with_words and text.segments and not text.runs):
+            return text
+        piece = SpeechPiece(samples, options, written=text)
+        heard: HeardPiece = await self._on_lane(self.engines.lanes, self.engines.speech, piece, piece.cost)
+        if options.with_words:
+            self.cache.put(with_words, _packed(heard))
+        if text is None:
+            self.cache.put(as_text, _packed(_without_words(heard)))
+        return heard
+
+    async def _known(self, key: bytes) -> HeardPiece | None:
+        packed = await self.cache.get(key)
+        return None if packed is None else _unpacked(packed)
+
+    async def _on_lane(self, lanes: Batcher, engine: Engine, payload: Any, cost: int) -> Any:
+        """The result of one payload. What the lanes refuse for now is tried again: the recording was admitted."""
+        priority, deadline_s = self.urgency
+
+        async def run() -> Any:
+            [item] = lanes.submit(engine, [payload], [cost], priority=priority, deadline_s=deadline_s)
+            try:
+                return await item.future
+            finally:
+                self.time.lane_s += item.lane_s
+                if engine is self.engines.speech and item.lane_s:
+                    self.time.heard_s += len(payload.samples) / SAMPLE_RATE
+                    self.time.hearing_s += item.lane_s
+                item.abandon()
+
+        return await retry_bulk(self.urgency, run, also=(Overloaded,))
+
+    def _retried(self, reason: str) -> None:
+        self.telemetry.speech_retries_total.labels(reason).inc()
+
+
+def _piece_span(samples: NDArray[int16], start: int) -> SpanScope:
+    place = {"start_s": start / SAMPLE_RATE, "seconds": len(samples) / SAMPLE_RATE}
+    return span("speech piece", {f"financia.audio.{name}": round(value, 3) for name, value in place.items()})
+
+
+def _score_of(code: str, runs: Sequence[LanguageRun]) -> float:
+    """Of a language in a piece: the mean of its runs, by their seconds."""
+    own = [(run.score, run.end_s - run.start_s) for run in runs if run.code == code]
+    return round(sum(score * seconds for score, seconds in own) / sum(seconds for _, seconds in own), 4)
+
+
+def _placed(
+    heard: HeardPiece, dropped: dict[int, str], start: int, samples: int
+) -> tuple[tuple[Segment, ...], list[DroppedSpeech]]:
+    """Segments that are kept, and those that are not, with seconds from the beginning of the file."""
+    start_s, end_s = start / SAMPLE_RATE, (start + samples) / SAMPLE_RATE
+    kept = tuple(text for index, text in enumerate(heard.segments) if index not in dropped)
+    lost = [
+        DroppedSpeech(start_s + text.start_s, min(end_s, start_s + text.end_s), text.text.strip(), dropped[index])
+        for index, text in enumerate(heard.segments)
+        if index in dropped
+    ]
+    return segments_of(replace(heard, segments=kept), start_s, end_s), lost
+
+
+def _without_words(heard: HeardPiece) -> HeardPiece:
+    return replace(heard, segments=tuple(text._replace(words=()) for text in heard.segments))
+
+
+def _packed(heard: HeardPiece) -> bytes:
+    segments = [[*text[:4], [list(word) for word in text.words]] for text in heard.segments]
+    numbers = [heard.avg_logprob, heard.no_speech_prob, heard.compression_ratio, heard.temperature]
+    runs = [list(run) for run in heard.runs]
+    return orjson.dumps([segments, list(heard.language), numbers, runs], option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _unpacked(packed: bytes) -> HeardPiece | None:
+    try:
+        segments, language, numbers, runs = orjson.loads(packed)
+        texts = tuple(
+            TimedText(start_s, end_s, text, tuple(tokens), tuple(TimedWord(*word) for word in words))
+            for start_s, end_s, text, tokens, words in segments
+        )
+        in_languages = tuple(LanguageRun(*run) for run in runs)
+        logprob, no_speech, compression, temperature = numbers
+        return HeardPiece(texts, HeardLanguage(*language), logprob, no_speech, compression, temperature, in_languages)
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,290 @@
+"""One recording while it is transcribed: decoded slice by slice, cut, heard piece by piece, and joined in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from backend.errors import InferenceFailed
+from backend.files.speech_records import AudioSlice, DroppedSpeech, Segment, Transcript
+from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.lanes.backlog import Admitted
+from backend.speech.file_language import SURE, LanguageTally, is_doubtful
+from backend.speech.piece_runs import UNHEARD, HeardSpeech, PieceRuns
+from backend.speech.pieces import Piece, PieceLimits, Stretch, cut_pieces
+from backend.speech.transcription_records import TranscriptionCallback, TranscriptionEvent
+
+if TYPE_CHECKING:
+    from numpy import int16
+    from numpy.typing import NDArray
+
+ReadSlice = Callable[[int, float], Awaitable[AudioSlice]]  # from a sample on, so many seconds
+_FIRST_SLICE_S, _SLICE_S = 30.0, 60.0  # the first is short, so that the lanes begin soon
+_PIECES_AHEAD = 8  # for each that may be at a lane: heard, or still to be, behind one that takes long
+_UNDECIDED_S = 120.0  # of audio that waits at most for the language of what follows: music may last for an hour
+_SILENT_LEVEL = 33  # of 32768: -60 dB, below what a microphone in a silent room gives
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PlacedPiece:
+    """A piece with its audio, which is let go as soon as it was heard."""
+
+    start: int  # samples of the file before it
+    piece: Piece
+    samples: NDArray[int16]
+
+    @property
+    def end_s(self) -> float:
+        return (self.start + len(self.samples)) / SAMPLE_RATE
+
+    @property
+    def speech_s(self) -> float:
+        return self.piece.speech / SAMPLE_RATE
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """In which somebody speaks, counted from the piece's beginning."""
+        first = self.piece.start
+        return tuple(Stretch(start - first, end - first) for start, end in self.piece.stretches)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Coming:
+    """A piece that is being heard. Where nobody speaks there is only how far the file is silent."""
+
+    until_s: float
+    placed: _PlacedPiece | None = None
+    task: asyncio.Task[HeardSpeech] | None = None
+    ends_in_speech: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A piece that was heard and is not told yet; with its audio where it may be heard again."""
+
+    coming: _Coming
+    heard: HeardSpeech | None
+    is_decided: bool
+
+    def __post_init__(self) -> None:
+        if self.is_decided:
+            self.coming = replace(self.coming, placed=None, task=None)
+
+
+@dataclass(slots=True, eq=False)
+class RecordingRun:
+    """The state of one recording. Used on the event loop only; run once.
+
+    Args:
+        asked: the language of the request; None where it is to be found.
+        pieces_at_once: that may wait for a lane or be on one: an hour never floods the queue.
+        expected_s: what the file says it lasts, for those who wait; nothing else relies on it.
+    """
+
+    read: ReadSlice
+    runs: PieceRuns
+    admitted: Admitted
+    on_event: TranscriptionCallback
+    asked: str | None
+    pieces_at_once: int
+    expected_s: float | None = None
+    limits: PieceLimits = field(default_factory=PieceLimits)
+    total_s: float | None = None  # once the end was decoded
+    done_s: float = 0.0
+    speech_s: float = 0.0
+    tally: LanguageTally = field(default_factory=LanguageTally)
+    _segments: list[Segment] = field(default_factory=list)
+    _dropped: list[DroppedSpeech] = field(default_factory=list)
+    _coming: asyncio.Queue[_Coming | None] = field(default_factory=asyncio.Queue)
+    _tasks: set[asyncio.Task[HeardSpeech]] = field(default_factory=set)
+    _incomplete: str = ""
+    _is_cut: bool = False  # the last piece that was told ended amid speech
+    _loudest: int = 0
+    _room: asyncio.Semaphore = field(init=False)
+    _failure: InferenceFailed | None = None
+
+    def __post_init__(self) -> None:
+        self._room = asyncio.Semaphore(_PIECES_AHEAD * self.pieces_at_once)
+
+    @property
+    def has_failed_pieces(self) -> bool:
+        """Another time they may be transcribed: the transcript is not to be kept."""
+        return self._failure is not None
+
+    async def transcript(self, model: str) -> Transcript:
+        """Everything that is said. Raises: what reading and the lanes raise; nothing runs on then."""
+        slots = asyncio.Semaphore(self.pieces_at_once)
+        work = [asyncio.create_task(self._cut_all(slots)), asyncio.create_task(self._join_all())]
+        try:
+            await asyncio.gather(*work)
+        finally:
+            for task in (*work, *self._tasks):
+                task.cancel()
+            await asyncio.gather(*work, *self._tasks, return_exceptions=True)
+        if self._failure is not None and not self._segments:
+            raise self._failure
+        assert self.total_s is not None
+        return Transcript(
+            duration_s=round(self.total_s, 3),
+            language=self._language(),
+            segments=tuple(self._segments),
+            dropped=tuple(self._dropped),
+            speech_s=round(self.speech_s, 3),
+            why=self._why(),
+            model=model,
+        )
+
+    async def _cut_all(self, slots: asyncio.Semaphore) -> None:
+        """Decode, and begin to hear every piece."""
+        kept, first, start, is_last = np.empty(0, np.int16), 0, 0, False
+        known: tuple[Stretch, ...] = ()
+        while not is_last:
+            part = await self.read(start, _SLICE_S if start else _FIRST_SLICE_S)
+            start, is_last = part.start + len(part.samples), part.is_last
+            self._note(part)
+            audio = np.concatenate([kept, part.samples]) if len(kept) else part.samples
+            speech = await self._speech(audio)
+            cut = cut_pieces(speech, audio, is_last=is_last, known=known, limits=self.limits)
+            for piece in cut.pieces:
+                await self._room.acquire()
+                await slots.acquire()
+                self._begin(_PlacedPiece(first + piece.start, piece, audio[piece.start : piece.end].copy()), slots)
+            kept, known, first = audio[cut.keep_from :].copy(), cut.open_speech, first + cut.keep_from
+            if is_last:
+                self.total_s = start / SAMPLE_RATE
+            self._coming.put_nowait(_Coming(first / SAMPLE_RATE))
+        self._coming.put_nowait(None)
+
+    def _note(self, part: AudioSlice) -> None:
+        self._incomplete = part.incomplete or self._incomplete  # which counts from the beginning of the file
+        if len(part.samples):
+            self._loudest = max(self._loudest, int(part.samples.max()), -int(part.samples.min()))
+
+    async def _speech(self, audio: NDArray[int16]) -> tuple[tuple[int, int], ...]:
+        if not len(audio) or self._loudest <= 1:  # nothing but digital silence so far
+            return ()
+        return await self.runs.activity(audio)
+
+    def _begin(self, placed: _PlacedPiece, slots: asyncio.Semaphore) -> None:
+        self.speech_s += placed.speech_s
+        self.runs.telemetry.speech_pieces_total.labels("speech" if placed.piece.ends_in_speech else "pause").inc()
+        task = asyncio.create_task(self.runs.hear(placed.samples, placed.start, placed.stretches))
+        self._tasks.add(task)
+        task.add_done_callback(lambda _: slots.release())
+        self._coming.put_nowait(_Coming(placed.end_s, placed, task, placed.piece.ends_in_speech))
+
+    async def _join_all(self) -> None:
+        """Take the pieces in order; those that are in doubt before the language is known wait for it, a while."""
+        waiting: deque[_Waiting] = deque()
+        while (coming := await self._coming.get()) is not None:
+            heard = await self._heard(coming)
+            waiting.append(_Waiting(coming, heard, self._is_decided(heard)))
+            is_due = coming.until_s - self.done_s >= _UNDECIDED_S
+            may_decide = is_due or self.tally.is_settled or self._is_whole(coming)
+            while waiting and (may_decide or waiting[0].is_decided):
+                await self._tell(waiting.popleft())
+        while waiting:
+            await self._tell(waiting.popleft())
+
+    def _is_decided(self, heard: HeardSpeech | None) -> bool:
+        """Whether no language that follows makes a piece be heard again."""
+        if self.asked is not None or heard is None or not heard.segments or len(heard.parts) != 1:
+            return True
+        return heard.parts[0].own.score >= SURE
+
+    def _is_whole(self, coming: _Coming) -> bool:
+        return self.total_s is not None and coming.until_s >= self.total_s
+
+    async def _heard(self, coming: _Coming) -> HeardSpeech | None:
+        if coming.task is None or coming.placed is None:
+            return None
+        try:
+            heard = await coming.task
+        except InferenceFailed as error:  # on this piece alone: the others are transcribed
+            return self._not_heard(coming, error)
+        finally:
+            self._tasks.discard(coming.task)
+            self._room.release()
+        if heard.segments:
+            for part in heard.parts:
+                self.tally.add(part.own, part.taken, part.speech_s)
+        return heard
+
+    def _not_heard(self, coming: _Coming, error: InferenceFailed) -> HeardSpeech:
+        assert coming.placed is not None
+        self._failure = self._failure or error
+        start_s = coming.placed.start / SAMPLE_RATE
+        return HeardSpeech((), (DroppedSpeech(start_s, coming.until_s, "", str(error)),), ())
+
+    async def _tell(self, waiting: _Waiting) -> None:
+        final = waiting.heard
+        if final is not None and not waiting.is_decided:
+            final = await self._in_file_language(waiting.coming, final)
+        self._emit(waiting.coming, final)
+
+    async def _in_file_language(self, coming: _Coming, heard: HeardSpeech) -> HeardSpeech:
+        """A piece of the beginning, heard again where the language that followed makes its own doubtful."""
+        likely, placed = self.tally.likely, coming.placed
+        [part] = heard.parts
+        if placed is None or likely is None or part.taken == likely or not is_doubtful(part.own, likely):
+            return heard
+        self.tally.move(part.taken, likely, part.speech_s)
+        return await self.runs.hear_in(likely, placed.samples, placed.start, placed.stretches)
+
+    def _emit(self, coming: _Coming, heard: HeardSpeech | None) -> None:
+        if heard is not None:
+            heard = self._with_cuts(coming, heard)
+            self._segments += heard.segments
+            self._dropped += heard.dropped
+            self.runs.telemetry.speech_dropped_total.inc(len(heard.dropped))
+        before_s, self.done_s = self.done_s, max(self.done_s, coming.until_s)
+        self.admitted.done(self.done_s - before_s)
+        segments = heard.segments if heard is not None else ()
+        if segments or self.done_s > before_s or self._is_whole(coming):
+            language = self._language_so_far()
+            self.on_event(TranscriptionEvent(self.done_s, self.total_s, segments, language, self.expected_s))
+
+    def _with_cuts(self, coming: _Coming, heard: HeardSpeech) -> HeardSpeech:
+        """A piece whose segments tell where it was cut amid speech."""
+        begins, self._is_cut = self._is_cut, coming.ends_in_speech
+        last = len(heard.segments) - 1
+        segments = (
+            replace(segment, is_cut=(begins and index == 0) or (coming.ends_in_speech and index == last))
+            for index, segment in enumerate(heard.segments)
+        )
+        return replace(heard, segments=tuple(segments))
+
+    def _language_so_far(self) -> HeardLanguage | None:
+        if self.asked is None and not self.tally.spoken_s:
+            return None
+        return self._language()
+
+    def _language(self) -> HeardLanguage:
+        return HeardLanguage(self.asked, 1.0) if self.asked is not None else self.tally.found()
+
+    def _why(self) -> str:
+        """Why the transcript is empty or lacks something."""
+        reasons = [self._incomplete] if self._incomplete else []
+        if not self._segments and self._dropped:
+            reasons.append(f"what the model wrote was not said: {self._dropped[0].why}")
+        elif not self._segments and self.speech_s:
+            reasons.append("somebody may speak, but the model made no words of it")
+        elif not self._segments:
+            reasons.append(self._why_nobody_speaks())
+        elif unheard_s := sum(part.end_s - part.start_s for part in self._dropped if part.why == UNHEARD):
+            reasons.append(f"of {unheard_s:.1f} s in which somebody may speak the model made no words")
+        if self._failure is not None:
+            reasons.append(f"a part could not be transcribed: {self._failure}")
+        return "; ".join(reasons)
+
+    def _why_nobody_speaks(self) -> str:
+        if not self.total_s:
+            return "the recording has no sound in it"
+        if self._loudest < _SILENT_LEVEL:
+            return "the recording is silent"
+        return "nobody speaks in the recording: there are other sounds, such as noise or music"

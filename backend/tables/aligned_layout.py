@@ -1,0 +1,263 @@
+"""The cells of a table without a drawn grid: its rows, spans and header. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from backend.tables.aligned import Line, Piece, Stretch, pieces_of
+from backend.tables.cell_layout import Layout, Place, without_empty_lines
+from backend.tables.headers import names_columns
+from backend.tables.level_page import PlacedWord, Segment
+from backend.tables.text_rows import is_figure, row_cuts
+
+_FULL = 0.6  # of the columns: the first line that fills so many is the lowest of the header, or the first row
+_MOST_HEADER_LINES = 4
+_RULED_BANDS = 4  # between rulings; the fewest of a table with a ruling below each row, or one less
+_MOST_RULED_LINES = 3  # of each band, where there is one less
+_BESIDE = 0.75  # of the line height: lines this close stand beside each other, in cells of other heights
+_LEADING = 1.35  # of the line height: lines of one heading are no further apart
+
+_Cell = tuple[int, int, tuple[PlacedWord, ...]]  # first column, the one after the last, words
+
+
+def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> Layout:
+    """The cells of a stretch.
+
+    Args:
+        levels: level rulings of the page; short ones underline headings that span columns.
+    """
+    full = _first_full_line(stretch)
+    first, places = _headings(stretch, full, levels, unit)
+    rows = max((place.row + 1 for place in places), default=0)
+    header: int | None = None
+    bands = list(_bands(stretch, first))
+    most_lines = max(len(lines) for lines, _ in bands)
+    ruled = len(bands) >= (_RULED_BANDS if most_lines > _MOST_RULED_LINES else _RULED_BANDS - 1)
+    for lines, spans in bands:
+        for row in _rows(lines, spans, stretch, unit, ruled=ruled):
+            cells = [Place(rows, start, 1, end - start, words) for start, end, words in _cells(row, stretch)]
+            if full and stretch.lines[full] in row:  # the lowest row of the header, if it has no figures
+                header = rows + names_columns([_text(cell.words) for cell in cells], len(cells))
+            places += cells
+            rows += 1
+    places = _taller_headings(places, header or 0)
+    places += _empty(places, rows, len(stretch.columns))
+    return without_empty_lines(Layout(rows, len(stretch.columns), tuple(places), header))
+
+
+def _first_full_line(stretch: Stretch) -> int:
+    """Index of the first line that fills most columns; 0 where it is the first, or too far below."""
+    columns = len(stretch.columns)
+    full: int | None = None
+    for index, line in enumerate(stretch.lines[:_MOST_HEADER_LINES]):
+        if stretch.spans[index] or len(line.pieces) < max(2, _FULL * columns):
+            continue
+        if full is None:
+            full = index
+        elif index == full + 1 and len(line.pieces) > len(stretch.lines[full].pieces):
+            texts = [_text(piece.words) for piece in line.pieces]
+            if names_columns(texts, len(texts)):
+                full = index  # the line above it had headings that span several columns
+    return full or 0
+
+
+def _headings(stretch: Stretch, full: int, levels: Sequence[Segment], unit: float) -> tuple[int, list[Place]]:
+    """The cells of header lines above the first full one, and the first line that is not among them.
+
+    The upper line of headings that are broken into lines is left to the row below.
+    """
+    lines = _joined_headings(stretch.lines[:full], levels, unit)
+    places: list[Place] = []
+    for row, line in enumerate(lines):
+        spans = _spans_of(line, stretch, levels, unit)
+        distance = stretch.lines[full].y - line.y
+        if row == len(lines) - 1 and distance < _LEADING * unit and all(end - start == 1 for start, end, _ in spans):
+            return full - 1, places
+        places += [Place(row, start, 1, end - start, piece.words) for start, end, piece in spans]
+    return full, places
+
+
+def _joined_headings(lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> list[Line]:
+    """Header lines, those of one row joined: closer than two rows are, without a ruling between them."""
+    joined: list[Line] = []
+    for line in lines:
+        above = joined[-1] if joined else None
+        distance = line.y - above.y if above is not None else 0.0
+        is_apart = distance > _LEADING * unit
+        if above is None or is_apart or (distance > _BESIDE * unit and _is_underlined(above, line, levels)):
+            joined.append(line)
+            continue
+        words = sorted((w for piece in (*above.pieces, *line.pieces) for w in piece.words), key=lambda w: w.box.left)
+        pieces = pieces_of(tuple(words), unit)
+        joined[-1] = Line(line.y, above.top, max(above.bottom, line.bottom), pieces)
+    return joined
+
+
+def _is_underlined(above: Line, below: Line, levels: Sequence[Segment]) -> bool:
+    """Whether a ruling separates a line from one below it, over whose text it runs."""
+    return any(
+        above.y < ruling.at < below.y and ruling.start < piece.right and ruling.end > piece.left
+        for ruling in levels
+        for piece in below.pieces
+    )
+
+
+def _taller_headings(places: Sequence[Place], header: int) -> list[Place]:
+    """Cells of the upper header rows go down over empty ones below them."""
+    filled = {(place.row + down, place.column + right) for place in places
+              for down in range(place.rowspan) for right in range(place.colspan)}  # fmt: skip
+    taller = []
+    for place in places:
+        bottom = place.row + place.rowspan
+        while place.colspan == 1 and bottom < header and (bottom, place.column) not in filled:
+            bottom += 1
+        taller.append(replace(place, rowspan=bottom - place.row))
+    return taller
+
+
+def _spans_of(line: Line, stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[tuple[int, int, Piece]]:
+    """For each piece of a heading the columns that it spans: those above its ruling, else those it is centred over."""
+    spans: list[tuple[int, int, Piece]] = []
+    taken = 0
+    limits = [piece.left for piece in line.pieces[1:]] + [float("inf")]
+    for piece, limit in zip(line.pieces, limits, strict=True):
+        if taken == len(stretch.columns):  # more pieces than columns: the rest goes with the last
+            start, end, last = spans.pop()
+            spans.append((start, end, Piece(last.left, piece.right, last.words + piece.words)))
+            continue
+        start, end = _underlined(piece, line, stretch, levels, unit) or _centred(piece, stretch.columns, taken, limit)
+        start = max(start, taken)
+        taken = max(end, start + 1)
+        spans.append((start, taken, piece))
+    return spans
+
+
+def _underlined(
+    piece: Piece, line: Line, stretch: Stretch, levels: Sequence[Segment], unit: float
+) -> tuple[int, int] | None:
+    """The columns above whose headings a short ruling runs, under this piece alone."""
+    others = [other for other in line.pieces if other is not piece]
+    for ruling in levels:
+        if not line.y < ruling.at < line.bottom + unit or ruling.length > 0.9 * (stretch.right - stretch.left):
+            continue
+        if ruling.start > piece.left + unit or ruling.end < piece.right - unit:
+            continue
+        if any(ruling.start < other.right and ruling.end > other.left for other in others):
+            continue
+        inside = [
+            index
+            for index, (left, right) in enumerate(stretch.columns)
+            if ruling.start - unit <= (left + right) / 2 <= ruling.end + unit
+        ]
+        if inside:
+            return inside[0], inside[-1] + 1
+    return None
+
+
+def _centred(piece: Piece, columns: Sequence[tuple[float, float]], taken: int, limit: float) -> tuple[int, int]:
+    """The columns over which a piece is centred, from the first that is left to the next piece."""
+    middle = (piece.left + piece.right) / 2
+    best = (float("inf"), 0, taken, taken + 1)
+    for start in range(taken, len(columns)):
+        for end in range(start + 1, len(columns) + 1):
+            left, right = columns[start][0], columns[end - 1][1]
+            if left > piece.right or right < piece.left or (end - start > 1 and columns[end - 1][0] > limit):
+                continue
+            off = abs((left + right) / 2 - middle) + max(0.0, left - piece.left) + max(0.0, piece.right - right)
+            best = min(best, (round(off / 4), -(end - start), start, end))
+    return best[2], best[3]
+
+
+def _bands(stretch: Stretch, first: int) -> Iterator[tuple[list[Line], list[bool]]]:
+    """The lines between rulings, with their marks."""
+    lines, spans = stretch.lines[first:], stretch.spans[first:]
+    cuts = [segment.at for segment in stretch.rulings]
+    start = 0
+    for index in range(1, len(lines) + 1):
+        is_cut = index < len(lines) and any(lines[index - 1].y < cut < lines[index].y for cut in cuts)
+        if index == len(lines) or is_cut:
+            yield lines[start:index], spans[start:index]
+            start = index
+
+
+def _rows(lines: list[Line], spans: list[bool], stretch: Stretch, unit: float, *, ruled: bool) -> Iterator[list[Line]]:
+    """The lines of each row of a band; one that crosses the columns is a row of its own."""
+    start = 0
+    for index in range(len(lines) + 1):
+        if index < len(lines) and not spans[index]:
+            continue
+        part = lines[start:index]
+        cuts = row_cuts(_by_column(part, stretch), unit, ruled=ruled) if part else []
+        for low, high in pairwise([float("-inf"), *cuts, float("inf")]):
+            if row := [line for line in part if low <= line.y < high]:
+                yield row
+        if index < len(lines):
+            yield [lines[index]]
+        start = index + 1
+
+
+def _by_column(lines: Sequence[Line], stretch: Stretch) -> list[list[PlacedWord]]:
+    columns: list[list[PlacedWord]] = [[] for _ in stretch.columns]
+    for line in lines:
+        for piece in line.pieces:
+            for word in piece.words:
+                columns[column_of(word, stretch)].append(word)
+    return columns
+
+
+def column_of(word: PlacedWord, stretch: Stretch) -> int:
+    """Index of the column in which a word stands, or the nearest one."""
+    distances = [max(left - word.x, word.x - right, 0.0) for left, right in stretch.columns]
+    return distances.index(min(distances))
+
+
+def _cells(row: list[Line], stretch: Stretch) -> list[_Cell]:
+    """The filled cells of a row, left to right; a lone piece in the first column spans all."""
+    columns: list[_Cell] = []
+    for line in row:
+        for piece in line.pieces:
+            columns += _over_columns(piece, stretch)
+    joined: list[_Cell] = []
+    for start, end, words in sorted(columns, key=lambda cell: (cell[0], cell[1])):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]), joined[-1][2] + words)
+        else:
+            joined.append((start, end, words))
+    start, end, words = joined[0]
+    if len(joined) == 1 and start == 0:
+        joined = [(0, len(stretch.columns), words)]
+    elif end - start > 1 or (len(joined) == 2 and _is_label(joined, stretch)):  # of a total, left of its sum
+        joined[0] = (0, end, words)
+    return joined
+
+
+def _is_label(cells: Sequence[_Cell], stretch: Stretch) -> bool:
+    """Whether the first of two cells is a text in a column of figures, with nothing before it."""
+    (start, end, words), (_, last, _) = cells
+    if start == 0 or is_figure(_text(words)) or last != len(stretch.columns) or end != last - 1:
+        return False
+    left, right = stretch.columns[start]
+    texts = [_text(piece.words) for line in stretch.lines for piece in line.pieces if left <= piece.left < right]
+    return 2 * sum(map(is_figure, texts)) > len(texts)
+
+
+def _over_columns(piece: Piece, stretch: Stretch) -> list[_Cell]:
+    """A piece as one cell over the columns it touches, or its words by columns where it only touches one of them."""
+    touched = [i for i, (left, right) in enumerate(stretch.columns) if piece.left < right and piece.right > left]
+    if len(touched) > 1:
+        return [(touched[0], touched[-1] + 1, piece.words)]
+    column = touched[0] if touched else column_of(piece.words[len(piece.words) // 2], stretch)
+    return [(column, column + 1, piece.words)]
+
+
+def _empty(places: Sequence[Place], rows: int, columns: int) -> list[Place]:
+    """Empty cells for what the others leave."""
+    filled = {(row, column) for place in places for row in range(place.row, place.row + place.rowspan)
+              for column in range(place.column, place.column + place.colspan)}  # fmt: skip
+    return [Place(row, column, 1, 1) for row in range(rows) for column in range(columns) if (row, column) not in filled]
+
+
+def _text(words: Sequence[PlacedWord]) -> str:
+    return " ".join(word.word.text for word in words)

@@ -1,0 +1,307 @@
+"""Tables whose cells are drawn: a grid of level and upright rulings, with cells that span rows and columns. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from backend.tables.cell_layout import Layout, Place, by_lines, without_empty_lines
+from backend.tables.level_page import LevelPage, PlacedWord, Segment
+from backend.tables.text_rows import row_cuts
+
+_TOUCH = 0.35  # of the line height: rulings this close meet; printed borders leave small gaps, scans larger ones
+_OPEN = 0.8  # of the line height: rulings that go on further than this end at a border that is not drawn
+_COVERED = 0.6  # of a cell's side that a ruling must cover to close it
+_GAP = 0.7  # of the line height: space that separates two columns of text without a ruling between them
+_MOST_CROSSINGS = 4_000_000  # pairs of rulings that are compared; a drawing has more
+_LEAST_CELLS = 4  # with words
+_MOST_BETWEEN = 12.0  # of the line height: between two filled rows of a striped table
+_MOST_BESIDE = 4  # striped tables side by side
+_ROW_SPACE, _LINE_SPACE = 1.0, 0.35  # of the line height: within the border of a row, between its lines
+
+
+class RuledArea(NamedTuple):
+    """Rulings that meet, and the grid that they draw."""
+
+    xs: list[float]  # of the upright ones and the outline, left to right
+    ys: list[float]
+    levels: list[Segment]
+    uprights: list[Segment]
+
+
+def ruled_areas(page: LevelPage) -> list[RuledArea]:
+    """The areas of the page in which rulings cross, from top to bottom."""
+    tolerance = _TOUCH * page.unit
+    areas = []
+    for levels, uprights in _components(page.levels, page.uprights, tolerance):
+        xs, ys = (
+            _distinct([*(line.at for line in lines), *_open_ends(lines, across, page.unit)], tolerance)
+            for lines, across in ((uprights, levels), (levels, uprights))
+        )
+        if len(ys) > 1 and len(xs) > 1:
+            areas.append(RuledArea(xs, ys, levels, uprights))
+    areas.sort(key=lambda area: (area.ys[0], area.xs[0]))
+    return _with_unfilled_rows(areas, [word for line in page.lines for word in line], page.unit)
+
+
+def words_within(area: RuledArea, words: Sequence[PlacedWord]) -> list[PlacedWord]:
+    """The words whose middles are inside the grid's outline."""
+    return [word for word in words if area.xs[0] < word.x < area.xs[-1] and area.ys[0] < word.y < area.ys[-1]]
+
+
+def ruled_layout(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> Layout | None:
+    """The cells of a grid; None where it is no table: a frame, a form's lone box, a drawing.
+
+    Args:
+        words: those within it.
+    """
+    if len(area.xs) < 3 or len(area.ys) < 2:
+        return None
+    inside: dict[tuple[int, int], list[PlacedWord]] = defaultdict(list)
+    for word in words:
+        inside[bisect_right(area.ys, word.y) - 1, bisect_right(area.xs, word.x) - 1].append(word)
+    places = []
+    for place in _drawn_places(area, _TOUCH * unit):
+        rows, columns = range(place.row, place.row + place.rowspan), range(place.column, place.column + place.colspan)
+        own = [word for row in rows for column in columns for word in inside.get((row, column), ())]
+        places += _split_at_columns(replace(place, words=tuple(own)), area.xs, unit)
+    layout = without_empty_lines(Layout(len(area.ys) - 1, len(area.xs) - 1, tuple(places)))
+    layout = _split_rows(layout, unit)
+    filled = sum(bool(place.words) for place in layout.places)
+    is_table = layout.rows > 1 and layout.columns > 1 and filled >= _LEAST_CELLS
+    return layout if is_table and 3 * filled >= len(layout.places) else None
+
+
+def _with_unfilled_rows(areas: Sequence[RuledArea], words: Sequence[PlacedWord], unit: float) -> list[RuledArea]:
+    """Areas of one table joined, where only every second row is filled with a colour; and the rows above and below."""
+    joined: list[RuledArea] = []
+    striped: set[int] = set()  # indexes of those joined
+    for area in areas:
+        last = len(joined) - 1
+        near = range(last, max(last - _MOST_BESIDE, -1), -1)  # the last one, or that of a table beside it
+        same = next((index for index in near if _is_same_table(joined[index], area, words, unit)), None)
+        if same is None:
+            joined.append(area)
+            continue
+        before = joined[same]
+        xs = _distinct([*before.xs, *area.xs], _TOUCH * unit)
+        ys = _distinct([*before.ys, *area.ys], _TOUCH * unit)
+        joined[same] = RuledArea(xs, ys, [*before.levels, *area.levels], [*before.uprights, *area.uprights])
+        striped.add(same)
+    return [_extended(area, words, unit) if index in striped else area for index, area in enumerate(joined)]
+
+
+def _is_same_table(upper: RuledArea, lower: RuledArea, words: Sequence[PlacedWord], unit: float) -> bool:
+    """Whether a row stands between two areas, in the columns of both."""
+    if abs(upper.xs[0] - lower.xs[0]) > unit or abs(upper.xs[-1] - lower.xs[-1]) > unit:
+        return False
+    few, many = sorted((upper.xs, lower.xs), key=len)
+    if any(min(abs(x - other) for other in many) > _TOUCH * unit for x in few):
+        return False
+    between = [word for word in _beside(words, many) if upper.ys[-1] < word.y < lower.ys[0]]
+    return lower.ys[0] - upper.ys[-1] < _MOST_BETWEEN * unit and _fills_columns(between, many, unit)
+
+
+def _beside(words: Sequence[PlacedWord], xs: Sequence[float]) -> list[PlacedWord]:
+    """The words between the first and the last of the upright rulings, or across one of them."""
+    return [word for word in words if word.box.left < xs[-1] and word.box.right > xs[0]]
+
+
+def _fills_columns(words: Sequence[PlacedWord], xs: Sequence[float], unit: float) -> bool:
+    """Whether words stand in several of the columns, and none across two or outside."""
+    if not words or any(word.box.left < xs[0] - unit or word.box.right > xs[-1] + unit for word in words):
+        return False
+    crossing = any(word.box.left < x - 0.3 * unit and word.box.right > x + 0.3 * unit for word in words for x in xs)
+    return not crossing and len({bisect_right(xs, word.x) for word in words}) > 1
+
+
+def _extended(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> RuledArea:
+    """A striped area with the row without a colour above its first stripe and below its last one."""
+    ys = list(area.ys)
+    inside = [word for word in words if area.xs[0] < word.x < area.xs[-1]]
+    below = _lines_down(sorted((w for w in inside if w.y > ys[-1]), key=lambda w: w.box.top), ys[-1], unit)
+    if _fills_columns(below, area.xs, unit):
+        ys.append(max(word.box.bottom for word in below))
+    above = [
+        word._replace(box=word.box._replace(top=-word.box.bottom, bottom=-word.box.top))
+        for word in inside
+        if word.y < ys[0]
+    ]
+    above = _lines_down(sorted(above, key=lambda w: w.box.top), -ys[0], unit)
+    if _fills_columns(above, area.xs, unit):
+        ys.insert(0, -max(word.box.bottom for word in above))
+    return area._replace(ys=ys)
+
+
+def _lines_down(words: Sequence[PlacedWord], start: float, unit: float) -> list[PlacedWord]:
+    """The words, from top to bottom, that follow ``start`` without a wide space."""
+    taken: list[PlacedWord] = []
+    for word in words:
+        if word.box.top - start > (_ROW_SPACE if not taken else _LINE_SPACE) * unit:
+            break
+        taken.append(word)
+        start = max(start, word.box.bottom)
+    return taken
+
+
+def _open_ends(lines: Sequence[Segment], across: Sequence[Segment], unit: float) -> list[float]:
+    """Where the rulings across go on beyond the first or last of the lines: a border that is not drawn."""
+    first, last = min(line.at for line in lines), max(line.at for line in lines)
+    start, end = min(line.start for line in across), max(line.end for line in across)
+    return [start] * (start < first - _OPEN * unit) + [end] * (end > last + _OPEN * unit)
+
+
+def _distinct(values: Sequence[float], tolerance: float) -> list[float]:
+    """Values from low to high, those closer than the tolerance as one."""
+    groups: list[list[float]] = []
+    for value in sorted(values):
+        if groups and value - groups[-1][0] <= tolerance:
+            groups[-1].append(value)
+        else:
+            groups.append([value])
+    return [sum(group) / len(group) for group in groups]
+
+
+def _components(
+    levels: Sequence[Segment], uprights: Sequence[Segment], tolerance: float
+) -> Iterator[tuple[list[Segment], list[Segment]]]:
+    """Level and upright rulings that meet, directly or through others."""
+    if not levels or not uprights or len(levels) * len(uprights) > _MOST_CROSSINGS:
+        return
+    across, down = np.array(levels), np.array(uprights)
+    meets = (
+        (down[None, :, 0] >= across[:, None, 1] - tolerance)
+        & (down[None, :, 0] <= across[:, None, 2] + tolerance)
+        & (across[:, None, 0] >= down[None, :, 1] - tolerance)
+        & (across[:, None, 0] <= down[None, :, 2] + tolerance)
+    )
+    left = set(range(len(levels)))
+    while left:
+        rows, columns, new = set[int](), set[int](), {left.pop()}
+        while new:
+            rows |= new
+            found = set(np.flatnonzero(meets[list(new)].any(axis=0)).tolist()) - columns
+            columns |= found
+            new = set(np.flatnonzero(meets[:, list(found)].any(axis=1)).tolist()) - rows if found else set()
+        left -= rows
+        if columns:
+            yield [levels[index] for index in sorted(rows)], [uprights[index] for index in sorted(columns)]
+
+
+def _drawn_places(area: RuledArea, tolerance: float) -> Iterator[Place]:
+    """The cells as the rulings close them, as rectangles: runs of a row, joined with equal ones below."""
+    rows, columns = len(area.ys) - 1, len(area.xs) - 1
+    open_right = ~_closed(area.xs[1:-1], area.ys, area.uprights, tolerance).T  # (rows, columns - 1)
+    open_below = ~_closed(area.ys[1:-1], area.xs, area.levels, tolerance)  # (rows - 1, columns)
+    above: dict[tuple[int, int], tuple[int, int]] = {}  # columns of a cell that is open below: its row and height
+    for row in range(rows):
+        here: dict[tuple[int, int], tuple[int, int]] = {}
+        column = 0
+        while column < columns:
+            end = column + 1
+            while end < columns and open_right[row, end - 1]:
+                end += 1
+            first, height = above.pop((column, end), (row, 0))
+            if row < rows - 1 and open_below[row, column:end].all():
+                here[column, end] = (first, height + 1)
+            else:
+                yield Place(first, column, height + 1, end - column)
+            column = end
+        for (start, end), (first, height) in above.items():  # the row below is cut otherwise
+            yield Place(first, start, height, end - start)
+        above = here
+
+
+def _closed(
+    ats: Sequence[float], ends: Sequence[float], segments: Sequence[Segment], tolerance: float
+) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """(ats, stretches between ends): whether rulings at each place cover each stretch."""
+    low, high = np.array(ends[:-1]), np.array(ends[1:])
+    covered = np.zeros((len(ats), len(low)))
+    for segment in segments:
+        near = slice(bisect_left(ats, segment.at - tolerance), bisect_right(ats, segment.at + tolerance))
+        if near.start < near.stop:
+            covered[near] += np.clip(np.minimum(high, segment.end) - np.maximum(low, segment.start), 0, None)
+    closed: np.ndarray[tuple[int, int], np.dtype[np.bool_]] = covered >= _COVERED * (high - low)
+    return closed
+
+
+def _split_at_columns(place: Place, xs: Sequence[float], unit: float) -> list[Place]:
+    """A cell over several columns, cut where its text stands in columns that other rows draw."""
+    if place.colspan == 1 or not place.words:
+        return [place]
+    lines = by_lines(place.words)
+    cuts = [
+        column for column in range(place.column + 1, place.column + place.colspan) if _is_gap(lines, xs[column], unit)
+    ]
+    if not cuts:
+        return [place]
+    edges = [place.column, *cuts, place.column + place.colspan]
+    parts = []
+    for start, end in pairwise(edges):
+        own = tuple(word for word in place.words if start <= _column(word.x, xs, edges) < end)
+        if not own:
+            parts += [Place(place.row, column, place.rowspan, 1) for column in range(start, end)]
+            continue
+        first = min(_column(max(word.box.left, xs[start]), xs, edges) for word in own)
+        last = max(_column(min(word.box.right, xs[end]) - 0.3 * unit, xs, edges) for word in own)
+        first, last = max(first, start), min(max(last, first), end - 1)
+        parts.append(Place(place.row, first, place.rowspan, last - first + 1, own))
+        parts += [
+            Place(place.row, column, place.rowspan, 1) for column in (*range(start, first), *range(last + 1, end))
+        ]
+    return parts
+
+
+def _column(x: float, xs: Sequence[float], edges: Sequence[int]) -> int:
+    """The column between ``xs`` at ``x``, of those from the first edge to the last."""
+    return min(max(bisect_right(xs, x) - 1, edges[0]), edges[-1] - 1)
+
+
+def _is_gap(lines: Sequence[Sequence[PlacedWord]], x: float, unit: float) -> bool:
+    """Whether space separates the words left of ``x`` from those right of it, in a line with both."""
+    both = 0
+    for line in lines:
+        left = max((word.box.right for word in line if word.x < x), default=None)
+        right = min((word.box.left for word in line if word.x >= x), default=None)
+        if left is not None and right is not None:
+            both += 1
+            if right - left < _GAP * unit or left > x + 0.3 * unit or right < x - 0.3 * unit:
+                return False
+    return both > 0
+
+
+def _split_rows(layout: Layout, unit: float) -> Layout:
+    """Rows that no ruling separates cut apart: each drawn row may hold many lines of figures."""
+    places: list[Place] = []
+    new_row: dict[int, int] = {}
+    count = 0
+    for row in range(layout.rows):
+        new_row[row] = count
+        here = [place for place in layout.places if place.row == row and place.rowspan == 1]
+        cuts = row_cuts([place.words for place in here], unit, ruled=True)
+        crossed = any(place.row <= row < place.row + place.rowspan for place in layout.places if place.rowspan > 1)
+        cuts = [] if crossed else cuts
+        for part, (low, high) in enumerate(pairwise([-np.inf, *cuts, np.inf])):
+            cells = [
+                replace(place, row=count + part, words=tuple(word for word in place.words if low <= word.y < high))
+                for place in here
+            ]
+            filled = [cell for cell in cells if cell.words]
+            if cuts and len(filled) == 1 and filled[0].column == 0:  # a section: no ruling is between its columns
+                cells = [replace(filled[0], colspan=layout.columns)]
+            places += cells
+        count += len(cuts) + 1
+    new_row[layout.rows] = count
+    for place in layout.places:
+        if place.rowspan > 1:
+            first = new_row[place.row]
+            places.append(replace(place, row=first, rowspan=new_row[place.row + place.rowspan] - first))
+    header = None if layout.header_rows is None else new_row[layout.header_rows]
+    return Layout(count, layout.columns, tuple(places), header)

@@ -1,0 +1,215 @@
+"""Files of a trained classifier, replaced atomically: head, examples, owner, and the version that replicas know it by.
+
+Examples may also be packed into bytes, for a store of another kind.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.durable_files import flush, replace_json
+from backend.errors import ModelUnavailable
+from backend.models.classifier_head import ClassifierHead, write_head
+from backend.replicas.records import Version
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where several processes do not share a folder
+    fcntl = None  # type: ignore[assignment]
+
+EXAMPLES = "examples.jsonl"
+_OWNER, _VERSION = "owner", "version"
+_DELETED = ".deleted.json"  # versions of deletions, by name
+_LOCK = ".lock"
+_BEFORE_SHARING = ".before-sharing"
+_OLD = ".old"
+_HIDDEN = "."  # prefix of folders being written or replaced; no classifier's name begins with it
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A text and its labels: one, or any number for a multi-label classifier."""
+
+    text: str
+    labels: tuple[str, ...]
+
+
+def write_folder(
+    root: Path,
+    name: str,
+    head: ClassifierHead | None,
+    examples: Sequence[Example] | None,
+    owner: str | None = None,
+    *,
+    version: Version | None = None,
+) -> None:
+    """Write or replace ``root/name``; after a crash it is the old one or the new one.
+
+    Args:
+        head: None: still to be learnt from the examples.
+        examples: None: kept elsewhere.
+        owner: `Caller.owner` of who may change it; None: nobody known.
+        version: that replicas know it by; None: only this one has it.
+
+    Raises: OSError; the old one is then unchanged.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    written = Path(tempfile.mkdtemp(dir=root, prefix=f"{_HIDDEN}{name}{_HIDDEN}"))
+    try:
+        if head is not None:
+            write_head(written, head)
+        if examples is not None:
+            _write_examples(written / EXAMPLES, examples)
+        if owner is not None:
+            (written / _OWNER).write_text(owner, encoding="ascii")
+        if version is not None:
+            (written / _VERSION).write_text(f"{version.number} {version.id}", encoding="ascii")
+        for file in written.iterdir():
+            flush(file)
+        _swap(written, root / name)
+    except OSError:
+        shutil.rmtree(written, ignore_errors=True)
+        raise
+
+
+def recover(root: Path) -> None:
+    """After a crash: restore folders that were moved aside and not replaced. Else, or without ``root``, a no-op."""
+    if not root.is_dir():
+        return
+    for aside in sorted(root.glob(f"{_HIDDEN}*{_OLD}")):
+        target = root / aside.name.removeprefix(_HIDDEN).removesuffix(_OLD)
+        if target.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(target)
+
+
+def folders(root: Path) -> list[Path]:
+    """The folders of complete classifiers, by name."""
+    if not root.is_dir():
+        return []
+    return sorted(folder for folder in root.iterdir() if folder.is_dir() and folder.name[0] != _HIDDEN)
+
+
+def remove_folder(root: Path, name: str) -> None:
+    """Delete a classifier atomically. Raises: OSError."""
+    target, aside = root / name, _aside(root / name)
+    shutil.rmtree(aside, ignore_errors=True)
+    target.rename(aside)
+    shutil.rmtree(aside)
+
+
+def read_examples(folder: Path) -> list[Example]:
+    """The training examples of a classifier, in their order. Raises: ModelUnavailable."""
+    try:
+        return list(_parse_examples(folder / EXAMPLES))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelUnavailable(f"{folder.name} has no readable {EXAMPLES}: {error!r}") from error
+
+
+def read_owner(folder: Path) -> str | None:
+    """Who may change the classifier; None where that is not known."""
+    try:
+        return (folder / _OWNER).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def read_version(folder: Path) -> Version | None:
+    """The version that replicas know it by; None where only this one has it."""
+    try:
+        number, version_id = (folder / _VERSION).read_text(encoding="ascii").split()
+        return Version(int(number), version_id)
+    except (OSError, ValueError):
+        return None
+
+
+def set_aside(root: Path, name: str) -> Path:
+    """Hide a classifier that another one replaces, for people to look at. Raises: OSError."""
+    aside = root / f"{_HIDDEN}{name}{_BEFORE_SHARING}"
+    shutil.rmtree(aside, ignore_errors=True)
+    return (root / name).rename(aside)
+
+
+def read_deletions(root: Path) -> dict[str, Version]:
+    """The versions of deletions that replicas know; none where they cannot be read."""
+    try:
+        rows = json.loads((root / _DELETED).read_text(encoding="utf-8"))
+        return {str(name): Version(int(number), str(version_id)) for name, (number, version_id) in rows.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def write_deletions(root: Path, deletions: Mapping[str, Version]) -> None:
+    """Raises: OSError."""
+    replace_json(root / _DELETED, {name: [version.number, version.id] for name, version in deletions.items()})
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Have a folder that replicas share to oneself, as long as all of them ask. Raises: OSError."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / _LOCK).open("a") as stream:
+        if fcntl is not None:
+            fcntl.flock(stream, fcntl.LOCK_EX)  # given back when the file is closed
+        yield
+
+
+def pack_examples(examples: Sequence[Example]) -> bytes:
+    """Examples as compressed JSON lines."""
+    return zlib.compress("".join(_lines(examples)).encode("ascii"), level=6)
+
+
+def unpack_examples(packed: bytes) -> list[Example]:
+    """What ``pack_examples`` has packed. Raises: ModelUnavailable."""
+    try:
+        return list(_parse(zlib.decompress(packed).decode("ascii").splitlines()))
+    except (zlib.error, ValueError, KeyError, TypeError) as error:
+        raise ModelUnavailable(f"{len(packed)} bytes are no examples of a classifier: {error!r}") from error
+
+
+def _swap(written: Path, target: Path) -> None:
+    aside = _aside(target)
+    if target.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        target.rename(aside)  # no system replaces a folder that has files; ``recover`` undoes half a swap
+    try:
+        written.rename(target)
+    except OSError:
+        if aside.exists():
+            aside.rename(target)
+        raise
+    flush(target.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f"{_HIDDEN}{target.name}{_OLD}")
+
+
+def _write_examples(file: Path, examples: Sequence[Example]) -> None:
+    with file.open("w", encoding="utf-8") as stream:
+        stream.writelines(_lines(examples))
+
+
+def _lines(examples: Sequence[Example]) -> Iterator[str]:
+    for example in examples:  # ASCII: lone surrogates survive
+        yield json.dumps({"text": example.text, "labels": list(example.labels)}) + "\n"
+
+
+def _parse_examples(file: Path) -> Iterator[Example]:
+    with file.open(encoding="utf-8") as stream:
+        yield from _parse(stream)
+
+
+def _parse(lines: Iterable[str]) -> Iterator[Example]:
+    for line in lines:
+        row = json.loads(line)
+        yield Example(str(row["text"]), tuple(str(label) for label in row["labels"]))

@@ -1,0 +1,413 @@
+"""Taught classifiers that all replicas share: what one is taught, the others answer within a second.
+
+The store has the examples, and a head for each embedding model that serves; this replica has copies of all, in memory
+and on its disk. It answers from these while the store is away, and teaches nothing then. Heads for other embedding
+models lie side by side, so that two releases serve the same classifier during an upgrade.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from backend.callers.callers import Caller
+from backend.errors import InvalidField, ModelUnavailable, Unavailable
+from backend.models.classifier_head import NONE, ClassifierHead, pack_head, unpack_head
+from backend.replicas.records import Entry, Index, Outcome, SharedRecords, Version, merge, new_id
+from backend.supervision import Supervisor
+from backend.telemetry import log_event
+from backend.text import classifiers
+from backend.text.classifier_copies import Copy, CopyFolder
+from backend.text.classifier_files import Example, pack_examples, unpack_examples
+from backend.text.classifiers import Classifier, ClassifierRegistry, too_many
+
+KIND = "classifiers"
+# Raised when a release changes what examples or their header mean; readers leave later ones to replicas that know them.
+FORMAT = 1
+HEAD_FORMAT = 1  # of a packed head: each release has its own beside those of others
+_EXAMPLES = "examples"
+_EVERY_S = 0.25  # between two looks at the store's mark
+_AWAY_S = (0.5, 2.0)  # the same while it does not answer, the first time and the longest
+_START_S = 5.0  # to know what there is, before this replica says that it is ready
+_REFRESH_S = 2.0  # of a request for a classifier that is not known here
+_CONFLICTS = 8  # of one PUT with those of other replicas
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Reach:
+    """Whether the store answers."""
+
+    why_not: str = "it was not asked yet"
+    failures: int = 0
+
+    @property
+    def is_away(self) -> bool:
+        return self.why_not != ""
+
+    def note(self, error: Unavailable | None) -> None:
+        before, self.why_not = self.why_not, "" if error is None else str(error)
+        self.failures = 0 if error is None else self.failures + 1
+        if error is not None and self.failures == 1:
+            log_event(_log, logging.WARNING, "shared classifiers: the store is away", reason=error)
+        elif error is None and before:
+            log_event(_log, logging.INFO, "shared classifiers: the store answers")
+
+    def pause_s(self) -> float:
+        first_s, most_s = _AWAY_S
+        return min(first_s * 2.0 ** min(self.failures - 1, 10), most_s) if self.failures else _EVERY_S
+
+
+@dataclass(slots=True)
+class ClassifierSync:
+    """A `ClassifierStore` that replicas share. Belongs to the loop; the registry's disk is accessed on threads."""
+
+    registry: ClassifierRegistry
+    records: SharedRecords
+    supervisor: Supervisor
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _folder: CopyFolder = field(init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of the copies
+    _mark: str | None = None  # of the store when the copies were last compared
+    _lost: dict[str, Version] = field(default_factory=dict)  # the store's, whose values neither it nor this one has
+    _refused: dict[str, Version] = field(default_factory=dict)  # the newest of each that cannot be read here
+    _unwritten: tuple[str, ...] = ()  # the store has lost them, and this replica cannot write them again
+    _reach: _Reach = field(default_factory=_Reach)
+    _on_waiting: Callable[[], None] = lambda: None
+    _task: asyncio.Task[None] | None = None
+    _refreshing: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        self._folder = CopyFolder(self.registry.folder)
+
+    def watch(self, on_waiting: Callable[[], None]) -> None:
+        self._on_waiting = on_waiting
+
+    async def start(self) -> None:
+        """Take over what there is. A store that is away is tried again in the background."""
+        await asyncio.to_thread(self._folder.read)
+        with suppress(Unavailable):
+            await self._refresh_within(_START_S)
+        self._task = self.supervisor.keep("share_classifiers", self._run)
+
+    async def close(self) -> None:
+        tasks = [task for task in (self._task, self._refreshing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def refresh(self) -> None:
+        if self._reach.is_away:
+            raise self._away()
+        await self._refresh_within(_REFRESH_S)
+
+    async def save(self, name: str, head: ClassifierHead, examples: Sequence[Example], caller: Caller) -> Classifier:
+        packed_head, packed = await asyncio.to_thread(lambda: (pack_head(head), pack_examples(examples)))
+        parts = {_EXAMPLES: packed, _head_part(head): packed_head}
+        async with self._lock:
+            outcome, owner = await self._write(name, caller, parts)
+            assert outcome.entry is not None
+            copy = Copy(outcome.entry.version, owner, examples, head)
+            classifier = await asyncio.shield(asyncio.create_task(self._use(name, copy)))
+        assert classifier is not None
+        return classifier
+
+    async def delete(self, name: str, caller: Caller) -> None:
+        await self.refresh()
+        async with self._lock:
+            outcome, _ = await self._write(name, caller, None)
+            assert outcome.entry is not None
+            await asyncio.shield(asyncio.create_task(self._forget(name, outcome.entry.version)))
+
+    async def examples(self, name: str) -> list[Example]:
+        try:
+            return await self._own_examples(name)
+        except ModelUnavailable:
+            version = self.version(name)
+            packed = None if version is None else await self.records.part(KIND, name, version, _EXAMPLES)
+            if packed is None:
+                raise
+            return await asyncio.to_thread(unpack_examples, packed)
+
+    def version(self, name: str) -> Version | None:
+        return self.registry.versions().get(name)
+
+    async def head_of_others(self, name: str) -> ClassifierHead | None:
+        version = self.version(name)
+        if version is None:
+            return None
+        with suppress(Unavailable):
+            return await self._head(name, version)
+        return None
+
+    async def save_learnt_again(
+        self, name: str, head: ClassifierHead, examples: Sequence[Example], version: Version | None
+    ) -> None:
+        async with self._lock:
+            if version is None or self.version(name) != version:
+                if version is None and name in self.registry.unshared():
+                    await asyncio.to_thread(self.registry.save, name, head, examples)
+                return
+            await self._use(name, Copy(version, self.registry.owner(name), examples, head))
+            with suppress(Unavailable):  # then each replica learns for itself
+                packed = await asyncio.to_thread(pack_head, head)
+                await self.records.add_part(KIND, name, version, _head_part(head), packed)
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "store": self.records.store,
+            "why": f"every replica on {self.records.address} has them; a copy of each is in STATE_DIR",
+            "reached": not self._reach.is_away,
+            "versions": {name: version.number for name, version in sorted(self.registry.versions().items())},
+        }
+
+    def degraded(self) -> tuple[str, ...]:
+        if not self._reach.is_away:
+            return tuple(
+                f"classifier '{name}': the store has lost its examples, and this replica has none to write again; "
+                "teach it again, or start a replica that has them"
+                for name in dict.fromkeys((*self._lost, *self._unwritten))
+            )
+        return (f"classifiers are answered from this replica's copies, and none can be taught: {self._reach.why_not}",)
+
+    async def _run(self) -> None:
+        while True:
+            await self.sleep(self._reach.pause_s())
+            with suppress(Unavailable):
+                await self._look()
+
+    async def _refresh_within(self, limit_s: float) -> None:
+        """One look at a time, for all who wait; it goes on where they do not. Raises: Unavailable."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._look())
+            self._refreshing.add_done_callback(_retrieved)
+        await asyncio.wait({self._refreshing}, timeout=limit_s)
+        if not self._refreshing.done():
+            raise Unavailable(f"classifiers: {self.records.address} did not tell within {limit_s:g} s. Try again")
+        if self._refreshing.cancelled():
+            raise Unavailable("classifiers: this replica stops. Try again on another")
+        self._refreshing.result()
+
+    async def _look(self) -> None:
+        """Compare the copies with the store where that has changed. Raises: Unavailable."""
+        try:
+            if await self.records.mark(KIND) != self._mark:
+                async with self._lock:
+                    await self._pull()
+        except Unavailable as error:
+            self._reach.note(error)
+            raise
+        self._reach.note(None)
+
+    async def _pull(self) -> None:
+        """Take what is newer, offer what the store lost. What fails is tried again at the next look."""
+        index = await self.records.index(KIND)
+        for name in self.registry.unshared():
+            await self._share(name, index)
+        copies = self.registry.versions()
+        todo = merge({**self._folder.deletions, **copies}, index)
+        returned = [name for name in self._lost if name in index.entries and name not in index.lost]
+        for name in dict.fromkeys((*todo.take, *returned)):
+            if name in index.lost:
+                self._note_lost(name, index.entries[name])
+            elif self._refused.get(name) != index.entries[name].version:
+                await self._take(name, index.entries[name])
+        self._lost = {name: index.entries[name].version for name in index.lost if name in {*todo.take, *self._lost}}
+        self._unwritten = tuple([name for name in todo.offer if not await self._offer(name)])
+        for name in todo.forget:
+            await self._forget(name, None)
+        for name in self.registry.stale():
+            await self._take_head(name)
+        self._mark = index.mark  # what was offered has changed it
+        if self.registry.waiting():
+            self._on_waiting()
+
+    async def _take(self, name: str, entry: Entry) -> None:
+        if entry.is_deleted:
+            await self._forget(name, entry.version)
+            return
+        owner, fault = _read_header(entry.header)
+        if fault:
+            self._refuse(name, entry.version, fault)
+            return
+        packed = await self.records.part(KIND, name, entry.version, _EXAMPLES)
+        if packed is None:  # replaced meanwhile, or lost: another replica has it then
+            await self.records.drop_lost(KIND, name, entry.version)
+            return
+        head = await self._head(name, entry.version)
+        try:
+            examples = await asyncio.to_thread(unpack_examples, packed)
+            await self._use(name, Copy(entry.version, owner, examples, head))
+        except (ModelUnavailable, InvalidField) as error:
+            self._refuse(name, entry.version, str(error))
+
+    def _refuse(self, name: str, version: Version, reason: str) -> None:
+        self._refused[name] = version
+        self.registry.refuse_copy(name, version, reason)
+
+    def _note_lost(self, name: str, entry: Entry) -> None:
+        """What this replica has of it answers on; where it has nothing, its name and owner are known."""
+        owner, fault = _read_header(entry.header)
+        if not fault and not self.registry.knows(name):
+            with suppress(InvalidField):
+                self.registry.use_copy(name, entry.version, owner, None, ())
+
+    async def _own_examples(self, name: str) -> list[Example]:
+        """What this replica has kept, of the version that it knows. Raises: NotFound, ModelUnavailable."""
+        unkept = self._folder.unkept.get(name)
+        if unkept is not None and unkept.version == self.version(name):
+            return list(unkept.examples)
+        return await asyncio.to_thread(self.registry.examples, name)
+
+    async def _take_head(self, name: str) -> None:
+        """Use what another replica has learnt for this embedding model, if it has."""
+        version = self.version(name)
+        if version is None or (head := await self._head(name, version)) is None:
+            return
+        with suppress(ModelUnavailable):
+            examples = await self.examples(name)
+            await self._use(name, Copy(version, self.registry.owner(name), examples, head))
+
+    async def _offer(self, name: str) -> bool:
+        """Write what the store has lost; False where this replica has nothing to restore it from."""
+        version = self.version(name)
+        if version is None:
+            await self.records.offer(KIND, name, Entry(self._folder.deletions[name], True, b""), {})
+            return True
+        if self._refused.get(name) == version:
+            return False  # a later release's: its owner is not known here either
+        head = self.registry.learnt_head(name)
+        try:
+            examples = await self._own_examples(name)
+        except ModelUnavailable:
+            return False
+        parts = await asyncio.to_thread(_parts, examples, head)
+        entry = Entry(version, False, _header(self.registry.owner(name)))
+        if await self.records.offer(KIND, name, entry, parts):
+            log_event(_log, logging.WARNING, "the store had lost a classifier, it is written again", name=name)
+        return True
+
+    async def _share(self, name: str, index: Index) -> None:
+        """A classifier of the time before this replica shared any: the store's of this name wins, deleted or not."""
+        if name in index.entries:
+            if index.entries[name].is_deleted:
+                await self._forget(name, index.entries[name].version)
+            return  # else it is taken
+        try:
+            examples = await asyncio.to_thread(self.registry.examples, name)
+        except ModelUnavailable:
+            return
+        owner, head = self.registry.owner(name), self.registry.learnt_head(name)
+        parts = await asyncio.to_thread(_parts, examples, head)
+        outcome = await self.records.write(
+            KIND, name, new_id(), expected=None, header=_header(owner), parts=parts, limit=classifiers.CLASSIFIERS_MAX
+        )
+        if outcome.status == "done" and outcome.entry is not None:
+            copy = Copy(outcome.entry.version, owner, examples, head)
+            self.registry.use_copy(name, copy.version, owner, head, _labels(examples))
+            await asyncio.to_thread(self._folder.adopt, name, copy)
+
+    async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> tuple[Outcome, str | None]:
+        """Replace or delete a classifier where it is as this replica knows it; else get to know it, and check again."""
+        write_id, lost = new_id(), 0
+        for _ in range(_CONFLICTS):
+            if parts is None:
+                self.registry.check_deletable(name, caller)
+            else:
+                self.registry.check_name(name)
+                self.registry.check_owner(name, caller)
+            owner = self.registry.owner_after(name, caller)
+            outcome = await self.records.write(
+                KIND,
+                name,
+                write_id,
+                expected=None if lost > 1 else self._known(name),
+                header=b"" if parts is None else _header(owner),
+                parts=parts,
+                limit=classifiers.CLASSIFIERS_MAX,
+            )
+            if outcome.status == "full":
+                raise too_many(classifiers.CLASSIFIERS_MAX)
+            if outcome.status == "done":
+                self._mark = None  # a store that is set back to the mark before this has lost it
+                return outcome, owner
+            lost += outcome.entry is None  # for good, where this replica has nothing to restore it from either
+            await self._pull()
+        raise Unavailable(f"classifier '{name}': other replicas keep replacing it. Try again")
+
+    def _known(self, name: str) -> Version | None:
+        """What this replica takes for the store's version, deletions among them."""
+        return self._lost.get(name) or self.version(name) or self._folder.deletions.get(name)
+
+    async def _use(self, name: str, copy: Copy) -> Classifier | None:
+        classifier = self.registry.use_copy(name, copy.version, copy.owner, copy.head, _labels(copy.examples))
+        await asyncio.to_thread(self._folder.keep, name, copy)
+        return classifier
+
+    async def _forget(self, name: str, version: Version | None) -> None:
+        self.registry.forget_copy(name)
+        await asyncio.to_thread(self._folder.delete, name, version)
+
+    async def _head(self, name: str, version: Version) -> ClassifierHead | None:
+        """The head for this replica's embedding model; None where nobody has learnt it, or it cannot be read."""
+        part = _head_part_of(self.registry.encoder.fingerprint or self.registry.encoder.sha256)
+        packed = await self.records.part(KIND, name, version, part)
+        if packed is None:
+            return None
+        try:
+            return await asyncio.to_thread(unpack_head, packed)
+        except ModelUnavailable as error:
+            log_event(_log, logging.WARNING, "a shared head cannot be read, it is learnt here", name=name, reason=error)
+            return None
+
+    def _away(self) -> Unavailable:
+        return Unavailable(
+            f"classifiers are shared by all replicas, and this one cannot tell what they were taught: "
+            f"{self._reach.why_not}",
+            retry_after_s=_AWAY_S[1],
+        )
+
+
+def _parts(examples: Sequence[Example], head: ClassifierHead | None) -> dict[str, bytes]:
+    parts = {_EXAMPLES: pack_examples(examples)}
+    return parts if head is None else {**parts, _head_part(head): pack_head(head)}
+
+
+def _head_part(head: ClassifierHead) -> str:
+    return _head_part_of(head.encoder_fingerprint or head.encoder_sha256)
+
+
+def _head_part_of(encoder: str) -> str:
+    return f"head:{encoder}:{HEAD_FORMAT}"
+
+
+def _labels(examples: Sequence[Example]) -> tuple[str, ...]:
+    labels = dict.fromkeys(label for example in examples for label in example.labels)
+    return tuple(label for label in labels if label != NONE)
+
+
+def _header(owner: str | None) -> bytes:
+    return orjson.dumps({"format": FORMAT, "owner": owner})
+
+
+def _read_header(header: bytes) -> tuple[str | None, str]:
+    """Owner, and why the classifier cannot be read, if it cannot."""
+    try:
+        fields = orjson.loads(header)
+        number, owner = int(fields["format"]), fields["owner"]
+    except (ValueError, KeyError, TypeError):
+        return None, "its header is none of this service"
+    if number > FORMAT or not isinstance(owner, str | None):
+        return None, f"a later release wrote it (format {number}; this one reads {FORMAT})"
+    return owner, ""
+
+
+def _retrieved(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.exception()  # whoever waited has raised it; else it was logged where it was noted

@@ -1,0 +1,163 @@
+"""Reranking: orders documents by relevance to a query, with a cross-encoder or the embedding model's vectors.
+
+For vectors, query and documents get the model's prompts for them (E5's ``query: `` and ``passage: ``), where it has
+such prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from backend.lanes.inference import Timing, Urgency, Usage
+from backend.lanes.work_item import Priority
+from backend.models.calibration import relevance
+from backend.models.encoder import Vectors
+from backend.models.numpy_layers import sigmoid
+from backend.models.tokenizer import Truncate
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.scoring import RERANKER
+from backend.telemetry import Telemetry
+from backend.text.embeddings import EmbeddingService, EmbedOptions
+from backend.text.neutral_vectors import DOCUMENT_PROMPTS, QUERY_PROMPTS, NeutralVectors
+from backend.text.scoring import ScoringService
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDocument:
+    """One document and its relevance."""
+
+    index: int  # in the request
+    score: float  # 0 to 1: how likely the document answers the query, were half of the documents to; of one model
+    raw_score: float  # the cross-encoder's logit, or the cosine
+
+
+@dataclass(frozen=True, slots=True)
+class RerankResult:
+    """The documents, best first; equal scores in the request's order."""
+
+    results: tuple[RankedDocument, ...]
+    model: str
+    timing: Timing
+    tokens: int
+    truncated: tuple[int, ...]  # documents that were cut, by index
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """Documents with their scores, in the request's order."""
+
+    raw: Vectors  # (documents)
+    scores: Vectors  # (documents), 0 to 1
+    truncated: Sequence[bool]
+    model: str
+    tokens: int
+    timing: Timing
+
+
+class RerankService:
+    """The use case behind every rerank route. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        embeddings: EmbeddingService,
+        neutral: NeutralVectors,
+        scoring: ScoringService,
+        telemetry: Telemetry,
+    ) -> None:
+        self._catalog, self._embeddings, self._scoring = catalog, embeddings, scoring
+        self._neutral = neutral
+        self._usage = Usage(telemetry, RERANKER)
+
+    async def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        top_n: int | None = None,
+        model: str | None = None,
+        truncate: Truncate = "end",
+        priority: Priority = Priority.INTERACTIVE,
+        deadline_s: float = math.inf,
+    ) -> RerankResult:
+        """The documents by relevance to the query, the ``top_n`` best of them.
+
+        Args:
+            model: the cross-encoder's name or the embedding model's; unset: the cross-encoder where there is one.
+            truncate: "none" refuses what does not fit; else the longer text of a pair is cut at its end (for vectors,
+                each text at the end named).
+
+        Raises: UnknownModel, TooLarge for the request; Overloaded, Unavailable, DeadlineExceeded, InferenceFailed for
+            the service.
+        """
+        cross, urgency = self._cross_encoder(model), Urgency(priority, deadline_s)
+        if cross is not None:
+            scored = await self._score_pairs(cross, query, documents, truncate, urgency)
+        else:
+            scored = await self._score_by_vectors(query, documents, truncate, urgency)
+        cut = tuple(index for index, was_cut in enumerate(scored.truncated) if was_cut)
+        self._usage.count(len(documents), scored.tokens, len(cut))
+        results = _ordered(scored.raw, scored.scores, top_n)
+        return RerankResult(results, scored.model, scored.timing, scored.tokens, cut)
+
+    async def _score_pairs(
+        self, cross: LoadedModel, query: str, documents: Sequence[str], truncate: Truncate, urgency: Urgency
+    ) -> _Scored:
+        """By the cross-encoder, which reads query and document together."""
+        logits = await self._scoring.logits(
+            cross,
+            [(query, document) for document in documents],
+            urgency,
+            cut="none" if truncate == "none" else "longest",
+            param="documents",
+        )
+        raw = logits.values[:, 0]
+        # The sigmoid as text-embeddings-inference gives it, whatever the model's own activation.
+        return _Scored(raw, sigmoid(raw), logits.truncated, cross.name, sum(logits.tokens), logits.timing)
+
+    async def _score_by_vectors(
+        self, query: str, documents: Sequence[str], truncate: Truncate, urgency: Urgency
+    ) -> _Scored:
+        """By the cosines of query and documents, each with its prompt."""
+        model = self._catalog.embedding()
+        of_query = EmbedOptions(truncate=truncate, prompts=QUERY_PROMPTS, normalize=True)
+        of_documents = of_query._replace(prompts=DOCUMENT_PROMPTS)
+        asked = self._embeddings.embed_with_model(model, [query], of_query, urgency, named=_query_name)
+        query_task = asyncio.create_task(asked)  # beside the documents, so that one batch may take both
+        try:
+            embedded = await self._embeddings.embed_with_model(
+                model, documents, of_documents, urgency, named="documents[{}]".format
+            )
+            queried = await query_task
+        finally:
+            query_task.cancel()
+            await asyncio.gather(query_task, return_exceptions=True)  # wait for its end, and retrieve its error
+        unrelated = await self._neutral.unrelated_cosine(model, of_query, of_documents, urgency)
+        raw = embedded.vectors @ queried.vectors[0]
+        tokens, timing = sum(queried.tokens) + sum(embedded.tokens), Timing(*map(max, queried.timing, embedded.timing))
+        return _Scored(raw, relevance(raw, unrelated), embedded.truncated, model.name, tokens, timing)
+
+    def _cross_encoder(self, name: str | None) -> LoadedModel | None:
+        """The cross-encoder to use, or None for the embedding model. Raises: UnknownModel with the names of both."""
+        cross, embedding = self._catalog.of(RERANKER), self._catalog.embedding()
+        if name is None or (cross is not None and name in cross.names):
+            return cross
+        if name in embedding.names:
+            return None
+        raise self._catalog.unknown(name, [*(cross.names if cross else ()), *embedding.names])
+
+
+def _query_name(_: int) -> str:
+    """What messages call the query."""
+    return "query"
+
+
+def _ordered(raw: Vectors, scores: Vectors, top_n: int | None) -> tuple[RankedDocument, ...]:
+    """Best first, by the raw scores: saturated scores keep their order."""
+    order = np.argsort(-raw, kind="stable")[:top_n]
+    return tuple(RankedDocument(int(index), float(scores[index]), float(raw[index])) for index in order)

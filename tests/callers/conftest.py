@@ -1,0 +1,7 @@
+"""Callers over engines that answer, hang or fail: the fixtures of texts."""
+
+from __future__ import annotations
+
+from tests.text.conftest import build, clock, copy_of, scorers, taggers, tiny
+
+__all__ = ["build", "clock", "copy_of", "scorers", "taggers", "tiny"]

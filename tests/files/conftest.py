@@ -1,0 +1,37 @@
+"""Fixtures with real worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from backend.files.file_readers import FileReaders
+from backend.files.limits import FileLimits
+from backend.files.worker_process import WorkerProcess
+from tests.files.pdfs import FAULTY_WORKER
+
+
+@pytest.fixture(scope="session")
+def readers() -> Iterator[FileReaders]:
+    """Two workers with default limits, shared by tests that only read."""
+    with FileReaders(2, FileLimits()) as readers:
+        yield readers
+
+
+@pytest.fixture
+def make_readers() -> Iterator[Callable[..., FileReaders]]:
+    """Makes readers that are closed after the test; ``faulty`` ones fail by page number (faulty_worker.py)."""
+    created: list[FileReaders] = []
+
+    def make(
+        count: int = 1, limits: FileLimits | None = None, *, faulty: bool = False, grace_s: float = 0.0
+    ) -> FileReaders:
+        limits = limits or FileLimits()
+        start = (lambda: WorkerProcess(limits, command=FAULTY_WORKER)) if faulty else None
+        created.append(FileReaders(count, limits, start_worker=start, grace_s=grace_s))
+        return created[-1]
+
+    yield make
+    for readers in created:
+        readers.close()

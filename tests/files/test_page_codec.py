@@ -1,0 +1,71 @@
+"""Encoding of pages and documents."""
+
+from __future__ import annotations
+
+import zlib
+
+import orjson
+import pytest
+
+from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
+from backend.files.pages import Box, Document, Page, RawWord, Ruling, make_page
+
+
+def page_of(number: int = 1, **changes: object) -> Page:
+    blocks = [
+        [[RawWord("Ñandú", Box(0.1, 1 / 3, 2.0, 3.0), 0.987654321), RawWord("€", Box(3, 0, 4, 1))]],
+        [[RawWord("😀", Box(0, 9, 1, 10), 0.0)], [RawWord("fin", Box(1, 11, 2, 12))]],
+    ]
+    options = {"width": 595.276, "height": 841.89, "source": "ocr", "why": "because", "engine": "e 1"} | changes
+    return make_page(blocks, number=number, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page_of(),
+        page_of(confidence=0.5, language="es", rotation=90),
+        page_of(7, incomplete=True),
+        page_of(rulings=[Ruling(0.1, 1 / 3, 99.5, 1 / 3)]),
+    ],
+)
+def test_a_page_comes_back_to_the_last_bit(page: Page) -> None:
+    """Encoding is lossless."""
+    assert page == unpack_page(pack_page(page))
+
+
+def test_a_page_of_an_earlier_release() -> None:
+    """It knew no unfinished pages."""
+    fields = orjson.loads(zlib.decompress(pack_page(page_of())))
+    del fields["incomplete"]
+
+    assert page_of() == unpack_page(zlib.compress(orjson.dumps(fields)))
+
+
+@pytest.mark.parametrize("blob", [b"", b"nonsense", pack_page(page_of())[:-9], b"x\x9c\x03\x00\x00\x00\x00\x01"])
+def test_foreign_bytes_are_no_page(blob: bytes) -> None:
+    """Truncated, foreign and empty bytes give None."""
+    assert unpack_page(blob) is None
+
+
+def test_a_document_comes_back() -> None:
+    """Including metadata and an empty page."""
+    empty = make_page([], number=3, width=1, height=1, source="text_layer", why="blank", engine="pdfium")
+    document = Document("pdf", (page_of(), page_of(2), empty), 9, "ab" * 32, {"title": "Ñ"})
+
+    assert document == unpack_document(pack_document(document))
+
+
+def test_a_document_is_parsed_page_by_page() -> None:
+    """Each page is a line: a parser holds Python's lock to its end, and the event loop waits for it."""
+    document = Document("pdf", (page_of(), page_of(2)), 2, "ab" * 32, {"title": "line\nbreak"})
+
+    assert [b"{", b"{", b"{"] == [line[:1] for line in pack_document(document).split(b"\n")]
+
+
+def test_a_document_of_an_earlier_version_comes_back() -> None:
+    """Jobs in Redis outlive the replica that wrote them: its documents were one object."""
+    document = Document("pdf", (page_of(), page_of(2)), 9, "ab" * 32, {"title": "Ñ"})
+    first, *pages = map(orjson.loads, pack_document(document).split(b"\n"))
+
+    assert document == unpack_document(orjson.dumps(first | {"pages": pages}))

@@ -1,0 +1,82 @@
+"""What is an invoice, a receipt or a statement, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from backend.files.plain_text import document_of_text
+from backend.files.visual_rows import rows_of
+from backend.invoices.document_kind import document_kind
+
+INVOICE = """Aceros del Norte, S.L.      FACTURA
+Nº factura: 2026/017       Fecha: 12/03/2026
+Base imponible    1.000,00 €
+IVA 21 %            210,00 €
+Total             1.210,00 €"""
+SPACED = """Estudio Luna        F A C T U R A
+FECHA DE EMI S IÓN   2 de mayo de 2026
+Total a pagar   50,00 €"""
+LETTER_INVOICE = """Factura que emite Juan Pérez (NIF 12345678Z) con el número 14 a la empresa Talleres Ruiz S.L. por
+los servicios prestados en el mes de febrero según lo acordado entre las partes y sin más condiciones que las dichas.
+Importe       500,00 €
+Total         605,00 €"""
+CREDIT = """CREDIT NOTE
+Credit note number: CN-7
+Total   -120.00"""
+RECEIPT = """CAFE LUNA
+2 CAFE SOLO   2,40
+TOTAL         2,40
+EFECTIVO      5,00
+CAMBIO        2,60"""
+STATEMENT = """Banco Sur       Extracto de cuenta
+Fecha    Concepto     Cargo    Abono    Saldo
+01/03    NOMINA                1.000,00  2.000,00"""
+CONTRACT = """CONTRATO DE ARRENDAMIENTO
+El arrendatario pagará la renta dentro de los cinco primeros días de cada mes contra la factura que emita el arrendador
+en la cuenta que este le indique, y el importe total de la fianza se entrega en este acto en metálico."""
+PAYSLIP = """RECIBO INDIVIDUAL DE SALARIOS
+Devengos          Importe
+Salario base      1.200,00
+Total devengado   1.200,00
+Líquido           1.000,00"""
+QUOTE = """PRESUPUESTO
+Pintar la fachada   900,00 €
+IVA 21 %            189,00 €
+Total             1.089,00 €"""
+
+
+def _kind(text: str, document_type: str | None = None) -> str | None:
+    return document_kind(rows_of(document_of_text(text)), document_type).kind
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        pytest.param(INVOICE, "invoice", id="invoice"),
+        pytest.param(SPACED, "invoice", id="letter-spaced"),
+        pytest.param(LETTER_INVOICE, "invoice", id="written-as-a-letter"),
+        pytest.param(CREDIT, "credit_note", id="credit-note"),
+        pytest.param(RECEIPT, "receipt", id="receipt-without-a-title"),
+        pytest.param(STATEMENT, "bank_statement", id="statement"),
+        pytest.param(CONTRACT, None, id="contract-that-mentions-an-invoice"),
+        pytest.param(PAYSLIP, None, id="payslip"),
+        pytest.param(QUOTE, None, id="quote"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_kinds(text: str, kind: str | None) -> None:
+    """Titles, numbers' labels and totals beside amounts make a business document."""
+    assert kind == _kind(text)
+
+
+def test_the_classifier_helps_where_the_page_says_little() -> None:
+    """Two points are too few alone, enough for what was classed as a receipt, and too few against another class."""
+    text = "Bar Sol\nTOTAL   2,40\nIVA  0,22"
+
+    assert [None, "receipt", None] == [_kind(text), _kind(text, "receipt"), _kind(text, "contract")]
+
+
+def test_the_reason_is_said() -> None:
+    """What was found, or what is missing."""
+    assert "title invoice" in document_kind(rows_of(document_of_text(INVOICE))).why
+    assert "title is a quote's" in document_kind(rows_of(document_of_text(QUOTE))).why

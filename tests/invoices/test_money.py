@@ -1,0 +1,907 @@
+"""Amounts are found wherever they are printed, and arithmetic settles which is which."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from backend.files.pages import Document
+from backend.files.visual_rows import rows_of
+from backend.invoices.money.find import Money, find_money
+from backend.tables.numbers import decimal_mark_of, numbers_in
+from tests.invoices.rows import document_of_rows, page_of_rows
+
+
+def money_of(*texts: str) -> Money:
+    """The amounts of pages of text."""
+    document = document_of_rows(*texts)
+    return find_money(rows_of(document), decimal_mark_of(document), None)
+
+
+def values_of(money: Money) -> dict[str, str]:
+    """The values by name, amounts as plain numbers."""
+    return {field.name: field.value for field in money.fields if not field.rows}
+
+
+def tax_rows_of(money: Money) -> list[tuple[str, str | None, str]]:
+    """Rate, base and amount of the tax rows."""
+    rows = [row for field in money.fields if field.name == "TaxDetails" for row in field.rows]
+    cells = [{cell.name: cell.value for cell in row.fields} for row in rows]
+    return [(cell["Rate"], cell.get("Base"), cell["Amount"]) for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "taxes", "valid"),
+    [
+        pytest.param(
+            """
+Honorarios                        1.000,00 €
+IVA 21 %                            210,00 €
+Retención IRPF 15 %                -150,00 €
+Total honorarios                  1.060,00 €
+Suplidos                             45,00 €
+TOTAL A PAGAR                     1.105,00 €
+""",
+            {"SubTotal": "1000.00", "TotalTax": "210.00", "WithholdingAmount": "150.00", "AmountDue": "1105.00"},
+            [("21", "1000.00", "210.00")],
+            True,
+            id="disbursements-after-withholding",
+        ),
+        pytest.param(
+            """
+Base imponible                    1.000,00 €
+IVA 21 % (1.000,00)                 210,00 €
+Total factura                     1.210,00 €
+IRPF 15 % (1.000,00)               -150,00 €
+Líquido                           1.060,00 €
+Suplidos no sujetos                  45,00 €
+Líquido a percibir                1.105,00 €
+""",
+            {
+                "SubTotal": "1000.00",
+                "TotalTax": "210.00",
+                "InvoiceTotal": "1210.00",
+                "WithholdingAmount": "150.00",
+                "AmountDue": "1105.00",
+            },
+            [("21", "1000.00", "210.00")],
+            True,
+            id="three-figures-to-be-paid",
+        ),
+        pytest.param(
+            """
+Total honorarios                  1.000,00 €
+Suplidos                             45,00 €
+IVA 21 %                            210,00 €
+Total minuta                      1.255,00 €
+A deducir: IRPF 15 %                150,00 €
+Provisión de fondos                -300,00 €
+Saldo a su cargo                    805,00 €
+""",
+            {
+                "SubTotal": "1000.00",
+                "TotalTax": "210.00",
+                "InvoiceTotal": "1255.00",
+                "WithholdingAmount": "150.00",
+                "AmountDue": "805.00",
+            },
+            [("21", "1000.00", "210.00")],
+            True,
+            id="advance-and-withholding-taken-off",
+        ),
+        pytest.param(
+            """
+Subtotal                1.000,00
+Base imponible          1.000,00
+IVA 21 %                  210,00
+Importe total           1.310,00 €
+""",
+            {"SubTotal": "1000.00", "TotalTax": "210.00", "InvoiceTotal": "1310.00"},
+            [("21", "1000.00", "210.00")],
+            False,
+            id="wrong-total-beside-a-subtotal",
+        ),
+        pytest.param(
+            """
+Summe                   1.000,00 €
+MwSt. 19 %                190,00 €
+Gesamt                  1.199,00 €
+""",
+            {"SubTotal": "1000.00", "TotalTax": "190.00", "InvoiceTotal": "1199.00"},
+            [("19", "1000.00", "190.00")],
+            False,
+            id="wrong-total-in-german",
+        ),
+        pytest.param(
+            """
+Total HT                1.000,00 €
+TVA 20 %                  200,00 €
+Total TTC               1.280,00 €
+Net à payer             1.280,00 €
+""",
+            {"SubTotal": "1000.00", "TotalTax": "200.00", "InvoiceTotal": "1280.00", "AmountDue": "1280.00"},
+            [("20", "1000.00", "200.00")],
+            False,
+            id="wrong-total-to-be-paid",
+        ),
+        pytest.param(
+            """
+Summe                   119,00 €
+enthaltene MwSt. 19 %    19,00 €
+Netto                   100,00 €
+""",
+            {"InvoiceTotal": "119.00", "TotalTax": "19.00", "SubTotal": "100.00"},
+            [("19", "100.00", "19.00")],
+            True,
+            id="tax-included",
+        ),
+        pytest.param(
+            """
+A 19%   Brot             3,00
+Summe  EUR              11,90
+Bar    EUR              20,00
+Rückgeld EUR             8,10
+MwSt     Netto    Steuer   Brutto
+A 19%    10,00    1,90     11,90
+""",
+            {"InvoiceTotal": "11.90", "TotalTax": "1.90"},
+            [("19", "10.00", "1.90")],
+            True,
+            id="german-till",
+        ),
+        pytest.param(
+            """
+            21,00 %      10,00 %      TOTAL
+BASE        100,00       50,00        150,00
+CUOTA        21,00        5,00         26,00
+TOTAL       121,00       55,00        176,00
+""",
+            {"InvoiceTotal": "176.00", "TotalTax": "26.00", "SubTotal": "150.00"},
+            [("21", "100.00", "21.00"), ("10", "50.00", "5.00")],
+            True,
+            id="a-column-for-each-rate",
+        ),
+        pytest.param(
+            """
+                                       Importe      1.000,00
+                                       Dto. 5 %        50,00
+                                       Base           950,00
+                                       IVA 21 %       199,50
+                                       Rec. 5,2 %      49,40
+                                       TOTAL €      1.198,90
+""",
+            {"SubTotal": "950.00", "InvoiceTotal": "1198.90", "TotalTax": "248.90"},
+            [("21", "950.00", "199.50"), ("5.2", "950.00", "49.40")],
+            True,
+            id="discount-and-surcharge",
+        ),
+        pytest.param(
+            """
+Goods total            £500.00
+Carriage                £12.50
+Net                    £512.50
+VAT 20%                £102.50
+Gross                  £615.00
+""",
+            {"SubTotal": "512.50", "TotalTax": "102.50", "InvoiceTotal": "615.00"},
+            [("20", "512.50", "102.50")],
+            True,
+            id="net-and-gross",
+        ),
+        pytest.param(
+            """
+Subtotal                 £80.00
+VAT @ 20.00%             £16.00
+Invoice Total            £96.00
+Amount Paid              £96.00
+Balance Due               £0.00
+""",
+            {"SubTotal": "80.00", "TotalTax": "16.00", "InvoiceTotal": "96.00", "AmountDue": "0.00"},
+            [("20", "80.00", "16.00")],
+            True,
+            id="paid",
+        ),
+        pytest.param(
+            """
+Base imponible.........................500,00 €
+21% IVA................................105,00 €
+TOTAL..................................605,00 €
+""",
+            {"SubTotal": "500.00", "TotalTax": "105.00", "InvoiceTotal": "605.00"},
+            [("21", "500.00", "105.00")],
+            True,
+            id="leader-dots",
+        ),
+        pytest.param(
+            """
+Base imponible
+500,00 €
+IVA (21%)
+105,00 €
+TOTAL FACTURA
+605,00 €
+""",
+            {"SubTotal": "500.00", "TotalTax": "105.00", "InvoiceTotal": "605.00"},
+            [("21", "500.00", "105.00")],
+            True,
+            id="label-above-each-amount",
+        ),
+        pytest.param(
+            """
+Por los servicios prestados le facturamos 500,00 euros más 105,00 euros de IVA (21 %), en total 605,00 euros.
+""",
+            {"InvoiceTotal": "605.00", "TotalTax": "105.00"},
+            [("21", "500.00", "105.00")],
+            True,
+            id="one-sentence",
+        ),
+        pytest.param(
+            """
+Subtotal                 $200.00
+State Tax 6%              $12.00
+City Tax 2%                $4.00
+Total                    $216.00
+""",
+            {"SubTotal": "200.00", "TotalTax": "16.00", "InvoiceTotal": "216.00"},
+            [("6", "200.00", "12.00"), ("2", "200.00", "4.00")],
+            True,
+            id="two-taxes",
+        ),
+        pytest.param(
+            """
+Net amount               1,000.00 EUR
+VAT 0% (reverse charge)      0.00 EUR
+Total                    1,000.00 EUR
+""",
+            {"SubTotal": "1000.00", "TotalTax": "0.00", "InvoiceTotal": "1000.00"},
+            [("0", "1000.00", "0.00")],
+            True,
+            id="reverse-charge",
+        ),
+        pytest.param(
+            """
+Base imponible    2.000,00 €
+IVA 21 %            420,00 €
+Total factura     2.420,00 €
+Vencimientos       Importe
+30/04/2026         1.210,00 €
+30/05/2026         1.210,00 €
+""",
+            {"SubTotal": "2000.00", "TotalTax": "420.00", "InvoiceTotal": "2420.00", "AmountDue": "2420.00"},
+            [("21", "2000.00", "420.00")],
+            True,
+            id="instalments",
+        ),
+        pytest.param(
+            """
+Importe de esta factura     42,35 €
+Base imponible 35,00 € IVA 21% 7,35 €
+Saldo anterior              10,00 €
+Total a pagar               52,35 €
+""",
+            {"SubTotal": "35.00", "TotalTax": "7.35", "InvoiceTotal": "42.35", "AmountDue": "52.35"},
+            [("21", "35.00", "7.35")],
+            True,
+            id="older-balance",
+        ),
+        pytest.param(
+            """
+Canon de agua                          12,10
+Cuota de servicio                       8,20
+Base imponible 10 %     20,30     Cuota IVA     2,03
+Exento                   5,00
+Total recibo                           27,33 €
+""",
+            {"TotalTax": "2.03", "InvoiceTotal": "27.33", "SubTotal": "20.30"},
+            [("10", "20.30", "2.03")],
+            True,
+            id="base-and-tax-in-one-row",
+        ),
+        pytest.param(
+            """
+Sub Total (RM)            45.23
+GST 6%                     2.71
+Total Incl. GST (RM)      47.94
+Rounding Adj               0.01
+Total Amount Payable      47.95
+Cash                      50.00
+Change                     2.05
+""",
+            {"InvoiceTotal": "47.95", "TotalTax": "2.71", "SubTotal": "45.23"},
+            [("6", "45.23", "2.71")],
+            True,
+            id="rounded-total",
+        ),
+        pytest.param(
+            """
+FACTURA Nº 12/2026                         Fecha: 01/02/2026
+Arrendador: Marta Ruiz Gil   NIF 12345678Z
+Arrendatario: Bar Pepe S.L.  B12345674
+
+Concepto                                   Importe
+Alquiler local C/ Mayor 3, febrero 2026    900,00 €
+Gastos comunidad                            45,50 €
+
+Suma                                       945,50 €
+I.V.A. (21%)                               198,56 €
+Retención I.R.P.F. (19%)                  -179,65 €
+Líquido a percibir                         964,41 €
+""",
+            {
+                "SubTotal": "945.50",
+                "TotalTax": "198.56",
+                "WithholdingRate": "19",
+                "WithholdingAmount": "179.65",
+                "InvoiceTotal": "964.41",
+                "AmountDue": "964.41",
+            },
+            [("21", "945.50", "198.56")],
+            True,
+            id="withholding-of-a-rent",
+        ),
+        pytest.param(
+            """
+FACTURA  2026/55
+
+Artículo            Uds.    Precio    Dto.     Importe
+Tornillos           10      1,50      0        15,00
+Tuercas             20      2,00      10       36,00
+
+Importe bruto    Dto. PP    Base imponible    % IVA    Cuota    Total factura
+51,00            1,02       49,98             21,00    10,50    60,48
+""",
+            {"SubTotal": "49.98", "TotalTax": "10.50", "InvoiceTotal": "60.48"},
+            [("21", "49.98", "10.50")],
+            True,
+            id="totals-below-their-headers",
+        ),
+        pytest.param(
+            """
+Factura simplificada
+
+% IVA     Base Imponible     Cuota IVA     % R.E.     Cuota R.E.     Total
+21,00     100,00             21,00         5,20       5,20           126,20
+10,00     50,00              5,00          1,40       0,70           55,70
+                                           TOTAL FACTURA:            181,90 €
+""",
+            {"InvoiceTotal": "181.90", "TotalTax": "31.90", "SubTotal": "150.00"},
+            [("21", "100.00", "21.00"), ("5.2", "100.00", "5.20"), ("10", "50.00", "5.00"), ("1.4", "50.00", "0.70")],
+            True,
+            id="rates-and-surcharges-below-headers",
+        ),
+        pytest.param(
+            """
+Minuta de honorarios 4/2026
+Por la asistencia letrada prestada en el procedimiento 123/2025, mil quinientos euros (1.500,00 €).
+Base imponible: 1.500,00 €. IVA 21 %: 315,00 €. IRPF 15 %: -225,00 €.
+Total a pagar: 1.590,00 €
+""",
+            {
+                "SubTotal": "1500.00",
+                "TotalTax": "315.00",
+                "WithholdingAmount": "225.00",
+                "WithholdingRate": "15",
+                "InvoiceTotal": "1590.00",
+                "AmountDue": "1590.00",
+            },
+            [("21", "1500.00", "315.00")],
+            True,
+            id="in-sentences",
+        ),
+        pytest.param(
+            """
+Factura F-100
+
+BASE                IVA 21%             IRPF 15%            TOTAL
+2.000,00 €          420,00 €            300,00 €            2.120,00 €
+""",
+            {
+                "SubTotal": "2000.00",
+                "TotalTax": "420.00",
+                "WithholdingAmount": "300.00",
+                "WithholdingRate": "15",
+                "InvoiceTotal": "2120.00",
+            },
+            [("21", "2000.00", "420.00")],
+            True,
+            id="rates-in-headers",
+        ),
+        pytest.param(
+            """
+Base imponible                 2.000,00
+IVA 21%                          420,00
+Total factura                  2.420,00
+Retención IRPF 15%               300,00
+Total a percibir               2.120,00
+""",
+            {
+                "SubTotal": "2000.00",
+                "TotalTax": "420.00",
+                "WithholdingAmount": "300.00",
+                "InvoiceTotal": "2420.00",
+                "AmountDue": "2120.00",
+            },
+            [("21", "2000.00", "420.00")],
+            True,
+            id="total-before-and-after-withholding",
+        ),
+        pytest.param(
+            """
+Subtotal                       £1,000.00
+VAT (20%)                        £200.00
+Total                          £1,200.00
+Less deposit paid               -£300.00
+Balance due                      £900.00
+""",
+            {
+                "SubTotal": "1000.00",
+                "TotalTax": "200.00",
+                "InvoiceTotal": "1200.00",
+                "AmountDue": "900.00",
+                "CurrencyCode": "GBP",
+            },
+            [("20", "1000.00", "200.00")],
+            True,
+            id="deposit-taken-off",
+        ),
+        pytest.param(
+            """
+Honorarios                       600,00 €
+IVA 21% s/ 600,00                126,00 €
+Suplidos (tasas registro)         45,30 €
+TOTAL                            771,30 €
+""",
+            {"SubTotal": "600.00", "TotalTax": "126.00", "InvoiceTotal": "771.30"},
+            [("21", "600.00", "126.00")],
+            True,
+            id="disbursements",
+        ),
+        pytest.param(
+            """
+Base imponible IGIC              100,00 €
+IGIC 7%                            7,00 €
+Total                            107,00 €
+""",
+            {"SubTotal": "100.00", "TotalTax": "7.00", "InvoiceTotal": "107.00"},
+            [("7", "100.00", "7.00")],
+            True,
+            id="canary-islands",
+        ),
+        pytest.param(
+            """
+Rechnung Nr. 2026-001
+Pos  Bezeichnung        Menge   Einzelpreis    Gesamtpreis
+1    Beratung           10      80,00 €        800,00 €
+
+Nettobetrag                                    800,00 €
+zzgl. 19 % MwSt.                               152,00 €
+Gesamtbetrag                                   952,00 €
+Zahlbar innerhalb von 14 Tagen
+""",
+            {"SubTotal": "800.00", "TotalTax": "152.00", "InvoiceTotal": "952.00", "CurrencyCode": "EUR"},
+            [("19", "800.00", "152.00")],
+            True,
+            id="german",
+        ),
+        pytest.param(
+            """
+FACTURE N° 2026-12
+Désignation         Qté     PU HT       Total HT
+Conseil             2       500,00      1 000,00
+
+Total HT                                1 000,00 €
+TVA 20 %                                  200,00 €
+Total TTC                               1 200,00 €
+Acompte versé                             400,00 €
+Net à payer                               800,00 €
+""",
+            {"SubTotal": "1000.00", "TotalTax": "200.00", "InvoiceTotal": "1200.00", "AmountDue": "800.00"},
+            [("20", "1000.00", "200.00")],
+            True,
+            id="french",
+        ),
+        pytest.param(
+            """
+FATTURA n. 3 del 12/03/2026
+Totale imponibile           1.000,00
+IVA 22%                       220,00
+Totale documento            1.220,00
+Ritenuta d'acconto 20%       -200,00
+Netto a pagare              1.020,00
+""",
+            {
+                "SubTotal": "1000.00",
+                "TotalTax": "220.00",
+                "InvoiceTotal": "1220.00",
+                "AmountDue": "1020.00",
+                "WithholdingAmount": "200.00",
+                "WithholdingRate": "20",
+            },
+            [("22", "1000.00", "220.00")],
+            True,
+            id="italian",
+        ),
+        pytest.param(
+            """
+Fatura FT 2026/33
+Taxa        Incidência      IVA
+23%         100,00          23,00
+6%          50,00           3,00
+Total ilíquido                       150,00
+Total IVA                             26,00
+Total a pagar                        176,00 €
+""",
+            {"SubTotal": "150.00", "TotalTax": "26.00", "InvoiceTotal": "176.00", "AmountDue": "176.00"},
+            [("23", "100.00", "23.00"), ("6", "50.00", "3.00")],
+            True,
+            id="portuguese",
+        ),
+        pytest.param(
+            """
+FACTURA 12
+Base imposable                      300,00 €
+IVA 21%                              63,00 €
+Import total                        363,00 €
+""",
+            {"SubTotal": "300.00", "TotalTax": "63.00", "InvoiceTotal": "363.00"},
+            [("21", "300.00", "63.00")],
+            True,
+            id="catalan",
+        ),
+        pytest.param(
+            """
+Joe's Diner
+1 Burger                 12.50
+2 Cola                    6.00
+Subtotal                 18.50
+Tax                       1.62
+Tip                       3.70
+Total                   $23.82
+Visa                    $23.82
+""",
+            {
+                "SubTotal": "18.50",
+                "TotalTax": "1.62",
+                "Tip": "3.70",
+                "InvoiceTotal": "23.82",
+                "Total": "23.82",
+                "CurrencyCode": "USD",
+            },
+            [],
+            True,
+            id="receipt-with-a-tip",
+        ),
+        pytest.param(
+            """
+BAR LA ESQUINA
+2 CAÑA               5,00
+1 TAPA JAMON         7,50
+TOTAL (IVA incl.)   12,50 €
+Entregado           20,00
+Cambio               7,50
+Base 11,36   IVA 10%  1,14
+""",
+            {"InvoiceTotal": "12.50"},
+            [("10", "11.36", "1.14")],
+            True,
+            id="receipt-paid-in-cash",
+        ),
+        pytest.param(
+            """
+Total alojamiento                     300,00
+Base imponible 10%                    272,73
+IVA 10%                                27,27
+Tasa turística                          6,00
+TOTAL FACTURA                         306,00 EUR
+Pagado con tarjeta                    306,00
+Pendiente                               0,00
+""",
+            {"SubTotal": "272.73", "TotalTax": "27.27", "InvoiceTotal": "306.00", "AmountDue": "0.00"},
+            [("10", "272.73", "27.27")],
+            True,
+            id="tourist-tax-and-nothing-due",
+        ),
+        pytest.param(
+            """
+FACTURA RECTIFICATIVA
+Base imponible        -100,00 €
+IVA 21%                -21,00 €
+Total a devolver      -121,00 €
+""",
+            {"SubTotal": "-100.00", "TotalTax": "-21.00", "InvoiceTotal": "-121.00"},
+            [("21", "-100.00", "-21.00")],
+            True,
+            id="credit-note-with-minus-signs",
+        ),
+        pytest.param(
+            """
+Suma                              150,00
+Base 21%                          100,00
+IVA 21%                            21,00
+Base 10%                           50,00
+IVA 10%                             5,00
+TOTAL FACTURA                     176,00
+""",
+            {"SubTotal": "150.00", "InvoiceTotal": "176.00", "TotalTax": "26.00"},
+            [("21", "100.00", "21.00"), ("10", "50.00", "5.00")],
+            True,
+            id="bases-and-taxes-on-lines",
+        ),
+        pytest.param(
+            """
+Cuota mensual fibra                    32,23
+Llamadas                                1,15
+Importe total (sin IVA)                33,38
+IVA (21%)                               7,01
+Total a pagar                          40,39 €
+Saldo anterior                          0,00
+""",
+            {"SubTotal": "33.38", "TotalTax": "7.01", "InvoiceTotal": "40.39", "AmountDue": "40.39"},
+            [("21", "33.38", "7.01")],
+            True,
+            id="bill-without-vat-first",
+        ),
+        pytest.param(
+            """
+VAT Rate     Net          VAT          Gross
+23%          200.00       46.00        246.00
+13.5%        100.00       13.50        113.50
+Total        300.00       59.50        359.50
+Amount payable  €359.50
+""",
+            {
+                "SubTotal": "300.00",
+                "TotalTax": "59.50",
+                "InvoiceTotal": "359.50",
+                "AmountDue": "359.50",
+                "CurrencyCode": "EUR",
+            },
+            [("23", "200.00", "46.00"), ("13.5", "100.00", "13.50")],
+            True,
+            id="total-row-of-a-table",
+        ),
+        pytest.param(
+            """
+SUBTOTAL            $450.00
+DISCOUNT             -$45.00
+TAX RATE               7.000%
+TAX                  $28.35
+SHIPPING             $15.00
+TOTAL               $448.35
+""",
+            {
+                "SubTotal": "450.00",
+                "TotalTax": "28.35",
+                "TotalDiscount": "45.00",
+                "InvoiceTotal": "448.35",
+                "CurrencyCode": "USD",
+            },
+            [("7", None, "28.35")],
+            True,
+            id="discount-and-shipping",
+        ),
+        pytest.param(
+            """
+Total bruto           1.000,00
+Descuento 10%          -100,00
+Base imponible          900,00
+IVA 21%                 189,00
+Total factura         1.089,00 €
+""",
+            {"SubTotal": "900.00", "TotalTax": "189.00", "TotalDiscount": "100.00", "InvoiceTotal": "1089.00"},
+            [("21", "900.00", "189.00")],
+            True,
+            id="gross-and-discount",
+        ),
+        pytest.param(
+            """
+BASE IMPONIBLE            CUOTA IVA              IMPORTE TOTAL
+   850,00 €                 178,50 €               1.028,50 €
+   TIPO 21 %
+""",
+            {"SubTotal": "850.00", "TotalTax": "178.50", "InvoiceTotal": "1028.50"},
+            [("21", "850.00", "178.50")],
+            True,
+            id="boxes-and-a-rate-on-its-own",
+        ),
+        pytest.param(
+            """
+Base          Tipo     Cuota      Tipo     Cuota     Importe
+imponible     IVA      IVA        R.E.     R.E.      total
+100,00        21       21,00      5,2      5,20      126,20
+""",
+            {"SubTotal": "100.00", "InvoiceTotal": "126.20"},
+            [("21", "100.00", "21.00"), ("5.2", "100.00", "5.20")],
+            True,
+            id="headers-of-two-lines",
+        ),
+        pytest.param(
+            """
+Clases de inglés, marzo                   240,00 €
+Operación exenta de IVA según art. 20.Uno.9º Ley 37/1992
+TOTAL                                     240,00 €
+""",
+            {"InvoiceTotal": "240.00"},
+            [],
+            None,
+            id="exempt",
+        ),
+        pytest.param(
+            """
+                         Base      %      IVA
+                        100,00    21     21,00
+                         40,00    10      4,00
+Total 165,00 €
+""",
+            {"InvoiceTotal": "165.00"},
+            [("21", "100.00", "21.00"), ("10", "40.00", "4.00")],
+            True,
+            id="table-to-the-right",
+        ),
+    ],
+)
+def test_amounts(text: str, expected: dict[str, str], taxes: list[tuple[str, str | None, str]], valid: bool | None):
+    """As on invoices, receipts and bills: each amount gets its name, tax rows are complete, sums are checked."""
+    money = money_of(text)
+    values = values_of(money)
+
+    assert expected == {name: values.get(name) for name in expected}
+    assert sorted(taxes) == sorted(tax_rows_of(money))
+    assert valid == money.validity.totals
+    assert ("WithholdingAmount" in expected) == ("WithholdingAmount" in values)
+
+
+def test_a_wrong_total_is_told_with_its_difference():
+    """The printed value stays; the flag is false and the equation says by how much."""
+    money = money_of("""
+Base imponible         100,00 €
+IVA 21%                 21,00 €
+TOTAL                  131,00 €
+""")
+
+    assert values_of(money)["InvoiceTotal"] == "131.00"
+    assert money.validity.totals is False
+    (difference,) = money.validity.differences
+    assert (difference.expected, difference.printed) == ("121.00", "131.00")
+
+
+def test_a_wrong_tax_is_told_although_the_sums_agree():
+    """Base x rate is checked on every row."""
+    money = money_of("""
+Tipo    Base      Cuota
+21%     100,00    22,00
+10%      50,00     5,00
+Base imponible total   150,00
+Total IVA               27,00
+Total                  177,00 €
+""")
+
+    assert money.validity.totals is False
+    assert [("21", "100.00", "22.00"), ("10", "50.00", "5.00")] == tax_rows_of(money)
+
+
+def test_nothing_is_made_up_where_nothing_is_printed():
+    """A letter that mentions a total and an amount has no fields of money."""
+    money = money_of("""
+Dear Mr Smith,
+Thank you for your letter of 3 March 2026. The total cost of the works was about 3,500 pounds, of which
+we have paid 1,200. Please let us know the balance due by 30 April.
+""")
+
+    assert money.fields == ()
+    assert money.validity.totals is None
+
+
+def test_computed_sums_say_so():
+    """A receipt that prints its taxes per rate only has their sums as computed values, without a place."""
+    money = money_of("""
+TOTAL (IVA incluido)   16,50 €
+Base      IVA     Cuota
+ 8,26     21%      1,74
+ 5,91     10%      0,59
+""")
+    (tax,) = (field for field in money.fields if field.name == "TotalTax")
+
+    assert (tax.value, tax.source, tax.places) == ("2.33", "computed", ())
+    assert money.validity.totals is True
+
+
+@pytest.mark.parametrize("decimals", [Decimal("0.01"), Decimal("0.02")])
+def test_rounding_is_no_error(decimals: Decimal):
+    """Sums may be off by what rounding each part makes."""
+    total = f"{Decimal('121.01') + decimals:f}".replace(".", ",")
+    money = money_of(f"Base imponible   100,01\nIVA 21%   21,00\nTOTAL   {total} €")
+
+    assert money.validity.totals is True
+
+
+@pytest.mark.slow
+def test_a_long_document_is_read_in_linear_time():
+    """Many pages of numbers and labels take no time that grows with their square."""
+    page = "\n".join(f"Total {number},{number % 100:02d}   IVA 21%   Base {number}" for number in range(50))
+    money = money_of(*[page] * 40)
+
+    assert money.validity is not None
+
+
+PRINTED = """
+Tipo IVA      Base         Cuota
+21 %          1.000,00     210,00
+10 %            200,00      20,00
+Base imponible           1.200,00
+Total IVA                  230,00
+Total factura            1.430,00 €
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "wrong"),
+    [
+        pytest.param("SubTotal", "1.200,00", "1.260,00", id="base"),
+        pytest.param("TotalTax", "230,00", "239,00", id="tax"),
+        pytest.param("InvoiceTotal", "1.430,00", "1.340,00", id="total"),
+    ],
+)
+def test_a_wrong_amount_stays_as_printed(name: str, printed: str, wrong: str):
+    """Sums that would hold are not put in the place of what the page says."""
+    right, spoiled = money_of(PRINTED), money_of(PRINTED.replace(printed, wrong))
+
+    assert right.validity.totals is True
+    assert spoiled.validity.totals is False
+    expected = values_of(right) | {name: wrong.replace(".", "").replace(",", ".")}
+    expected["AmountDue"] = expected["InvoiceTotal"]
+    assert expected == values_of(spoiled)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        pytest.param("Total   $12.00\nCalgary, Canada", "CAD", id="dollar-of-canada"),
+        pytest.param("Total   $12.00\nAustin, TX 78701", "USD", id="dollar-of-the-states"),
+        pytest.param("Total   12,00\nNIF B12345674", "EUR", id="spanish-tax-id"),
+        pytest.param("Total   12.00\nKEDAI KOPI SDN BHD", "MYR", id="malaysian-company"),
+        pytest.param("Total   12.00\nVAT Reg. No. GB 123 4567 89", "GBP", id="british-tax-id"),
+        pytest.param("Total (CHF)   12.00", "CHF", id="code-in-the-label"),
+    ],
+)
+def test_currency(text: str, code: str):
+    """A sign, a name or the country of the document says which currency it is."""
+    assert code == values_of(money_of("INVOICE\n" + text))["CurrencyCode"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("I.342,00 €", "1342.00", id="letter-for-one"),
+        pytest.param("RMO.06", "0.06", id="letter-for-zero"),
+        pytest.param("605, 00 €", "605.00", id="space-after-the-comma"),
+        pytest.param("TOTAL.......605,00", "605.00", id="leader-dots"),
+        pytest.param("(45.00)", "-45.00", id="brackets-alone-take-off"),
+        pytest.param("VAT 20 (45.00)", "45.00", id="brackets-in-a-label-do-not"),
+    ],
+)
+def test_numbers_as_printed_and_as_misread(text: str, value: str):
+    """Amounts are read with what OCR and typesetters do to them."""
+    cell = rows_of(document_of_rows(text))[0].cells[0]
+
+    assert value == str(numbers_in(cell)[-1].value)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "valid", "repair"),
+    [
+        pytest.param(0.7, True, "121.00", id="a-doubtful-digit-explains-it"),
+        pytest.param(1.0, False, None, id="a-sure-one-is-a-wrong-total"),
+    ],
+)
+def test_a_misread_digit_is_no_wrong_total(confidence: float, valid: bool, repair: str | None):
+    """On a scan a doubtful digit under which all sums hold is offered as a repair; the value stays as read."""
+    page = page_of_rows("Base imponible   100,00\nIVA 21%   21,00\nTOTAL   127,00 €", source="ocr")
+    words = tuple(replace(word, confidence=confidence if word.text == "127,00" else 1.0) for word in page.words)
+    document = Document("png", (replace(page, words=words),), 1, "0" * 64)
+    money = find_money(rows_of(document), ",", None)
+    (total,) = (field for field in money.fields if field.name == "InvoiceTotal")
+
+    assert (total.value, total.repair, money.validity.totals) == ("127.00", repair, valid)

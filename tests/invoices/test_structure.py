@@ -1,0 +1,72 @@
+"""Fields and tables of a bounded part of a document; a fault in finding them is told apart."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from backend.errors import InferenceFailed
+from backend.files.einvoice.records import EInvoice
+from backend.files.pages import Document
+from backend.files.plain_text import document_of_text
+from backend.invoices import structure
+from backend.invoices.structure import fields_of, tables_of, tables_or_none
+
+INVOICE = "FACTURA 2026/017   Fecha 12/03/2026\nBase imponible  1.061,57\nIVA 21 %  222,93\nTotal  1.284,50 EUR"
+
+
+def _fault(*_: object) -> None:
+    raise ZeroDivisionError("of a secret amount")
+
+
+def _pages(*texts: str) -> Document:
+    pages = [replace(document_of_text(text).pages[0], number=number) for number, text in enumerate(texts, 1)]
+    return Document("pdf", tuple(pages), len(pages), "0" * 64)
+
+
+def test_a_fault_is_an_error_of_the_service(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Logged once with its kind, and nothing of what it quotes."""
+    monkeypatch.setattr(structure, "extract_fields", _fault)
+    monkeypatch.setattr(structure, "find_tables", _fault)
+    document = document_of_text(INVOICE)
+
+    with caplog.at_level(logging.INFO), pytest.raises(InferenceFailed, match=r"^fields: .*ZeroDivisionError"):
+        fields_of(document)
+    with pytest.raises(InferenceFailed, match=r"^tables: "):
+        tables_of(document)
+    assert () == tables_or_none(document)
+    assert "fields or tables could not be read" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_the_electronic_invoice_outlives_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is data needs no reading of the page."""
+    monkeypatch.setattr(structure, "extract_fields", _fault)
+    document = replace(document_of_text(INVOICE), einvoice=EInvoice("UBL", {"InvoiceId": "17"}))
+
+    assert [("InvoiceId", "17")] == [(field.name, field.value) for field in fields_of(document).fields]
+
+
+@pytest.mark.parametrize(
+    ("most_words", "most_page_words", "looked_at"),
+    [
+        pytest.param(1000, 1000, None, id="all"),
+        pytest.param(1000, 15, 15, id="a-long-first-page"),
+        pytest.param(20, 1000, 20, id="many-pages"),
+    ],
+)
+def test_only_so_many_words_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, most_words: int, most_page_words: int, looked_at: int | None
+) -> None:
+    """The answer says so, and its places are those of the whole document."""
+    monkeypatch.setattr(structure, "MOST_WORDS", most_words)
+    monkeypatch.setattr(structure, "MOST_PAGE_WORDS", most_page_words)
+    document = _pages(INVOICE + "\nGracias por su compra" * 2, "Gracias por su visita " * 30)
+    found = fields_of(document)
+
+    assert (looked_at is not None) == ("were looked at" in found.why)
+    assert looked_at is None or f"the first {looked_at} words" in found.why
+    total = next(field for field in found.fields if field.name == "InvoiceTotal")
+    assert "1.284,50" in document.text[total.start : total.end]

@@ -1,0 +1,22 @@
+"""Languages have one code in requests and another in the names of Tesseract's files."""
+
+from __future__ import annotations
+
+from backend.ocr.languages import TESSERACT_CODES, iso_codes, tesseract_code
+
+
+def test_every_code_has_its_counterpart():
+    assert set(TESSERACT_CODES) == set(iso_codes(TESSERACT_CODES.values()))
+    assert "spa" == tesseract_code("es")
+    assert tesseract_code("spa") is None
+
+
+def test_iso_codes_leave_out_what_is_no_language():
+    """Orientation data and scripts lie among the languages."""
+    assert ("en", "fr") == iso_codes(["eng", "osd", "Latin", "fra"])
+
+
+def test_basque_is_read_with_the_data_of_spanish():
+    """Its own data are of no use."""
+    assert "spa" == tesseract_code("eu")
+    assert ("es", "eu") == iso_codes(["spa"])

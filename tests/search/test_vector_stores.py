@@ -1,0 +1,293 @@
+"""Stores, the files in them and batches: limits, wrong input, expiry, and nobody sees what is another's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from backend.errors import InvalidField, NotFound, QuotaExceeded, TooLarge, Unavailable, WrongEncoder
+from backend.search.expiry import ExpiryTask
+from backend.search.limits import SearchLimits
+from backend.search.records import Chunking, ListPage
+from backend.search.vector_stores import NewFile, StoreChange
+from tests.search.conftest import Open
+from tests.search.search_stack import OTHER, OWNER, SearchStack
+from tests.serving.loaded_models import embedding_model
+from tests.text.service_stack import VectorEngine, loaded_model
+
+__all__ = ["embedding_model"]
+
+
+async def test_a_store_is_made_changed_and_deleted(search: SearchStack) -> None:
+    store = await search.store(name="Facturas 📄", metadata={"team": "ñandú"}, expires_after_days=7)
+    search.clock.advance(10)
+
+    changed = await search.stores.change(OWNER, store.id, StoreChange(name="Otra", clears_expiry=True))
+    rows, has_more = await search.stores.list_stores(OWNER, ListPage())
+    await search.stores.delete(OWNER, store.id)
+
+    assert ("Otra", {"team": "ñandú"}, None) == (changed.name, dict(changed.metadata), changed.expires_after_days)
+    assert 10 == changed.last_active_s - store.last_active_s
+    assert ([store.id], False) == ([row.id for row in rows], has_more)
+    with pytest.raises(NotFound):
+        await search.stores.find(OWNER, store.id)
+
+
+async def test_what_is_anothers_is_not_there(search: SearchStack) -> None:
+    """Whatever is asked of it."""
+    store = await search.store()
+    file_id = await search.add(store.id)
+    mine = await search.stores.create(OTHER)
+    calls: list[Any] = [
+        search.stores.find(OTHER, store.id),
+        search.stores.change(OTHER, store.id, StoreChange(name="x")),
+        search.stores.delete(OTHER, store.id),
+        search.stores.file(OTHER, store.id, file_id),
+        search.stores.list_files(OTHER, store.id, ListPage()),
+        search.stores.set_attributes(OTHER, store.id, file_id, {}),
+        search.stores.remove_file(OTHER, store.id, file_id),
+        search.stores.reembed(OTHER, store.id),
+        search.stores.add_files(OTHER, mine.id, [NewFile(file_id)]),
+        search.files.find(OTHER, file_id),
+        search.files.content(OTHER, file_id),
+        search.files.delete(OTHER, file_id),
+        search.files.page_image(OTHER, file_id, 1, 72),
+    ]
+
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {NotFound} == {type(outcome) for outcome in outcomes}
+    assert [mine.id] == [row.id for row in (await search.stores.list_stores(OTHER, ListPage()))[0]]
+
+
+BAD_ATTRIBUTES = [
+    pytest.param({f"k{number}": 1.0 for number in range(65)}, TooLarge, id="too-many"),
+    pytest.param({"": 1.0}, InvalidField, id="empty-key"),
+    pytest.param({"k" * 65: 1.0}, InvalidField, id="long-key"),
+    pytest.param({"a\nb": 1.0}, InvalidField, id="key-of-two-lines"),
+    pytest.param({"k": "x" * 513}, InvalidField, id="long-value"),
+    pytest.param({"k": "a\x00b"}, InvalidField, id="nul"),
+    pytest.param({"k": "\ud800"}, InvalidField, id="surrogate"),
+    pytest.param({"k": float("nan")}, InvalidField, id="nan"),
+    pytest.param({"k": 10**400}, InvalidField, id="huge"),
+    pytest.param({"k": [1.0]}, InvalidField, id="list"),
+    pytest.param({"k": None}, InvalidField, id="null"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "error"), BAD_ATTRIBUTES)
+async def test_bad_attributes(search: SearchStack, attributes: dict[str, Any], error: type[Exception]) -> None:
+    """Refused when a file is added and when they are set; nothing is added then."""
+    store = await search.store()
+    file_id, other_id = await search.upload(), await search.add(store.id)
+
+    for call in (
+        search.stores.add_files(OWNER, store.id, [NewFile(other_id), NewFile(file_id, attributes)]),
+        search.stores.set_attributes(OWNER, store.id, other_id, attributes),
+    ):
+        with pytest.raises(error):
+            await call
+    with pytest.raises(NotFound):
+        await search.stores.file(OWNER, store.id, file_id)
+
+
+async def test_attributes_are_any_unicode(search: SearchStack) -> None:
+    store = await search.store()
+    attributes = {"año 📅": "línea 1\nlínea 2 😀", "n": 3, "yes": True}
+
+    file = await search.stores.file(OWNER, store.id, await search.add(store.id, attributes=attributes))
+
+    assert attributes == dict(file.attributes)
+    assert isinstance(file.attributes["n"], float)
+    assert file.attributes["yes"] is True
+
+
+@pytest.mark.parametrize(
+    "chunking",
+    [
+        pytest.param(Chunking(99, 0, is_auto=False), id="small"),
+        pytest.param(Chunking(4097, 0, is_auto=False), id="large"),
+        pytest.param(Chunking(200, 101, is_auto=False), id="overlap"),
+        pytest.param(Chunking(200, -1, is_auto=False), id="negative"),
+    ],
+)
+async def test_bad_chunking(search: SearchStack, chunking: Chunking) -> None:
+    store = await search.store()
+    with pytest.raises(InvalidField):
+        await search.add(store.id, chunking=chunking)
+
+
+LIMITS = [
+    pytest.param({"vector_stores": 1}, "LIMIT_VECTOR_STORES", id="stores"),
+    pytest.param({"stored_files": 1}, "LIMIT_STORED_FILES", id="files"),
+    pytest.param({"stored_bytes": 20}, "LIMIT_STORED_BYTES", id="bytes"),
+    pytest.param({"stored_chunks": 1}, "LIMIT_STORED_CHUNKS", id="chunks"),
+]
+
+
+@pytest.mark.parametrize(("limits", "setting"), LIMITS)
+async def test_limits_name_their_setting(open_search: Open, limits: dict[str, int], setting: str) -> None:
+    """And are those of one key."""
+    search = await open_search(limits=SearchLimits(**limits))
+    search.indexer()
+    store = await search.store()
+    await search.ended(store.id, await search.add(store.id))
+
+    with pytest.raises(TooLarge, match=setting):
+        await search.add((await search.store()).id)
+    await search.upload(owner=OTHER)
+
+
+async def test_uploads_at_the_same_time_share_the_room(open_search: Open) -> None:
+    search = await open_search(limits=SearchLimits(stored_files=3))
+
+    outcomes = await asyncio.gather(*(search.upload() for _ in range(6)), return_exceptions=True)
+
+    assert 3 == sum(isinstance(outcome, str) for outcome in outcomes)
+    assert 3 == sum(isinstance(outcome, TooLarge) for outcome in outcomes)
+
+
+async def test_stores_made_at_the_same_time_share_the_room(open_search: Open) -> None:
+    search = await open_search(limits=SearchLimits(vector_stores=2))
+
+    outcomes = await asyncio.gather(*(search.store() for _ in range(6)), return_exceptions=True)
+
+    assert 4 == sum(isinstance(outcome, TooLarge) for outcome in outcomes)
+    assert 2 == len((await search.stores.list_stores(OWNER, ListPage()))[0])
+
+
+async def test_files_that_wait_are_limited(open_search: Open) -> None:
+    """The next ones are refused until some are indexed, also those of a batch and of a new store."""
+    search = await open_search(limits=SearchLimits(waiting_files=2))
+    store = await search.store()
+    waiting, other = [await search.add(store.id) for _ in range(2)], await search.upload()
+
+    for call in (
+        search.stores.add_files(OWNER, store.id, [NewFile(other)]),
+        search.stores.add_batch(OWNER, store.id, [NewFile(other)]),
+        search.stores.create(OWNER, files=[NewFile(other)]),
+    ):
+        with pytest.raises(QuotaExceeded, match="LIMIT_WAITING_FILES"):
+            await call
+    stores = (await search.stores.list_stores(OWNER, ListPage()))[0]
+    search.indexer()
+    for file_id in waiting:
+        await search.ended(store.id, file_id)
+    await search.stores.add_files(OWNER, store.id, [NewFile(other)])
+
+    assert [store.id] == [one.id for one in stores]
+
+
+async def test_a_store_whose_files_cannot_be_added_is_not_made(search: SearchStack) -> None:
+    file_id = await search.upload()
+    search.storage.errors["attach"] = [Unavailable("away")]  # where files were added by a call of their own
+    search.storage.errors["add_store"] = [Unavailable("away")]
+
+    with pytest.raises(Unavailable):
+        await search.stores.create(OWNER, files=[NewFile(file_id)])
+
+    assert [] == (await search.stores.list_stores(OWNER, ListPage()))[0]
+
+
+async def test_many_files_are_looked_up_in_one_call(search: SearchStack) -> None:
+    store = await search.store()
+    file_ids = [await search.upload() for _ in range(5)]
+    search.storage.calls.clear()
+
+    await search.stores.add_batch(OWNER, store.id, [NewFile(file_id) for file_id in file_ids])
+
+    assert (1, 0) == (search.storage.calls["files_of"], search.storage.calls["file"])
+
+
+async def test_a_batch(search: SearchStack) -> None:
+    """Its status is that of its files; what was not indexed when it was cancelled never is."""
+    store = await search.store()
+    file_ids = [await search.upload() for _ in range(3)]
+
+    batch = await search.stores.add_batch(OWNER, store.id, [NewFile(file_id) for file_id in [*file_ids, file_ids[0]]])
+    listed, _ = await search.stores.list_files(OWNER, store.id, ListPage(), batch_id=batch.id)
+    cancelled = await search.stores.cancel_batch(OWNER, store.id, batch.id)
+
+    assert ("in_progress", 3) == (batch.status, batch.counts["in_progress"])
+    assert int(search.clock()) == batch.created_s
+    assert set(file_ids) == {file.file_id for file in listed}
+    assert ("cancelled", 3) == (cancelled.status, cancelled.counts["cancelled"])
+    for batch_id in ("vsfb_0", f"{batch.id[:-1]}x", "vsfb_" + "0" * 24):
+        with pytest.raises(NotFound):
+            await search.stores.batch(OWNER, store.id, batch_id)
+    with pytest.raises(InvalidField):
+        await search.stores.add_batch(OWNER, store.id, [])
+
+
+async def test_what_has_expired_is_gone_and_then_deleted(search: SearchStack) -> None:
+    """A store counts from its last activity, a file from its upload."""
+    store, kept = await search.store(expires_after_days=1), await search.store()
+    record = await search.files.upload(OWNER, stored := _stored(), "a.txt", "user_data", expires_after_s=3600)
+    stored.close()
+    expiry = ExpiryTask(search.storage, search.stack.telemetry, search.supervisor, now=search.clock)  # type: ignore[arg-type]
+    search.clock.advance(86_000)
+    await search.add(store.id)  # activity
+    search.clock.advance(3_600)
+    await expiry.look()
+    still_there = await search.stores.find(OWNER, store.id)
+    search.clock.advance(86_400)
+
+    with pytest.raises(NotFound):
+        await search.stores.find(OWNER, store.id)
+    with pytest.raises(NotFound):
+        await search.files.find(OWNER, record.id)
+    await expiry.look()
+
+    assert still_there.id == store.id
+    assert await search.storage.store(OWNER, store.id) is None
+    assert await search.storage.file(OWNER, record.id) is None
+    assert [kept.id] == [row.id for row in (await search.stores.list_stores(OWNER, ListPage()))[0]]
+    assert 1 == search.stack.metric("vector_stores")
+    assert 1 == search.stack.metric("stored_files")
+
+
+async def test_lists_go_page_by_page(search: SearchStack) -> None:
+    file_ids = []
+    for _ in range(5):
+        search.clock.advance(1)
+        file_ids.append(await search.upload())
+
+    first, has_more = await search.files.list_files(OWNER, ListPage(limit=3, order="asc"))
+    rest, has_rest = await search.files.list_files(OWNER, ListPage(limit=3, order="asc", after=first[-1].id))
+
+    assert file_ids == [file.id for file in [*first, *rest]]
+    assert (True, False) == (has_more, has_rest)
+    with pytest.raises(InvalidField):
+        await search.files.list_files(OWNER, ListPage(after="file-unknown"))
+
+
+async def test_a_page_stands_upright(search: SearchStack) -> None:
+    """Of a file that no store has read, as a viewer shows it."""
+    file_id = await search.upload()
+
+    assert b"3 at 110" == await search.files.page_image(OWNER, file_id, 3, 110)
+    assert [0] == search.rotations
+
+
+async def test_a_store_of_another_model_takes_no_files(search: SearchStack) -> None:
+    """They would wait for ever; once it is being re-embedded it does."""
+    search.indexer()
+    store = await search.store()
+    await search.ended(store.id, await search.add(store.id))
+    search.stack.catalog.replace(loaded_model(VectorEngine(), sha256="other"))
+
+    with pytest.raises(WrongEncoder, match="reembed"):
+        await search.add(store.id)
+    await search.stores.reembed(OWNER, store.id)
+
+    file = await search.ended(store.id, await search.add(store.id))
+    assert "completed" == file.status
+
+
+def _stored() -> Any:
+    from backend.files.stored_file import StoredFile
+    from tests.documents.conftest import LIMITS as FILE_LIMITS
+
+    return StoredFile.of(b"Hola", FILE_LIMITS)

@@ -1,0 +1,89 @@
+"""The embedding task: pooling on the lane, then cutting and normalising."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from backend.lanes.encoder_engine import EncoderEngine
+from backend.lanes.engine import Engine
+from backend.models.encoder_source import PinnedEncoder
+from backend.models.spec import Pooling
+from backend.serving.engines.embeddings import TASK, PoolingHead, finished
+from tests.tiny_models import encoder_of, tokenizer_of
+
+VECTORS = arrays(
+    np.float32,
+    st.tuples(st.integers(1, 6), st.integers(1, 24)),
+    elements=st.floats(-100, 100, width=32).filter(lambda value: value == 0 or abs(value) > 1e-3),
+)
+
+
+@given(VECTORS, st.data())
+def test_cutting_comes_before_normalising(vectors, data):
+    """A shortened vector has length one itself (Matryoshka order), so cosines of shortened vectors are right."""
+    dimensions = data.draw(st.integers(1, vectors.shape[1]))
+
+    found = finished(list(vectors), dimensions=dimensions, normalize=True)
+
+    lengths = np.linalg.norm(vectors[:, :dimensions], axis=1)
+    assert (len(vectors), dimensions) == found.shape
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), (lengths > 0).astype(np.float32), atol=1e-5)
+    np.testing.assert_allclose(found * lengths[:, None], vectors[:, :dimensions], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+@given(VECTORS)
+def test_the_full_width_is_the_same_as_no_width(vectors):
+    """dimensions equal to the model's width changes nothing."""
+    np.testing.assert_array_equal(
+        finished(list(vectors), dimensions=None, normalize=False),
+        finished(list(vectors), dimensions=vectors.shape[1], normalize=False),
+    )
+
+
+@given(VECTORS, st.booleans())
+def test_a_batch_equals_its_rows(vectors, normalize):
+    together = finished(list(vectors), dimensions=None, normalize=normalize)
+    alone = [finished([row], dimensions=None, normalize=normalize)[0] for row in vectors]
+
+    np.testing.assert_array_equal(np.stack(alone), together)
+
+
+@pytest.mark.parametrize("dimensions", [None, 2, 3])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_vectors_are_ready_to_be_written(dimensions, normalize):
+    """C-contiguous float32 of their own memory, whatever was asked for."""
+    rows = [np.array([3, 4, 12], np.float32), np.array([1, 0, 0], np.float32)]
+
+    found = finished(rows, dimensions=dimensions, normalize=normalize)
+    rows[0][:] = 0
+
+    assert found.flags["C_CONTIGUOUS"]
+    assert found.dtype == np.float32
+    assert found[0].any()
+
+
+@pytest.mark.parametrize("pooling", list(Pooling))
+def test_the_verbs_give_one_result_a_text_in_order(pooling):
+    """prepare, forward, finish on a true model: results follow their payloads."""
+    engine = EncoderEngine(TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(pooling), budget=512)
+    payloads = [tokens.ids for tokens in tokenizer_of("minilm").encode(["la factura", "", "the total is due"])]
+
+    results = engine.finish(engine.forward(engine.prepare(payloads)))
+    backwards = engine.finish(engine.forward(engine.prepare(payloads[::-1])))
+
+    assert [(384,)] * 3 == [row.shape for row in results]
+    for row, other in zip(results, backwards[::-1], strict=True):
+        np.testing.assert_allclose(other, row, atol=1e-5)
+
+
+def test_the_engine_has_the_tasks_name_and_budget():
+    engine: Engine = EncoderEngine(
+        TASK, PinnedEncoder(encoder_of("minilm", "onnx", "fp32")), PoolingHead(Pooling.MEAN), budget=321
+    )
+
+    assert ("embeddings", 321) == (engine.name, engine.budget)

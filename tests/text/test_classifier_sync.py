@@ -1,0 +1,489 @@
+"""Classifiers that replicas share: taught to one and known to all, whatever happens to the store or to a replica."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from backend.callers.callers import ANYBODY, Caller, read_key_ring
+from backend.errors import Forbidden, InvalidField, NotFound, Unavailable, UnknownModel
+from backend.replicas.records import SharedRecords
+from backend.replicas.redis_records import RedisRecords
+from backend.supervision import Supervisor
+from backend.text import classifier_sync, classifier_training, classifiers
+from backend.text.classification import ClassificationService
+from backend.text.classifier_sync import KIND, ClassifierSync
+from backend.text.classifiers import CLASSIFIERS_DIR, ClassifierRegistry
+from backend.text.neutral_vectors import NeutralVectors
+from backend.text.scoring import ScoringService
+from tests.fakes import TEST_TIMEOUT_S
+from tests.replicas.conftest import (
+    OpenRecords,
+    never,
+    open_records,
+    postgres_server,
+    postgres_url,
+    start,
+    start_postgres,
+    store_address,
+)
+from tests.text.classification_setup import build_classification
+from tests.text.service_stack import ServiceStack, VectorEngine
+
+__all__ = ("open_records", "postgres_server", "postgres_url", "start", "start_postgres", "store_address")
+
+EXAMPLES = {"bill": ["la factura", "factura de marzo", "the invoice"], "letter": ["estimada señora", "dear sir"]}
+OTHER_EXAMPLES = {"yes": ["la factura"], "no": ["dear sir"]}
+TEXTS = [text for texts in EXAMPLES.values() for text in texts]
+EXPECTED = [label for label, texts in EXAMPLES.items() for _ in texts]
+OTHER_ENCODER = {"sha256": "b" * 64}
+KEYS = read_key_ring(("one=first-secret", "two=second-secret"), ("ops=admin-secret",))
+ONE, TWO, ADMIN = KEYS.callers
+
+
+@dataclass
+class Replica:
+    """A classification service over a registry of its own and the store of all."""
+
+    service: ClassificationService
+    sync: ClassifierSync
+    stack: ServiceStack
+    state_dir: Path
+
+    @property
+    def names(self) -> list[str]:
+        return self.sync.registry.names()
+
+    async def look(self) -> None:
+        """What the background task does every quarter of a second."""
+        await self.sync._look()
+
+    async def learnt(self) -> None:
+        """Wait until what others have taught has been learnt for this replica's embedding model."""
+        if self.service._retraining is not None:
+            await asyncio.wait_for(asyncio.shield(self.service._retraining), TEST_TIMEOUT_S)
+
+    async def predictions(self, name: str = "mail") -> list[str | None]:
+        return [row.prediction for row in (await self.service.classify(TEXTS, model=name)).rows]
+
+    def folders(self) -> list[str]:
+        return sorted(folder.name for folder in (self.state_dir / CLASSIFIERS_DIR).iterdir() if folder.is_dir())
+
+
+Start = Callable[..., Awaitable[Replica]]
+
+
+@pytest.fixture
+async def start_on(build, tmp_path) -> AsyncIterator[Callable[..., Awaitable[Replica]]]:
+    """Starts a replica on a store; the same ``name`` again is its restart with the disk that it had."""
+    started: list[Replica] = []
+
+    async def start(records: SharedRecords, name: str, *, sleep=never, **spec: Any) -> Replica:
+        (tmp_path / "bundled").mkdir(exist_ok=True)
+        stack = build(VectorEngine(budget=4096), lanes=2, spec=spec)
+        state_dir = tmp_path / name
+        registry = ClassifierRegistry(state_dir, stack.catalog.embedding().spec.identity, tmp_path / "bundled")
+        registry.start()
+        sync = ClassifierSync(registry, records, Supervisor(stack.telemetry), sleep)
+        neutral, scoring = NeutralVectors(stack.service), ScoringService(stack.inference)
+        service = ClassificationService(stack.catalog, sync, stack.service, scoring, stack.telemetry, neutral=neutral)
+        service.on_model_swap(stack.catalog.embedding())
+        await sync.start()
+        started.append(Replica(service, sync, stack, state_dir))
+        return started[-1]
+
+    yield start
+    for replica in started:
+        await replica.service.close()
+
+
+@pytest.fixture
+async def on_redis() -> AsyncIterator[Callable[[str], RedisRecords]]:
+    """Opens the store of a Redis by its URL."""
+    opened: list[RedisRecords] = []
+
+    def run(url: str) -> RedisRecords:
+        opened.append(RedisRecords(url, "test"))
+        return opened[-1]
+
+    yield run
+    for records in opened:
+        await records.close()
+
+
+async def test_taught_to_one_and_known_to_all(start: Start):
+    """The others answer with the same scores after one look, and one that starts later at once."""
+    one, two = await start("one"), await start("two")
+    info = await one.service.train_classifier("mail", EXAMPLES)
+    await two.look()
+    three = await start("three")
+    answers = [(await replica.service.classify(TEXTS, model="mail")).rows for replica in (one, two, three)]
+
+    assert EXPECTED == await two.predictions()
+    assert answers[0] == answers[1] == answers[2]
+    assert [[info]] * 3 == [replica.service.classifiers() for replica in (one, two, three)]
+    assert ["mail"] == one.folders() == two.folders() == three.folders()
+
+
+async def test_a_request_for_an_unknown_one_asks_the_store(start: Start):
+    """A caller whose next request reaches another replica is answered at once, not after the next look."""
+    one, two = await start("one"), await start("two")
+    await one.service.train_classifier("mail", EXAMPLES)
+
+    assert EXPECTED == await two.predictions()
+    with pytest.raises(UnknownModel, match="mails"):
+        await two.predictions("mails")
+
+
+async def test_a_change_is_noticed_in_the_background(start: Start):
+    """The task looks again and again; it needs no request."""
+    looks: asyncio.Queue[float] = asyncio.Queue()
+    go: asyncio.Queue[None] = asyncio.Queue()
+
+    async def step(seconds: float) -> None:
+        looks.put_nowait(seconds)
+        await go.get()
+
+    one, two = await start("one"), await start("two", sleep=step)
+    async with asyncio.timeout(TEST_TIMEOUT_S):
+        pauses = [await looks.get()]
+        await one.service.train_classifier("mail", EXAMPLES)
+        go.put_nowait(None)
+        pauses.append(await looks.get())
+
+    assert ["mail"] == two.names
+    assert [0.25, 0.25] == pauses
+
+
+async def test_replaced_and_deleted_elsewhere(start: Start):
+    """A replica follows; what was deleted is unknown to all, also after a restart with the old disk."""
+    one, two = await start("one"), await start("two")
+    await one.service.train_classifier("mail", EXAMPLES)
+    await two.look()
+    await two.service.train_classifier("mail", OTHER_EXAMPLES)
+    await one.look()
+    labels = one.sync.registry.find("mail").head.labels
+    await one.service.delete_classifier("mail")
+    two_again = await start("two")
+
+    assert ("yes", "no") == labels
+    await two.look()
+    with pytest.raises(UnknownModel):
+        await two.predictions()
+    assert [] == two_again.names == two_again.folders()
+    with pytest.raises(NotFound):
+        await two.service.delete_classifier("mail")
+
+
+async def test_two_replicas_teach_one_name_at_once(start: Start):
+    """It belongs to one of the two callers, everywhere; the other is refused although its replica knew of nothing."""
+    one, two = await start("one"), await start("two")
+    results = await asyncio.gather(
+        one.service.train_classifier("mail", EXAMPLES, caller=ONE),
+        two.service.train_classifier("mail", OTHER_EXAMPLES, caller=TWO),
+        return_exceptions=True,
+    )
+    for replica in (one, two):
+        await replica.look()
+    owner = one.sync.registry.owner("mail")
+
+    assert 1 == sum(isinstance(result, Forbidden) for result in results)
+    assert owner == two.sync.registry.owner("mail") == (TWO if isinstance(results[0], Forbidden) else ONE).owner
+    assert one.sync.registry.find("mail").head.version == two.sync.registry.find("mail").head.version
+
+
+async def test_one_caller_teaches_two_replicas_at_once(start: Start):
+    """Both are done, one after the other, and all replicas end with the later one."""
+    one, two = await start("one"), await start("two")
+    await asyncio.gather(
+        *(
+            replica.service.train_classifier("mail", examples, caller=ONE)
+            for replica, examples in ((one, EXAMPLES), (two, OTHER_EXAMPLES))
+        )
+    )
+    for replica in (one, two):
+        await replica.look()
+    versions = [replica.sync.registry.versions()["mail"] for replica in (one, two)]
+
+    assert (versions[0], 2) == (versions[1], versions[1].number)
+    assert one.sync.registry.find("mail").head.labels == two.sync.registry.find("mail").head.labels
+
+
+@pytest.mark.parametrize("caller", [ONE, ADMIN], ids=["its-own", "an-admin"])
+async def test_owners_are_shared(start: Start, caller: Caller):
+    """Another key may use it on every replica and change it on none; an admin's change leaves the owner."""
+    one, two = await start("one"), await start("two")
+    await one.service.train_classifier("mail", EXAMPLES, caller=ONE)
+    with pytest.raises(Forbidden):
+        await two.service.train_classifier("mail", OTHER_EXAMPLES, caller=TWO)
+    with pytest.raises(Forbidden):
+        await two.service.delete_classifier("mail", TWO)
+    await two.service.train_classifier("mail", OTHER_EXAMPLES, caller=caller)
+    await one.look()
+
+    assert ONE.owner == one.sync.registry.owner("mail") == two.sync.registry.owner("mail")
+    await one.service.delete_classifier("mail", caller)
+
+
+async def test_the_limit_is_that_of_all(start: Start, monkeypatch: pytest.MonkeyPatch):
+    """One replica's classifier fills the last place of all."""
+    monkeypatch.setattr(classifiers, "CLASSIFIERS_MAX", 1)
+    one, two = await start("one"), await start("two")
+    await one.service.train_classifier("mail", EXAMPLES)
+
+    with pytest.raises(InvalidField, match="1 classifiers are kept"):
+        await two.service.train_classifier("more", EXAMPLES)
+
+
+async def test_another_embedding_model_learns_from_the_examples(start: Start, monkeypatch: pytest.MonkeyPatch):
+    """Two releases serve it side by side, each with its own head; the next replica of the new one need not learn."""
+    old = await start("old")
+    await old.service.train_classifier("mail", EXAMPLES)
+    before = (await old.service.classify(TEXTS, model="mail")).rows
+    new = await start("new", **OTHER_ENCODER)
+    await new.learnt()
+    monkeypatch.delattr(classifier_training, "fit_head")  # nobody learns from here on
+    newer = await start("newer", **OTHER_ENCODER)
+    await old.look()
+
+    assert EXPECTED == await new.predictions() == await newer.predictions()
+    assert before == (await old.service.classify(TEXTS, model="mail")).rows
+    assert len({replica.sync.registry.find("mail").head.trained_on for replica in (old, new, newer)}) == 2
+    assert new.sync.registry.versions() == old.sync.registry.versions(), "learning again is no new version"
+
+
+async def test_waiting_for_its_head(start: Start, monkeypatch: pytest.MonkeyPatch):
+    """Until it has been learnt it is listed as pending with its labels, and a request is asked to come again."""
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    async def held(*_arguments: Any, **_options: Any) -> Any:
+        entered.set()
+        await gate.wait()
+
+    old = await start("old")
+    await old.service.train_classifier("mail", EXAMPLES)
+    monkeypatch.setattr(classifier_training.ClassifierTrainer, "_fit", held)
+    new = await start("new", **OTHER_ENCODER)
+    await asyncio.wait_for(entered.wait(), TEST_TIMEOUT_S)
+    [info] = new.service.classifiers()
+
+    assert ("mail", "learnt", "pending", ("bill", "letter")) == (info.name, info.kind, info.status, info.labels)
+    with pytest.raises(Unavailable, match="being learnt again"):
+        await new.predictions()
+
+
+async def test_a_later_release_wrote_it(start: Start, open_records: OpenRecords, monkeypatch: pytest.MonkeyPatch):
+    """A replica that cannot read it says so, and neither replaces nor deletes it; it is not absent."""
+    monkeypatch.setattr(classifier_sync, "FORMAT", 2)
+    late = await start("late")
+    await late.service.train_classifier("mail", EXAMPLES)
+    monkeypatch.setattr(classifier_sync, "FORMAT", 1)
+    early = await start("early")
+    for act in (
+        early.predictions(),
+        early.service.train_classifier("mail", OTHER_EXAMPLES),
+        early.service.delete_classifier("mail"),
+    ):
+        with pytest.raises(Unavailable, match=r"a later release wrote it \(format 2; this one reads 1\)"):
+            await act
+    entries = (await (await open_records()).index(KIND)).entries
+
+    assert late.sync.registry.versions()["mail"] == entries["mail"].version
+    assert ["mail: a later release wrote it (format 2; this one reads 1)"] == early.sync.registry.faults
+    assert EXPECTED == await late.predictions()
+
+
+async def test_from_before_there_was_a_store(start: Start, build, tmp_path):
+    """What a replica was taught alone is shared by the first; of two with one name the first stands."""
+    for name, examples in (("one", EXAMPLES), ("two", OTHER_EXAMPLES)):
+        (tmp_path / name).mkdir()
+        alone = build_classification(build(VectorEngine(budget=4096), lanes=2), tmp_path / name)
+        await alone.service.train_classifier("mail", examples)
+        (tmp_path / name / "state").rename(tmp_path / f"{name}-state")
+    one = await start("one-state")
+    two = await start("two-state")
+
+    assert EXPECTED == await one.predictions() == await two.predictions()
+    assert (["mail"], [".mail.before-sharing", "mail"]) == (one.folders(), two.folders())
+    assert (
+        one.sync.registry.versions()
+        == two.sync.registry.versions()
+        == (await start("one-state")).sync.registry.versions()
+    )
+
+
+async def test_replicas_with_one_folder(start: Start, tmp_path):
+    """A volume that all have (STATE_DIR) is written by all, and whole after each change."""
+    one, two = await start("shared"), await start("shared")
+    await one.service.train_classifier("mail", EXAMPLES)
+    await asyncio.gather(one.look(), two.look())
+    await two.service.train_classifier("mail", OTHER_EXAMPLES)
+    await asyncio.gather(one.look(), two.look())
+    await one.service.train_classifier("more", EXAMPLES)
+    await one.service.delete_classifier("mail")
+    await asyncio.gather(one.look(), two.look())
+
+    assert ["more"] == one.names == two.names == one.folders()
+    assert [] == one.sync.registry.faults == two.sync.registry.faults
+
+
+async def test_bytes_that_are_none_of_ours(start: Start, open_records: OpenRecords):
+    """They cost their own classifier alone."""
+    records = await open_records()
+    header = orjson.dumps({"format": 1, "owner": None})
+    await records.write(KIND, "broken", "a" * 16, expected=None, header=header, parts={"examples": b"no zlib"})
+    await records.write(KIND, "Not A Name", "b" * 16, expected=None, header=b"no json", parts={})
+    one = await start("one")
+    await one.service.train_classifier("mail", EXAMPLES)
+
+    assert ["mail"] == one.names
+    with pytest.raises(Unavailable, match="are no examples of a classifier"):
+        await one.predictions("broken")
+
+
+class TestRedisFaults:
+    """What Redis, which may forget everything, costs."""
+
+    @pytest.fixture
+    def start(self, start_on, on_redis, redis_server) -> Start:
+        async def run(name: str, **options: Any) -> Replica:
+            return await start_on(on_redis(redis_server.url), name, **options)
+
+        return run
+
+    async def test_a_redis_that_was_emptied(self, start: Start, redis_server):
+        """It gets back what the replicas have, whichever looks first, deletions too: nothing comes back from a disk."""
+        one, two = await start("one"), await start("two")
+        for name in ("mail", "gone"):
+            await one.service.train_classifier(name, EXAMPLES, caller=ONE)
+        await two.look()
+        await one.service.delete_classifier("gone", ONE)  # two's disk still has it
+        versions = one.sync.registry.versions()
+        redis_server.client.flushall()
+        await one.look()
+        two_again, three = await start("two"), await start("three")
+
+        assert ["mail"] == one.names == two_again.names == three.names == two_again.folders()
+        assert versions == three.sync.registry.versions()
+        assert ONE.owner == three.sync.registry.owner("mail")
+        assert EXPECTED == await three.predictions()
+
+    async def test_a_redis_that_restarts_empty_while_all_are_off(self, start: Start, redis_server):
+        """The disks bring everything back."""
+        one = await start("one")
+        await one.service.train_classifier("mail", EXAMPLES)
+        await one.service.close()
+        redis_server.kill()
+        redis_server.start()
+        await start("one")
+        two = await start("two")
+
+        assert EXPECTED == await two.predictions()
+
+    async def test_away_at_the_start(self, start: Start, redis_server):
+        """Copies answer; nothing can be taught or deleted, and unknown names are unavailable, not absent."""
+        one = await start("one")
+        await one.service.train_classifier("mail", EXAMPLES)
+        redis_server.kill()
+        again, empty = await start("one"), await start("two")
+
+        assert EXPECTED == await again.predictions()
+        for act in (
+            empty.predictions(),
+            again.service.train_classifier("more", EXAMPLES),
+            again.service.delete_classifier("mail"),
+        ):
+            with pytest.raises(Unavailable, match="shared by all replicas"):
+                await act
+        assert "answered from this replica's copies" in again.sync.degraded()[0]
+        with pytest.raises(UnknownModel):
+            await empty.predictions("no name of a classifier")
+
+        redis_server.start()
+        for replica in (again, empty):
+            await replica.look()
+
+        assert EXPECTED == await empty.predictions()
+        assert () == again.sync.degraded()
+
+    async def test_lost_in_flight(self, start_on, on_redis, start: Start, redis_proxy):
+        """A PUT whose answer was lost is done once and told; one that cannot be done changes nothing."""
+        one = await start_on(on_redis(redis_proxy.url), "one")
+        two = await start("two")
+        await one.service.train_classifier("mail", EXAMPLES)
+        redis_proxy.open.clear()
+        asked = redis_proxy.asked
+        task = asyncio.create_task(one.sync.save("mail", one.sync.registry.find("mail").head, [], ANYBODY))
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            await redis_proxy.asked_more_than(asked + 1000)
+            redis_proxy.cut()
+            redis_proxy.open.set()
+            await task
+        await two.look()
+
+        assert 2 == one.sync.registry.versions()["mail"].number
+        assert one.sync.registry.versions() == two.sync.registry.versions()
+
+    async def test_set_back_by_a_failover(self, start: Start, redis_server):
+        """Redis replicates after it answers: a write that a new master does not have is written again."""
+        one, two = await start("one"), await start("two")
+        await one.service.train_classifier("mail", EXAMPLES)
+        dump = {key: redis_server.client.dump(key) for key in redis_server.client.scan_iter()}
+        await one.service.train_classifier("mail", OTHER_EXAMPLES)
+        redis_server.client.flushall()
+        for key, value in dump.items():
+            redis_server.client.restore(key, 0, value)
+        await two.look()
+        await one.look()
+        await two.look()
+
+        assert ("yes", "no") == two.sync.registry.find("mail").head.labels == one.sync.registry.find("mail").head.labels
+
+    async def test_split_in_two(self, start: Start, start_redis, on_redis, redis_server):
+        """Each half teaches on a Redis of its own; healed, all end with the same, and nothing of either is absent."""
+        one = await start("one")
+        await one.service.train_classifier("mail", EXAMPLES)
+        other = start_redis()
+        two = await start("two")
+        two.sync.records = on_redis(other.url)
+        await two.look()
+        for replica, name in ((one, "first"), (two, "second")):
+            await replica.service.train_classifier("mail", OTHER_EXAMPLES if replica is one else EXAMPLES)
+            await replica.service.train_classifier(name, EXAMPLES)
+        two.sync.records = on_redis(redis_server.url)
+        for replica in (two, one, two, one):
+            await replica.look()
+
+        assert ["first", "mail", "second"] == sorted(one.names) == sorted(two.names)
+        assert one.sync.registry.versions() == two.sync.registry.versions()
+        assert one.sync.registry.find("mail").head.version == two.sync.registry.find("mail").head.version
+
+    async def test_a_classifier_whose_values_were_evicted(self, start: Start, redis_server):
+        """A Redis with the wrong policy: who has a copy restores it."""
+        one = await start("one")
+        await one.service.train_classifier("mail", EXAMPLES)
+        redis_server.client.delete(*redis_server.client.scan_iter("test:shared:classifiers:mail:*"))
+        two = await start("two")
+        await one.look()
+        await two.look()
+
+        assert EXPECTED == await two.predictions()
+
+    async def test_a_disk_that_refuses(self, start: Start, monkeypatch: pytest.MonkeyPatch):
+        """The store keeps it, and this replica has it in memory."""
+        one = await start("one")
+
+        def refuse(*_arguments: Any, **_options: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("backend.text.classifier_copies.write_folder", refuse)
+        await one.service.train_classifier("mail", EXAMPLES)
+        two = await start("two")
+
+        assert EXPECTED == await one.predictions() == await two.predictions()
