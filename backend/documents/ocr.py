@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.documents.engine_pages import PageRun, RapidOcrPage, TesseractReading
 from backend.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo, cannot_read, unsupported
-from backend.documents.page_run import PageRun
-from backend.documents.rapidocr_pages import RapidOcrPage
-from backend.documents.tesseract_pages import TesseractReading
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.files.pages import POINTS_PER_INCH, Box, Page, RawWord, Ruling, make_page
 from backend.files.records import Raster
@@ -30,8 +28,8 @@ from backend.ocr.engine_choice import (
     choose_result,
     legible_letters,
     reason_for_doubt,
+    reason_to_leave,
 )
-from backend.ocr.page_probe import reason_to_leave
 from backend.ocr.records import OcrImage, OcrResult, PixelBox
 from backend.ocr.tesseract_words import TesseractResult
 

@@ -10,8 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import orjson
 
 from backend.errors import FinanciaError
-from backend.files.pages import Document, Page
-from backend.files.text_locations import TextLocation
+from backend.files.pages import Document, Page, TextLocation
 from backend.files.text_source import RequestedSource
 from backend.invoices.ocr_confusions import Repair
 from backend.invoices.records import ExtractedFields
@@ -21,7 +20,7 @@ from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
 from backend.tables.records import Table
 from backend.text.analysis import KeySentence
 from backend.text.classification import ClassifiedText
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 from backend.text.key_phrases import KeyPhrase
 from backend.text.language import Language
 

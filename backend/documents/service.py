@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from backend.documents.extraction import DocumentExtractor
-from backend.documents.images import images_for
+from backend.documents.page_classes import images_for
 from backend.documents.recordings import RecordingExtractor, is_recording
 from backend.documents.records import (
     TEXT_FEATURES,

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from backend.documents.records import DocumentAnswer, DocumentOptions, ExtractedDocument, Understood
-from backend.files.plain_text import document_of_text
+from backend.files.text_files import document_of_text
 from backend.invoices.structure import fields_of
 
 _OPTIONS = DocumentOptions(features=frozenset({"fields"}))

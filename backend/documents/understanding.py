@@ -12,8 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from backend.documents.chunks import CHUNK_TOKENS, SPECIAL_TOKENS, text_chunks
-from backend.documents.images import DocumentImages
-from backend.documents.page_classes import ImagePart, combine
+from backend.documents.page_classes import DocumentImages, ImagePart, combine
 from backend.documents.records import (
     DEFAULT_FEATURES,
     Chunk,
@@ -23,8 +22,7 @@ from backend.documents.records import (
     Understood,
 )
 from backend.errors import InferenceFailed
-from backend.files.pages import Document, Page
-from backend.files.text_locations import locate
+from backend.files.pages import Document, Page, locate
 from backend.invoices.ocr_confusions import SuggestedRepair, suggest_repairs
 from backend.invoices.records import ExtractedFields, Validity
 from backend.invoices.structure import fields_of, tables_of
@@ -39,7 +37,7 @@ from backend.text.analysis import Analysis, AnalysisService
 from backend.text.classification import DEFAULT
 from backend.text.embeddings import EmbeddingService
 from backend.text.entities import EntityService, TextEntities
-from backend.text.entity_record import PATTERN, Entity
+from backend.text.entity_merge import PATTERN, Entity
 
 Found = TypeVar("Found")
 

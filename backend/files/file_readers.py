@@ -26,12 +26,10 @@ from backend.files.page_codec import pack_document
 from backend.files.pages import Box, Document
 from backend.files.records import FileInfo, LayerStats, ModelPage, Raster, TextLayer
 from backend.files.resolution import DEFAULT, Resolution, for_model, most_dpi
-from backend.files.speech_records import AudioSlice
-from backend.files.spoken_language import SAMPLE_RATE
+from backend.files.speech_records import SAMPLE_RATE, AudioSlice
 from backend.files.stored_file import StoredFile
 from backend.files.worker_messages import WorkerRequest
-from backend.files.worker_pool import PoolCounts, WorkerPool
-from backend.files.worker_process import WorkerGone, WorkerLate, WorkerNotStarted, WorkerProcess
+from backend.files.worker_pool import PoolCounts, WorkerGone, WorkerLate, WorkerNotStarted, WorkerPool, WorkerProcess
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)

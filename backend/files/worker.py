@@ -30,8 +30,7 @@ from PIL import Image
 from backend.errors import BadInput, NotInstalled, PasswordRequired, TooLarge, UnreadableFile, WrongPassword
 from backend.files import frames
 from backend.files.file_types import FileType
-from backend.files.framing import framed
-from backend.files.image_file import ImageFile
+from backend.files.image_file import ImageFile, framed
 from backend.files.image_framing import Framing
 from backend.files.limits import WALL_RATIO, FileLimits
 from backend.files.page_codec import unpack_document

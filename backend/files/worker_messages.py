@@ -31,7 +31,7 @@ from backend.files.records import FileInfo, LayerStats, ModelPage, PageSize, Ras
 from backend.files.resolution import Resolution
 from backend.files.speech_records import AudioInfo, AudioSlice
 from backend.files.stored_file import StoredFile
-from backend.files.worker_process import WorkerLate, WorkerNotStarted
+from backend.files.worker_pool import WorkerLate, WorkerNotStarted
 
 _BOX_BYTES, _INDEX_BYTES = 16, 8  # of one word: its box; its line and block
 _RULING_BYTES = 16

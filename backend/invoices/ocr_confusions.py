@@ -14,7 +14,7 @@ from itertools import product
 from math import prod
 from string import ascii_lowercase, ascii_uppercase
 
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 from backend.text.id_formats import IdFormat, all_formats, formats_of_length
 from backend.text.patterns import find_patterns
 

@@ -7,8 +7,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from backend.files.pages import Word, bounding_box
-from backend.files.text_locations import TextLocation
+from backend.files.pages import TextLocation, Word, bounding_box
 from backend.files.visual_rows import PageRows
 from backend.invoices.records import Field
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.files.text_locations import TextLocation
+from backend.files.pages import TextLocation
 
 FieldSource = Literal["text", "xml", "qr", "computed"]
 # Names of Azure's prebuilt invoice and receipt, so that clients port; the rest is Spanish.

@@ -12,8 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.ocr.image_stats import ImageStats, ink_of, measure, shrink
-from backend.ocr.preprocessing import Affine, prepare, rotated, to_gray, to_original_box
+from backend.ocr.preprocessing import (
+    Affine,
+    ImageStats,
+    ink_of,
+    measure,
+    prepare,
+    rotated,
+    shrink,
+    to_gray,
+    to_original_box,
+)
 from backend.ocr.records import Gray, OcrBlocks, OcrWord
 from backend.ocr.tesseract_words import TesseractResult
 

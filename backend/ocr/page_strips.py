@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.ocr.image_stats import ink_of, shrink
+from backend.ocr.preprocessing import ink_of, shrink
 from backend.ocr.records import Gray
 
 _STEP = 2  # pixels of the page for one of the ink's map

@@ -21,10 +21,9 @@ from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache, fingerprint
 from backend.models.encoder_benchmark import probe_texts
 from backend.models.runtimes import Candidate, installed, versions
-from backend.ocr.ctc_words import RecognizedLine
 from backend.ocr.rapidocr_detector import DetectedPage, DetectionEngine
 from backend.ocr.rapidocr_models import RapidOcrModels, rapidocr_version
-from backend.ocr.rapidocr_recognizer import RecognitionEngine
+from backend.ocr.rapidocr_recognizer import RecognitionEngine, RecognizedLine
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
 from backend.ocr.text_boxes import Pixels
 from backend.telemetry import log_event

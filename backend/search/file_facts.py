@@ -19,7 +19,7 @@ from backend.serving.catalog import LoadedModel
 from backend.text.classification import ClassificationService
 from backend.text.embeddings import TextVectors
 from backend.text.entities import EntityService
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 from backend.text.language import detect
 
 # Of a class, whatever less the classifier itself answers with: as an attribute it must be more likely than not. Guides

@@ -14,9 +14,8 @@ from backend.errors import InferenceFailed, WrongMediaType
 from backend.files.file_types import sniff
 from backend.files.limits import FileLimits
 from backend.files.pages import Document
-from backend.files.plain_text import document_of_text
 from backend.files.stored_file import StoredFile
-from backend.files.text_files import has_rows, read_text_file
+from backend.files.text_files import document_of_text, has_rows, read_text_file
 from backend.invoices.records import ExtractedFields
 from backend.invoices.structure import fields_of
 from backend.lanes.inference import Urgency

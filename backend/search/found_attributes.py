@@ -17,7 +17,7 @@ from decimal import Decimal, InvalidOperation
 from backend.invoices.records import ExtractedFields, Field
 from backend.search.id_attributes import ID_ATTRIBUTES, compact_id, national_id
 from backend.search.records import Scalar
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 
 MOST_VALUES = 50  # of one attribute: those that are there most often, then the first ones
 MOST_CHARS = 512  # of a value

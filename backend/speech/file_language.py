@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage
 
 SURE = 0.7  # from which a piece may be in another language than the rest of its file
 SETTLED_S = 20.0  # of speech, from which the language of a file is taken; its first sentence may be a greeting

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from backend.files.pages import Box, Document, Page, RawWord, Word, blocks_of, make_page
-from backend.files.speech_records import Segment, SpokenWord, Transcript
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage, Segment, SpokenWord, Transcript
 
 KIND = "audio"  # of a `Document`
 PAGE_S = 60.0

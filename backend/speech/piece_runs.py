@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from backend.errors import Overloaded
-from backend.files.speech_records import DroppedSpeech, Segment
-from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, DroppedSpeech, HeardLanguage, Segment, SpokenWord
 from backend.lanes.batcher import Batcher
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.blobs import BlobCache
@@ -21,24 +21,168 @@ from backend.speech.engine_records import (
     DecodingOptions,
     HeardPiece,
     LanguageRun,
+    SpeechEngines,
     SpeechPiece,
     SpeechSpan,
     TimedText,
     TimedWord,
     activity_cost,
 )
-from backend.speech.engines import SpeechEngines
 from backend.speech.file_language import is_doubtful
-from backend.speech.gates import Attempt, judge, unheard
-from backend.speech.joining import segments_of
-from backend.speech.language_parts import cut_by_language
-from backend.speech.pieces import Stretch
+from backend.speech.hallucination_filter import Attempt, judge, unheard
+from backend.speech.pieces import Stretch, quietest
 from backend.telemetry import Telemetry
 from backend.tracing.spans import SpanScope, span
 
 if TYPE_CHECKING:
     from numpy import int16
     from numpy.typing import NDArray
+
+_AROUND = round(1.5 * SAMPLE_RATE)  # how far from where the model says that it changes
+_LEAST = SAMPLE_RATE  # of speech in a part: in less the model makes words of anything
+
+
+class LanguagePart(NamedTuple):
+    """Samples of a piece that are said in one language."""
+
+    code: str
+    start: int
+    end: int
+    stretches: tuple[Stretch, ...]  # in which somebody speaks, counted from ``start``
+
+    @property
+    def speech(self) -> int:
+        """Samples in which somebody speaks."""
+        return sum(end - start for start, end in self.stretches)
+
+    def with_next(self, part: LanguagePart, code: str) -> LanguagePart:
+        """Both as one."""
+        shift = part.start - self.start
+        shifted = [Stretch(start + shift, end + shift) for start, end in part.stretches]
+        joined = list(self.stretches)
+        if joined and shifted and joined[-1].end == shifted[0].start:
+            shifted[0] = Stretch(joined.pop().start, shifted[0].end)
+        return LanguagePart(code, self.start, part.end, (*joined, *shifted))
+
+
+def cut_by_language(
+    runs: Sequence[LanguageRun], samples: NDArray[int16], stretches: Sequence[Stretch]
+) -> Iterator[LanguagePart]:
+    """The parts of a piece, which together are all of it.
+
+    Args:
+        runs: of the whole piece, in order, at least two.
+        stretches: in which somebody speaks.
+    """
+    borders = [0]
+    for before, after in pairwise(runs):
+        least = max(borders[-1] + 1, round(before.end_s * SAMPLE_RATE) - _AROUND)
+        most = min(len(samples), round(min(after.start_s * SAMPLE_RATE + _AROUND, after.end_s * SAMPLE_RATE)))
+        borders.append(_border(least, max(least + 1, most), samples, stretches))
+    borders.append(len(samples))
+    yield from _joined(_parts(runs, borders, stretches))
+
+
+def _parts(runs: Sequence[LanguageRun], borders: Sequence[int], stretches: Sequence[Stretch]) -> Iterator[LanguagePart]:
+    for run, (start, end) in zip(runs, pairwise(borders), strict=True):
+        within = tuple(
+            Stretch(max(first, start) - start, min(last, end) - start)
+            for first, last in stretches
+            if min(last, end) > max(first, start)
+        )
+        yield LanguagePart(run.code, start, end, within)
+
+
+def _joined(parts: Iterator[LanguagePart]) -> Iterator[LanguagePart]:
+    """Parts in each of which enough is said to be heard; one with less goes with the one before, or after, it."""
+    waiting: LanguagePart | None = None
+    for part in parts:
+        if waiting is None:
+            waiting = part
+        elif part.speech < _LEAST:
+            waiting = waiting.with_next(part, waiting.code)
+        elif waiting.speech < _LEAST:
+            waiting = waiting.with_next(part, part.code)
+        else:
+            yield waiting
+            waiting = part
+    if waiting is not None:
+        yield waiting
+
+
+def _border(least: int, most: int, samples: NDArray[int16], stretches: Sequence[Stretch]) -> int:
+    """The middle of the longest pause between two places, else the quietest place."""
+    pauses = [
+        (min(later.start, most) - max(earlier.end, least), max(earlier.end, least), min(later.start, most))
+        for earlier, later in pairwise(stretches)
+    ]
+    length, start, end = max(pauses, default=(0, 0, 0))
+    return (start + end) // 2 if length > 0 else quietest(samples, least, most)
+
+
+def segments_of(heard: HeardPiece, start_s: float, end_s: float) -> tuple[Segment, ...]:
+    """The segments of a piece, in order.
+
+    Args:
+        start_s, end_s: of the piece, from the file's beginning. No time lies beyond them.
+    """
+    segments, after_s = list[Segment](), start_s
+    for timed in heard.segments:
+        text = " ".join(timed.text.split())
+        if not text:
+            continue
+        first_s, last_s = _times(timed)
+        first_s = _within(start_s + first_s, after_s, end_s)
+        last_s = _within(start_s + last_s, first_s, end_s)
+        segments.append(
+            Segment(
+                round(first_s, 3),
+                round(last_s, 3),
+                text,
+                words=tuple(_words(timed.words, text, start_s, (first_s, last_s))),
+                tokens=tuple(timed.tokens),
+                language=heard.language.code,
+                avg_logprob=heard.avg_logprob,
+                compression_ratio=heard.compression_ratio,
+                no_speech_prob=heard.no_speech_prob,
+                temperature=heard.temperature,
+            )
+        )
+        after_s = last_s
+    return tuple(segments)
+
+
+def _times(timed: TimedText) -> tuple[float, float]:
+    """Of a segment: those of its words, which are finer, where it has any."""
+    if not timed.words:
+        return timed.start_s, timed.end_s
+    return timed.words[0].start_s, max(timed.words[0].start_s, timed.words[-1].end_s)
+
+
+def _words(
+    words: Sequence[TimedWord], whole: str, start_s: float, around_s: tuple[float, float]
+) -> Iterator[SpokenWord]:
+    """Words in order, within their segment, none beginning before the one before it has ended.
+
+    Args:
+        whole: the text of the segment, which says where there are spaces.
+    """
+    (least_s, most_s), end = around_s, 0
+    for word in words:
+        text = " ".join(word.text.split())
+        if not text:
+            continue
+        first_s = _within(start_s + word.start_s, least_s, most_s)
+        last_s = _within(start_s + word.end_s, first_s, most_s)
+        at = whole.find(text, end)
+        is_joined = 0 < end == at
+        end = end if at < 0 else at + len(text)
+        yield SpokenWord(text, round(first_s, 3), round(last_s, 3), word.confidence, is_joined)
+        least_s = last_s
+
+
+def _within(value: float, least: float, most: float) -> float:
+    return max(least, min(value, most))
 
 
 UNHEARD = "somebody may speak here, but the model made no words of it"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from backend.files.spoken_language import SAMPLE_RATE
+from backend.files.speech_records import SAMPLE_RATE
 
 if TYPE_CHECKING:
     from numpy import float32, int16

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backend.errors import InferenceFailed
-from backend.files.speech_records import AudioSlice, DroppedSpeech, Segment, Transcript
-from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, HeardLanguage, Segment, Transcript
 from backend.lanes.backlog import Admitted
 from backend.speech.file_language import SURE, LanguageTally, is_doubtful
 from backend.speech.piece_runs import UNHEARD, HeardSpeech, PieceRuns

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from backend.files.pages import printable_line
-from backend.files.speech_records import Segment, SpokenWord
-from backend.files.speech_spacing import width
+from backend.files.speech_records import Segment, SpokenWord, width
 
 LINE_CHARS, CUE_LINES, CUE_S = 42, 2, 7.0
 LEAST_CUE_MS, MS_PER_CHAR = 1000, 50  # 20 columns a second

@@ -9,7 +9,7 @@ from functools import cached_property
 from tokenizers import Tokenizer
 
 from backend.errors import ModelUnavailable
-from backend.files.spoken_language import SpeechTask
+from backend.files.speech_records import SpeechTask
 
 SECONDS_PER_TOKEN = 0.02  # of the tokens that tell a time
 MOST_TOKENS = 448  # of prompt and text together: the decoder's positions

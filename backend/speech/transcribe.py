@@ -2,24 +2,228 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, HeardLanguage
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
-from backend.speech.engine_records import HeardPiece, LanguageRun, SpeechPiece, TimedText
-from backend.speech.log_mel import HOP, log_mel
-from backend.speech.spoken_languages import language_runs
-from backend.speech.timed_text import split_by_times
+from backend.speech.engine_records import (
+    MARGIN,
+    WHOLE_WINDOW,
+    HeardPiece,
+    LanguageRun,
+    SpeechPiece,
+    TimedText,
+    window_frames,
+)
 from backend.speech.tokens import MOST_TOKENS, SpeechTokens
 from backend.speech.whisper import LoadedWhisper, on_host
-from backend.speech.windows import MARGIN, WHOLE_WINDOW, window_frames
 from backend.speech.words import align_words, encoded_rows
+
+
+def split_by_times(written: Sequence[int], tokens: SpeechTokens, duration_s: float) -> tuple[TimedText, ...]:
+    """The segments of what the model wrote for a piece, in order; a text without an end lasts to the piece's.
+
+    A piece ends where nobody speaks, so that a last text without a time after it is whole, too.
+    """
+    segments: list[TimedText] = []
+    start_s, own = 0.0, []
+    has_text = False
+    for token in written:
+        own.append(token)
+        if not tokens.is_time(token):
+            has_text = has_text or token < tokens.end
+            continue
+        at_s = min(tokens.seconds(token), duration_s)
+        if has_text:
+            _append(segments, tokens, start_s, at_s, own)
+            own, has_text = [], False
+        else:
+            own = [token]  # the time that the next text begins at
+        start_s = at_s
+    if has_text:
+        _append(segments, tokens, start_s, duration_s, own)
+    return tuple(segments)
+
+
+def _append(segments: list[TimedText], tokens: SpeechTokens, start_s: float, end_s: float, own: list[int]) -> None:
+    text = tokens.decode(own).strip()
+    if text:
+        segments.append(TimedText(start_s, max(start_s, end_s), text, tuple(own)))
+
+
+HOP = 160  # samples between two frames: 100 frames a second
+_WINDOW = 400  # samples of a frame
+_RANGE = 8.0  # what is quieter than the loudest value by more than this, in powers of ten, is silence
+_LEAST_POWER = 1e-10
+_LINEAR_HZ, _MEL_STEP_HZ = 1000.0, 200.0 / 3  # Slaney's scale: linear below, logarithmic above
+_LOG_STEP = np.log(6.4) / 27.0
+
+
+def log_mel(samples: NDArray[np.int16], mels: int, frames: int) -> NDArray[np.float32]:
+    """The features of audio that is followed by silence up to ``frames``, as OpenAI's code and transformers have them.
+
+    Shapes: samples (n) -> (mels, frames) float32. Audio beyond ``frames`` is left out.
+    """
+    audio = np.zeros(min(frames * HOP, len(samples) + _WINDOW), np.float32)  # the last frames reach into the silence
+    count = min(len(samples), len(audio))
+    audio[:count] = samples[:count]
+    audio /= 32768.0
+    if len(audio) <= _WINDOW:
+        audio = np.pad(audio, (0, _WINDOW))
+    log_power = np.log10(np.maximum(_mel_filters(mels) @ _power(audio), _LEAST_POWER))[:, :frames]
+    floor = max(float(log_power.max(initial=np.log10(_LEAST_POWER))) - _RANGE, float(np.log10(_LEAST_POWER)))
+    features = np.full((mels, frames), floor, np.float32)
+    np.maximum(log_power, floor, out=features[:, : log_power.shape[1]])
+    features += 4.0
+    features /= 4.0
+    return features
+
+
+def _power(audio: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Power by frequency and frame. Shapes: (n) -> (201, n // 160) float32."""
+    padded = np.pad(audio, _WINDOW // 2, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::HOP][: len(audio) // HOP]
+    spectrum = np.fft.rfft(windows * _hann(), axis=-1)
+    power: NDArray[np.float32] = (spectrum.real**2 + spectrum.imag**2).T.astype(np.float32)
+    return power
+
+
+@cache
+def _hann() -> NDArray[np.float32]:
+    return np.hanning(_WINDOW + 1)[:-1].astype(np.float32)
+
+
+@cache
+def _mel_filters(mels: int) -> NDArray[np.float32]:
+    """Triangular filters on Slaney's scale, each of area one. Shapes: (mels, 201).
+
+    Source: librosa.filters.mel, which OpenAI's mel_filters.npz was made with.
+    """
+    top = _LINEAR_HZ / _MEL_STEP_HZ + np.log(SAMPLE_RATE / 2 / _LINEAR_HZ) / _LOG_STEP
+    points = np.linspace(0.0, top, mels + 2)
+    linear_points = _LINEAR_HZ / _MEL_STEP_HZ
+    edges_hz = np.where(
+        points < linear_points,
+        points * _MEL_STEP_HZ,
+        _LINEAR_HZ * np.exp(_LOG_STEP * (points - linear_points)),
+    )
+    bins_hz = np.fft.rfftfreq(_WINDOW, 1.0 / SAMPLE_RATE)
+    rising = (bins_hz - edges_hz[:-2, None]) / (edges_hz[1:-1] - edges_hz[:-2])[:, None]
+    falling = (edges_hz[2:, None] - bins_hz) / (edges_hz[2:] - edges_hz[1:-1])[:, None]
+    weights = np.maximum(0.0, np.minimum(rising, falling)) * (2.0 / (edges_hz[2:] - edges_hz[:-2]))[:, None]
+    filters: NDArray[np.float32] = weights.astype(np.float32)
+    return filters
+
+
+_ROWS_A_SECOND = 50  # of the encoder's output
+_LEAST_S = 4.0  # a shorter piece is in one language
+_WINDOW_S = 4.0  # in which a language is told well
+_FINER_S, _STEP_S = 3.0, 1.0  # windows that overlap, which tell where a language changes
+_SURE = 0.7  # score of a window from which its language counts
+_SUSPECT = 0.5  # score of the piece's own language in a window, below which windows that overlap are looked at
+_DENIED, _LEAST_DENIED = 0.1, 5  # so many windows that give the piece's own language less say another, if unsurely
+_LEAST_SCORE = 0.01  # a score below says no more than this
+_SWITCH = 4.0  # what a change of language must gain, in nats: about one second of clear speech
+
+Scores = Mapping[str, float]
+
+
+def language_runs(whisper: LoadedWhisper, encoded: NDArray[Any], seconds: float, own: str) -> tuple[LanguageRun, ...]:
+    """Where which language is spoken in a piece; empty where it is one.
+
+    Shapes: encoded (rows of 0.02 s, width).
+
+    Args:
+        own: the language of the piece as a whole.
+    """
+    if seconds < _LEAST_S:
+        return ()
+    count = max(1, round(seconds / _WINDOW_S))
+    coarse = _scores(whisper, encoded, [index * seconds / count for index in range(count)], seconds / count)
+    if all(scores.get(own, 0.0) >= _SUSPECT for scores in coarse):
+        return ()
+    length_s = min(_FINER_S, seconds)
+    starts_s = [_STEP_S * index for index in range(1 + int((seconds - length_s) / _STEP_S))]
+    finer = _scores(whisper, encoded, starts_s, length_s)
+    codes = _sure_of([*coarse, *finer], own)
+    if len(codes) == 1:
+        return ()
+    evidence = np.zeros((math.ceil(seconds / _STEP_S), len(codes)))
+    for start_s, scores in zip(starts_s, finer, strict=True):
+        first = int(start_s / _STEP_S)
+        evidence[first : first + round(length_s / _STEP_S)] += [_log(scores, code) for code in codes]
+    path = _best_path(evidence * _STEP_S / _FINER_S)  # at the ends fewer windows speak, and say less
+    return _runs_of_codes([codes[index] for index in path], finer, seconds)
+
+
+def _scores(whisper: LoadedWhisper, encoded: NDArray[Any], starts_s: Sequence[float], length_s: float) -> list[Scores]:
+    """The scores of all languages in windows of one length."""
+    import ctranslate2  # loaded with the model
+
+    rows = min(len(encoded), int(length_s * _ROWS_A_SECOND))
+    firsts = [min(round(start_s * _ROWS_A_SECOND), len(encoded) - rows) for start_s in starts_s]
+    windows = np.ascontiguousarray(np.stack([encoded[first : first + rows] for first in firsts]))
+    found = whisper.model.detect_language(ctranslate2.StorageView.from_array(windows))
+    return [{token[2:-2]: float(score) for token, score in scores} for scores in found]
+
+
+def _sure_of(windows: Sequence[Scores], own: str) -> list[str]:
+    """The languages that may be spoken: the piece's own, those that a window is sure of, and what others rather are."""
+    codes = [own]
+    for scores in windows:
+        code = max(scores, key=scores.__getitem__)
+        if scores[code] >= _SURE and code not in codes:
+            codes.append(code)
+    denied = [scores for scores in windows if scores.get(own, 0.0) < _DENIED]
+    if len(denied) >= _LEAST_DENIED:
+        others = sorted({code for scores in denied for code in scores} - {own})
+        code = max(others, key=lambda other: sum(scores.get(other, 0.0) for scores in denied))
+        codes += [] if code in codes else [code]
+    return codes
+
+
+def _log(scores: Scores, code: str) -> float:
+    return math.log(max(_LEAST_SCORE, scores.get(code, 0.0)))
+
+
+def _best_path(evidence: NDArray[np.float64]) -> list[int]:
+    """The column of each row, such that their sum less the cost of changes is the highest (Viterbi)."""
+    best, came_from = evidence[0], []
+    for row in evidence[1:]:
+        other = int(np.argmax(best))
+        stays = best >= best[other] - _SWITCH
+        came_from.append(np.where(stays, np.arange(len(best)), other))
+        best = np.where(stays, best, best[other] - _SWITCH) + row
+    path = [int(np.argmax(best))]
+    for columns in reversed(came_from):
+        path.append(int(columns[path[-1]]))
+    return path[::-1]
+
+
+def _runs_of_codes(codes: Sequence[str], windows: Sequence[Scores], seconds: float) -> tuple[LanguageRun, ...]:
+    """The runs of equal codes, one a step.
+
+    Args:
+        windows: that begin a step after another; the last steps have none of their own.
+    """
+    runs, at = [], 0
+    for code, steps in groupby(codes):
+        end = at + len(list(steps))
+        own = windows[min(at, len(windows) - 1) : end]
+        score = sum(scores.get(code, 0.0) for scores in own) / len(own)
+        runs.append(LanguageRun(code, at * _STEP_S, min(seconds, end * _STEP_S), round(score, 4)))
+        at = end
+    return tuple(runs) if len(runs) > 1 else ()
+
 
 TASK = "speech"  # the engine's name, and a label of its metrics
 # Milliseconds of a batch. On a CPU four short pieces together take 20 % less than alone, and pieces of 26 s nothing

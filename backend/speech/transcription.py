@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+import zlib
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import orjson
+
 from backend.errors import DeadlineExceeded, InvalidField, NotInstalled, WrongMediaType
-from backend.files.file_readers import FileReaders
+from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import FileType, sniff
-from backend.files.speech_records import Transcript
+from backend.files.limits import FileLimits
+from backend.files.speech_records import AudioSlice, DroppedSpeech, HeardLanguage, Segment, SpokenWord, Transcript
 from backend.files.stored_file import StoredFile
+from backend.lanes.backlog import Backlog
+from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.keys import CacheNamespace
+from backend.lanes.file_threads import FileThreads
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
-from backend.speech.audio_files import AudioFile, AudioFiles
-from backend.speech.backlog import audio_backlog, expected_s
-from backend.speech.engine_records import DecodingOptions
-from backend.speech.engines import SpeechEngines
+from backend.speech.engine_records import DecodingOptions, SpeechEngines
 from backend.speech.file_language import LanguageTally
 from backend.speech.pages import KIND
 from backend.speech.piece_runs import PieceRuns
 from backend.speech.recording_run import RecordingRun
 from backend.speech.shared_runs import SharedRuns
-from backend.speech.transcript_codec import pack_transcript, unpack_transcript
 from backend.speech.transcription_records import (
     Transcription,
     TranscriptionCallback,
@@ -37,6 +41,122 @@ from backend.speech.transcription_records import (
 )
 from backend.telemetry import Telemetry
 from backend.tracing.spans import span
+
+_BYTES_PER_S = 4000.0  # of a file that does not say how long it is: 32 kbit/s
+
+
+def audio_backlog(lanes: Callable[[], int], *, clock: Callable[[], float] = time.monotonic) -> Backlog:
+    """Counts seconds of audio. ``measured`` gets what the model heard on a lane: no silence, nothing cached."""
+    return Backlog(lanes, of="seconds of other recordings", ignored=1.0, parts=1000, clock=clock)
+
+
+def expected_s(declared_s: float | None, size_bytes: int, limit_s: float) -> float:
+    """Seconds that a file will have, as far as one can tell before it is decoded: what it declares may be a lie."""
+    plausible_s = size_bytes / _BYTES_PER_S
+    if declared_s is None or declared_s <= 0:
+        return min(plausible_s, limit_s)
+    return min(declared_s, 8 * plausible_s, limit_s)  # Opus and Codec 2 go down to a few kbit/s
+
+
+class AudioFiles:
+    """Used on the event loop only.
+
+    Args:
+        threads: slices that are decoded at once.
+    """
+
+    def __init__(self, readers: FileReaders, *, threads: int) -> None:
+        self._readers = readers
+        self._threads = FileThreads(readers, threads, name="hear")
+
+    @property
+    def limits(self) -> FileLimits:
+        return self._readers.limits
+
+    async def open(self, upload: StoredFile, urgency: Urgency) -> AudioFile:
+        """A recording to be decoded; the caller closes it. Raises: what `FileReaders.open` raises."""
+        started_s = time.perf_counter()
+        with span("open"):
+            opened = await self._threads.open(upload, urgency)
+        file = AudioFile(opened, self._threads, self._readers, urgency)
+        file.decode_s = time.perf_counter() - started_s
+        return file
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+class AudioFile:
+    """A recording that is decoded. Used on the event loop only."""
+
+    def __init__(self, file: OpenFile, threads: FileThreads, readers: FileReaders, urgency: Urgency) -> None:
+        self._file, self._threads, self._readers, self._urgency = file, threads, readers, urgency
+        self.decode_s = 0.0  # so far, opening it included; of workers, or waiting for one
+
+    @property
+    def declared_s(self) -> float | None:
+        """What the file says it lasts."""
+        return self._file.info.audio.declared_s if self._file.info.audio is not None else None
+
+    async def read(self, start: int, seconds: float) -> AudioSlice:
+        """The slice from a sample on. Raises: what `FileReaders.audio` raises."""
+        started_s = time.perf_counter()
+        decode = partial(self._readers.audio, self._file, start, seconds, until=self._urgency.until_s)
+        with span("decode"):
+            part = await retry_bulk(self._urgency, partial(self._threads.run, decode))
+        self.decode_s += time.perf_counter() - started_s
+        return part
+
+    def cancel(self) -> None:
+        """End its work in a worker process at once."""
+        self._file.cancel()
+
+    async def close(self) -> None:
+        """On a thread: the worker is told, and megabytes are freed."""
+        with suppress(RuntimeError):  # stopping: the readers end anyway
+            await self._threads.run(self._file.close)
+
+
+_FAST = 1  # zlib's level: an hour of speech in a few milliseconds
+_SEGMENT = (
+    "start_s", "end_s", "text", "language", "avg_logprob", "compression_ratio", "no_speech_prob", "temperature",
+    "is_cut",
+)  # fmt: skip
+_TRANSCRIPT = ("duration_s", "speech_s", "why", "model")
+
+
+def pack_transcript(transcript: Transcript) -> bytes:
+    """Encode a transcript; numbers are restored exactly."""
+    fields: dict[str, Any] = {name: getattr(transcript, name) for name in _TRANSCRIPT}
+    fields["language"] = list(transcript.language)
+    fields["segments"] = [_segment_fields(segment) for segment in transcript.segments]
+    fields["dropped"] = [[part.start_s, part.end_s, part.text, part.why] for part in transcript.dropped]
+    return zlib.compress(orjson.dumps(fields), _FAST)
+
+
+def unpack_transcript(blob: bytes) -> Transcript | None:
+    """Decode a transcript; None for bytes that are none."""
+    try:
+        fields = orjson.loads(zlib.decompress(blob))
+        return Transcript(
+            language=HeardLanguage(*fields["language"]),
+            segments=tuple(_segment(values) for values in fields["segments"]),
+            dropped=tuple(DroppedSpeech(*values) for values in fields["dropped"]),
+            **{name: fields[name] for name in _TRANSCRIPT},
+        )
+    except (zlib.error, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def _segment_fields(segment: Segment) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: getattr(segment, name) for name in _SEGMENT}
+    return fields | {"words": [list(word) for word in segment.words], "tokens": segment.tokens}
+
+
+def _segment(fields: dict[str, Any]) -> Segment:
+    words = tuple(SpokenWord(*values) for values in fields["words"])
+    return Segment(words=words, tokens=tuple(fields["tokens"]), **{name: fields[name] for name in _SEGMENT})
+
 
 # To be raised when the same engines give another transcript: cached ones are then made again.
 _JOINING_VERSION = 4

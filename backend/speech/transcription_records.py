@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from backend.files.speech_records import Segment, Transcript
-from backend.files.spoken_language import HeardLanguage, SpeechTask
+from backend.files.speech_records import HeardLanguage, Segment, SpeechTask, Transcript
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.files.spoken_language import HeardLanguage, SpeechTask
+from backend.files.speech_records import HeardLanguage, SpeechTask
 from backend.speech.engine_records import TimedText, TimedWord
 from backend.speech.tokens import has_spaces
 from backend.speech.whisper import LoadedWhisper, on_host

@@ -2,19 +2,326 @@
 
 from __future__ import annotations
 
-from backend.files.pages import Document
-from backend.files.visual_rows import rows_of
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from statistics import median
+
+from backend.files.pages import Box, Document, Page, Word, bounding_box
+from backend.files.visual_rows import Cell, rows_of
 from backend.tables.aligned import Stretch, lines_of, stretches
 from backend.tables.aligned_layout import aligned_layout
-from backend.tables.build import build_table
-from backend.tables.cell_layout import Layout
-from backend.tables.cell_values import CellValues
-from backend.tables.join import join_pages
+from backend.tables.cell_layout import Layout, Place, by_lines
+from backend.tables.headers import header_rows
 from backend.tables.level_page import LevelPage, level_page
-from backend.tables.likeness import grid_score, table_score
-from backend.tables.records import Table, TableSource
+from backend.tables.numbers import decimal_mark_of, numbers_in
+from backend.tables.records import Table, TableCell, TableSource
 from backend.tables.ruled import ruled_areas, ruled_layout, words_within
 from backend.tables.side_by_side import parts_of
+from backend.tables.text_rows import is_figure
+from backend.text.patterns import find_patterns
+from backend.text.patterns.numbers import format_decimal
+
+_MOST_WORDS = 4  # of a number or a date: "- 1 284,50 €", "12 de marzo de 2026" has more and is found by its span
+_NO_BOX = Box(0.0, 0.0, 0.0, 0.0)
+
+
+class CellValues:
+    """The values of cells of one document: its own numbers tell the decimal separator and the order of dates."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def value(self, words: Sequence[Word], start: int, end: int) -> str | None:
+        """The value of a cell that is one number, amount or date; None for any other text.
+
+        Args:
+            words: of the cell, as they are read.
+            start: of the first word in the document's text.
+            end: of the last one.
+        """
+        if not any(character.isdigit() for word in words for character in word.text):
+            return None
+        date = self._dates.get((start, end))
+        if date is not None or len(words) > _MOST_WORDS:
+            return date
+        found = numbers_in(Cell(0, tuple(words), _NO_BOX, 0), self._mark)
+        is_whole = len(found) == 1 and len(found[0].words) == len(words)
+        return format_decimal(found[0].value) if is_whole else None
+
+    @cached_property
+    def _mark(self) -> str:
+        return decimal_mark_of(self._document)
+
+    @cached_property
+    def _dates(self) -> dict[tuple[int, int], str]:
+        found = find_patterns(self._document.text, {"DATE"})
+        return {
+            (date.start, date.end): date.value for date in found if date.value is not None and date.valid is not False
+        }
+
+
+def build_table(layout: Layout, page: LevelPage, values: CellValues, source: TableSource, score: float) -> Table:
+    """The table of a layout on a page."""
+    headers = header_rows(layout)
+    places = sorted(layout.places, key=lambda place: (place.row, place.column))
+    cells = tuple(_cell(place, page, values, is_header=place.row < headers) for place in places)
+    return Table(
+        pages=(page.page.number,),
+        boxes=(bounding_box(box for cell in cells for box in cell.boxes),),
+        rows=layout.rows,
+        columns=layout.columns,
+        cells=cells,
+        source=source,
+        score=score,
+    )
+
+
+def _cell(place: Place, page: LevelPage, values: CellValues, *, is_header: bool) -> TableCell:
+    lines = [[placed.word for placed in line] for line in by_lines(place.words)]
+    words = [word for line in lines for word in line]
+    if not words:
+        return TableCell(place.row, place.column, "", place.rowspan, place.colspan, is_header, page=page.page.number)
+    start = page.start + min(word.start for word in words)
+    end = page.start + max(word.end for word in words)
+    return TableCell(
+        row=place.row,
+        column=place.column,
+        text=" ".join(word.text for word in words),
+        rowspan=place.rowspan,
+        colspan=place.colspan,
+        header=is_header,
+        value=values.value(words, start, end),
+        page=page.page.number,
+        boxes=tuple(_line_box(line) for line in lines),
+        start=start,
+        end=end,
+    )
+
+
+def _line_box(line: list[Word]) -> Box:
+    return bounding_box(word.box for word in line)
+
+
+_MAX_ASIDE = 0.04  # of the page's width: how far the edges of two pieces may be apart
+_ENDS_BELOW, _BEGINS_ABOVE = (
+    0.6,
+    0.35,
+)  # of the page's height: where a piece without a header ends, and where the next begins
+
+
+def join_pages(tables: Sequence[Table], document: Document) -> list[Table]:
+    """The tables with those that continue the last one of the page before joined to it, its repeated header once."""
+    pages = {page.number: page for page in document.pages}
+    joined: list[Table] = []
+    for index, table in enumerate(tables):
+        is_first = index == 0 or tables[index - 1].pages[-1] != table.pages[0]
+        if is_first and joined and _continues(joined[-1], table, pages):
+            joined[-1] = _joined(joined[-1], table)
+        else:
+            joined.append(table)
+    return joined
+
+
+def _continues(upper: Table, lower: Table, pages: dict[int, Page]) -> bool:
+    """Whether a page's first table is the rest of the last one on the page before."""
+    if lower.pages[0] != upper.pages[-1] + 1 or lower.columns != upper.columns:
+        return False
+    before, after = pages[upper.pages[-1]], pages[lower.pages[0]]
+    end, start = upper.boxes[-1], lower.boxes[0]
+    aside = max(abs(end.left - start.left), abs(end.right - start.right))
+    if aside > _MAX_ASIDE * max(before.width, after.width):
+        return False
+    header = _header(upper)
+    if header and header == _header(lower):
+        return True
+    is_broken = end.bottom > _ENDS_BELOW * before.height and start.top < _BEGINS_ABOVE * after.height
+    return is_broken and not (_header(lower) and _has_figures(lower))
+
+
+def _joined(upper: Table, lower: Table) -> Table:
+    repeated = _header_rows(lower) if _header(upper) == _header(lower) else 0
+    offset = upper.rows - repeated
+    body = (
+        replace(cell, row=cell.row + offset, header=False) for cell in lower.cells if cell.row >= repeated
+    )  # fmt: skip
+    return replace(
+        upper,
+        pages=upper.pages + lower.pages,
+        boxes=upper.boxes + lower.boxes,
+        rows=upper.rows + lower.rows - repeated,
+        cells=upper.cells + tuple(body),
+        score=min(upper.score, lower.score),
+    )
+
+
+def _header(table: Table) -> list[tuple[int, int, str]]:
+    """Places and texts of its header cells."""
+    return [(cell.row, cell.column, cell.text) for cell in table.cells if cell.header and cell.text]
+
+
+def _header_rows(table: Table) -> int:
+    return max((cell.row + cell.rowspan for cell in table.cells if cell.header), default=0)
+
+
+def _has_figures(table: Table) -> bool:
+    """Whether values stand below its header, which then names columns: a table of its own."""
+    return any(_is_value(cell) for cell in table.cells)
+
+
+def _is_value(cell: TableCell) -> bool:
+    return not cell.header and cell.value is not None
+
+
+_FIGURES = 0.6  # of the cells of a column: one of figures
+_SHORT = 30  # characters; half of the columns of a table hold texts no longer
+_SHORT_WITHOUT_FIGURES = 22  # the same for all columns of a table of words
+_LONGEST_NAME = 28  # characters of a column's name
+_RULED_ROWS = 0.7  # rulings for each row of a table with rulings between its rows
+_LEAST_ROWS, _BEGUN, _FULL = 3, 0.9, 0.75  # rows; those that fill the first column; cells that are filled
+_SHORTEST = 14  # characters; half of the texts of one column are no longer
+_LONGEST_ADDRESS = 12  # lines
+_TOWN = re.compile(
+    r"^(?:[A-Z]{1,2}-)?\d{4,5} [^\W\d_]{3}|\d{4}-\d{3} [^\W\d_]|\b[A-Z]{2} \d{5}(?:-\d{4})?$"
+    r"|\b[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}$|[·,] \d{5} [^\W\d_]{3}"
+)  # "28013 Madrid", "1200-109 Lisboa", "Austin, TX 78701", "Leeds LS2 8JT"
+_LABELS = 0.15  # of the cells that end with a colon: a form has more
+
+
+def table_score(layout: Layout, rulings: int) -> float:
+    """How much a layout looks like a table, 0 to 1; below a half it is none.
+
+    Args:
+        rulings: level ones across it.
+    """
+    ruled = rulings >= 2
+    if layout.rows < (2 if ruled else 3) or layout.columns < 2:
+        return 0.0
+    columns = _texts_by_column(layout)
+    if _has_address(columns):
+        return 0.0
+    if layout.columns == 2:
+        return _score_of_pair(columns[0], columns[1], ruled=ruled)
+    texts = [text for column in columns for text in column]
+    body_rows = layout.rows - (layout.header_rows or 0)
+    fill = len(texts) / max(1, layout.columns * body_rows)
+    lengths = [median(map(len, column)) if column else 0 for column in columns]
+    short = sum(length <= _SHORT for length in lengths)
+    labels = sum(text.endswith(":") for text in texts)
+    if fill < 0.4 or short == 0 or (labels > _LABELS * len(texts) and not ruled):
+        return 0.0
+    if short < 0.5 * layout.columns:
+        return _score_of_prose(layout, rulings, fill)
+    numeric = sum(sum(map(is_figure, column)) >= _FIGURES * len(column) for column in columns if len(column) > 1)
+    if numeric and (ruled or (_rows_with_figures(layout) >= _FIGURES and _is_regular(layout, numeric))):
+        return 0.9
+    if max(lengths) > (40 if ruled else _SHORT_WITHOUT_FIGURES):
+        return _score_of_prose(layout, rulings, fill)
+    return 0.7 if fill >= (0.6 if ruled else 0.8) and layout.rows >= (2 if ruled else 5) else 0.2
+
+
+def grid_score(layout: Layout) -> float:
+    """How much a drawn grid looks like a table, 0 to 1: the fuller the more, and no form of labels and values."""
+    columns = _texts_by_column(layout)
+    if layout.columns == 2 and _is_form(columns[0], columns[1]):
+        return 0.2
+    filled = sum(bool(place.words) for place in layout.places)
+    return 0.5 + 0.5 * filled / len(layout.places)
+
+
+def _score_of_prose(layout: Layout, rulings: int, fill: float) -> float:
+    """The score of long texts in cells, such as a list of risks: a short name over each column, and full rows.
+
+    Rulings between the rows tell most, then one below the header. Without any, a column of short texts must be there
+    too: prose in columns has none.
+    """
+    head = [place for place in layout.places if place.row == 0]
+    names = [" ".join(word.word.text for word in place.words) for place in head]
+    if len(names) < layout.columns or not all(_is_name(name) for name in names):
+        return 0.2
+    body = layout.rows - 1
+    if rulings >= _RULED_ROWS * body and rulings > 1:
+        return 0.8
+    begun = sum(bool(place.words) for place in layout.places if place.column == 0 and place.row)
+    if body < _LEAST_ROWS or begun < _BEGUN * body or fill < _FULL:
+        return 0.2
+    texts = _texts_by_column(layout)
+    shortest = min(median(map(len, column)) if column else 0 for column in texts)
+    if rulings:
+        return 0.7
+    return 0.6 if 0 < shortest <= _SHORTEST else 0.2
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text may name a column: short, no figure, no label, no end of a sentence."""
+    return 0 < len(text) <= _LONGEST_NAME and not is_figure(text) and text[-1] not in ":.;,"
+
+
+def _has_address(columns: Sequence[Sequence[str]]) -> bool:
+    """Whether an address stands in a column: the parties above an invoice, beside its number and date.
+
+    A list of customers has one in each row. Names of goods that begin with a code have their figures to the right.
+    """
+    for index, column in enumerate(columns):
+        towns = sum(_TOWN.search(text) is not None for text in column)
+        if not 0 < towns <= max(1, 0.5 * len(column)) or len(column) > _LONGEST_ADDRESS:
+            continue
+        if not any(sum(map(is_figure, other)) > _FIGURES * len(other) for other in columns[index + 1 :]):
+            return True
+    return False
+
+
+def _is_form(first: Sequence[str], second: Sequence[str]) -> bool:
+    """Whether two columns are labels with a colon and their values, not most of them figures."""
+    labels = sum(text.rstrip().endswith(":") for text in first)
+    return labels >= 0.4 * len(first) > 0 and sum(map(is_figure, second)) < _FIGURES * len(second)
+
+
+def _texts_by_column(layout: Layout) -> list[list[str]]:
+    """The texts below the header, of cells in one column."""
+    columns: list[list[str]] = [[] for _ in range(layout.columns)]
+    for place in layout.places:
+        if place.words and place.colspan == 1 and place.row >= (layout.header_rows or 0):
+            columns[place.column].append(" ".join(word.word.text for word in place.words))
+    return columns
+
+
+def _rows_with_figures(layout: Layout) -> float:
+    """The share of the rows with several cells that have a figure behind their first cell."""
+    rows: dict[int, list[str]] = defaultdict(list)
+    for place in sorted(layout.places, key=lambda place: place.column):
+        if place.words and place.row >= (layout.header_rows or 0):
+            rows[place.row].append(" ".join(word.word.text for word in place.words))
+    several = [texts for texts in rows.values() if len(texts) > 1]
+    return sum(any(map(is_figure, texts[1:])) for texts in several) / max(1, len(several))
+
+
+def _is_regular(layout: Layout, numeric: int) -> bool:
+    """Whether a small layout has more of a table than labels beside their values: a header, columns of figures."""
+    return bool(layout.header_rows) or numeric > 1 or layout.rows >= 5
+
+
+def _score_of_pair(first: Sequence[str], second: Sequence[str], *, ruled: bool) -> float:
+    """The score of two columns: labels and figures; no form, list or table of contents."""
+    if min(len(first), len(second)) < (2 if ruled else 3):
+        return 0.0
+    if _is_form(first, second) or (
+        not ruled and sum(text.rstrip().endswith(":") for text in first) >= 0.4 * len(first)
+    ):
+        return 0.0
+    if any("...." in text or ". . ." in text for text in (*first, *second)):
+        return 0.0
+    pages = [int(text) for text in second if text.isdecimal() and len(text) < 5]
+    if len(pages) == len(second) and all(a <= b for a, b in pairwise(pages)) and len(pages) > 3:
+        return 0.0
+    figures = [sum(map(is_figure, texts)) / len(texts) for texts in (first, second)]
+    if figures[1] >= 0.7 and figures[0] < 0.5:
+        return 0.8 if len(second) > 3 or ruled else 0.4
+    return 0.6 if ruled and max(map(len, (*first, *second))) <= 60 else 0.0
+
 
 _LEAST_SCORE = 0.5
 _LOW, _HIGH, _ASIDE = 0.7, 0.2, 0.04  # of the page: where a table breaks off, goes on, and how far aside

@@ -28,7 +28,7 @@ from backend.telemetry import Telemetry
 from backend.text.classification import ClassificationService, ClassifiedText
 from backend.text.embeddings import TextVectors
 from backend.text.entities import EntityResult, EntityService
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 from backend.text.key_phrases import Candidate, KeyPhrase, phrase_candidates, rank_phrases
 from backend.text.key_sentences import KeySentence as RankedSentence
 from backend.text.key_sentences import (

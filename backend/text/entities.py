@@ -24,8 +24,7 @@ from backend.models.tokenizer import TextTokenizer
 from backend.models.windows import Windows
 from backend.serving.engines.ner import TASK, decode
 from backend.telemetry import Telemetry
-from backend.text.entity_merge import Lost, merge
-from backend.text.entity_record import MODEL, PATTERN, Entity
+from backend.text.entity_merge import MODEL, PATTERN, Entity, Lost, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from backend.text.patterns.companies import LEGAL_FORM
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 from backend.training.data.conll import OUTSIDE, Sentence, detokenize, keep_types, read_conll, rename_types
 from backend.training.metrics import entity_scores
 from benchmarks.evaluation.records import ENTITIES, Evaluation, EvaluationContext, NotMeasured, Row

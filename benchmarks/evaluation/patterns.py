@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity
 from backend.text.patterns import PATTERN_TYPES
 from benchmarks.evaluation.records import PATTERNS, Evaluation, EvaluationContext, Row
 from tests.text.marked import Score, read_marked, score

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import ModelUnavailable
-from backend.files.spoken_language import SAMPLE_RATE
-from backend.speech.log_mel import log_mel
+from backend.files.speech_records import SAMPLE_RATE
 from backend.speech.model_files import BUNDLED_SPEECH, resolve_speech_model
+from backend.speech.transcribe import log_mel
 from backend.speech.whisper import LoadedWhisper, SpeechPlacement, load_whisper, on_host, place_speech
 from benchmarks.gpu_check.context import Context, NotPossible
 from benchmarks.gpu_check.encoders import placement_on

@@ -20,14 +20,13 @@ from backend.documents.records import (
 )
 from backend.errors import UnreadableFile
 from backend.files.limits import FileLimits
-from backend.files.pages import Box, Document, RawWord, make_page
+from backend.files.pages import Box, Document, RawWord, locate, make_page
 from backend.files.stored_file import StoredFile
-from backend.files.text_locations import locate
 from backend.invoices.ocr_confusions import Change, Repair
 from backend.lanes.inference import Urgency
 from backend.summaries.records import Summary
 from backend.text.analysis import KeySentence
-from backend.text.entity_record import PATTERN, Entity
+from backend.text.entity_merge import PATTERN, Entity
 from backend.text.key_phrases import KeyPhrase
 from backend.text.language import Language
 from tests.api.text_fakes import FakeService

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.files.speech_records import DroppedSpeech, Segment, SpokenWord, Transcript
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import DroppedSpeech, HeardLanguage, Segment, SpokenWord, Transcript
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.speech.transcription_records import (

@@ -16,8 +16,7 @@ from backend.api.routes.audio import VERBOSE_EXAMPLE
 from backend.callers.callers import Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
-from backend.files.speech_records import Segment, SpokenWord
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage, Segment, SpokenWord
 from tests.api.asgi import Call
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect

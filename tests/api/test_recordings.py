@@ -12,13 +12,12 @@ from backend.api.responses.documents import DocumentAnswer
 from backend.api.responses.search import SearchPageAnswer, search_answer
 from backend.api.responses.vector_stores import page_size_answers
 from backend.documents.records import PlacedEntity, SkippedFeature
-from backend.files.pages import Box, Document
-from backend.files.text_locations import locate
+from backend.files.pages import Box, Document, locate
 from backend.search.records import PageSize, PlacedWord, StoredChunk, StoreFile
 from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer
 from backend.speech.pages import KIND, pages_of
 from backend.text.analysis import KeySentence
-from backend.text.entity_record import PATTERN, Entity
+from backend.text.entity_merge import PATTERN, Entity
 from tests.api import document_fakes
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices

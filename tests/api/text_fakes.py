@@ -16,8 +16,7 @@ from backend.summaries.records import Source, Summary, SummaryOptions, SummaryRe
 from backend.text.analysis import Analysis, KeySentence
 from backend.text.classification import ClassificationResult, ClassifiedText, ClassifierInfo, Prediction
 from backend.text.entities import EntityResult, TextEntities
-from backend.text.entity_merge import Lost
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity, Lost
 from backend.text.key_phrases import KeyPhrase
 from backend.text.language import Language
 from backend.text.reranking import RankedDocument, RerankResult

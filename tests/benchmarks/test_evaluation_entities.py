@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.text.entity_record import MODEL, Entity
+from backend.text.entity_merge import MODEL, Entity
 from backend.training.data.conll import detokenize, read_conll
 from benchmarks.evaluation.entities import DATASETS, EntityDataset, evaluate, f1_of, sentences_of, spans_of, tags_of
 from benchmarks.evaluation.records import EvaluationContext

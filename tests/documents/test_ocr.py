@@ -14,9 +14,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from backend.documents.engine_pages import PageRun
 from backend.documents.ocr import OcrService, page_of
 from backend.documents.ocr_engines import OcrEngines, RapidOcrEngines, TesseractInfo
-from backend.documents.page_run import PageRun
 from backend.errors import InferenceFailed, InvalidField, Overloaded, Unavailable
 from backend.files.pages import Box
 from backend.files.records import Raster
@@ -26,11 +26,11 @@ from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import QueueLimits
 from backend.lanes.work_item import Priority, WorkItem
-from backend.ocr.ctc_words import CropWord, RecognizedLine
 from backend.ocr.orientation import UprightPage
 from backend.ocr.page_strips import Strip
 from backend.ocr.page_time import PageBudget
 from backend.ocr.rapidocr_detector import DetectedPage
+from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
 from backend.ocr.tesseract_page import TesseractPage, TesseractPart, rows_of
 from backend.ocr.tesseract_words import TesseractResult

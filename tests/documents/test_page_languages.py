@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.documents.page_languages import first_guess, recognize_in_its_language, second_guess
+from backend.documents.extraction import first_guess, recognize_in_its_language, second_guess
 from backend.errors import InferenceFailed, InvalidField, Overloaded
 from backend.lanes.inference import Urgency
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox

@@ -11,8 +11,7 @@ from backend.documents.recordings import RecordingExtractor
 from backend.documents.records import DocumentEvent, DocumentOptions
 from backend.errors import InvalidField
 from backend.files.pages import Page
-from backend.files.speech_records import Segment, Transcript
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage, Segment, Transcript
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
 from backend.lanes.inference import Urgency

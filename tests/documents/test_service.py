@@ -26,9 +26,8 @@ from backend.errors import (
     WrongMediaType,
 )
 from backend.files.file_readers import FileReaders, OpenFile
-from backend.files.pages import Box
+from backend.files.pages import Box, locate
 from backend.files.records import TextLayer
-from backend.files.text_locations import locate
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import SETTLED_BATCHES, QueueLimits

@@ -8,7 +8,7 @@ import pytest
 
 from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
-from backend.files.worker_process import WorkerProcess
+from backend.files.worker_pool import WorkerProcess
 from tests.files.pdfs import FAULTY_WORKER
 
 

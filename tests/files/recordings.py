@@ -14,7 +14,7 @@ from av.container import Flags
 from numpy.typing import NDArray
 
 from backend.files.file_readers import FileReaders, OpenFile
-from backend.files.spoken_language import SAMPLE_RATE
+from backend.files.speech_records import SAMPLE_RATE
 
 BLOCK = 1024  # samples of a frame as they are encoded
 

@@ -19,13 +19,13 @@ import psutil
 import pytest
 
 from backend.errors import InvalidField, NotInstalled, TooLarge, UnreadableFile, WrongMediaType
-from backend.files.audio_frames import SampleLimits
+from backend.files.audio_file import SampleLimits
 from backend.files.file_readers import FileReaders
 from backend.files.frames import BadFrame, Frame
 from backend.files.limits import FileLimits
-from backend.files.spoken_language import SAMPLE_RATE
+from backend.files.speech_records import SAMPLE_RATE
 from backend.files.worker_messages import audio_slice
-from backend.files.worker_process import WorkerProcess
+from backend.files.worker_pool import WorkerProcess
 from tests.files.pdfs import pdf, text
 from tests.files.recordings import (
     KINDS,

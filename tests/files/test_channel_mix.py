@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backend.files.channel_mix import mixed
+from backend.files.audio_file import mixed
 
 RATE = 16_000
 VOICE = np.sin(2 * np.pi * 300 * np.arange(RATE) / RATE).astype(np.float32)

@@ -28,10 +28,10 @@ from backend.errors import (
     WrongMediaType,
     WrongPassword,
 )
-from backend.files import worker_process
+from backend.files import worker_pool as worker_process
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.limits import FileLimits
-from backend.files.worker_process import WorkerProcess
+from backend.files.worker_pool import WorkerProcess
 from tests.files import faulty_worker as fault
 from tests.files.pdfs import pdf, text
 
@@ -265,7 +265,7 @@ def test_workers_end_with_the_service(end: signal.Signals):
         "import sys, threading\n"
         "from backend.files.limits import FileLimits\n"
         "from backend.files.file_readers import FileReaders\n"
-        "from backend.files.worker_process import WorkerProcess\n"
+        "from backend.files.worker_pool import WorkerProcess\n"
         "from tests.files.pdfs import FAULTY_WORKER, pdf\n"
         "limits = FileLimits(page_s=500.0)\n"
         "readers = FileReaders(1, limits, start_worker=lambda: WorkerProcess(limits, command=FAULTY_WORKER))\n"

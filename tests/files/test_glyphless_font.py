@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ImageFont
 
-from backend.files.glyphless_font import (
+from backend.files.searchable_pdf import (
     ADVANCE,
     UNITS_PER_EM,
     clusters,

@@ -21,7 +21,7 @@ from backend.files.audio_file import open_container
 from backend.files.audio_types import sound_demuxer
 from backend.files.file_readers import FileReaders
 from backend.files.file_types import sniff
-from backend.files.spoken_language import SAMPLE_RATE
+from backend.files.speech_records import SAMPLE_RATE
 from tests.conftest import DATA_DIR
 from tests.files.recordings import all_samples
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.files.page_transforms import Matrix, image_matrix, upright_to_page
+from backend.files.searchable_pdf import Matrix, image_matrix, upright_to_page
 
 
 def at(matrix: Matrix, x: float, y: float) -> tuple[float, float]:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.files.pages import Box, bounding_box
-from backend.files.text_locations import TextLocation, locate
+from backend.files.pages import Box, TextLocation, bounding_box, locate
 from tests.files.drawn import document_of, documents, page_of
 
 

@@ -13,9 +13,9 @@ from PIL import Image
 from transformers import AutoImageProcessor
 
 from backend.errors import ModelUnavailable
-from backend.files.framing import framed
+from backend.files.image_file import framed
 from backend.files.limits import FileLimits
-from backend.images.processor_config import read_preprocessing
+from backend.images.model_files import read_preprocessing
 
 SIZES = ((210, 297), (64, 41), (33, 500), (1, 1), (32, 32), (20, 24))
 CONFIGS: dict[str, dict[str, Any]] = {

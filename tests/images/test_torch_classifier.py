@@ -16,7 +16,7 @@ from transformers import pipeline
 
 from backend.device.plan.placement import Placement
 from backend.errors import InferenceFailed, ModelUnavailable
-from backend.files.framing import framed
+from backend.files.image_file import framed
 from backend.files.limits import FileLimits
 from backend.images.engine import ImageEngine
 from backend.images.loading import choose_arithmetic, load_again, load_classifier, page_cost

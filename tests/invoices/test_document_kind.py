@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.files.plain_text import document_of_text
+from backend.files.text_files import document_of_text
 from backend.files.visual_rows import rows_of
 from backend.invoices.document_kind import document_kind
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from backend.files.einvoice.read import read_einvoice
 from backend.files.einvoice.records import EInvoice
-from backend.files.pages import Box
-from backend.files.text_locations import TextLocation
-from backend.invoices.electronic import einvoice_validity, with_einvoice
+from backend.files.pages import Box, TextLocation
+from backend.invoices.extract import einvoice_validity, with_einvoice
 from backend.invoices.records import Field
 from tests.files.einvoice.samples import CII, facturae
 

@@ -21,7 +21,7 @@ from backend.invoices.ocr_confusions import (
     repair,
     suggest_repairs,
 )
-from backend.text.entity_record import PATTERN, Entity
+from backend.text.entity_merge import PATTERN, Entity
 from backend.text.patterns import find_patterns
 
 NIF_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"

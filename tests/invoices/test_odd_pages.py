@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from backend.files.pages import Box, Document, Page, Ruling
-from backend.files.plain_text import document_of_text
+from backend.files.text_files import document_of_text
 from backend.invoices.extract import extract_fields
 from backend.tables.find import find_tables
 

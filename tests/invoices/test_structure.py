@@ -10,7 +10,7 @@ import pytest
 from backend.errors import InferenceFailed
 from backend.files.einvoice.records import EInvoice
 from backend.files.pages import Document
-from backend.files.plain_text import document_of_text
+from backend.files.text_files import document_of_text
 from backend.invoices import structure
 from backend.invoices.structure import fields_of, tables_of, tables_or_none
 

@@ -19,7 +19,7 @@ from backend.documents.records import (
 )
 from backend.errors import JobOfAnotherRelease
 from backend.files.einvoice.records import EInvoice
-from backend.files.plain_text import document_of_text
+from backend.files.text_files import document_of_text
 from backend.invoices.extract import extract_fields
 from backend.jobs.document_codec import option_fields, options_of, pack_answer, unpack_answer
 from backend.tables.find import find_tables

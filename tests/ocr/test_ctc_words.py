@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.ocr.ctc_words import COLUMN_PX, CropWord, RecognizedLine, decode_line, page_confidence
+from backend.ocr.rapidocr_recognizer import COLUMN_PX, CropWord, RecognizedLine, decode_line, page_confidence
 
 CHARACTERS = ("", "a", "b", "c", " ")
 

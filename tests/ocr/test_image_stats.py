@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from backend.ocr.image_stats import measure
+from backend.ocr.preprocessing import measure
 from tests.ocr.drawn_pages import LINES, drawn_page, pixels_of, skewed
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backend.ocr.image_stats import measure
 from backend.ocr.orientation import Recognize, UprightPage, densest_lines, turn_upright
-from backend.ocr.preprocessing import rotated
+from backend.ocr.preprocessing import measure, rotated
 from backend.ocr.records import Gray, OcrBlocks, OcrWord, PixelBox
 from backend.ocr.tesseract_words import TesseractResult
 from tests.ocr.drawn_pages import LINES, drawn_page, pixels_of, skewed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.ocr.page_probe import reason_to_leave
+from backend.ocr.engine_choice import reason_to_leave
 from backend.ocr.records import OcrWord, PixelBox
 from backend.ocr.tesseract_words import TesseractResult, confidence_of
 

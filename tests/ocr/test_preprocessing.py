@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from backend.ocr.image_stats import ImageStats, measure
-from backend.ocr.preprocessing import MAX_SIDE_PX, prepare, rotated, to_gray, to_original_box
+from backend.ocr.preprocessing import MAX_SIDE_PX, ImageStats, measure, prepare, rotated, to_gray, to_original_box
 from backend.ocr.records import PixelBox
 from tests.ocr.drawn_pages import drawn_page, pixels_of, skewed
 

@@ -13,7 +13,6 @@ from backend.device.records import MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.models.runtimes import Candidate
 from backend.ocr import rapidocr_autotune
-from backend.ocr.ctc_words import CropWord, RecognizedLine
 from backend.ocr.rapidocr_autotune import (
     ProbeReading,
     RuntimeSelector,
@@ -25,6 +24,7 @@ from backend.ocr.rapidocr_autotune import (
 )
 from backend.ocr.rapidocr_detector import DetectedPage
 from backend.ocr.rapidocr_models import RapidOcrModels
+from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
 from backend.ocr.rapidocr_sessions import ONNX_FP32, LaneThreads
 from backend.ocr.text_boxes import Crop, Line
 

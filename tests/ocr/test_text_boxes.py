@@ -6,8 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from backend.ocr.curved_lines import bend_offset
-from backend.ocr.text_boxes import CROP_HEIGHT_PX, Line, crop_lines, find_lines, is_tall, rotate_line
+from backend.ocr.text_boxes import CROP_HEIGHT_PX, Line, bend_offset, crop_lines, find_lines, is_tall, rotate_line
 
 
 def drawn(*lines: np.ndarray, thickness: int = 8, size: tuple[int, int] = (200, 400)) -> np.ndarray:

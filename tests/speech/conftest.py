@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from backend.errors import FinanciaError, InferenceFailed
 from backend.files.limits import FileLimits
 from backend.files.records import FileInfo
-from backend.files.speech_records import AudioInfo, AudioSlice
-from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, AudioInfo, AudioSlice, HeardLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.blobs import BlobCache
@@ -29,8 +28,15 @@ from backend.lanes.cache.tiered import TieredCache
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import QueueLimits
-from backend.speech.engine_records import HeardPiece, LanguageRun, SpeechPiece, SpeechSpan, TimedText, TimedWord
-from backend.speech.engines import SpeechEngines
+from backend.speech.engine_records import (
+    HeardPiece,
+    LanguageRun,
+    SpeechEngines,
+    SpeechPiece,
+    SpeechSpan,
+    TimedText,
+    TimedWord,
+)
 from backend.speech.transcription import TranscriptionService
 from backend.speech.transcription_records import Transcription, TranscriptionEvent, TranscriptionOptions
 from backend.telemetry import Telemetry

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.speech.activity import ActivityRules, SpeechActivityEngine, speech_spans
+from backend.speech.activity import (
+    WINDOW,
+    ActivityRules,
+    SileroNetwork,
+    SpeechActivityEngine,
+    silero_file,
+    speech_spans,
+)
 from backend.speech.engine_records import DecodingOptions, SpeechPiece, activity_cost
-from backend.speech.silero import WINDOW, SileroNetwork, silero_file
 from tests.tiny_whispers import DATA, sound
 
 RULES = ActivityRules(begins=0.5, ends=0.35, silence_s=0.32, least_s=0.064, pad_s=0.032)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from backend.speech.gates import MOST_ATTEMPTS, MOST_LOOPS, Attempt, has_loop, judge, unheard
+from backend.speech.hallucination_filter import MOST_ATTEMPTS, MOST_LOOPS, Attempt, has_loop, judge, unheard
 
 
 @dataclass(frozen=True)

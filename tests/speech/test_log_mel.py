@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from backend.speech.log_mel import log_mel
+from backend.speech.transcribe import log_mel
 from tests.tiny_whispers import sound
 
 TOLERANCE = 2e-3  # float32 against transformers' float64; a feature is about 1

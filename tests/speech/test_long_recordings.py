@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.errors import Overloaded
-from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, HeardLanguage
 from backend.speech import recording_run
 from backend.speech.recording_run import _PlacedPiece
 from tests.speech.conftest import PIECES_AT_ONCE, SpeechFixture, words

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from backend.errors import Overloaded
-from backend.files.speech_records import DroppedSpeech, Segment, SpokenWord, Transcript
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import DroppedSpeech, HeardLanguage, Segment, SpokenWord, Transcript
 from backend.lanes.policy import SETTLED_BATCHES
 from backend.lanes.work_item import Priority
-from backend.speech.backlog import audio_backlog, expected_s
 from backend.speech.engine_records import HeardPiece, TimedText, TimedWord
 from backend.speech.file_language import LanguageTally, is_doubtful
-from backend.speech.joining import segments_of
-from backend.speech.transcript_codec import pack_transcript, unpack_transcript
+from backend.speech.piece_runs import segments_of
+from backend.speech.transcription import audio_backlog, expected_s, pack_transcript, unpack_transcript
 from tests.fakes import ManualClock
 
 

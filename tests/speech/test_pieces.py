@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backend.files.spoken_language import SAMPLE_RATE as RATE
+from backend.files.speech_records import SAMPLE_RATE as RATE
 from backend.speech.pieces import Piece, PieceLimits, Stretch, cut_pieces, quietest
 
 LIMITS = PieceLimits(most=30, most_unbroken=28, joined_pause=3, context=3)  # samples, to keep the cases readable

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Overloaded, Unavailable
-from backend.files.speech_records import Segment, Transcript
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage, Segment, Transcript
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
 from backend.speech.shared_runs import SharedRuns

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
-from backend.files.pages import Box, Document
-from backend.files.speech_records import Segment, SpokenWord, Transcript
-from backend.files.spoken_language import HeardLanguage
-from backend.files.text_locations import locate
+from backend.files.pages import Box, Document, locate
+from backend.files.speech_records import HeardLanguage, Segment, SpokenWord, Transcript
 from backend.speech.pages import KIND, MinutePages, minutes_of, pages_of, seconds_of, transcript_of
 
 MODEL = "whisper-base"

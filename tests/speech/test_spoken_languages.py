@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.speech.engine_records import LanguageRun
-from backend.speech.spoken_languages import language_runs
+from backend.speech.transcribe import language_runs
 from backend.speech.whisper import LoadedWhisper
 
 CODES = ("es", "en", "gl")

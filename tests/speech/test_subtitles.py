@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.files.speech_records import Segment, SpokenWord, Transcript
-from backend.files.speech_spacing import gap, joined, width
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage, Segment, SpokenWord, Transcript, gap, joined, width
 from backend.speech.subtitles import (
     CUE_LINES,
     CUE_S,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.speech.timed_text import split_by_times
 from backend.speech.tokens import SpeechTokens
+from backend.speech.transcribe import split_by_times
 from tests.tiny_whispers import bundled_folder
 
 

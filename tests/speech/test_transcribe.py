@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.files.spoken_language import HeardLanguage
+from backend.files.speech_records import HeardLanguage
 from backend.speech import transcribe
-from backend.speech.engine_records import DecodingOptions, HeardPiece, SpeechPiece
+from backend.speech.engine_records import WHOLE_WINDOW, DecodingOptions, HeardPiece, SpeechPiece, window_frames
 from backend.speech.model_files import resolve_speech_model
 from backend.speech.transcribe import SpeechEngine, compression_ratio
 from backend.speech.whisper import LoadedWhisper, SpeechPlacement, WhisperSource
-from backend.speech.windows import WHOLE_WINDOW, window_frames
 from tests.tiny_whispers import DATA, TinyWhispers, bundled_folder, sound
 
 QUICK = DecodingOptions(language="es", beams=2)

@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotInstalled, Overloaded, WrongMediaType
 from backend.files.file_types import FileType
-from backend.files.spoken_language import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, HeardLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority

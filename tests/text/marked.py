@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.text.entity_record import PATTERN, Entity
+from backend.text.entity_merge import PATTERN, Entity
 
 PATTERNS = Path(__file__).parent / "data" / "patterns.jsonl"
 _MARK = re.compile(r"\[\[(?P<type>[A-Z_]+)\|(?P<text>[^|]+)\|(?P<value>[^|]*)\|(?P<valid>true|false|-)\]\]")

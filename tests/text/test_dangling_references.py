@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.text.dangling_references import opens_with_reference
+from backend.text.key_sentences import opens_with_reference
 
 
 @pytest.mark.parametrize(

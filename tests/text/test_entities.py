@@ -33,8 +33,7 @@ from backend.models.words import word_places
 from backend.serving.engines.ner import TASK, TokenLabelsHead
 from backend.telemetry import Telemetry
 from backend.text.entities import EntityService, NoEntityModel, TextEntities
-from backend.text.entity_merge import merge
-from backend.text.entity_record import MODEL, PATTERN
+from backend.text.entity_merge import MODEL, PATTERN, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from tests.fakes import TEST_TIMEOUT_S, EchoEngine, FailingEngine, GatedEngine, ManualClock
 from tests.serving.loaded_models import RecordingEngine

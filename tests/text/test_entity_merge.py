@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.text.entity_merge import PRIORITY, merge
-from backend.text.entity_record import MODEL, PATTERN, Entity
+from backend.text.entity_merge import MODEL, PATTERN, PRIORITY, Entity, merge
 from backend.text.patterns import find_patterns
 
 

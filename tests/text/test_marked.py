@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.text.entity_merge import merge
-from backend.text.entity_record import Entity
+from backend.text.entity_merge import Entity, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from tests.text.marked import Score, read_marked, score, table, unmark
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 
 from backend.errors import InvalidField
-from backend.files.spoken_language import SpeechTask
+from backend.files.speech_records import SpeechTask
 from backend.speech.languages import LANGUAGES, language_code
 from backend.speech.transcription_records import TranscriptionOptions
 

@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from backend.files.speech_records import DroppedSpeech, Segment, SpokenWord, Transcript
-from backend.files.speech_spacing import gap
-from backend.files.spoken_language import SpeechTask
+from backend.files.speech_records import DroppedSpeech, Segment, SpeechTask, SpokenWord, Transcript, gap
 from backend.speech.languages import language_name
 
 _TIME_DIGITS = 3

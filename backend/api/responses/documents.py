@@ -32,8 +32,7 @@ from backend.api.responses.texts import (
 )
 from backend.documents import records
 from backend.documents.formats.plain_json import document_fields, pages_fields
-from backend.files.pages import Document
-from backend.files.text_locations import locate
+from backend.files.pages import Document, locate
 from backend.invoices.records import Validity
 from backend.speech.pages import KIND
 

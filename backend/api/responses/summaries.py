@@ -12,8 +12,7 @@ from backend.api.responses.embeddings import Usage, usage
 from backend.api.responses.texts import LanguageAnswer, language_answer
 from backend.documents import records
 from backend.documents.formats.plain_json import sides
-from backend.files.pages import Document
-from backend.files.text_locations import TextLocation, locate
+from backend.files.pages import Document, TextLocation, locate
 from backend.speech.pages import KIND, seconds_of
 from backend.summaries.records import Method, Source, Summary, WrittenSentence
 from backend.summaries.remarks import NO_TEXT

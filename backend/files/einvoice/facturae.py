@@ -5,8 +5,17 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element
 
 from backend.files.einvoice.records import EInvoice
-from backend.files.einvoice.values import compact_id, decimal_text, iso_date, known, one_line, sum_of
-from backend.files.einvoice.xml_tree import child, children, text_at
+from backend.files.einvoice.xml_tree import (
+    child,
+    children,
+    compact_id,
+    decimal_text,
+    iso_date,
+    known,
+    one_line,
+    sum_of,
+    text_at,
+)
 
 ROOTS = frozenset({"Facturae"})
 # TaxTypeCode of the schema -> the name that invoices print.

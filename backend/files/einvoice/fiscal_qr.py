@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from backend.files.einvoice.facturae import invoice_number
 from backend.files.einvoice.records import EInvoice
-from backend.files.einvoice.values import compact_id, decimal_text, known
+from backend.files.einvoice.xml_tree import compact_id, decimal_text, known
 
 VERIFACTU, TICKETBAI = "VERI*FACTU", "TicketBAI"
 # What stands beside such a code on paper: pages without it are not searched for one.

@@ -9,18 +9,237 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import date as calendar_date
+from itertools import islice, pairwise
 
 from backend.files.pages import Word
-from backend.files.visual_rows import Cell
-from backend.invoices.header.boxed_dates import BoxedDate, boxed_dates
+from backend.files.visual_rows import Cell, PageRows
 from backend.invoices.header.dates import PrintedDate, dates_in
-from backend.invoices.header.ids import PrintedId, id_in, is_short, is_tax_id, is_year
 from backend.invoices.header.labels import STRENGTH
 from backend.invoices.header.places import LabelledPage, Place, label_before
 from backend.invoices.label_match import LabelMatch
+from backend.text.id_formats import formats_of_length
 from backend.text.patterns.date_order import DateOrder
+from backend.text.patterns.dates import LONG_MONTHS
 from backend.text.patterns.folding import fold
+
+_MARK = re.compile(
+    r"(?:n|no|nr|num|núm|nro|número|numero|number|nummer|n\.?o|id|:|#|-|\N{EN DASH}|=|\.|º|°|№|\()[.:ºª°#]*",
+    re.IGNORECASE,
+)
+_MOST_MARKS = 3
+_DAY_OR_COUNT = 3  # digits
+_ID = re.compile(r"[#(\[]?(?P<id>[A-Za-z0-9Ñ][\w/.\-\N{EN DASH}_·:]{0,39}?)[)\]]?[.,;:]*")
+_PREFIX = re.compile(r"[A-ZÑ]{1,6}[-/.]?")
+_DATE = re.compile(r"\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)|(?:19|20)\d\d-\d\d-\d\d")
+_AMOUNT = re.compile(r"\d{1,3}(?:[.,]\d{3})*[.,]\d\d|\d+[.,]\d\d")
+_TIME = re.compile(r"\d{1,2}:\d\d(?::\d\d)?")
+_SEPARATOR = re.compile(r"[/\-\N{EN DASH}]")
+_UNIT_AFTER_NUMBER = re.compile(
+    r"(?:€|\$|£|%|eur|euros?|días|dias|days|unidades|uds?|kg|pages?|páginas)\.?", re.IGNORECASE
+)
+_MONTH_NAME = re.compile(
+    r"(?:ene|jan|feb|f[eé]v|mar|m[aä]r|abr|apr|avr|may|mai|jun|jul|ago|aug|ao[uû]|sep|set|oct|okt|out|ott|nov|dic|dec|dez|d[eé]c)\w{0,7}\.?",
+    re.IGNORECASE,
+)
+_MISREAD = str.maketrans("OoIl|", "00111")
+_DIGIT_RUN = re.compile(r"(?<![A-Za-z0-9|])[\dOoIl|]{3,}(?![A-Za-z0-9|])")
+_TAX_IDS = ("NIF", "NIE", "CIF", "VAT", "IBAN")
+_WORD_OF_PROSE = re.compile(r"[^\W\d_]{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedId:
+    """A document's number as printed."""
+
+    value: str
+    words: tuple[Word, ...]
+    rest: tuple[Word, ...]  # the words behind it
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other words than a date's follow."""
+        head = self.rest[0].text.strip(".,;:").lower() if self.rest else ""
+        return not self.rest or head in _CONNECTORS or bool(_DATE.match(head)) or not any(map(str.isalnum, head))
+
+
+_CONNECTORS = {"de", "del", "vom", "du", "of", "dated", "fecha", "date", "le", "em", "en", "issued"}
+
+
+def id_in(words: Sequence[Word], *, is_ocr: bool) -> PrintedId | None:
+    """The number at the beginning of some words; None where they begin with something else.
+
+    Args:
+        is_ocr: letters like O and I among digits are misread ("A-740II" is A-74011).
+    """
+    first = 0
+    while first < min(_MOST_MARKS, len(words)) and _MARK.fullmatch(words[first].text):
+        first += 1
+    last = _length(words[first : first + 4])
+    if last == 0:
+        return None
+    chosen = words[first : first + last]
+    value = _joined([word.text for word in chosen])
+    if value.isdecimal() and len(value) <= _DAY_OR_COUNT and _counts(words[first + last :]):
+        return None
+    if is_ocr:
+        value = _DIGIT_RUN.sub(_read_digits, value)
+    return PrintedId(value, tuple(chosen), tuple(words[first + last :]))
+
+
+def _counts(rest: Sequence[Word]) -> bool:
+    """Whether a number before these words is an amount, a quantity or the day of a date: "12 de marzo", "3 días"."""
+    texts = [word.text for word in rest[:2] if word.text.lower() != "de"]
+    return bool(texts and (_UNIT_AFTER_NUMBER.fullmatch(texts[0]) or _MONTH_NAME.fullmatch(texts[0])))
+
+
+def _length(words: Sequence[Word]) -> int:
+    """How many of the first words are the number; 0 where they are none."""
+    if not words:
+        return 0
+    texts = [word.text for word in words]
+    head = texts[0].rstrip(",;:.")
+    if _is_number(texts[0]):
+        if len(texts) > 2 and texts[1] in ("/", "-", "\N{EN DASH}") and _is_number(texts[2]):
+            return 3
+        if (
+            len(texts) > 1
+            and _is_number(texts[1])
+            and (_SEPARATOR.match(texts[0][-1]) or _SEPARATOR.match(texts[1][0]))
+        ):
+            return 2
+        return 1
+    if len(texts) > 1 and _PREFIX.fullmatch(head) and texts[0] == head:
+        if _is_number(texts[1]):
+            return 2
+        if len(texts) > 2 and texts[1] in ("/", "-", "\N{EN DASH}") and _is_number(texts[2]):
+            return 3
+    return 0
+
+
+def _is_number(text: str) -> bool:
+    match = _ID.fullmatch(text)
+    if match is None or not any(map(str.isdecimal, text)):
+        return False
+    core = match["id"]
+    return not (_DATE.fullmatch(core) or _AMOUNT.fullmatch(core) or _TIME.fullmatch(core))
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Joined as printed: a separator between blanks stands without them, other words with one blank."""
+    value = " ".join(texts)
+    value = re.sub(r" ?([/\N{EN DASH}-]) ?", r"\1", value) if len(texts) > 1 else value
+    return value.strip("#()[].,;: ").rstrip("/-\N{EN DASH}_")
+
+
+def _read_digits(match: re.Match[str]) -> str:
+    read = match[0]
+    return read.translate(_MISREAD) if sum(map(str.isdecimal, read)) * 2 > len(read) else read
+
+
+def is_tax_id(value: str) -> bool:
+    """Whether it is a valid tax number or account: no document's number."""
+    bare = "".join(filter(str.isalnum, value)).upper()
+    return any(form.is_valid(bare) for kind in _TAX_IDS for form in formats_of_length(kind, len(bare)))
+
+
+def is_short(value: str) -> bool:
+    """Fewer than three characters, or a year: as often a page, a quantity or a part of a date."""
+    return len(value) < 3 or is_year(value)
+
+
+def is_year(value: str) -> bool:
+    """Whether it may be a year of our time."""
+    return bool(re.fullmatch(r"(?:19|20)\d\d", value))
+
+
+_DAY, _MONTH, _YEAR = "day", "month", "year"
+_HEADINGS = {
+    **dict.fromkeys(("dia", "day", "tag", "jour", "giorno", "dd", "d"), _DAY),
+    **dict.fromkeys(("mes", "month", "monat", "mois", "mese", "mm", "m"), _MONTH),
+    **dict.fromkeys(("ano", "any", "year", "jahr", "annee", "anno", "aa", "aaaa", "yy", "yyyy", "jjjj", "a"), _YEAR),
+}
+_ROWS_BELOW = 2
+_MOST_WORDS = 60  # of a row; more are no form
+_MOST_DATES = 4  # of a page
+_YEARS = range(1970, 2100)
+_SHORT_YEARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class BoxedDate:
+    """A day of the calendar in three boxes."""
+
+    value: str  # ISO 8601
+    words: tuple[Word, ...]  # of the three, left to right
+    heading: Word  # the first of the headings
+    heading_row: int  # index of the row of the headings
+    row: int  # index of the row of the values
+
+
+def boxed_dates(page: PageRows) -> Iterator[BoxedDate]:
+    """The first dates of a page whose day, month and year stand behind, or below, headings that say so."""
+    return islice(_boxed_dates(page), _MOST_DATES)
+
+
+def _boxed_dates(page: PageRows) -> Iterator[BoxedDate]:
+    for row in page.rows:
+        words = [word for word in row.words[: _MOST_WORDS + 1] if any(map(str.isalnum, word.text))]
+        if not 3 <= len(words) <= _MOST_WORDS:
+            continue
+        kinds = [_HEADINGS.get(_plain(word), "") for word in words]
+        for first in range(len(words) - 2):
+            for step, rows in ((2, (row,)), (1, page.rows[row.index + 1 : row.index + 1 + _ROWS_BELOW])):
+                indexes = range(first, min(len(words), first + 3 * step), step)
+                if {kinds[index] for index in indexes} != {_DAY, _MONTH, _YEAR}:
+                    continue
+                for other in rows:
+                    headings = [words[index] for index in indexes]
+                    values = words[first + 1 : first + 6 : 2] if step == 2 else _below(headings, other.words)
+                    value = _value([kinds[index] for index in indexes], values)
+                    if value is not None:
+                        yield BoxedDate(value, tuple(values), headings[0], row.index, other.index)
+                        break
+
+
+def _below(headings: Sequence[Word], words: Sequence[Word]) -> list[Word]:
+    """The words whose middles are nearest to those of the headings; empty where one has none near it."""
+    middles = [_middle(word) for word in headings]
+    reach = max(second - first for first, second in pairwise(middles)) / 2
+    numbers = [word for word in words[:_MOST_WORDS] if any(map(str.isalnum, word.text))]
+    nearest = [min(numbers, key=lambda word: abs(_middle(word) - middle), default=None) for middle in middles]
+    found = [
+        word
+        for word, middle in zip(nearest, middles, strict=True)
+        if word is not None and abs(_middle(word) - middle) <= reach
+    ]
+    return found if len({word.start for word in found}) == len(headings) else []
+
+
+def _value(kinds: Sequence[str], words: Sequence[Word]) -> str | None:
+    """The day of the calendar that the words say, ISO 8601; None where they are none."""
+    if len(words) != len(kinds):
+        return None
+    texts = dict(zip(kinds, map(_plain, words), strict=True))
+    month = texts[_MONTH] if texts[_MONTH].isdecimal() else str(LONG_MONTHS.get(texts[_MONTH], ""))
+    if not all(text.isdecimal() and len(text) <= 4 for text in (texts[_DAY], month, texts[_YEAR])):
+        return None
+    year = int(texts[_YEAR])
+    if year < _SHORT_YEARS and len(texts[_YEAR]) == 2:
+        year += 2000
+    try:
+        return calendar_date(year, int(month), int(texts[_DAY])).isoformat() if year in _YEARS else None
+    except ValueError:
+        return None
+
+
+def _plain(word: Word) -> str:
+    return fold(word.text).text.lower().strip(" :./-|")
+
+
+def _middle(word: Word) -> float:
+    return (word.box.left + word.box.right) / 2
+
 
 _DATE_FIELDS = {"date": "InvoiceDate", "plain_date": "InvoiceDate", "due": "DueDate", "operation_date": "OperationDate"}
 _ID_FIELDS = {

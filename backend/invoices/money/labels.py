@@ -13,30 +13,222 @@ from typing import Literal, NamedTuple
 
 from backend.files.pages import Word
 from backend.invoices.label_match import LabelMatch, Vocabulary, tokens_of
-from backend.invoices.money.phrases import (
-    BALANCE,
-    BASE,
-    CASH,
-    CHANGE,
-    CHARGE,
-    COLUMN,
-    DISCOUNT,
-    DUE,
-    GROSS,
-    IGNORED,
-    PAID,
-    RATE,
-    ROUNDING,
-    STRONG_TOTAL,
-    SUBTOTAL,
-    SURCHARGE,
-    SURCHARGE_RATE,
-    TAX_AMOUNT,
-    TIP,
-    WITH_TAX,
-    WITHHOLDING,
-    WITHOUT_TAX,
+
+STRONG_TOTAL = (
+    "importe de esta factura|total de esta factura|total esta factura|total de este recibo|this invoice|"
+    "total factura|total de la factura|importe factura|importe de la factura|importe total factura|total fra|"
+    "importe total de la factura|total importe factura|total invoice|invoice total|total invoice amount|"
+    "invoice amount|total for this invoice|total this invoice|grand total|importe total|importe total a facturar|"
+    "total ticket|total compra|total venta|total tiquet|total recibo|total receipt|bill total|total bill|"
+    "total general|total documento|totale documento|totale fattura|totale generale|importo totale|total da fatura|"
+    "total fatura|total do documento|valor total|total geral|montante total|total facture|montant total|"
+    "total général|total de la facture|net ttc|gesamtbetrag|rechnungsbetrag|gesamtsumme|endbetrag|endsumme|"
+    "rechnungssumme|rechnungsendbetrag|gesamt|gesamtpreis brutto|bruttobetrag|bruttosumme|gesamtbetrag brutto|"
+    "summe brutto|import total|total abono|total rectificativa|total factura rectificativa|total nota de crédito|"
+    "total credit|credit total|credit note total|total credit note|total nota de crèdit|total general factura|"
+    "total operación|total servicio|total estancia|total order|order total|total orden|total del periodo|"
+    "total rounded|rounded total|net total rounded|nett total rounded|grand total rounded|total payable rounded|"
+    "total after rounding|total after rounding adj|total rm rounded|nett total|total amount rounded|"
+    "total inc rounding|total sales inclusive of gst|total estimated cost|total cost|total charges|"
+    "total current charges|total new charges|total charges this period|current charges|total facturado|"
+    "total importes|total a cobrar|amount total|total amount|total due this invoice"
 )
+DUE = (
+    "saldo a su cargo|saldo a nuestro favor|saldo a su favor|saldo final|saldo total|saldo resultante|"
+    "diferencia a pagar|total a pagar|importe a pagar|a pagar|líquido|total líquido|líquido a percibir|"
+    "líquido a pagar|neto a percibir|neto a pagar|total neto a pagar|total neto a percibir|total a percibir|"
+    "a percibir|total a ingresar|pendiente|importe líquido|a liquidar|total a liquidar|resto a pagar|saldo a pagar|"
+    "importe pendiente|pendiente de pago|total pendiente|importe pendiente de pago|saldo pendiente|"
+    "total a transferir|importe a transferir|total a abonar|importe a abonar|a abonar|total a devolver|"
+    "importe a devolver|importe a reembolsar|total a reembolsar|importe a cobrar|a cobrar|total adeudado|"
+    "importe adeudado|importe del cargo|importe a cargar|total a domiciliar|líquid a percebre|total a percebre|"
+    "import a pagar|líquido a cobrar|resto|resta por pagar|queda por pagar|amount due|balance due|total due|"
+    "total amount due|amount payable|total payable|due payable|balance payable|net payable|net amount payable|"
+    "total balance due|amount now due|amount owed|amount outstanding|outstanding|balance outstanding|balance owing|"
+    "outstanding balance|payable|please pay|pay this amount|amount to pay|to pay|total to pay|payment due|"
+    "payment due upon receipt|current amount due|total amount payable|balance|new balance|total account balance|"
+    "total now due|remaining balance|amount to be paid|total amount due on|amount due on|amount refunded|refund|"
+    "total refund|refund due|credit due|amount to be credited|amount credited|invoice balance|zu zahlen|zahlbetrag|"
+    "zu zahlender betrag|zahlungsbetrag|restbetrag|offener betrag|fälliger betrag|noch zu zahlen|auszahlungsbetrag|"
+    "zahllast|net à payer|net a payer ttc|reste à payer|à payer|montant à payer|total à payer|solde à payer|"
+    "solde dû|montant dû|solde|netto a pagare|totale da pagare|da pagare|importo da pagare|totale dovuto|"
+    "saldo da pagare|total a pagar eur|valor a pagar|líquido a receber|montante a pagar"
+)
+BASE = (
+    "base imponible|base imponible total|total base imponible|bases imponibles|bases|suma bases|suma de bases|"
+    "total bases|total base|suma bases imponibles|b. imponible|base imp|base impon|base|bi|base imposable|"
+    "base imposable total|base impositiva|imponibile|totale imponibile|tot imponibile|base tributável|"
+    "total ilíquido|incidência|base de incidência|valor tributável|base iva|base sujeta|base sujeta a iva|"
+    "base igic|base imponible igic|base imponible iva|total base ht|base ht|nettobetrag|summe netto|nettosumme|"
+    "netto|rechnungsbetrag netto|gesamt netto|gesamtbetrag netto|zwischensumme netto|nettowert|total ht|montant ht|"
+    "montant total ht|net ht|total net ht|total hors taxe|taxable amount|taxable base|taxable value|taxable|"
+    "net amount|net value|total net|net total amount|net invoice total|net invoice amount|total net amount|"
+    "net goods|importe neto|total neto|neto gravado|importe total sin iva|subtotal less discount|"
+    "subtotal after discount|subtotal con descuento|amt excl gst|amount excl gst|total excl gst|total neto sin iva|"
+    "importe sin iva|importe antes de impuestos|honorarios|vatable amount|vatable sales|value excl vat|gst excl|"
+    "amount excluding gst"
+)
+SUBTOTAL = (
+    "goods total|goods value|total goods|subtotal|sub total|sub-total|suma|suma importes|suma total|suma y base|"
+    "sous total|sous-total|total produits|zwischensumme|summe|total parcial|subtotale|subtotal neto|items subtotal|"
+    "item subtotal|total mercancía|total mercadoria|importe bruto neto|total artículos importe|total lines|"
+    "line total sum|merchandise total|net subtotal|total productos|total conceptos|invoice subtotal|order subtotal|"
+    "total prestaciones|parts and labor"
+)
+WITHOUT_TAX = (
+    "before vat|before tax|before taxes|without vat|net of vat|excl vat|excl tax|ex vat|vat exclusive|sin iva|"
+    "sin impuestos|antes de iva|antes de impuestos|sense iva|hors taxe|hors taxes|hors tva|ohne mwst|ohne ust|"
+    "ohne umsatzsteuer|vor steuern|senza iva|sem iva|importe sin impuestos|total sin impuestos"
+)
+WITH_TAX = (
+    "with vat|incl vat|inc vat|including vat|incl tax|with tax|after tax|con iva|iva inc|con impuestos|amb iva|ttc|"
+    "toutes taxes comprises|mit mwst|inkl mwst gesamt|brutto|con iva incluido|com iva|total con impuestos|"
+    "altogether|all in all|all together|in total|en total|en conjunto|insgesamt|alles zusammen|au total|in totale|"
+    "you owe us|total you owe|you pay"
+)
+GROSS = (
+    "importe bruto|total bruto|bruto|suma bruta|total importe bruto|importe bruto total|total líneas|gross amount|"
+    "gross total|total gross|valor bruto|total brut|brut|total brut ht|merce lorda|total antes de descuento|"
+    "total before discount|subtotal before discount|importe sin descuento"
+)
+TAX_AMOUNT = (
+    "total iva|cuota iva|cuota|cuotas|importe iva|iva|suma cuotas|suma de cuotas|total cuota|total cuotas|"
+    "total cuotas iva|cuota total|total impuestos|impuestos|impuesto|importe impuestos|suma impuestos|"
+    "total cuota iva|iva total|cuota tributaria|cuota igic|igic|total igic|importe igic|ipsi|cuota ipsi|quota|"
+    "quota iva|total quota|import iva|iva repercutido|iva soportado|impuesto sobre el valor añadido|iva general|"
+    "iva reducido|iva superreducido|más iva|plus iva|i.v.a. repercutido|vat|total vat|vat total|vat amount|"
+    "vat charged|plus vat|add vat|vat payable|vat due|vat content|tax|total tax|tax total|tax amount|sales tax|"
+    "state tax|local tax|city tax|total sales tax|estimated tax|taxes|total taxes|gst|total gst|gst amount|"
+    "gst payable|hst|pst|gst hst|service tax|sst|gst amt|gst included|includes gst|gst incl amount|"
+    "total gst amount|tva|total tva|montant tva|montant de la tva|mwst|mwst betrag|ust|ust betrag|umsatzsteuer|"
+    "mehrwertsteuer|steuer|steuerbetrag|gesamt mwst|summe mwst|zzgl mwst|zzgl ust|zzgl umsatzsteuer|"
+    "zzgl mehrwertsteuer|enthaltene mwst|inkl mwst|davon mwst|iva totale|totale iva|imposta|importo iva|tot iva|"
+    "total do iva|valor iva|valor do iva|imposto|total imposto|montante iva|total impostos|total tax amount|tax on|"
+    "vat on|iva sobre|iva s|iva al|iva incluido|includes vat|includes vat of|vat included|including vat of|"
+    "of which vat|total includes gst|total includes|gst sr|sr gst|gst inclusive|gst incluned|lva|iva tax"
+)
+SURCHARGE = (
+    "recargo de equivalencia|rec|rec equival|recargo equival|recargo equivalencia|recargo equiv|rec equivalencia|"
+    "rec equiv|r equivalencia|rec eq|re|r e|req|recargo|cuota re|cuota recargo|importe re|importe recargo|"
+    "cuota r e|total recargo|total re|recargo eq|cuota rec equiv|total recargo equivalencia|"
+    "total recargo de equivalencia|recàrrec d'equivalència|cuota req|cuota recargo equivalencia|"
+    "cuota recargo de equivalencia"
+)
+WITHHOLDING = (
+    "irpf|retención|retención irpf|retención a cuenta irpf|retención i.r.p.f.|retenciones|ret irpf|ret|reten irpf|"
+    "importe retención|cuota retención|cuota irpf|importe irpf|total irpf|total retenciones|total retención|"
+    "retención a cuenta|retención fiscal|retención de irpf|retención por irpf|retención profesional|"
+    "retención sobre irpf|retención alquiler|retención irpf alquiler|retenció|retenció irpf|menos irpf|"
+    "menos retención|menos retención irpf|a deducir irpf|withholding|withholding tax|less withholding tax|"
+    "income tax withholding|irpf withholding|ritenuta|ritenuta d'acconto|ritenuta acconto|retenção|retenção irs|"
+    "retenção na fonte|irs|retenue à la source|retención en la fuente|retention|deducción irpf|"
+    "retención garantía irpf"
+)
+DISCOUNT = (
+    "descuento|descuentos|total descuento|total descuentos|importe descuento|importe dto|total dto|dto|dtos|"
+    "dto comercial|descuento comercial|descuento global|dto global|dto pronto pago|descuento pronto pago|dto pp|"
+    "dto p.p.|d.p.p.|descuento por pronto pago|dto especial|descuento especial|descuento cliente|bonificación|"
+    "bonificaciones|bonif|rappel|descompte|descompte comercial|dte|discount|discounts|total discount|less discount|"
+    "trade discount|discount amount|settlement discount|prompt payment discount|invoice discount|promo discount|"
+    "promotion|disc|voucher|coupon|savings applied|rabatt|nachlass|abzgl rabatt|skonto|remise|remise commerciale|"
+    "rabais|escompte|total remise|sconto|sconto totale|totale sconti|desconto|descontos|total descontos|"
+    "desconto comercial|desconto financeiro|cupón|vale descuento|ahorro aplicado|dto promocional|promoción"
+)
+PAID = (
+    "anticipo|anticipos|menos anticipo|anticipo recibido|anticipos recibidos|total anticipos|entrega a cuenta|"
+    "entregas a cuenta|a cuenta|pago a cuenta|pagos a cuenta|pagos anticipados|pago anticipado|pagado|"
+    "importe pagado|ya pagado|total pagado|importe ya pagado|pagado a cuenta|señal|depósito|provisión de fondos|"
+    "provisiones de fondos|menos provisión de fondos|a deducir anticipo|cobrado|total cobrado|paga i senyal|"
+    "bestreta|abonado|importe abonado|reserva|payments|payments/credits|payments credits|payment|payment received|"
+    "payments received|amount paid|paid to date|amount received|less paid|less payments|less payment|"
+    "less payments received|already paid|prepaid|prepayment|less prepayment|prepayments|deposit|deposit paid|"
+    "less deposit|deposit received|advance payment|less advance|credits|credit applied|paid|total paid|advance|"
+    "anzahlung|abzgl anzahlung|bereits bezahlt|bereits gezahlt|gezahlt|erhaltene anzahlung|acompte|acompte versé|"
+    "acomptes|déjà payé|déjà réglé|montant réglé|acconto|acconti|già pagato|acconto versato|adiantamento|sinal|"
+    "valor pago|pago"
+)
+BALANCE = (
+    "saldo anterior|deuda anterior|importe pendiente anterior|facturas anteriores|pendiente anterior|"
+    "importe facturas anteriores|saldo pendiente anterior|facturas pendientes anteriores|recibos pendientes|"
+    "deuda pendiente|previous balance|previous unpaid balance|balance brought forward|balance b/f|brought forward|"
+    "prior balance|past due|past due balance|previous amount due|overdue balance|overdue amount|previous invoice|"
+    "balance forward|last bill|opening balance|amount of last bill|previous bill|previous statement balance|"
+    "vorheriger saldo|ancien solde|solde antérieur|solde précédent|saldo precedente|arrears|"
+    "account balance brought forward|unpaid balance"
+)
+CHARGE = (
+    "portes|gastos de envío|gastos envío|envío|transporte|gastos de transporte|gastos|otros gastos|embalaje|"
+    "embalajes|manipulación|gastos de gestión|gastos financieros|suplidos|total suplidos|gastos suplidos|suplido|"
+    "importe suplidos|tasas|otros conceptos|ports|despeses d'enviament|cargos|otros cargos|punto verde|ecotasa|"
+    "ecoraee|financiación|shipping|shipping handling|shipping and handling|shipping & handling|s&h|handling|"
+    "freight|freight charge|delivery|delivery charge|delivery fee|carriage|postage|postage and packing|p&p|packing|"
+    "service charge|service charge 10|service fee|svc chg|service|svc charge|surcharge|fuel surcharge|"
+    "disbursements|total disbursements|disbursement|expenses|fees|other charges|other|insurance|handling fee|"
+    "processing fee|late fee|convenience fee|booking fee|cargo por servicio|servicio|miscellaneous charges|exento|"
+    "importe exento|base exenta|exempt|no sujeto|importe no sujeto|exento de iva|no sujeto a iva|zero rated|"
+    "zero rated supplies|total zero rated|versand|versandkosten|versand und verpackung|porto|porto und verpackung|"
+    "fracht|lieferkosten|verpackung|frais de port|port|frais de livraison|livraison|frais|débours|spese|"
+    "spese di spedizione|spese di trasporto|trasporto|spedizione|bollo|imposta di bollo|portes de envio|despesas|"
+    "despesas de envio|tasa turística|city tax fee|tourist tax"
+)
+ROUNDING = (
+    "rounding|rounding adj|rounding adjustment|rounding adjustments|rounding amount|round adj|round off|"
+    "rounding diff|rnd adj|rounding amt|round|rounded|bill rounding|redondeo|ajuste redondeo|ajuste por redondeo|"
+    "rundung|rundungsdifferenz|arrondi|arrotondamento|arredondamento|pelarasan|penggenapan|rounding adi|"
+    "rounding mechanism|5 cent adjustment|cash rounding"
+)
+TIP = "tip|tips|propina|gratuity|tip amount|trinkgeld|pourboire|mancia|gorjeta|added tip|driver tip|propines"
+CASH = (
+    "efectivo|entregado|entrega|importe entregado|recibido|tarjeta|tarjeta crédito|tarjeta de crédito|"
+    "tarjeta débito|visa|mastercard|amex|metálico|contado|en efectivo|pago tarjeta|pago con tarjeta|pago efectivo|"
+    "pago en efectivo|efectiu|targeta|bizum|maestro|su entrega|total entregado|importe recibido|cash|cash tendered|"
+    "tendered|amount tendered|card|credit card|debit card|debit|credit|master|mydebit|accepted total|visa card|"
+    "cash received|cash paid|paid by cash|paid by card|payment cash|payment mode cash|eftpos|eft|ebt|"
+    "american express|bar|bargeld|gegeben|ec karte|girocard|kartenzahlung|espèces|carte|carte bancaire|cb|contanti|"
+    "pagamento contanti|carta|numerário|multibanco|dinheiro|entregue|touch n go|e wallet|tunai|cash rm|paid amount|"
+    "customer paid"
+)
+CHANGE = (
+    "cambio|devolución|su cambio|vuelta|canvi|a devolver|change|change due|cash change|your change|balance change|"
+    "rückgeld|rendu|monnaie|rendu monnaie|à rendre|resto contanti|resto cliente|troco|change rm|baki|zurück"
+)
+RATE = (
+    "tipo|tipo iva|tipo de iva|tipo impositivo|tipus|tipus iva|tipo igic|porcentaje|porcentaje iva|rate|vat rate|"
+    "tax rate|gst rate|taux|taux tva|taux de tva|satz|steuersatz|mwst satz|ust satz|aliquota|aliquota iva|aliq iva|"
+    "taxa|taxa iva|taxa de iva|código iva|cod iva|tax code|vat code|cod|letra|clase|sales tax rate"
+)
+SURCHARGE_RATE = "tipo re|tipo recargo|tipo rec equiv|tipo recargo equivalencia|porcentaje recargo"
+COLUMN = (
+    "descripción|concepto|conceptos|artículo|artículos|producto|detalle|denominación|servicio prestado|cantidad|"
+    "cant|uds|unidades|ud|precio|precio unitario|precio unit|p unit|p u|pvp|p v p|código|ref|referencia|descripció|"
+    "quantitat|preu|preu unitari|description|item|items|product|qty|quantity|unit price|price|unit cost|hours|hrs|"
+    "u price|details|particulars|beschreibung|bezeichnung|menge|einzelpreis|e preis|artikel|anzahl|désignation|"
+    "désignations|qté|quantité|prix unitaire|pu|pu ht|prix|libellé|descrizione|quantità|prezzo|prezzo unitario|"
+    "quantidade|qtd|preço|preço unitário|descrição|designação|artigo|unidade|um|uom|unit|lectura|consumo kwh"
+)
+IGNORED = (
+    "reverse charge|inversión del sujeto pasivo|autoliquidation|steuerschuldnerschaft|total qty|total quantity|"
+    "total items|total item|total no of items|no of items|total artículos|nº artículos|total unidades|total uds|"
+    "total bultos|total peso|total kg|total horas|total hours|total pieces|total units|total líneas|total savings|"
+    "you saved|total saved|ahorro|ha ahorrado|ahorro total|capital social|suma y sigue|suma anterior|suma sigue|"
+    "carried forward|total página|page total|subtotal página|total albarán|total pages|total consumo|consumo total|"
+    "total kwh|total points|puntos|total puntos|total noches|total days|total nights|total number|número total|"
+    "importe unitario|importe mínimo|límite|total miles|total weight|total volume|base unitaria|valor unitario|"
+    "iva number|vat no|vat number|vat reg no|vat registration|vat id|vat reg|gst no|gst id|gst reg no|gst reg|"
+    "gst id no|gst registration no|tax id|tax invoice|vat invoice|tax invoice no|ust idnr|ust id|steuernummer|"
+    "steuer nr|n tva|no tva|tva intracommunautaire|nif iva|iva intracomunitario|partita iva|p iva|cod iva cliente|"
+    "vat registered|tax number|tax reg no|tax registration|credit card no|card no|card number|credit limit|"
+    "credit terms|credit note|credit note no|payment terms|payment method|payment reference|payment date|"
+    "payment due date|payment due by|balance sheet|iva responsable inscripto|visa no|base de datos|base legal|"
+    "forma de pago|condiciones de pago|medio de pago|fecha de pago|due date|total days due|interest rate|"
+    "exchange rate|tipo de cambio|tipo de pago|tipo de documento|tipo cliente|tipo factura|tipo de factura|"
+    "tipo de interés|impuesto sobre la electricidad|impuesto eléctrico|impuesto electricidad|"
+    "impuesto hidrocarburos|impuesto especial|cambios y devoluciones|cambio de|service address|service period|"
+    "service provider|service date|item no|order no|delivery date|delivery note|delivery address|delivery no|"
+    "tax point|tax date|total previous|resto del mundo|deposit account|cash inv no|cash invoice|cash sales|"
+    "cash bill|cash sale"
+)
+
 
 Kind = Literal[
     "base", "tax", "surcharge", "withholding", "discount", "total", "due", "paid", "balance", "charge", "rounding",

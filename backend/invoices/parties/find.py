@@ -3,19 +3,416 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from backend.files.visual_rows import PageRows
-from backend.invoices.parties.address import has_town
+from backend.files.visual_rows import PageRows, VisualRow
+from backend.invoices.label_match import tokens_of
+from backend.invoices.parties.address import CERTAIN, LIKELY, POSSIBLE, has_town, is_region
 from backend.invoices.parties.blocks import Block, blocks_of
-from backend.invoices.parties.choice import Found, choose
+from backend.invoices.parties.labels import CUSTOMER, DELIVERY, GREETING, PAYEE, VENDOR
 from backend.invoices.parties.names import clean_name
-from backend.invoices.parties.pieces import Role
-from backend.invoices.parties.read import read_parties
-from backend.invoices.parties.zones import body_start
+from backend.invoices.parties.pieces import Piece, Role
+from backend.invoices.parties.read import Party, read_parties
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field
+from backend.text.patterns.folding import fold
+
+# Headings of the columns of goods and services, without accents.
+_GOODS = frozenset(
+    re.split(
+        " ",
+        "descripcion concepto conceptos articulo articulos detalle producto servicio cantidad cant uds "
+        "unidades referencia description item items product qty quantity hours details particulars service "
+        "activity bezeichnung beschreibung menge pos leistung anzahl artikel designation quantite descricao "
+        "quantidade artigo descrizione quantita descripcio quantitat omschrijving aantal",
+    )
+)
+_FIGURES = frozenset(
+    re.split(
+        " ",
+        "precio importe dto ud pvp total price rate amount unit disc preis einzelpreis betrag gesamt prix "
+        "montant pu preco valor prezzo importo preu import prijs bedrag iva vat tax",
+    )
+)
+_LEAST_COLUMNS = 2
+_AMOUNT = re.compile(r"(?<![\d.,/-])-?\d{1,3}(?:[., ]?\d{3})*[.,]\d{2}(?![\d./-])")
+_MOST_ABOVE_HEADER = 4  # rows with an amount
+_NEXT_ROWS, _LEAST_AMOUNTS = 6, 2  # as many of the rows after the first with an amount have one, too
+_LONGEST = 400  # characters of a row that are looked at
+_WIDE_CELL = 5  # words; column headings are shorter
+
+
+def body_start(page: PageRows) -> int:
+    """The index of the row at which lines of goods begin: their header row, else where rows with amounts begin.
+
+    A few amounts may stand above the header row: the total in the box of the invoice's number and date.
+    """
+    amounts: list[int] = []
+    for row in page.rows:
+        if _is_header(row):
+            return row.index
+        if _AMOUNT.search(row.text[:_LONGEST]):
+            amounts.append(row.index)
+            if len(amounts) > _MOST_ABOVE_HEADER:
+                break
+    for first, later in zip(amounts, amounts[_LEAST_AMOUNTS:], strict=False):
+        if later - first <= _NEXT_ROWS:
+            return first
+    return amounts[0] if amounts and amounts[0] > _NEXT_ROWS else len(page.rows)
+
+
+def _is_header(row: VisualRow) -> bool:
+    cells = [cell for cell in row.cells if len(cell.words) <= _WIDE_CELL]
+    headings = {token for cell in cells for token in tokens_of(cell.text)}
+    goods = len(headings & _GOODS)
+    return len(cells) >= _LEAST_COLUMNS and goods > 0 and goods + len(headings & _FIGURES) >= _LEAST_COLUMNS
+
+
+_HONORIFIC = re.compile(
+    r"(?:att|atte|attn|d|dna|don|dona|sr|sra|sres|mr|mrs|ms|messrs|herr|herrn|frau|m|mme|fao)\b\.?[ :]", re.IGNORECASE
+)
+_HEAD = 0.45  # of the page's height: the nearer to the top, the likelier the vendor
+_LEAST_LETTERS = 4  # of a name that is looked for elsewhere on the page
+_SAME_START = 6  # letters: a name that begins with a shorter one is the same party's
+_ORPHAN_ROWS = 6  # rows below a name within which an address without a name is its
+_ORPHAN_OFFSET = 2.0  # heights between their left edges at most
+_DOMAIN = re.compile(r"(?:@|www\.|https?://)(?:www\.)?([\w-]{4,})\.", re.IGNORECASE)
+_MAIL_HOSTS = frozenset({"gmail", "hotmail", "outlook", "yahoo", "icloud", "correo", "telefonica", "email"})
+_FOOT_ROWS, _IMPRINT_ROWS = 12, 5
+# What stands at a page's foot beside the vendor's name.
+_FOOT_ROW = re.compile(
+    r"(?<![^\W_])(?:IBAN|BIC|Inh\.|Inhaber|Steuernummer|Steuer-?Nr|St\.-?Nr|USt|HR[AB]|Amtsgericht|Gesch[aä]ftsf"
+    r"|capital|siret|siren|R\.?C\.?S|TVA|Inscrit|Reg(?:istro|istered)?\.? (?:Merc|in|office|no)|company (?:no|reg)"
+    r"|[NC]\.?I\.?F|NIPC|P\.? ?IVA|VAT|account|cuenta|Bankverbindung|RIB)(?![^\W\d_])",
+    re.IGNORECASE,
+)
+_WORD_LETTERS = 5  # of a name's word that a domain may be
+
+
+class Found(NamedTuple):
+    """What a field is made of."""
+
+    pieces: tuple[Piece, ...]
+    score: float
+    why: str  # one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What is looked up for every party of a page."""
+
+    rows: PageRows
+    body: int  # index of the row at which the goods begin
+    text: str  # letters and digits of the page
+    domains: Collection[str]  # of e-mail addresses and web sites, without their ending
+    payees: Collection[str]  # letters of the names that are to be paid
+    foot: str  # letters and digits of the rows below with the bank or register of the vendor
+
+    @classmethod
+    def of(cls, rows: PageRows, body: int, parties: Sequence[Party]) -> _Page:
+        domains = {match[1].lower().replace("-", "") for match in _DOMAIN.finditer(fold(rows.page.text).text)}
+        payees = {_letters(party.name) for party in parties if party.label == PAYEE and party.names}
+        foot = " ".join(
+            _letters(row.text) for row in rows.rows[-_FOOT_ROWS:] if row.index >= body and _FOOT_ROW.search(row.text)
+        )
+        return cls(rows, body, _letters(rows.page.text), domains - _MAIL_HOSTS, payees, foot)
+
+
+def choose(parties: Sequence[Party], rows: PageRows, body: int) -> dict[str, Found]:
+    """What the names, addresses and tax numbers of the two parties of a page are made of, by the fields' names.
+
+    Args:
+        body: index of the row at which the goods begin.
+    """
+    page = _Page.of(rows, body, parties)
+    parties = _with_orphans(parties, page)
+    customer, customer_why = _labelled_customer(parties, page), "beside the label of the customer"
+    greeted = next((party for party in parties if party.label == GREETING and party.names), None)
+    theirs = [p for p in parties if p.label in (CUSTOMER, DELIVERY) and p.names and _may_be_party(p, page)]
+    theirs += [party for party in parties if _is_greeted(party, greeted)]
+    vendors = [party for party in parties if party.label == VENDOR and _is_more_than_name(party)]
+    free = [party for party in parties if not party.label and _may_be_party(party, page)]
+    scores = {id(party): _vendor_score(party, page, free) for party in free}
+    free.sort(key=lambda party: -scores[id(party)])
+    payees = [party for party in parties if party.label == PAYEE]
+    named = [party for party in (*vendors, *free, *payees) if party.names]
+    vendor = next((party for party in named if not any(_same(party, other) for other in theirs)), None)
+    if customer is None and greeted is not None:
+        customer, customer_why = _greeted_customer(free, greeted), "the name in the greeting"
+    if customer is None:
+        customer, customer_why = _unlabelled_customer(free, vendor, page), "a name with its address below the vendor's"
+        theirs += [customer] if customer else []
+    customer = _completed(customer, free)
+    mine = [party for party in (*vendors, *free) if not any(_same(party, other) for other in theirs)]
+    vendor = _fullest(vendor, mine)
+    mine.sort(key=lambda party: not _same(party, vendor))
+    found = _vendor_fields(vendor, mine, customer) | _customer_fields(customer, customer_why, parties)
+    if customer is not None and found["CustomerTaxId"] is None:
+        found["CustomerTaxId"] = _number_apart(parties, page, found["VendorTaxId"])
+    return {name: entry for name, entry in found.items() if entry is not None}
+
+
+def _fullest(vendor: Party | None, parties: Sequence[Party]) -> Party | None:
+    """The party whose name begins with a vendor's short one, as a logo has it, and says more of it."""
+    if vendor is None or vendor.label or vendor.has_legal_form:
+        return vendor
+    name = _letters(vendor.name)
+    fuller = [p for p in parties if p.names and (p.address or p.has_legal_form) and _letters(p.name).startswith(name)]
+    return max(fuller, key=lambda party: (party.has_legal_form, len(party.name)), default=vendor)
+
+
+def _with_orphans(parties: Sequence[Party], page: _Page) -> list[Party]:
+    """Parties with the addresses and numbers that stand apart below their names, in the same column."""
+    whole = list(parties)
+    for orphan in parties:
+        if orphan.label or not (orphan.address or orphan.tax_ids) or orphan.first.row >= page.body:
+            continue
+        above = [party for party in whole if party.names and _is_above(party, orphan)]
+        if orphan.names:  # "Contoso Ltd." in large letters above "Contoso Headquarters" and its address
+            above = [p for p in above if p.has_legal_form and not orphan.has_legal_form and not (p.address or p.label)]
+            above = [p for p in above if orphan.first.row - p.first.row == 1]
+        owner = max(above, key=lambda party: (party.first.row, party.first.box.left), default=None)
+        if owner is None or (orphan.address and owner.address) or (orphan.tax_ids and owner.tax_ids):
+            continue
+        joined = replace(
+            owner, address=owner.address or orphan.address, tax_ids=(*owner.tax_ids, *orphan.tax_ids),
+            has_contact=owner.has_contact or orphan.has_contact, has_registry=owner.has_registry or orphan.has_registry,
+        )  # fmt: skip
+        whole[whole.index(owner)] = joined
+        whole.remove(orphan)
+    return whole
+
+
+def _is_above(party: Party, orphan: Party) -> bool:
+    rows = orphan.first.row - party.first.row
+    offset = abs(party.first.box.left - orphan.first.box.left)
+    if rows == 0:  # "Facturado a: Talleres Pinto S.L.    CIF: B41234567"
+        return party.first.box.right < orphan.first.box.left and not orphan.address and not orphan.has_contact
+    return 0 < rows <= _ORPHAN_ROWS and offset <= _ORPHAN_OFFSET * orphan.first.box.height
+
+
+def _labelled_customer(parties: Sequence[Party], page: _Page) -> Party | None:
+    customers = [p for p in parties if p.label == CUSTOMER and p.names and _may_be_party(p, page)]
+    best = max(customers, key=lambda p: (bool(p.address) + bool(p.tax_ids), -p.first.row), default=None)
+    return best or next((party for party in parties if party.label == DELIVERY and party.names), None)
+
+
+def _is_greeted(party: Party, greeted: Party | None) -> bool:
+    """Whether a party without a label has a word of the name in the greeting: "Ana" of "Dear Ana,"."""
+    if greeted is None or party.label or not party.names or len(_letters(greeted.name)) < _LEAST_LETTERS:
+        return False
+    words = {_letters(word) for word in clean_name(greeted.name).split()}
+    mine = {_letters(word) for word in clean_name(party.name).split()}
+    return sum(len(word) >= _LEAST_LETTERS for word in words & mine) * 2 >= len(words)
+
+
+def _greeted_customer(free: Sequence[Party], greeted: Party) -> Party | None:
+    """The party that the greeting names, else the greeting's name where it is a whole one."""
+    found = [party for party in free if _is_greeted(party, greeted)]
+    best = max(found, key=lambda party: (bool(party.address) + bool(party.tax_ids), -party.first.row), default=None)
+    is_whole = len(clean_name(greeted.name).split()) > 1 or greeted.has_legal_form
+    return best or (greeted if is_whole else None)
+
+
+def _completed(customer: Party | None, free: Sequence[Party]) -> Party | None:
+    """The customer with the address and number of a block without a label that has the same name."""
+    if customer is None:
+        return None
+    name = sorted(_letters(word) for word in clean_name(customer.name).split())
+    for other in free:
+        if other is not customer and sorted(_letters(word) for word in clean_name(other.name).split()) == name:
+            customer = replace(
+                customer, address=customer.address or other.address, tax_ids=customer.tax_ids or other.tax_ids
+            )
+    return customer
+
+
+def _may_be_party(party: Party, page: _Page) -> bool:
+    """Whether it stands above the lines of goods, or has more than a name."""
+    if party.first.row < page.body:
+        return True
+    whole = bool(party.names) and _is_whole(party)
+    if party.label:
+        return whole or bool(party.tax_ids)
+    return bool(party.tax_ids) or party.has_registry or (whole and party.has_legal_form)
+
+
+def _is_more_than_name(party: Party) -> bool:
+    """Whether a labelled party has more than a name: a salesperson, too, is called "vendedor"."""
+    return bool(party.address or party.tax_ids or party.has_legal_form or party.has_contact)
+
+
+def _unlabelled_customer(free: Sequence[Party], vendor: Party | None, page: _Page) -> Party | None:
+    """The likeliest of the parties with a name and more above the goods that are not the vendor."""
+    found = [
+        (2.0 * bool(party.address) + bool(party.tax_ids) - party.has_contact - 2.0 * party.has_registry
+         + 2.0 * _is_addressed(party), party)
+        for party in free
+        if party.names and (_is_whole(party) or party.tax_ids) and party.first.row < page.body
+        and not _same(party, vendor)
+    ]  # fmt: skip
+    return max(found, key=lambda entry: entry[0])[1] if found else None
+
+
+def _is_addressed(party: Party) -> bool:
+    """Whether its name begins with a form of address, as on an envelope."""
+    return bool(party.names) and _HONORIFIC.match(fold(party.name).text) is not None
+
+
+def _vendor_score(party: Party, page: _Page, parties: Sequence[Party]) -> float:
+    """How much speaks for a party without a label as the vendor. Weights were set by reading, not fitted.
+
+    Args:
+        parties: all without a label; what is said of one elsewhere, at the page's foot, counts for it.
+    """
+    mine = [party, *(other for other in parties if other is not party and other.names and _same(other, party))]
+    score = 1.5 * any(other.tax_ids for other in mine) + 1.5 * any(other.has_contact for other in mine)
+    score += 2.0 * any(other.has_registry for other in mine) + 2.0 * party.has_legal_form + bool(party.address)
+    score += 2.5 * any(other.is_sender for other in mine) - 3.0 * _is_addressed(party)
+    first = min((p for p in parties if p.names), key=lambda p: (p.first.row, p.first.box.left), default=None)
+    if party.names:
+        height = max(word.box.height for word in party.names[0].words)
+        score += min(1.5, max(0.0, height / page.rows.line_height - 1))
+        name = _letters(clean_name(party.name))
+        if len(name) >= _LEAST_LETTERS:
+            score += min(1.5, page.text.count(name) - 1) + 1.5 * _is_domain(party, page) + 2.0 * (name in page.payees)
+            score += 3.0 * (name in page.foot or any(_is_imprint(other, page) for other in mine)) + 1.5 * (
+                party is first
+            )
+        if not (party.address or party.tax_ids or party.has_contact or party.has_legal_form):
+            score -= 1.5
+    else:
+        score -= 1.0
+    top = party.first.box.top / max(1.0, page.rows.page.height)
+    return score + (3.0 * (1 - top / _HEAD) if top < _HEAD else -1.5)
+
+
+def _is_imprint(party: Party, page: _Page) -> bool:
+    """Whether it is a company with its address and tax number in the last rows, below the goods if there are any."""
+    rows = len(page.rows.rows)
+    is_last = party.first.row >= page.body or party.first.row >= max(rows / 2, rows - _IMPRINT_ROWS)
+    return is_last and party.has_legal_form and bool(party.address) and bool(party.tax_ids or party.has_registry)
+
+
+def _is_domain(party: Party, page: _Page) -> bool:
+    """Whether a web site or e-mail address of the page is named like a party."""
+    name = _letters(clean_name(party.name))
+    words = [_letters(word) for word in party.name.split()]
+    return any(
+        name.startswith(domain) or domain.startswith(name)
+        or any(len(word) >= _WORD_LETTERS and word in domain for word in words)
+        for domain in page.domains
+    )  # fmt: skip
+
+
+def _same(party: Party, other: Party | None) -> bool:
+    """Whether two blocks name the same party: one more fully than the other, perhaps."""
+    if party is other:
+        return True
+    if other is None or not other.names or not party.names or _differ(party, other):
+        return False
+    mine, theirs = _letters(clean_name(party.name)), _letters(clean_name(other.name))
+    return mine == theirs or (len(mine) >= _SAME_START and theirs.startswith(mine))
+
+
+def _differ(party: Party, other: Party) -> bool:
+    """Whether two parties of one name are two: their tax numbers, or their addresses, are different."""
+    mine, theirs = ({piece.tax_id.value for piece in p.tax_ids if piece.tax_id} for p in (party, other))
+    if mine and theirs:
+        return not mine & theirs
+    return _is_whole(party) and _is_whole(other) and not party.is_sender and not _same_address(party, other)
+
+
+def _same_address(party: Party, other: Party) -> bool:
+    mine, theirs = (_letters(" ".join(piece.text for piece in p.address)) for p in (party, other))
+    return mine.startswith(theirs) or theirs.startswith(mine)
+
+
+def _is_whole(party: Party) -> bool:
+    """Whether its address is more than a line that may be one."""
+    certain = any(piece.strength >= CERTAIN for piece in party.address)
+    return certain or party.address_strength >= 2 * LIKELY
+
+
+def _has_place(party: Party) -> bool:
+    """Whether its address is more than a province, a country or a line that may be anything."""
+    return len(party.address) > 1 or (
+        party.address_strength > POSSIBLE and not any(is_region(piece.folded) for piece in party.address)
+    )
+
+
+def _vendor_fields(vendor: Party | None, mine: Sequence[Party], customer: Party | None) -> dict[str, Found | None]:
+    """The vendor's fields.
+
+    Args:
+        mine: all parties that may be the vendor's blocks, those with its name first.
+    """
+    name = address = number = None
+    if vendor is not None:
+        score, why = (0.95, "beside the label of the seller") if vendor.label else (0.7, "the most prominent name")
+        if not vendor.label and vendor.has_legal_form:
+            score, why = 0.85, "the most prominent name with a legal form"
+        name = Found(vendor.names, score, why)
+    whole = next((party for party in mine if _is_whole(party)), None)
+    if whole is None and vendor is not None and _has_place(vendor):
+        whole = vendor
+    if whole is not None:
+        address = Found(whole.address, 0.9 if whole.names else 0.6, "the address in the block of the vendor")
+    taken = {piece.tax_id.value for piece in (customer.tax_ids if customer else ()) if piece.tax_id}
+    for party in mine:
+        for piece in party.tax_ids:
+            if number is None and piece.tax_id and not piece.tax_id.is_customer and piece.tax_id.value not in taken:
+                number = Found((piece,), 0.95 if piece.tax_id.label else 0.8, "a tax number in a block of the vendor")
+    return {"VendorName": name, "VendorAddress": address, "VendorTaxId": number}
+
+
+def _customer_fields(customer: Party | None, why: str, parties: Sequence[Party]) -> dict[str, Found | None]:
+    name = address = number = None
+    if customer is not None:
+        name = Found(customer.names, 0.95 if customer.label else 0.7, why)
+        address = (
+            Found(customer.address, 0.9, "the address below the customer's name")
+            if any(not is_region(piece.folded) for piece in customer.address)
+            else None
+        )
+        if address is None:
+            place = next((party for party in parties if party.label == DELIVERY and party.address), None)
+            address = Found(place.address, 0.6, "where the goods or services go") if place else None
+        if customer.tax_ids:
+            number = Found(customer.tax_ids[:1], 0.9, "a tax number in the block of the customer")
+    if number is None:
+        said = [piece for party in parties for piece in party.tax_ids if piece.tax_id and piece.tax_id.is_customer]
+        number = Found((said[0],), 0.9, "a tax number whose label says it is the customer's") if said else None
+    return {"CustomerName": name, "CustomerAddress": address, "CustomerTaxId": number}
+
+
+def _number_apart(parties: Sequence[Party], page: _Page, vendors: Found | None) -> Found | None:
+    """The customer's number in a strip of boxes, below "Cliente" with its code or below "N.I.F." alone.
+
+    A box without a label of the customer is only theirs where the vendor has another number.
+    """
+    theirs = _digits(vendors.pieces[0]) if vendors else None
+    for party in sorted(parties, key=lambda party: party.label != CUSTOMER):
+        is_theirs = party.label == CUSTOMER or (theirs is not None and not party.label)
+        if not is_theirs or party.names or party.address or party.has_registry or party.first.row >= page.body:
+            continue
+        for piece in party.tax_ids:
+            if piece.tax_id and piece.tax_id.label == "es" and _digits(piece) != theirs:
+                return Found((piece,), 0.75, "a tax number in a box of its own that is not the vendor's")
+    return None
+
+
+def _digits(piece: Piece) -> str:
+    """The digits of a tax number: it may be printed with and without the prefix of its country."""
+    return "".join(filter(str.isdigit, piece.text))
+
+
+def _letters(text: str) -> str:
+    """Letters and digits of a text without accents, in lower case."""
+    return "".join(filter(str.isalnum, fold(text).text.lower()))
+
 
 _FOOT = re.compile(
     r"(?<![^\W_])(?:[NC]\.? ?[I1l]\.? ?[FE]|D\.?N\.?I|"

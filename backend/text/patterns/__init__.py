@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 
-from backend.text.entity_record import PATTERN, Entity
+from backend.text.entity_merge import PATTERN, Entity
 from backend.text.patterns import (
     amounts,
     bank_accounts,

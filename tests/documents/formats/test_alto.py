@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from lxml import etree
 
-from backend.documents.formats.alto import NAMESPACE, stream_alto
+from backend.documents.formats.ocr_xml import NAMESPACE, stream_alto
 from backend.files.pages import Document
 from tests.files.drawn import document_of, documents, page_of
 

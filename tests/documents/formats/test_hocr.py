@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from lxml import etree
 
-from backend.documents.formats.hocr import stream_hocr
+from backend.documents.formats.ocr_xml import stream_hocr
 from backend.files.pages import Document
 from tests.files.drawn import document_of, documents, page_of
 

@@ -18,7 +18,7 @@ from backend.documents.formats.markdown import stream_markdown
 from backend.documents.formats.page_flow import page_flow
 from backend.documents.formats.table_files import stream_csv, stream_workbook
 from backend.files.pages import Box, Document, bounding_box
-from backend.files.plain_text import document_of_text
+from backend.files.text_files import document_of_text
 from backend.tables.records import Table, TableCell
 
 INVOICE = """Aceros del Norte, S.L.           FACTURA

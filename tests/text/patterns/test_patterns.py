@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.text.entity_merge import merge
-from backend.text.entity_record import MODEL, PATTERN, Entity
+from backend.text.entity_merge import MODEL, PATTERN, Entity, merge
 from backend.text.patterns import PATTERN_TYPES, find_patterns
 from tests.text.marked import read_marked
 
