@@ -66,12 +66,6 @@ BUNDLED = Engine("the bundled encoder", "backend.main", {})
 FREE = Engine("an encoder that costs nothing", "benchmarks.fast_engine_app", _NO_ENGINE)
 
 
-def waiting_engine(batch_s: float, token_s: float) -> Engine:
-    """An encoder that waits for each batch, and needs no core for it."""
-    waits = {"BENCHMARK_BATCH_S": str(batch_s), "BENCHMARK_TOKEN_S": str(token_s)}
-    return Engine("an encoder that waits", "benchmarks.fast_engine_app", {**_NO_ENGINE, **waits})
-
-
 @contextmanager
 def run_arrangement(arrangement: Arrangement, engine: Engine, state: Path, logs: Path) -> Iterator[Running]:
     """Start it, and stop it at the end; each engine has a folder of its own in ``state``. Raises: PeerError."""

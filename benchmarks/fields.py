@@ -1,19 +1,18 @@
-"""Fields benchmark: what this service reads of invoices, receipts and tables, beside invoice2data and plain patterns.
+"""Fields benchmark: what this service reads of invoices, receipts and tables, beside plain patterns.
 
     python -m benchmarks.fields                  # documents made anew, fields_dev where it is, pages without fields
     python -m benchmarks.fields --quick          # one of each design, every fourth of fields_dev: for development
     python -m benchmarks.fields --seed 4         # other documents of the same designs
     python -m benchmarks.fields --set FOLDER     # a folder made before (or any other in its format) instead
 
-Needs chromium, which prints the designs, and for invoice2data pdftotext and tesseract. Exit status: 1 when a target is
-missed, 2 when something could not be measured.
+Needs chromium, which prints the designs. Exit status: 1 when a target is
+missed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,10 +22,10 @@ from typing import Any
 
 from benchmarks.fields_client import Reading, read_files, read_texts
 from benchmarks.fields_designs.generate import generate
-from benchmarks.fields_peers import INVOICE2DATA_VERSION, by_invoice2data, by_regexes, install_invoice2data
+from benchmarks.fields_peers import by_regexes
 from benchmarks.fields_scores import FIELDS, Answer, Scores, score_fields, summary
 from benchmarks.fields_table_scores import score_tables
-from benchmarks.fields_tables import INVOICE2DATA, OURS, PATTERNS, fields_section, missed
+from benchmarks.fields_tables import OURS, PATTERNS, fields_section, missed
 from benchmarks.machine import ROOT, facts
 from benchmarks.peers import ours, running
 from benchmarks.results import spread
@@ -34,7 +33,6 @@ from benchmarks.texts import DATA
 
 RESULT = Path(__file__).parent / "results" / "fields.json"
 MADE = ROOT / "build" / "fields_designs"
-MISSED, UNMEASURED = 1, 2
 _EACH = 3  # documents of a design
 _TEXTS_OF_A_KIND = 40
 _WITHOUT_FIELDS = ("contract", "financial_report", "court_decision", "medical_report", "article")
@@ -90,7 +88,6 @@ def samples_of(folder: Path, *, is_ours: bool, every: int = 1) -> list[Sample]:
 
 def measure(samples: Sequence[Sample], data: Path, *, is_quick: bool) -> dict[str, Any]:
     """The content of the result file beside ``facts``."""
-    unmeasured: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="fields-") as folder:
         work = Path(folder)
         with running(ours(work / "state"), work) as server:
@@ -102,12 +99,6 @@ def measure(samples: Sequence[Sample], data: Path, *, is_quick: bool) -> dict[st
         PATTERNS: [by_regexes(reading.text) for reading in readings],
     }
     seconds = {OURS: spread(reading.fields_s / max(1, reading.pages) for reading in readings)}
-    try:
-        install_invoice2data()
-        took_s, answers[INVOICE2DATA] = by_invoice2data([sample.file for sample in samples])
-        seconds[INVOICE2DATA] = spread([took_s / max(1, sum(reading.pages for reading in readings))])
-    except (OSError, RuntimeError, subprocess.CalledProcessError) as error:
-        unmeasured[INVOICE2DATA] = str(error)[:200]
     return {
         "splits": {
             name: {reader: figures for reader in answers if (figures := _figures(samples, answers[reader], split))}
@@ -116,8 +107,6 @@ def measure(samples: Sequence[Sample], data: Path, *, is_quick: bool) -> dict[st
         "inventions": inventions(samples, answers[OURS], text_answers),
         "seconds_a_page": seconds,
         "failed": _failed(samples, readings),
-        "invoice2data": INVOICE2DATA_VERSION,
-        "unmeasured": unmeasured,
     }
 
 
@@ -186,7 +175,7 @@ def main() -> None:
     if out := flags.out or (None if flags.quick else RESULT):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    sys.exit(UNMEASURED if result["unmeasured"] else MISSED if missed(result) and not flags.quick else 0)
+    sys.exit(bool(missed(result)) and not flags.quick)
 
 
 if __name__ == "__main__":

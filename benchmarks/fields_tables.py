@@ -8,8 +8,7 @@ from typing import Any
 from benchmarks.fields_scores import FIELDS
 from benchmarks.tables import Result, about, table
 
-OURS, INVOICE2DATA, PATTERNS = "ours", "invoice2data", "patterns"
-_READERS = {OURS: "ours", INVOICE2DATA: "invoice2data", PATTERNS: "patterns"}
+OURS, PATTERNS = "ours", "patterns"
 _MOST_INVENTED = 0.01
 _MOST_SECONDS = 0.05  # a page
 _TARGETS: Mapping[tuple[str, str], float] = {  # split, figure -> least F1
@@ -29,31 +28,25 @@ _EMPTY = "-"
 def fields_section(result: Result) -> str:
     """All tables of a run."""
     opening = (
-        f"{about(result)} invoice2data {result['invoice2data']}; patterns are plain regular expressions on the text "
-        "that this service reads. Micro F1; in brackets what is to be reached:"
+        f"{about(result)} Patterns are plain regular expressions on the text that this "
+        "service reads. Micro F1; in brackets what is to be reached:"
     )
     tables = [table(_split_rows(result)), "F1 of each field, ours:", table(_field_rows(result))]
     sections = [opening, *tables, _cost(result)]
-    sections += [
-        f"{name.capitalize()}: " + "; ".join(f"{key}: {why}" for key, why in result[name].items())
-        for name in ("failed", "unmeasured")
-        if result[name]
-    ]
+    if result["failed"]:
+        sections.append("Failed: " + "; ".join(f"{key}: {why}" for key, why in result["failed"].items()))
     return "\n\n".join(sections)
 
 
 def _cost(result: Result) -> str:
     """Inventions and seconds, as sentences."""
     invented, seconds = result["inventions"], result["seconds_a_page"]
-    text = (
+    return (
         f"Invented: {invented['answered']} values on {invented['documents']} documents without fields, "
         f"{invented['share']:.2%} of what could be answered (to reach: at most {_MOST_INVENTED:.0%}). Fields and "
         f"tables take {seconds[OURS]['median'] * 1000:.0f} ms a page after reading it, at most "
         f"{seconds[OURS]['max'] * 1000:.0f} ms (to reach: at most {_MOST_SECONDS * 1000:.0f} ms)."
     )
-    if INVOICE2DATA in seconds:
-        text += f" invoice2data takes {seconds[INVOICE2DATA]['median']:.1f} s a page, its OCR of scans included."
-    return text
 
 
 def missed(result: Result) -> list[str]:
@@ -75,7 +68,7 @@ def _targets(result: Result) -> Iterator[tuple[str, bool]]:
 
 def _split_rows(result: Result) -> Sequence[Sequence[str]]:
     rows = [
-        ["", "documents", "fields, ours", *(f"fields, {_READERS[name]}" for name in (INVOICE2DATA, PATTERNS)),
+        ["", "documents", "fields, ours", "fields, patterns",
          "key fields all right", "items", "tax rows", "totals flag, balanced", "tables"]
     ]  # fmt: skip
     for split, readers in result["splits"].items():
@@ -84,7 +77,7 @@ def _split_rows(result: Result) -> Sequence[Sequence[str]]:
         figures = readers[OURS]
         cells = [
             _f1(figures, "fields", split),
-            *(_f1(readers.get(name, {}), "fields") for name in (INVOICE2DATA, PATTERNS)),
+            _f1(readers.get(PATTERNS, {}), "fields"),
         ]
         balanced = figures["flags"].get("totals", {}).get("balanced")
         cells += [

@@ -18,8 +18,7 @@ from benchmarks.gpu_tables import devices_section, gpu_section, gpu_state
 from benchmarks.ocr_tables import memory_section, ocr_section
 from benchmarks.peers import OTHER_ENCODERS, OURS
 from benchmarks.quality_tables import HEADS, NER, head_section, names_section, quality_section
-from benchmarks.replica_tables import processes_section, replicas_section, rolling_section, scaleout_section
-from benchmarks.scaling_model_tables import scaling_section
+from benchmarks.replica_tables import processes_section, scaleout_section
 from benchmarks.search_quality_tables import search_quality_section
 from benchmarks.search_tables import search_section
 from benchmarks.soak_tables import soak_section
@@ -114,10 +113,7 @@ SECTIONS: Mapping[str, tuple[str, Callable[[Result], str]]] = {  # section -> th
     "ocr": ("ocr", ocr_section),
     "fields": ("fields", fields_section),
     "soak": ("soak", soak_section),
-    "scaling": ("scaling", scaling_section),
     "processes": ("processes", processes_section),
-    "replicas": ("replicas", replicas_section),
-    "rolling": ("rolling", rolling_section),
     "scaleout": ("scaleout", scaleout_section),
     "ocr-memory": ("ocr_memory", memory_section),
     "quality": ("quality", quality_section),
@@ -133,7 +129,7 @@ FOLDER_SECTIONS: Mapping[str, tuple[str, Callable[[Sequence[Result]], str]]] = {
     "gpu-state": ("gpu", gpu_state),
 }
 CARDS = ROOT / "backend" / "models" / "bundled"
-_DOCUMENTS = ("benchmarks", "fields", "training", "reliability", "kubernetes", "scaling", "ray")
+_DOCUMENTS = ("benchmarks", "fields", "training", "reliability", "scaling", "ray")
 PAGES = (
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in _DOCUMENTS),

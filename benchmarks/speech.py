@@ -4,7 +4,7 @@
     python -m benchmarks.speech --quick               # few clips, one round, for development
     python -m benchmarks.speech --parts quality,speed # parts alone are printed, and written only with --out
     python -m benchmarks.speech --without-ours        # the peers alone, which fills their cache in build/
-    python -m benchmarks.speech --peers faster-whisper  # beside it alone: transformers takes most of an hour
+    python -m benchmarks.speech --peers faster-whisper  # beside its loop alone
 
 Clips come from ../shared/data/speech. Exit status: 1 when a target is missed, 2 when something could not be measured.
 """

@@ -16,7 +16,7 @@ from benchmarks.speech_quality import FOLDER, LIMITS, heard_by_us
 from benchmarks.speech_scores import found_by_clip, lost, misplaced, score
 
 LANGUAGE = "es"  # of the clips, and told: a reader that hears one language a file is not at fault for another
-_PEERS = (LOOP, LOOP_VAD, BATCHED)  # without transformers, which takes most of an hour for an hour
+_PEERS = (LOOP, LOOP_VAD, BATCHED)
 _SENTENCE_S = 3.0  # clips from this length on, of which something must come back
 
 

@@ -2,8 +2,7 @@
 
     python -m benchmarks.speech_peers faster-whisper < job.json    # started by the benchmark: what was heard, as JSON
 
-Settings are those of faster-whisper's own README with this service's beams and arithmetic. transformers gets the same
-weights in its own format (speech_transformers.py), in float32, since its int8 wants a GPU.
+Settings are those of faster-whisper's own README with this service's beams and arithmetic.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.ocr_peers import cores
@@ -85,38 +83,17 @@ def _batched(folder: str) -> Transcribe:
     return lambda file, language: pipeline.transcribe(file, language=language, beam_size=BEAMS, batch_size=BATCH)
 
 
-def _transformers(folder: str) -> Transcribe:
-    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE  # as above
-
-    from benchmarks.speech_transformers import pipeline_of  # as above
-
-    hear = pipeline_of(Path(folder), BEAMS)
-
-    def transcribe(file: str, language: str | None) -> tuple[list[Any], Any]:
-        chunks = hear(file, language)["chunks"]
-        told = [
-            SimpleNamespace(text=one["text"], start=one["timestamp"][0], end=one["timestamp"][1] or 0.0)
-            for one in chunks
-        ]
-        name = next((one["language"] for one in chunks if one["language"]), "")
-        return told, SimpleNamespace(language=TO_LANGUAGE_CODE.get(name))
-
-    return transcribe
-
-
 LOOP, LOOP_VAD, BATCHED = "faster-whisper", "faster-whisper-vad", "faster-whisper-batched"
-TRANSFORMERS = "transformers"
 PEERS: Mapping[str, Callable[[str], Transcribe]] = {
     LOOP: _loop,
     LOOP_VAD: partial(_loop, vad_filter=True),
     BATCHED: _batched,
-    TRANSFORMERS: _transformers,
 }
 
 
 def versions() -> dict[str, str]:
     """Versions of the speech packages."""
-    return {name: importlib.metadata.version(name) for name in ("faster-whisper", "ctranslate2", "av", "transformers")}
+    return {name: importlib.metadata.version(name) for name in ("faster-whisper", "ctranslate2", "av")}
 
 
 def run_in_subprocess(name: str, asked: Sequence[tuple[Path, str | None]]) -> Iterator[Heard]:
@@ -144,7 +121,7 @@ def _heard(told: Mapping[str, Any]) -> Heard:
 
 def cached(name: str, asked: Sequence[tuple[Path, str | None]], folder: Path = READINGS) -> list[Heard]:
     """What a peer makes of files; what is known already is taken from ``folder``."""
-    own = ("transformers",) if name == TRANSFORMERS else ("faster-whisper", "ctranslate2")
+    own = ("faster-whisper", "ctranslate2")
     version = "-".join([name, *(versions()[package] for package in own), COMPUTE_TYPE, str(BEAMS)])
     kept = [folder / version / f"{_digest(file)}-{language or 'found'}.json" for file, language in asked]
     missing = [(pair, file) for pair, file in zip(asked, kept, strict=True) if not file.exists()]

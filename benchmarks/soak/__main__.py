@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import sys
 import tempfile
@@ -24,7 +25,6 @@ import uvloop
 from benchmarks.load import percentile
 from benchmarks.machine import facts
 from benchmarks.soak.cluster import Cluster, Replica, free_ports, interruptible, start_service, stop_service
-from benchmarks.soak.end import keep, leave
 from benchmarks.soak.faults import FaultInjector, small_disk
 from benchmarks.soak.ledger import GRACE_S, Ledger
 from benchmarks.soak.rest import check_rest, settled_footprints
@@ -184,10 +184,18 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="soak-"))
     with small_disk(work / "state") as full_disk:
         result = uvloop.run(interruptible(Soak(options, work, work / "state", full_disk=full_disk).run()))
-    keep(environment | result, flags.out or (RESULT if options.minutes >= _KEPT_MINUTES else None))
+    out = flags.out or (RESULT if options.minutes >= _KEPT_MINUTES else None)  # a short run replaces no published one
+    text = json.dumps(environment | result, indent=1) + "\n"
+    if out is None:
+        print(text)
+    else:
+        out.write_text(text, encoding="utf-8")
     if flags.logs:
         shutil.copytree(work, flags.logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns("redis", "*state"))
-    leave(work, passed=bool(result["passed"]))
+    if result["passed"]:
+        shutil.rmtree(work)
+    else:
+        sys.exit(f"logs: {work}")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class FaultInjector:
         self._makers: Mapping[str, Callable[[Replica, float], Awaitable[str]]] = {
             "replica_killed": self._kill_replica,
             "replica_replaced": self._replace_replica,
+            "replica_restarted": self._restart_replica,
             "redis_killed": self._kill_redis,
             "redis_emptied": self._empty_redis,
             "redis_paused": self._pause_redis,
@@ -83,8 +84,12 @@ class FaultInjector:
         return ""
 
     async def _replace_replica(self, replica: Replica, _hold_s: float) -> str:
-        status = await self._cluster.replace(replica)
-        return "" if status == 0 else f"the replica ended with status {status} after SIGTERM"
+        return _ended(await self._cluster.replace(replica))
+
+    async def _restart_replica(self, replica: Replica, _hold_s: float) -> str:
+        status = await self._cluster.end(replica)
+        await self._cluster.start_replica(replica.place)
+        return _ended(status)
 
     async def _kill_redis(self, _replica: Replica, hold_s: float) -> str:
         await self._cluster.kill_redis()
@@ -189,6 +194,11 @@ class FaultInjector:
             for each in sockets:
                 each.close()
         return ""
+
+
+def _ended(status: int) -> str:
+    """What is wrong with the exit status of a replica that SIGTERM stopped."""
+    return "" if status == 0 else f"the replica ended with status {status} after SIGTERM"
 
 
 def _lane_deaths(replica: Replica) -> int:

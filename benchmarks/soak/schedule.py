@@ -41,6 +41,11 @@ FAULTS: Mapping[str, Fault] = {
     "replica_replaced": Fault(
         "a replica replaced: the new one first, then SIGTERM", (0, 0), replica_failures=frozenset({CUT_OFF, AWAY})
     ),
+    "replica_restarted": Fault(
+        "a replica stopped (SIGTERM), started again on its address",
+        (0, 0),
+        replica_failures=frozenset({CUT_OFF, AWAY}),
+    ),
     "redis_killed": Fault("Redis killed (SIGKILL), started again with its log", (1, 6), redis_failures=_AWAY),
     "redis_emptied": Fault("Redis killed, started again empty", (1, 3), redis_failures=_AWAY, forgets_jobs=True),
     "redis_paused": Fault("Redis frozen (SIGSTOP) for 10 s", (10, 10), redis_failures=_AWAY),

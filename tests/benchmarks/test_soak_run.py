@@ -14,8 +14,8 @@ import pytest
 from benchmarks.soak.schedule import plan
 
 ROOT = Path(__file__).resolve().parents[2]
-SEED = 926  # gives these before any other
-FAULTS = {"replica_killed", "replica_replaced", "redis_emptied", "lane_killed", "reader_killed", "overload"}
+SEED = 227  # gives these before any other
+FAULTS = {"replica_killed", "replica_restarted", "redis_emptied", "lane_killed", "reader_killed", "overload"}
 
 
 def test_the_seed_gives_the_faults_that_three_minutes_are_for():
