@@ -288,7 +288,15 @@ class Settings(BaseSettings):
         10_000, description="Files of one key that may wait to be indexed at the same time, over all its vector stores."
     )
     limit_connections: Count = Field(
-        2000, description="Connections open at once, idle ones too; above it 503, except for probes."
+        2000,
+        description="Connections open at once, idle ones too; above it 503, except for probes. Half of them may answer "
+        "one key at the same time (without keys one address); above it 429.",
+    )
+    limit_in_flight_bytes: Count = Field(
+        512 * 2**20,
+        description="Bytes of request bodies being worked on and of answers that clients have not read, of each "
+        "process; one key (without keys one address) may have half. Above it 429 with Retry-After, and the "
+        "slowest reader is disconnected. At least twice LIMIT_FILE_BYTES.",
     )
     keep_alive_s: Seconds = Field(
         75.0,

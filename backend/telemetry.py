@@ -89,6 +89,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("request_duration_seconds", "histogram", "Time from request to response.", (("route", ()),), SECONDS),
     Metric("requests_in_flight", "gauge", "HTTP requests being answered now."),
     Metric("connections", "gauge", "Open connections of clients."),
+    Metric("in_flight_bytes", "gauge", "Bytes of request bodies being worked on, and of answers nobody has read yet."),
     Metric(
         "connections_refused_total",
         "counter",
@@ -291,7 +292,7 @@ PREFIX = "financia_"
 # Gauges that add up over the processes of a service; of the others its service process's are told.
 ADDED_GAUGES = frozenset(
     (
-        *(PREFIX + name for name in ("requests_in_flight", "connections", "text_characters")),
+        *(PREFIX + name for name in ("requests_in_flight", "connections", "in_flight_bytes", "text_characters")),
         *(PREFIX + name for name in ("cache_bytes", "cache_entries")),
         *("process_resident_memory_bytes", "process_virtual_memory_bytes", "process_open_fds"),
     )

@@ -26,6 +26,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from backend.api.traffic import Traffic
 from backend.config import Settings
 from backend.processes.http_server import OTHER_FILES, DrainingServer, connections_within, server_config
 from backend.telemetry import Telemetry
@@ -204,9 +205,9 @@ def stopped_under_load(process: Process, count: int, texts: int) -> list[Client]
     ("files", "allowed", "raised_to"),
     [
         pytest.param((20_000, 20_000), 2000, None, id="enough"),
-        pytest.param((1024, 4096), 2000, 2000 + OTHER_FILES, id="raised-to-what-is-needed"),
-        pytest.param((1024, resource.RLIM_INFINITY), 2000, 2000 + OTHER_FILES, id="no-hard-limit"),
-        pytest.param((1024, 2048), 2048 - OTHER_FILES, 2048, id="as-far-as-it-goes"),
+        pytest.param((1024, 8192), 2000, 2 * 2000 + OTHER_FILES, id="raised-for-connections-and-uploads"),
+        pytest.param((1024, resource.RLIM_INFINITY), 2000, 2 * 2000 + OTHER_FILES, id="no-hard-limit"),
+        pytest.param((1024, 2512), 1000, 2512, id="as-far-as-it-goes"),
         pytest.param((256, 256), 1, 256, id="hardly-any"),
         pytest.param((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 2000, None, id="no-limit"),
     ],
@@ -226,7 +227,7 @@ def test_connections_are_kept_as_set():
     """For 75 s unless set: longer than the 60 s of most balancers, which otherwise use a connection just closed."""
     app: Any = object()
     kept_s = [
-        server_config(app, settings, Telemetry()).timeout_keep_alive
+        server_config(app, settings, Telemetry(), Traffic()).timeout_keep_alive
         for settings in (Settings(_env_file=None), Settings(_env_file=None, keep_alive_s=619.5))
     ]
 

@@ -21,6 +21,7 @@ from backend.api.middleware import (
     ProblemMiddleware,
     RequestContextMiddleware,
     RequestMetrics,
+    TrafficMiddleware,
 )
 from backend.api.openapi import describe
 from backend.api.problems import problem_of, problem_response
@@ -153,4 +154,6 @@ def _middleware(app: FastAPI, services: Services, options: ApiOptions, keys: Liv
         stack.append(Middleware(ApiKeyMiddleware, keys=keys, meters=services.meters, enter=enter))
     else:
         stack.append(Middleware(BrowserGuardMiddleware, hosts=options.allowed_hosts, origins=options.cors_origins))
+    services.telemetry.in_flight_bytes.set_function(lambda: options.traffic.total_bytes)
+    stack.append(Middleware(TrafficMiddleware, traffic=options.traffic))
     return [*stack, Middleware(DirectRoutingMiddleware, routes=ROUTES)]

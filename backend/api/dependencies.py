@@ -8,6 +8,7 @@ from typing import Any, Protocol, cast
 
 from starlette.requests import Request
 
+from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY, Caller, LiveKeys, Quotas
 from backend.callers.quotas import NO_METER, Meter, Meters
 from backend.callers.usage import UsageService
@@ -62,6 +63,7 @@ class ApiOptions:
     cache_scope: CacheScope = "service"  # as CACHE_SCOPE
     cors_origins: tuple[str, ...] = ()  # empty: CORS is off
     allowed_hosts: tuple[str, ...] = ()  # names of this service that are not private, while there are no keys
+    traffic: Traffic = field(default_factory=Traffic)  # which the connections of the server count too
     version: str = "0.1.0"
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import httptools
 from starlette.types import Receive, Scope, Send
@@ -23,8 +23,11 @@ from uvicorn.server import ServerState
 from backend.api.problems import problem_of, problem_response
 from backend.errors import BadInput, FinanciaError, HeadersTooLarge, HeadersTooLate, TooManyConnections
 
+CONNECTION_KEY = "financia.connection"  # in the ASGI scope: the `GuardedProtocol` that a request came over
 PROBE_PATHS = frozenset(("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu"))
-_RESERVED = 64  # connections over the limit, for probes and for telling the others 503; beyond them: closed unheard
+# Connections over the limit, for probes and for telling the others 503; beyond them: closed unheard. An address that
+# has more than half of all connections gets half of these, so that it cannot keep the probes of another one out.
+_RESERVED = 64
 _LINGER_S = 2.0  # for a refused client to stop sending and read why; closing at once would reset what it has not read
 
 
@@ -36,28 +39,48 @@ class ConnectionLimits:
     header_bytes: int = 64 * 1024  # of a request line with its headers, and of anything else that is no body
     header_fields: int = 200
     header_s: float = 10.0  # to send them, from the first byte; on a new connection from its start
-    idle_s: float = 5.0  # of a kept connection, before a new one may take its place at the limit
+    idle_s: float = 5.0  # without a request, or with an unfinished head; then at the limit a new one takes its place
     stalled_s: float = 60.0  # in which a client reads nothing of the answer that waits for it
     pipelined: int = 100  # requests sent before the answer to the first
 
 
-class ConnectionGuard:
-    """The limits that the connections of one server share, and the count of those that were refused."""
+class UnreadAnswers(Protocol):
+    """Counts the answers that clients have not read; `traffic.Traffic` bounds them."""
 
-    def __init__(self, limits: ConnectionLimits, count: Callable[[str], None]) -> None:
+    def wait_for(self, reader: GuardedProtocol, unread_bytes: int) -> None: ...
+
+    def was_read(self, reader: GuardedProtocol) -> None: ...
+
+
+class _Uncounted:
+    """Answers without a bound. A null object."""
+
+    def wait_for(self, reader: GuardedProtocol, unread_bytes: int) -> None: ...
+
+    def was_read(self, reader: GuardedProtocol) -> None: ...
+
+
+class ConnectionGuard:
+    """What the connections of one server share: limits, counts by address, unread answers, the count of refusals."""
+
+    def __init__(
+        self, limits: ConnectionLimits, count: Callable[[str], None], unread: UnreadAnswers | None = None
+    ) -> None:
         self.limits = limits
         self.count = count  # called with the reason: an error's code, or "stalled"
+        self.unread = unread or _Uncounted()
+        self.addresses: Counter[str] = Counter()  # of clients: their open connections
         self._next_sweep_s = 0.0  # loop time
 
-    def close_idle(self, connections: set[Any], now_s: float) -> bool:
-        """Close the connections without a request for ``idle_s``; at most once a second, as it looks at each.
+    def close_idle(self, connections: set[Any], newest: GuardedProtocol, now_s: float) -> bool:
+        """Close the connections without a whole request for ``idle_s``; at most once a second, as it looks at each.
 
         Returns: whether there were any.
         """
         if now_s < self._next_sweep_s:
             return False
         self._next_sweep_s = now_s + 1.0
-        idle = [connection for connection in connections if connection.is_idle(now_s, self.limits.idle_s)]
+        idle = [one for one in connections if one is not newest and one.is_idle(now_s, self.limits.idle_s)]
         for connection in idle:
             connection.transport.close()
         return bool(idle)
@@ -93,6 +116,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_upgrade = False  # the request that is parsed offers another protocol
         self._is_refused = False  # nothing that the client sends now is read
         self._is_over = False  # accepted over the limit of connections
+        self.address = self.owner = ""  # of the client, and whose the last request was: a key's, or its address
 
     # Connection
 
@@ -101,6 +125,8 @@ class GuardedProtocol(HttpToolsProtocol):
         joined = JoinedWrites(transport, self.loop, self._limits.stalled_s, self._on_stall)
         super().connection_made(cast("asyncio.Transport", joined))
         self.flow = _PipelineFlow(self.transport, self.pipeline)
+        self.address = self.owner = self.client[0] if self.client else ""  # none over Unix sockets
+        self._guard.addresses[self.address] += 1
         self._head_timer = self.loop.call_later(self._limits.header_s, self._on_late_head)
         if len(self.connections) > self._limits.connections:
             self._take_over_limit()
@@ -108,6 +134,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell the app that runs."""
         self._stop_timers()
+        self._guard.unread.was_read(self)
+        self._guard.addresses[self.address] -= 1
+        if not self._guard.addresses[self.address]:
+            del self._guard.addresses[self.address]
         cast("JoinedWrites", self.transport).release()
         if self._running is not None:  # uvicorn tells the newest request only
             self._running.disconnected = True
@@ -118,11 +148,23 @@ class GuardedProtocol(HttpToolsProtocol):
         """Have the app wait, and give up on a client that reads nothing for ``stalled_s``."""
         super().pause_writing()
         cast("JoinedWrites", self.transport).watch()
+        self._guard.unread.wait_for(self, self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Have the app go on: the client has read."""
+        self._guard.unread.was_read(self)
+        super().resume_writing()
+
+    def drop(self) -> None:
+        """Disconnect a client that reads slowly, and let go of what it has not read."""
+        self._on_stall()
+        self.transport.abort()
 
     def is_idle(self, now_s: float, least_s: float) -> bool:
-        """Whether the last request was answered so long ago, on the loop's clock, and no other has begun."""
-        timer = self.timeout_keep_alive_task
-        return timer is not None and timer.when() - self.timeout_keep_alive <= now_s - least_s
+        """Whether for so long, on the loop's clock, no request was answered and no head of one was whole."""
+        if (timer := self.timeout_keep_alive_task) is not None:
+            return timer.when() - self.timeout_keep_alive <= now_s - least_s
+        return self._head_timer is not None and self._head_timer.when() - self._limits.header_s <= now_s - least_s
 
     # Bytes from the client
 
@@ -150,6 +192,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_upgrade:
             return  # it is parsed again as what it is without the offer: _decline_upgrade
         super().on_headers_complete()
+        cast("dict[str, Any]", self.scope)[CONNECTION_KEY] = self  # before the app's task runs
         self.headers = []  # trailers go here: they come after the key was checked, and are no headers
         if self._is_over:
             self.cycle.keep_alive = False
@@ -264,9 +307,11 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _take_over_limit(self) -> None:
         """Take the place of idle ones, or answer probes only."""
-        if self._guard.close_idle(self.connections, self.loop.time()):
+        if self._guard.close_idle(self.connections, self, self.loop.time()):
             return
-        if len(self.connections) > self._limits.connections + _RESERVED:
+        most = self._limits.connections
+        is_greedy = bool(self.address) and self._guard.addresses[self.address] > max(1, most // 2)
+        if len(self.connections) > most + (_RESERVED // 2 if is_greedy else _RESERVED):
             self._is_refused = True
             self._guard.count(TooManyConnections.code)
             self.transport.abort()

@@ -2,8 +2,8 @@
 
 From the outside in: ``RequestContextMiddleware`` makes the request's context and counts it, (CORS, where it is on,)
 ``ProblemMiddleware`` turns errors into problems, ``ApiKeyMiddleware`` finds the caller by its key (without keys
-``BrowserGuardMiddleware`` keeps other sites out), ``DirectRoutingMiddleware`` finds the route. Errors are answered
-inside CORS, so that browsers may read them.
+``BrowserGuardMiddleware`` keeps other sites out), ``TrafficMiddleware`` counts what it holds,
+``DirectRoutingMiddleware`` finds the route. Errors are answered inside CORS, so that browsers may read them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext
+from backend.api.http_protocol import CONNECTION_KEY, PROBE_PATHS
 from backend.api.problems import problem_of, problem_response
 from backend.api.request_spans import UNTRACED, begin_request, describe_request
 from backend.api.routing import PlainRoute
+from backend.api.traffic import Traffic
+from backend.callers.callers import ANYBODY
 from backend.errors import Unavailable
 from backend.telemetry import STAGES, Telemetry
 from backend.tracing.log_format import request_id
@@ -194,6 +197,38 @@ class ProblemMiddleware:
             await problem_response(problem, context.request_id)(scope, receive, send)
 
 
+class TrafficMiddleware:
+    """Counts each request, and its body as it arrives, until it has been answered; probes are always answered."""
+
+    def __init__(self, app: ASGIApp, *, traffic: Traffic) -> None:
+        self._app, self._traffic = app, traffic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; raises Overloaded, also from ``receive``, which ``ProblemMiddleware`` answers."""
+        if scope["type"] != "http" or scope["path"] in PROBE_PATHS:
+            await self._app(scope, receive, send)
+            return
+        traffic, context, held_bytes = self._traffic, scope[CONTEXT_KEY], 0
+        owner = _owner(scope, context)
+        if (connection := scope.get(CONNECTION_KEY)) is not None:
+            connection.owner = owner
+
+        async def receive_counted() -> Message:
+            nonlocal held_bytes
+            message = await receive()
+            if body := message.get("body"):
+                traffic.hold(owner, len(body))
+                held_bytes += len(body)
+            return message
+
+        length = context.headers.get(b"content-length", b"")
+        traffic.begin(owner, int(length[:20]) if length.isdigit() else 0)
+        try:
+            await self._app(scope, receive_counted, send)
+        finally:
+            traffic.end(owner, held_bytes)
+
+
 class DirectRoutingMiddleware:
     """Finds a plain route by its path in a dictionary, and calls it past FastAPI's own layers.
 
@@ -225,6 +260,12 @@ def route_of(scope: MutableMapping[str, Any]) -> str:
     route = scope.get("route")
     path: str = route.path_format if route is not None else scope["path"]
     return path
+
+
+def _owner(scope: Scope, context: RequestContext) -> str:
+    client = scope.get("client")
+    address: str = client[0] if client else ""
+    return address if context.caller is ANYBODY else context.caller.owner
 
 
 def stages(context: RequestContext) -> Stages | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from backend import __version__
 from backend.api.dependencies import ApiLimits, ApiOptions
+from backend.api.traffic import Traffic
 from backend.bootstrap.documents import DocumentParts, DocumentRuntime, build_documents
 from backend.bootstrap.images import find_image_model
 from backend.bootstrap.metering import Metering, metering_of
@@ -306,6 +307,7 @@ def api_options(settings: Settings, keys: LiveKeys) -> ApiOptions:
         cache_scope=settings.cache_scope,
         cors_origins=settings.cors_origins,
         allowed_hosts=settings.allowed_hosts,
+        traffic=Traffic(settings.limit_in_flight_bytes, max(settings.limit_file_bytes, settings.limit_body_bytes)),
         version=__version__,
     )
 

@@ -19,11 +19,13 @@ from starlette.types import ASGIApp
 
 from backend.api.app import InferenceApp
 from backend.api.http_protocol import ConnectionGuard, ConnectionLimits, GuardedProtocol
+from backend.api.traffic import Traffic
 from backend.config import Settings
 from backend.telemetry import Telemetry, log_event
 
 _log = logging.getLogger("backend")
-OTHER_FILES = 512  # beside connections: uploads, readers' pipes, models, Redis, and those told 503
+FILES_EACH = 2  # of a connection: its socket, and an upload's memory file or the way to the service process
+OTHER_FILES = 512  # beside connections: files of jobs, readers' pipes, models, Redis, and those told 503
 GC_THRESHOLDS = (20_000, 20, 50)  # Python's (700, 10, 10) took 4 % of the loop's time: a request makes no cycles
 GRACE_S = 1.0  # time for clients with a kept connection to see "Connection: close" on an answer
 
@@ -107,10 +109,17 @@ def spare_collections() -> None:
     gc.freeze()
 
 
-def server_config(app: ASGIApp, settings: Settings, telemetry: Telemetry, *, processes: int = 1) -> uvicorn.Config:
-    """How uvicorn serves ``app``; of LIMIT_CONNECTIONS, the part of one of so many processes."""
+def server_config(
+    app: ASGIApp, settings: Settings, telemetry: Telemetry, traffic: Traffic, *, processes: int = 1
+) -> uvicorn.Config:
+    """How uvicorn serves ``app``; of LIMIT_CONNECTIONS, the part of one of so many processes.
+
+    Args:
+        traffic: of ``app``, which learns here how many connections there may be.
+    """
     limits = ConnectionLimits(connections=connections_within(-(-settings.limit_connections // processes)))
-    guard = ConnectionGuard(limits, lambda reason: telemetry.connections_refused_total.labels(reason).inc())
+    traffic.most_requests = limits.connections
+    guard = ConnectionGuard(limits, lambda reason: telemetry.connections_refused_total.labels(reason).inc(), traffic)
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -130,12 +139,12 @@ def server_config(app: ASGIApp, settings: Settings, telemetry: Telemetry, *, pro
 
 def connections_within(limit: int) -> int:
     """LIMIT_CONNECTIONS, or what the process may open of them: without a free descriptor nobody is answered."""
-    needed, (soft, hard) = limit + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed, (soft, hard) = FILES_EACH * limit + OTHER_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return limit
-    allowed = max(1, soft - OTHER_FILES)
+    allowed = max(1, (soft - OTHER_FILES) // FILES_EACH)
     log_event(_log, logging.WARNING, "fewer connections", limit=limit, allowed=allowed, reason=f"ulimit -n {soft}")
     return allowed

@@ -23,8 +23,9 @@ async def serve_until_stopped(services: Services, settings: Settings, loss: asyn
 
 
 async def _serve_alone(services: Services, settings: Settings, loss: asyncio.Task[str]) -> None:
-    app = create_app(services, api_options(settings, services.metering.keys))
-    server = DrainingServer(server_config(app, settings, services.telemetry), app)
+    options = api_options(settings, services.metering.keys)
+    app = create_app(services, options)
+    server = DrainingServer(server_config(app, settings, services.telemetry, options.traffic), app)
     services.telemetry.connections.set_function(lambda: len(server.server_state.connections))
     spare_collections()
     loss.add_done_callback(lambda _task: server.stop())
@@ -40,8 +41,9 @@ async def _serve_with_workers(services: Services, settings: Settings, loss: asyn
         services.health.watch(workers.degraded)
         services.loader.announce_to(workers.announce_models)
         services.telemetry.add_others(workers.snapshots)
-        app = create_app(services, api_options(settings, services.metering.keys))
-        config = server_config(app, settings, services.telemetry)
+        options = api_options(settings, services.metering.keys)
+        app = create_app(services, options)
+        config = server_config(app, settings, services.telemetry, options.traffic)
         config.uds, config.timeout_keep_alive = workers.service_path, _NEVER_S
         server = DrainingServer(config, app, workers)
         spare_collections()

@@ -84,11 +84,14 @@ class HttpWorker:
             self._take_keys(services, self._new_keys)
         self._built.set()
         connections = ServiceConnections(start.service_path)
-        app = create_app(services.for_api(), api_options(settings, services.metering.keys))
+        options = api_options(settings, services.metering.keys)
+        app = create_app(services.for_api(), options)
         forwarding = ForwardingApp(
             app, LOCAL_ROUTES, connections, cors_origins=settings.cors_origins, tracer=services.telemetry.tracer
         )
-        config = server_config(forwarding, settings, services.telemetry, processes=settings.server_processes)
+        config = server_config(
+            forwarding, settings, services.telemetry, options.traffic, processes=settings.server_processes
+        )
         self._server = server = DrainingServer(config, app, _Announcer(self._channel))
         services.telemetry.connections.set_function(lambda: len(server.server_state.connections))
         spare_collections()

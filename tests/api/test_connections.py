@@ -19,6 +19,7 @@ import uvloop
 from starlette.types import Message, Receive, Scope, Send
 
 from backend.api.http_protocol import ConnectionGuard, ConnectionLimits, GuardedProtocol
+from backend.api.traffic import Traffic
 
 WAIT_S = 30.0  # for what happens at once, on a machine that is busy
 BIG = b"x" * 16_000_000  # over what the sockets of both sides hold
@@ -80,11 +81,11 @@ def _start(status: int, content: bytes) -> Message:
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, limits: ConnectionLimits, keep_alive_s: int) -> None:
+    def __init__(self, limits: ConnectionLimits, keep_alive_s: int, traffic: Traffic | None = None) -> None:
         self.app = EchoApp()
         self.refused: list[str] = []
         self._clients: list[Client] = []
-        guard = ConnectionGuard(limits, self.refused.append)
+        guard = ConnectionGuard(limits, self.refused.append, traffic)
         config = uvicorn.Config(
             cast("Any", self.app),
             port=0,
@@ -107,9 +108,9 @@ class Running:
     def connections(self) -> int:
         return len(self._server.server_state.connections)
 
-    def connect(self) -> Client:
-        """A new connection, closed with the server."""
-        self._clients.append(Client(self.port))
+    def connect(self, address: str = "127.0.0.1") -> Client:
+        """A new connection from an address, closed with the server."""
+        self._clients.append(Client(self.port, address))
         return self._clients[-1]
 
     def call(self, function: Callable[[], object]) -> None:
@@ -188,8 +189,8 @@ class Answer:
 class Client:
     """A socket, and what has come from it."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+    def __init__(self, port: int, address: str) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_S, (address, 0))
         self._file = self.socket.makefile("rb")
 
     def send(self, data: bytes) -> None:
@@ -234,8 +235,8 @@ def serve() -> Iterator[Callable[..., Running]]:
     """Start a server: ``serve(SLOW)``."""
     servers: list[Running] = []
 
-    def start(limits: ConnectionLimits = SLOW, keep_alive_s: int = 3600) -> Running:
-        servers.append(Running(limits, keep_alive_s))
+    def start(limits: ConnectionLimits = SLOW, keep_alive_s: int = 3600, traffic: Traffic | None = None) -> Running:
+        servers.append(Running(limits, keep_alive_s, traffic))
         return servers[-1]
 
     yield start
@@ -522,6 +523,23 @@ def test_a_last_answer_that_nobody_reads(serve):
     assert len(client.rest()) < len(BIG)
 
 
+def test_many_answers_that_nobody_reads(serve):
+    """What waits for one address has a bound: who has read nothing for the longest time goes first, others stay."""
+    traffic = Traffic(most_bytes=3 * len(BIG))
+    server = serve(traffic=traffic)
+    other, *greedy = [server.connect(address) for address in ("127.0.0.2", "127.0.0.1", "127.0.0.1", "127.0.0.1")]
+    for answered, client in enumerate([other, *greedy], 1):
+        client.send(get("/big", "Connection: close"))
+        server.until(lambda count=answered: len(server.app.ended) == count)
+    server.until(lambda: server.refused == ["stalled", "stalled"])
+
+    assert traffic.total_bytes < 2 * len(BIG)
+    assert [BIG, BIG] == [other.answer().body, greedy[-1].answer().body]
+    assert all(len(client.rest()) < len(BIG) for client in greedy[:2])
+    server.until(lambda: not server.connections)
+    assert 0 == traffic.total_bytes
+
+
 def test_a_large_answer_that_is_read(serve):
     client = serve().connect()
     client.send(get("/big") * 2)
@@ -588,12 +606,28 @@ def test_idle_connections_give_way(serve):
 
 
 def test_far_too_many_connections_are_closed_unheard(serve):
-    """Refusing politely has a limit of its own."""
-    server = serve(ConnectionLimits(connections=1, idle_s=3600.0, header_s=3600.0))
-    clients = [server.connect() for _ in range(1 + 64 + 1)]
+    """Refusing politely has a limit of its own, at which one address leaves room for the probes of others."""
+    server = serve(ConnectionLimits(connections=2, idle_s=3600.0, header_s=3600.0))
+    clients = [server.connect() for _ in range(2 + 32 + 1)]
+    probe = server.connect("127.0.0.2")
+    probe.send(get("/health/live"))
 
+    assert 200 == probe.answer().status
     assert b"" == clients[-1].rest()
     assert ["too_many_connections"] == server.refused
+
+
+def test_connections_without_a_whole_request_give_way(serve):
+    """At the limit the time for headers is that of idle connections."""
+    server = serve(ConnectionLimits(connections=2, idle_s=-1.0, header_s=3600.0))
+    silent, slow = server.connect(), server.connect()
+    slow.send(b"GET / HT")
+    server.until(lambda: server.unparsed)
+    late = server.connect()
+    late.send(get("/late"))
+
+    assert 200 == late.answer().status
+    assert b"" == silent.rest() == slow.rest()
 
 
 def test_kept_connections_outlive_a_balancers(serve):
