@@ -30,6 +30,7 @@ from backend.models.runtimes import (
     ModelDoesNotFit,
     Precision,
     Runtime,
+    adds_int8_exactly,
     candidates,
     fallback,
     load_encoder,
@@ -43,7 +44,7 @@ from backend.telemetry import log_event
 _log = logging.getLogger(__name__)
 _CPU_BUDGETS, _GPU_BUDGETS = (512, 256, 1024), (16384, 4096, 8192, 32768)  # the candidates are compared at the first
 _GPU_BATCHES = 8  # full ones at least, that a speed is measured on
-_GPU_MEASUREMENT = 2  # of the way to measure on accelerators; another number measures again
+_MEASUREMENT = 2  # of accelerators and of processors without exact int8; another number measures again
 _WORTH_IT = 1.05  # a larger budget must be this much faster: it costs latency
 
 
@@ -122,7 +123,8 @@ class Selector:
         machine = (facts.cpu_name, facts.cpu_flags, cards, facts.driver.version)
         place = (self._placement.device, self._placement.lanes, self._placement.threads)
         parts = {"model": model, "wish": asdict(request), "machine": machine, "place": place, "versions": versions()}
-        return fingerprint(parts if self._on_cpu else {**parts, "measurement": _GPU_MEASUREMENT})
+        as_ever = self._on_cpu and adds_int8_exactly(facts.cpu_flags)
+        return fingerprint(parts if as_ever else {**parts, "measurement": _MEASUREMENT})
 
     @property
     def _on_cpu(self) -> bool:

@@ -15,6 +15,8 @@ from backend.models.onnx_graph import Arithmetic, build
 from backend.models.spec import ModelSpec, Pooling
 from backend.models.weights import EncoderWeights, load_weights
 
+ARITHMETICS = {"fp32": Arithmetic.FLOAT32, "int8": Arithmetic.ROW_INT8, "int7": Arithmetic.ROW_INT7}
+
 
 class OnnxEncoder:
     """One session shared by all lanes: a run executes on its caller's thread."""
@@ -23,10 +25,10 @@ class OnnxEncoder:
     padding_cost = 0.1  # padding exists in attention only
 
     def __init__(self, spec: ModelSpec, *, dtype: str, threads: int) -> None:
-        """Build the graph and open the session; ``dtype`` is "fp32" or "int8". Raises: ModelUnavailable."""
+        """Build the graph and open the session; ``dtype`` is of ARITHMETICS. Raises: ModelUnavailable."""
         self.dtype = dtype
         weights = load_weights(spec)
-        graph = build(spec.shape, weights, Arithmetic.ROW_INT8 if dtype == "int8" else Arithmetic.FLOAT32)
+        graph = build(spec.shape, weights, ARITHMETICS[dtype])
         try:
             self._session = onnxruntime.InferenceSession(graph, _options(threads), providers=["CPUExecutionProvider"])
         except Exception as error:  # its errors share no other base

@@ -27,6 +27,8 @@ _MICROSOFT = "com.microsoft"
 _OPSET = 21  # QuantizeLinear with one scale a row, Gelu as one operator
 _ZERO_POINT = 128
 _QUANTIZED_MAX = 127
+# Without VNNI an x86 processor adds two products in 16 bits, which saturate: 2 x 255 x 64 just fits (VPMADDUBSW).
+_PAIR_SAFE_MAX = 64
 
 
 class Arithmetic(StrEnum):
@@ -37,12 +39,15 @@ class Arithmetic(StrEnum):
         Written for ONNX Runtime, whose fused kernel reads ONE scalar activation scale: it gets 1.0, and the
         row's scale is multiplied afterwards. (Left to ONNX Runtime's own fusion, a vector of row scales is
         silently read as a scalar.)
+    ROW_INT7: the same with weights of 7 bits, for x86 processors without VNNI, where pairs of 8-bit products saturate
+        and rows come out up to 29 % off.
     COMPRESSED_INT8: int8 weights behind a cast and a scale, the pattern that OpenVINO recognises; it then
         quantises activations itself, per token and per group of input channels.
     """
 
     FLOAT32 = "float32"
     ROW_INT8 = "row_int8"
+    ROW_INT7 = "row_int7"
     COMPRESSED_INT8 = "compressed_int8"
 
 
@@ -61,9 +66,11 @@ def build(shape: EncoderShape, weights: EncoderWeights, arithmetic: Arithmetic) 
     return serialized
 
 
-def quantize_weight(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Symmetric int8, one scale an output channel. Shapes: (out, in) -> (out, in) int8, (out) float32."""
-    scale = np.maximum(np.abs(weight).max(axis=1), np.finfo(np.float32).tiny) / _QUANTIZED_MAX
+def quantize_weight(
+    weight: NDArray[np.float32], largest: int = _QUANTIZED_MAX
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Symmetric int8 up to ``largest``, one scale a channel. Shapes: (out, in) -> (out, in) int8, (out) float32."""
+    scale = np.maximum(np.abs(weight).max(axis=1), np.finfo(np.float32).tiny) / largest
     return np.rint(weight / scale[:, None]).astype(np.int8), scale.astype(np.float32)
 
 
@@ -141,6 +148,7 @@ class _Graph:
         product = {
             Arithmetic.FLOAT32: self._float_product,
             Arithmetic.ROW_INT8: self._row_int8_product,
+            Arithmetic.ROW_INT7: self._row_int8_product,
             Arithmetic.COMPRESSED_INT8: self._compressed_product,
         }[self._arithmetic](hidden, linear.weight)
         return self.operator("Add", [product, self.constant(linear.bias)])
@@ -155,7 +163,8 @@ class _Graph:
         return self.operator("MatMul", [hidden, self.operator("Transpose", [unpacked], perm=[1, 0])])
 
     def _row_int8_product(self, hidden: str, weight: NDArray[np.float32]) -> str:
-        quantized, scale = quantize_weight(weight)
+        largest = _PAIR_SAFE_MAX if self._arithmetic is Arithmetic.ROW_INT7 else _QUANTIZED_MAX
+        quantized, scale = quantize_weight(weight, largest)
         rows, row_scale = self._quantize_rows(hidden)
         product = self.operator(
             "MatMulIntegerToFloat",

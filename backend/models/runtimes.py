@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -45,6 +46,7 @@ _CPU_GRAPH = (
     Candidate("openvino", "int8"),
     Candidate("openvino", "bf16"),
     Candidate("onnx", "int8"),
+    Candidate("onnx", "int7"),
     Candidate("openvino", "fp32"),
     Candidate("onnx", "fp32"),
 )
@@ -57,7 +59,9 @@ _MODULES = {
     "onnx": "onnxruntime",
     "openvino": "openvino",
 }
-_PRECISIONS = {"exact": ("fp32",), "auto": ("fp32", "bf16", "fp16", "int8"), "fast": ("fp32", "bf16", "fp16", "int8")}
+_MEASURED = ("fp32", "bf16", "fp16", "int8", "int7")
+_PRECISIONS = {"exact": ("fp32",), "auto": _MEASURED, "fast": _MEASURED, "int8": ("int8", "int7")}
+_INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
 
 
 def candidates(facts: MachineFacts, placement: Placement, precision: Precision, runtime: Runtime) -> list[Candidate]:
@@ -217,11 +221,21 @@ def versions() -> dict[str, str]:
     return versions
 
 
+def adds_int8_exactly(cpu_flags: Collection[str]) -> bool:
+    """Whether ONNX Runtime's products of 8-bit rows and weights are exact: not on x86 processors without VNNI.
+
+    Those add pairs of products in 16 bits that saturate; weights of 7 bits ("int7") avoid it.
+    """
+    return not _INT8_FLAGS.isdisjoint(cpu_flags)
+
+
 def _on_cpu(facts: MachineFacts, runtime: Runtime) -> list[Candidate]:
     graph_runtimes = installed("onnx") or installed("openvino")
     possible: tuple[Candidate, ...] = _CPU_TORCH if runtime == "torch" or not graph_runtimes else _CPU_GRAPH
     if runtime in ("torch-packed", "torch-compiled"):
         possible = tuple(Candidate(runtime, each.dtype) for each in _CPU_TORCH)
+    exact_int8 = adds_int8_exactly(facts.cpu_flags)
+    possible = tuple(each for each in possible if each != Candidate("onnx", "int7" if exact_int8 else "int8"))
     native_bf16 = any(flag in facts.cpu_flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
     return [each for each in possible if each.dtype != "bf16" or native_bf16]  # emulated bf16 is slower than fp32
 

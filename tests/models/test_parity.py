@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 
+from backend.device.facts.host import cpu
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
 from backend.models.encoder_benchmark import (
@@ -31,13 +32,15 @@ from backend.models.encoder_benchmark import (
     rejection_reason,
 )
 from backend.models.encoder_source import PinnedEncoder
+from backend.models.runtimes import adds_int8_exactly
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 from backend.serving.engines.embeddings import TASK, PoolingHead, finished
 from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, spec_of, tokenizer_of
 
 EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32"), ("torch-packed", "fp32")]
-FAST = [("onnx", "int8"), ("openvino", "int8"), ("openvino", "bf16"), ("torch", "bf16"), ("torch-packed", "bf16")]
+ONNX_INT8 = "int8" if adds_int8_exactly(cpu()[1]) else "int7"  # a kernel that this processor has
+FAST = [("onnx", ONNX_INT8), ("openvino", "int8"), ("openvino", "bf16"), ("torch", "bf16"), ("torch-packed", "bf16")]
 EVERY = [*EXACT, *FAST]
 TEXTS = (
     "the invoice is due",
@@ -170,7 +173,8 @@ def test_the_bundled_model_equals_sentence_transformers(runtime, dtype):
         pytest.param("torch-packed", "bf16", 0.9995, id="torch-packed-bf16"),
         pytest.param("openvino", "bf16", 0.9995, id="openvino-bf16"),
         pytest.param("openvino", "int8", 0.985, id="openvino-int8"),
-        pytest.param("onnx", "int8", 0.985, id="onnx-int8"),
+        pytest.param("onnx", ONNX_INT8, 0.985, id="onnx-int8"),
+        pytest.param("onnx", "int7", 0.985, id="onnx-int7"),
     ],
 )
 def test_the_bundled_model_in_fast_arithmetic(runtime, dtype, least):

@@ -34,7 +34,7 @@ ARM = ("asimddp", "i8mm", "bf16")
 ALL = frozenset({"torch", "torch-packed", "torch-compiled", "onnx", "openvino"})
 
 OV8, OVB, OV32 = (Candidate("openvino", dtype) for dtype in ("int8", "bf16", "fp32"))
-OX8, OX32 = (Candidate("onnx", dtype) for dtype in ("int8", "fp32"))
+OX8, OX7, OX32 = (Candidate("onnx", dtype) for dtype in ("int8", "int7", "fp32"))
 TB, T16, T32 = (Candidate("torch", dtype) for dtype in ("bf16", "fp16", "fp32"))
 PB, P16, P32 = (Candidate("torch-packed", dtype) for dtype in ("bf16", "fp16", "fp32"))
 CB, C16, C32 = (Candidate("torch-compiled", dtype) for dtype in ("bf16", "fp16", "fp32"))
@@ -62,7 +62,10 @@ def have(monkeypatch):
     ("flags", "installed", "wish", "expected"),
     [
         pytest.param(BF16, ALL, ("auto", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="everything"),
-        pytest.param(OLD, ALL, ("auto", "auto"), {OV8, OX8, OV32, OX32}, id="no-bf16-in-hardware"),
+        pytest.param(VNNI, ALL, ("auto", "auto"), {OV8, OX8, OV32, OX32}, id="no-bf16-in-hardware"),
+        pytest.param(OLD, ALL, ("auto", "auto"), {OV8, OX7, OV32, OX32}, id="7-bit-weights-without-vnni"),
+        pytest.param(("avx2", "avx_vnni"), ALL, ("int8", "auto"), {OV8, OX8}, id="vnni-of-256-bits"),
+        pytest.param(OLD, ALL, ("int8", "onnx"), {OX7}, id="int8-means-7-bit-weights-there"),
         pytest.param(ARM, ALL, ("auto", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="arm-with-bf16"),
         pytest.param(BF16, ALL, ("exact", "auto"), {OV32, OX32}, id="exact-is-fp32"),
         pytest.param(BF16, ALL, ("fast", "auto"), {OV8, OVB, OX8, OV32, OX32}, id="fast-measures-the-same"),

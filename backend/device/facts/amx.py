@@ -14,6 +14,16 @@ from collections.abc import Callable, Collection, MutableMapping
 LIMIT_VARIABLE = "ONEDNN_MAX_CPU_ISA"  # read by the oneDNN inside torch and inside OpenVINO
 WITHOUT_AMX = "AVX512_CORE_FP16"  # the largest instruction set below AMX
 AMX_FLAGS = frozenset({"amx_tile", "amx_int8", "amx_bf16"})
+_AVX512_FLAGS = frozenset({"avx512f", "avx512_vnni", "avx512_bf16"})
+_BEYOND = {  # oneDNN's limits below AVX-512 with VNNI and bfloat16: what a processor has beyond them, AMX apart
+    "SSE41": _AVX512_FLAGS | {"avx2", "avx_vnni"},
+    "AVX": _AVX512_FLAGS | {"avx2", "avx_vnni"},
+    "AVX2": _AVX512_FLAGS | {"avx_vnni"},
+    "AVX2_VNNI": _AVX512_FLAGS,
+    "AVX2_VNNI_2": _AVX512_FLAGS,
+    "AVX512_CORE": _AVX512_FLAGS - {"avx512f"} | {"avx_vnni"},
+    "AVX512_CORE_VNNI": frozenset({"avx512_bf16"}),
+}
 _TIMEOUT_S = 60.0  # 0.6 s on 2 cores; a machine that needs longer is busy, not broken
 # One product through oneDNN's AMX kernels. OpenVINO, for it loads four times as fast as torch.
 _PROBE = """
@@ -63,7 +73,12 @@ def probe_amx() -> bool:
     return done.returncode == 0
 
 
-def is_disabled() -> bool:
-    """Whether a limit below AMX is in force: this module's, or one that the operator set."""
+def flags_beyond_limit() -> frozenset[str]:
+    """The processor's flags that oneDNN may not use here: by this module's limit, or by one that the operator set.
+
+    With ``ONEDNN_MAX_CPU_ISA=AVX2`` a newer machine chooses, and its tests ask, as one of AVX2 alone.
+    """
     limit = os.environ.get(LIMIT_VARIABLE, "").upper()
-    return bool(limit) and "AMX" not in limit and limit not in {"ALL", "DEFAULT"}
+    if not limit or "AMX" in limit or limit in {"ALL", "DEFAULT"}:
+        return frozenset()
+    return _BEYOND.get(limit, frozenset()) | AMX_FLAGS

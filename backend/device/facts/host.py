@@ -96,7 +96,7 @@ def resident_bytes() -> int:
 def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
     """The processor's name and those of its flags that matter for arithmetic, in a fixed order.
 
-    Without AMX's where oneDNN is kept from using it.
+    Without those that oneDNN is kept from using.
     """
     name, flags = standard.processor() or standard.machine(), set[str]()
     for line in read(root / "proc/cpuinfo").splitlines():
@@ -105,8 +105,7 @@ def cpu(root: Path = ROOT) -> tuple[str, tuple[str, ...]]:
             name = value.strip()
         elif key.strip() in ("flags", "Features"):
             flags = set(value.split())
-    if amx.is_disabled():
-        flags -= amx.AMX_FLAGS
+    flags -= amx.flags_beyond_limit()
     return name, tuple(flag for flag in _CPU_FLAGS if flag in flags)
 
 

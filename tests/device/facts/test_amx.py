@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from backend.device.facts.amx import LIMIT_VARIABLE, WITHOUT_AMX, disable_faulty_amx, is_disabled, probe_amx
+from backend.device.facts.amx import LIMIT_VARIABLE, WITHOUT_AMX, disable_faulty_amx, probe_amx
 from backend.device.facts.host import cpu
 
 AMX = ("avx512_bf16", "amx_bf16")
@@ -35,13 +35,21 @@ def test_the_limit(flags: tuple[str, ...], environ: dict[str, str], works: bool,
 
 @pytest.mark.parametrize(
     ("limit", "expected"),
-    [("", False), ("ALL", False), ("avx512_core_amx", False), ("AVX512_CORE_FP16", True), ("avx2", True)],
+    [
+        ("", ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")),
+        ("avx512_core_amx", ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")),
+        ("AVX512_CORE_FP16", ("avx2", "avx512f", "avx512_vnni", "avx512_bf16")),
+        ("AVX512_CORE", ("avx2", "avx512f")),
+        ("avx2", ("avx2",)),
+    ],
 )
-def test_is_disabled(monkeypatch: pytest.MonkeyPatch, limit: str, expected: bool):
-    """Any limit below AMX counts, whoever set it."""
+def test_a_limit_hides_the_flags_beyond_it(monkeypatch, tmp_path, limit: str, expected: tuple[str, ...]):
+    """Whoever set it: a machine that is limited to AVX2 chooses as one that has no more."""
     monkeypatch.setenv(LIMIT_VARIABLE, limit)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text("flags : avx2 avx512f avx512_vnni avx512_bf16 amx_bf16\n")
 
-    assert expected is is_disabled()
+    assert expected == cpu(tmp_path)[1]
 
 
 @pytest.mark.slow
