@@ -12,6 +12,7 @@ from typing import Any
 
 import openvino
 
+from backend.device.facts.amx import flags_beyond_limit
 from backend.models.encoder import Ids, TokenBatch, Vectors, pack, pool
 from backend.models.onnx_encoder import extra_inputs, graph_inputs
 from backend.models.onnx_graph import Arithmetic, build
@@ -101,11 +102,13 @@ class _Requests:
 
 
 def _arithmetic(dtype: str, shape: EncoderShape, *, bf16: bool) -> dict[str, Any]:
-    wants_bf16 = bf16 and dtype in ("bf16", "int8")
+    limited = flags_beyond_limit()  # OpenVINO asks the processor alone, and finds no kernel for what oneDNN may not use
+    wants_bf16 = bf16 and dtype in ("bf16", "int8") and "avx512_bf16" not in limited
+    quantizes = dtype == "int8" and "avx512_vnni" not in limited
     return {
         "INFERENCE_PRECISION_HINT": "bf16" if wants_bf16 else "f32",
         # One scale for each token and group of input channels: two texts never share one.
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": _group_channels(shape) if dtype == "int8" else 0,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": _group_channels(shape) if quantizes else 0,
         "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
     }
 

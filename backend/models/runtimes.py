@@ -17,6 +17,7 @@ from backend.device.memory.probe import FitReport, Prediction, predict, will_it_
 from backend.device.memory.release import trim_heap
 from backend.device.plan.attention import prefer_flash
 from backend.device.plan.placement import Placement
+from backend.device.plan.precision import CPU_BF16_FLAGS
 from backend.device.records import DeviceType, MachineFacts
 from backend.errors import ModelUnavailable
 from backend.models.encoder import Encoder
@@ -236,7 +237,7 @@ def _on_cpu(facts: MachineFacts, runtime: Runtime) -> list[Candidate]:
         possible = tuple(Candidate(runtime, each.dtype) for each in _CPU_TORCH)
     exact_int8 = adds_int8_exactly(facts.cpu_flags)
     possible = tuple(each for each in possible if each != Candidate("onnx", "int7" if exact_int8 else "int8"))
-    native_bf16 = any(flag in facts.cpu_flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+    native_bf16 = not CPU_BF16_FLAGS.isdisjoint(facts.cpu_flags)
     return [each for each in possible if each.dtype != "bf16" or native_bf16]  # emulated bf16 is slower than fp32
 
 

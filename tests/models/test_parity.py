@@ -21,6 +21,7 @@ import pytest
 import torch
 
 from backend.device.facts.host import cpu
+from backend.device.plan.precision import CPU_BF16_FLAGS
 from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
 from backend.models.encoder_benchmark import (
@@ -40,7 +41,8 @@ from tests.tiny_models import FAMILIES, TinyModels, encoder_of, reference_of, sp
 
 EXACT = [("onnx", "fp32"), ("openvino", "fp32"), ("torch", "fp32"), ("torch-packed", "fp32")]
 ONNX_INT8 = "int8" if adds_int8_exactly(cpu()[1]) else "int7"  # a kernel that this processor has
-FAST = [("onnx", ONNX_INT8), ("openvino", "int8"), ("openvino", "bf16"), ("torch", "bf16"), ("torch-packed", "bf16")]
+FAST = [("onnx", ONNX_INT8), ("openvino", "int8"), ("torch", "bf16"), ("torch-packed", "bf16")]
+FAST += [("openvino", "bf16")] if CPU_BF16_FLAGS.intersection(cpu()[1]) else []
 EVERY = [*EXACT, *FAST]
 TEXTS = (
     "the invoice is due",
@@ -171,7 +173,7 @@ def test_the_bundled_model_equals_sentence_transformers(runtime, dtype):
     [
         pytest.param("torch", "bf16", 0.9995, id="torch-bf16"),
         pytest.param("torch-packed", "bf16", 0.9995, id="torch-packed-bf16"),
-        pytest.param("openvino", "bf16", 0.9995, id="openvino-bf16"),
+        *([pytest.param("openvino", "bf16", 0.9995, id="openvino-bf16")] if ("openvino", "bf16") in FAST else []),
         pytest.param("openvino", "int8", 0.985, id="openvino-int8"),
         pytest.param("onnx", ONNX_INT8, 0.985, id="onnx-int8"),
         pytest.param("onnx", "int7", 0.985, id="onnx-int7"),
