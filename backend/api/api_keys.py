@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.api.dependencies import CONTEXT_KEY, RequestContext, context_of
-from backend.api.routes import docs, page
+from backend.api.routes.browser_files import DOCS_PATHS, PAGE_PATHS
 from backend.callers.callers import Caller, LiveKeys
 from backend.callers.quotas import Meters
 from backend.errors import Forbidden, KeyExpired, QuotaExceeded, Unauthorized
@@ -19,8 +19,8 @@ from backend.lanes.cache.scope import Enter, share_with_all
 OPEN_PATHS = frozenset(
     (
         *("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/openapi.json"),
-        *docs.PATHS,
-        *page.PATHS,
+        *DOCS_PATHS,
+        *PAGE_PATHS,
     )
 )
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))

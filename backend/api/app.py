@@ -26,25 +26,21 @@ from backend.api.middleware import (
 from backend.api.openapi import describe
 from backend.api.problems import problem_of, problem_response
 from backend.api.routes import (
-    admin,
     analyze,
     audio,
+    browser_files,
     classifiers,
     classify,
     cohere,
-    docs,
     documents,
     embeddings,
     entities,
-    fields,
     files,
     health,
     infinity,
-    job_results,
     jobs,
     metrics,
     models,
-    page,
     rerank,
     search,
     similarity,
@@ -67,7 +63,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *classify.ROUTES,
     *rerank.ROUTES,
     *cohere.ROUTES,
-    *fields.ROUTES,
+    *documents.FIELD_ROUTES,
     *search.ROUTES,
     *similarity.ROUTES,
     *analyze.ROUTES,
@@ -75,7 +71,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *documents.ROUTES,
     *audio.ROUTES,
     *jobs.ROUTES,
-    *job_results.ROUTES,
+    *jobs.RESULT_ROUTES,
     *files.ROUTES,
     *vector_stores.ROUTES,
     *store_files.ROUTES,
@@ -86,11 +82,11 @@ ROUTES: tuple[PlainRoute, ...] = (
     *models.ROUTES,
     *usage.ROUTES,
     *classifiers.ROUTES,
-    *admin.ROUTES,
+    *models.ADMIN_ROUTES,
 )
 # FastAPI asks the environment for OpenTelemetry providers on every request (5 µs); our metrics are in telemetry.py.
 _NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
-_FILES_FOR_BROWSERS = (*page.ROUTES, *docs.ROUTES)
+_FILES_FOR_BROWSERS = (*browser_files.PAGE_ROUTES, *browser_files.DOCS_ROUTES)
 
 
 class InferenceApp(FastAPI):

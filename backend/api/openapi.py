@@ -9,30 +9,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import orjson
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from backend.api.api_keys import READ_ROUTES, SAFE_METHODS
 from backend.api.dependencies import ApiLimits
+from backend.api.json_answers import described
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
-from backend.api.requests import audio as audio_requests
-from backend.api.requests import classification, cohere, reranking, similarity
-from backend.api.requests import documents as document_requests
-from backend.api.requests import embeddings as embedding_requests
-from backend.api.requests import search as search_requests
-from backend.api.requests import summaries as summary_requests
-from backend.api.requests import text_fields as text_fields_requests
-from backend.api.requests import texts as text_requests
-from backend.api.requests import vector_stores as vector_store_requests
-from backend.api.requests.fields import LIMIT_KEYWORD
-from backend.api.responses import audio as audio_answers
-from backend.api.responses import cohere as cohere_answers
-from backend.api.responses import documents, embeddings, index_headers, infinity, jobs, operations, summaries, texts
-from backend.api.responses import search as search_answers
-from backend.api.responses import similarity as similarity_answers
-from backend.api.responses import usage as usage_answers
-from backend.api.responses import vector_stores as vector_store_answers
+from backend.api.request_fields import LIMIT_KEYWORD
+from backend.api.routes import (
+    analyze,
+    audio,
+    audio_answers,
+    classifiers,
+    classify,
+    cohere,
+    document_answers,
+    documents,
+    embeddings,
+    entities,
+    files,
+    health,
+    infinity,
+    jobs,
+    models,
+    rerank,
+    search,
+    similarity,
+    store_files,
+    summarize,
+    tei,
+    usage,
+    vector_stores,
+)
 from backend.api.routing import PROBLEM, PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
@@ -42,36 +53,41 @@ Point an OpenAI client at `/v1`, and a Cohere, Jina, text-embeddings-inference o
 Every error is `application/problem+json` (RFC 9457) with a stable `code`; its `error` object is what OpenAI's clients
 show. `X-Request-Id` is echoed, `X-Request-Timeout-S` shortens the wait, `Server-Timing` tells where the time went.
 """
-_REQUESTS: tuple[type, ...] = (
-    *embedding_requests.REQUESTS,
-    *text_requests.REQUESTS,
-    *classification.REQUESTS,
-    *reranking.REQUESTS,
-    *cohere.REQUESTS,
-    *similarity.REQUESTS,
-    *document_requests.REQUESTS,
-    *text_fields_requests.REQUESTS,
-    *vector_store_requests.REQUESTS,
-    *search_requests.REQUESTS,
-    *summary_requests.REQUESTS,
-    *audio_requests.REQUESTS,
+_RESOURCES = (
+    analyze,
+    audio,
+    audio_answers,
+    classifiers,
+    classify,
+    cohere,
+    document_answers,
+    documents,
+    embeddings,
+    entities,
+    files,
+    health,
+    infinity,
+    jobs,
+    models,
+    rerank,
+    search,
+    similarity,
+    store_files,
+    summarize,
+    tei,
+    usage,
+    vector_stores,
 )
-ANSWERS: tuple[type, ...] = (
-    *embeddings.SCHEMAS,
-    *operations.SCHEMAS,
-    *texts.SCHEMAS,
-    *cohere_answers.SCHEMAS,
-    *infinity.SCHEMAS,
-    *similarity_answers.SCHEMAS,
-    *documents.SCHEMAS,
-    *jobs.SCHEMAS,
-    *vector_store_answers.SCHEMAS,
-    *search_answers.SCHEMAS,
-    *summaries.SCHEMAS,
-    *audio_answers.SCHEMAS,
-    *usage_answers.SCHEMAS,
-    ProblemDetails,
-)
+SCHEMAS: tuple[type, ...] = (*(schema for resource in _RESOURCES for schema in resource.SCHEMAS), ProblemDetails)
+# Names of schemas that two resources have, as earlier releases wrote them: generated clients are full of them.
+_PUBLISHED_NAMES = {
+    "document_answers__ChunkAnswer": "responses__documents__ChunkAnswer",
+    "document_answers__PlaceAnswer": "responses__summaries__PlaceAnswer",
+    "embeddings__Usage": "responses__embeddings__Usage",
+    "search__PlaceAnswer": "responses__search__PlaceAnswer",
+    "store_files__ChunkAnswer": "responses__vector_stores__ChunkAnswer",
+    "usage__Usage": "responses__usage__Usage",
+}
 _REF = "#/components/schemas/{model}"
 _TAGS = [
     {"name": "OpenAI", "description": "What OpenAI's clients call."},
@@ -135,8 +151,8 @@ HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"enum": ["true", "false"]},
     },
     "X-Compute-Tokens": {"description": "Tokens that were read.", "required": True, "schema": _COUNT},
-    **index_headers.described("X-Truncated", "inputs that were cut"),
-    **index_headers.described("X-Failed-Pages", "pages that could not be read (in other formats than JSON)"),
+    **described("X-Truncated", "inputs that were cut"),
+    **described("X-Failed-Pages", "pages that could not be read (in other formats than JSON)"),
     "X-Partial": {
         "description": "true where the job failed or was cancelled: the pages that it had read.",
         "schema": {"enum": ["true"]},
@@ -233,9 +249,11 @@ def _state_limits(node: Any, limits: ApiLimits) -> None:
 
 
 def _component_schemas() -> dict[str, Any]:
-    schemas = (*_REQUESTS, *ANSWERS)
     _, document = TypeAdapter.json_schemas(
-        [(schema, "validation", TypeAdapter(schema)) for schema in schemas], ref_template=_REF
+        [(schema, "validation", TypeAdapter(schema)) for schema in SCHEMAS], ref_template=_REF
     )
-    definitions: dict[str, Any] = document["$defs"]
-    return definitions
+    text = orjson.dumps(document["$defs"]).decode()
+    for own, published in _PUBLISHED_NAMES.items():
+        text = text.replace(f"backend__api__routes__{own}", f"backend__api__{published}")
+    definitions: dict[str, Any] = orjson.loads(text)
+    return dict(sorted(definitions.items()))

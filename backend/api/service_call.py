@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from backend.api.dependencies import ApiLimits, context_of, services_of
-from backend.api.requests.validation import number_of
+from backend.api.request_fields import number_of
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.lanes.inference import Timing
 

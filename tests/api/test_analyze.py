@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.requests.texts import FEATURES
-from backend.api.responses.texts import AnalyzeAnswer
 from backend.api.routes import analyze
+from backend.api.routes.analyze import FEATURES, AnalyzeAnswer
 from backend.text import analysis
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiOptions
-from backend.api.responses.audio import TranscriptionAnswer, VerboseTranscriptionAnswer
 from backend.api.routes.audio import VERBOSE_EXAMPLE
+from backend.api.routes.audio_answers import TranscriptionAnswer, VerboseTranscriptionAnswer
 from backend.callers.callers import Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiLimits, ApiOptions
-from backend.api.responses.texts import ClassifierAnswer, ClassifierList, ForgottenClassifier
+from backend.api.routes.classifiers import ClassifierAnswer, ClassifierList, ForgottenClassifier
 from backend.errors import Forbidden
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.responses.texts import ClassifyAnswer
+from backend.api.routes.classify import ClassifyAnswer
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.requests.prompts import INPUT_TYPES
-from backend.api.responses.cohere import CohereByType, CohereFloats
+from backend.api.routes.cohere import CohereByType, CohereFloats
+from backend.api.routes.embeddings import INPUT_TYPES
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services, vector

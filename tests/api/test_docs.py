@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiOptions
-from backend.api.routes.docs import PATHS
+from backend.api.routes.browser_files import DOCS_PATHS as PATHS
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 from tests.api.test_page import Tags

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 import pytest
 
-from backend.api.responses.embeddings import EmbeddingsAnswer
-from backend.api.responses.json_bytes import VECTOR_ENCODINGS
+from backend.api.json_answers import VECTOR_ENCODINGS
+from backend.api.routes.embeddings import EmbeddingsAnswer
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import TIMING, FakeServices, vector

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.responses.texts import EntitiesAnswer
 from backend.api.routes import entities
+from backend.api.routes.entities import EntitiesAnswer
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
 

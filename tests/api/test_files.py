@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiOptions
-from backend.api.responses.vector_stores import FileAnswer, FileListAnswer
+from backend.api.routes.files import FileAnswer, FileListAnswer
 from backend.errors import Unavailable
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.api.responses.index_headers import described, index_headers
+from backend.api.json_answers import described, index_headers
 
 NAME = "X-Truncated"
 

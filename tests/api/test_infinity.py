@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.responses.infinity import InfinityClasses, InfinityEmbeddings, InfinityModels, InfinityRanks
+from backend.api.routes.infinity import InfinityClasses, InfinityEmbeddings, InfinityModels
+from backend.api.routes.tei import InfinityRanks
 from backend.text.embeddings import EmbedOptions
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services, vector

@@ -14,11 +14,10 @@ import orjson
 import pytest
 import uvicorn
 
-from backend.api import job_answers
 from backend.api.app import create_app
 from backend.api.dependencies import ApiOptions
 from backend.api.http_protocol import GuardedProtocol
-from backend.api.responses import document_formats
+from backend.api.routes import documents, jobs
 from backend.api.sse import EventStream, OpenStreams, ServerEvent
 from backend.callers.callers import ANYBODY
 from backend.errors import Unavailable, UnreadableFile
@@ -472,14 +471,14 @@ async def test_events_over_a_real_connection(slow):
 async def test_a_long_job_is_written_on_a_thread(api, monkeypatch):
     """Its whole JSON: two hundred pages took the event loop 1.8 s."""
     threads = []
-    write = job_answers.document_bytes
+    write = jobs.document_bytes
 
     def recording_write(*arguments: Any) -> bytes:
         threads.append(threading.current_thread())
         return write(*arguments)
 
-    monkeypatch.setattr(document_formats, "_INLINE_WORDS", -1)
-    monkeypatch.setattr(job_answers, "document_bytes", recording_write)
+    monkeypatch.setattr(documents, "_INLINE_WORDS", -1)
+    monkeypatch.setattr(jobs, "document_bytes", recording_write)
     job_id = (await api.client.post("/v1/jobs", files=FILE)).json()["id"]
     done = await api.ended(job_id)
     alone = (await api.client.get(f"/v1/jobs/{job_id}/result")).json()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.api.responses import json_bytes
-from backend.api.responses.json_bytes import VECTOR_ENCODINGS, JsonBytes, JsonPieces, json_pieces, written_json
+from backend.api import json_answers
+from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes, JsonPieces, json_pieces, written_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
@@ -24,11 +24,11 @@ VALUES = st.recursive(
 @given(value=VALUES)
 def test_pieces_together_are_the_whole(value: Any) -> None:
     """Whatever is long in it: lists of lists, lists in objects, the last and the first member."""
-    longest, json_bytes._PIECE_ITEMS = json_bytes._PIECE_ITEMS, 2
+    longest, json_answers._PIECE_ITEMS = json_answers._PIECE_ITEMS, 2
     try:
         pieces = list(json_pieces(value))
     finally:
-        json_bytes._PIECE_ITEMS = longest
+        json_answers._PIECE_ITEMS = longest
 
     assert value == json.loads(b"".join(pieces))
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiOptions
-from backend.api.routes.page import PATHS
+from backend.api.routes.browser_files import PAGE_PATHS as PATHS
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
 

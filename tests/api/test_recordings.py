@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.responses.documents import DocumentAnswer
-from backend.api.responses.search import SearchPageAnswer, search_answer
-from backend.api.responses.vector_stores import page_size_answers
+from backend.api.routes.document_answers import DocumentAnswer
+from backend.api.routes.search import SearchPageAnswer, search_answer
+from backend.api.routes.store_files import page_size_answers
 from backend.documents.records import PlacedEntity, SkippedFeature
 from backend.files.pages import Box, Document, locate
 from backend.search.records import PageSize, PlacedWord, StoredChunk, StoreFile

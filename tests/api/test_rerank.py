@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiLimits
-from backend.api.responses.texts import RerankAnswer
+from backend.api.routes.rerank import RerankAnswer
 from tests.api.checks import problem, require_schema
 from tests.api.fakes import FakeServices, fake_services
 

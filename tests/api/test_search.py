@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.responses.search import SearchPageAnswer, search_answer
+from backend.api.routes.search import SearchPageAnswer, search_answer
 from backend.errors import StorageCorrupt, WrongEncoder
 from backend.files.pages import Box
 from backend.search.filters import Comparison, Compound

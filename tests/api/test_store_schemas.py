@@ -7,8 +7,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from backend.api.requests.json_body import validate_fields
-from backend.api.requests.vector_stores import AddFileRequest, CreateStoreRequest
+from backend.api.json_body import validate_fields
+from backend.api.routes.store_files import AddFileRequest
+from backend.api.routes.vector_stores import CreateStoreRequest
 from backend.errors import BadInput
 from backend.search.attributes import checked_attributes, checked_metadata
 from backend.search.vector_stores import checked_days

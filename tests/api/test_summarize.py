@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.api.responses.documents import DocumentAnswer
-from backend.api.responses.summaries import SummaryAnswer
+from backend.api.routes.document_answers import DocumentAnswer
+from backend.api.routes.summarize import SummaryAnswer
 from backend.errors import UpstreamFailed
 from backend.summaries.records import SummaryOptions
 from tests.api.checks import problem, require_schema

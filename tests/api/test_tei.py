@@ -10,7 +10,7 @@ import pytest
 
 from backend.api.app import create_app
 from backend.api.dependencies import ApiLimits
-from backend.api.responses.embeddings import tei_headers
+from backend.api.routes.tei import tei_headers
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.tokenizer import TokenArrays, TokenizedText, TokenPiece
 from backend.telemetry import Telemetry

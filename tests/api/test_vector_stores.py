@@ -9,15 +9,14 @@ import httpx
 import pytest
 
 from backend.api.dependencies import ApiOptions
-from backend.api.responses.vector_stores import (
+from backend.api.routes.store_files import (
     FileBatchAnswer,
     FileContentAnswer,
     StoreFileAnswer,
     StoreFileListAnswer,
-    VectorStoreAnswer,
-    VectorStoreListAnswer,
     store_file_answer,
 )
+from backend.api.routes.vector_stores import VectorStoreAnswer, VectorStoreListAnswer
 from backend.search.records import IndexFailure
 from backend.search.vector_stores import NewFile
 from tests.api.checks import problem, require_schema

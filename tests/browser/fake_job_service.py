@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from backend.api.routes import page
+from backend.api.routes.browser_files import PAGE_ROUTES
 from tests.browser.drawn_documents import DrawnPage, document_json, invoice
 from tests.browser.fake_hearing import FakeHearing
 from tests.browser.fake_library import FakeLibrary
@@ -59,7 +59,7 @@ class FakeJobService:
 
     def app(self) -> Starlette:
         routes = [
-            *page.ROUTES,
+            *PAGE_ROUTES,
             Route("/v1/models", self._models),
             Route("/v1/system", self._system),
             Route("/v1/audio/transcriptions", self.hearing.transcribe, methods=["POST"]),

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from backend.api.responses.documents import document_bytes
+from backend.api.routes.document_answers import document_bytes
 from backend.documents.records import (
     ClassParts,
     DocumentAnswer,

@@ -2,21 +2,158 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
+from typing import Annotated, Literal, NotRequired, get_args
 
+from pydantic import Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import services_of
-from backend.api.requests.json_body import read_json
-from backend.api.requests.texts import FEATURES, AnalyzeRequest
-from backend.api.requests.validation import check_labels, check_limits
-from backend.api.responses.json_bytes import written_json
-from backend.api.responses.texts import AnalyzeAnswer, analyze_answer
-from backend.api.routes.classify import CLASSES_EXAMPLE
-from backend.api.routes.entities import ENTITY_EXAMPLES
+from backend.api.json_answers import encoded_vector, written_json
+from backend.api.json_body import read_json
+from backend.api.request_fields import (
+    TextItem,
+    TwoLabels,
+    UpTo100,
+    WireRequest,
+    check_labels,
+    check_limits,
+    require_two_labels,
+)
+from backend.api.routes.classify import CLASSES_EXAMPLE, ClassesAnswer, classes_answer
+from backend.api.routes.embeddings import Usage, usage
+from backend.api.routes.entities import ENTITY_EXAMPLES, EntityAnswer, entity_answer
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
+from backend.text.analysis import Analysis, KeySentence
+from backend.text.key_phrases import KeyPhrase
+from backend.text.language import Language
+
+Feature = Literal["language", "key_phrases", "key_sentences", "classes", "entities", "vector"]
+FEATURES: tuple[Feature, ...] = get_args(Feature)
+
+
+class AnalyzeRequest(WireRequest):
+    """`POST /v1/analyze`."""
+
+    input: TextItem = Field(description="One text up to LIMIT_TEXT_CHARS, as it is or as {text}; nothing is cut.")
+    features: Annotated[list[Feature], Field(min_length=1)] | None = Field(
+        None, description="What to answer with; unset: all that can be told. Less is faster."
+    )
+    labels: TwoLabels = Field(
+        None,
+        description="Classes to choose from, in words (zero-shot), two or more; unset: the classifier's.",
+    )
+    classifier: str | None = Field(None, description="A name that GET /v1/classifiers lists; unset: the default one.")
+    top_phrases: UpTo100 = Field(10, description="Most key phrases to answer with.")
+    top_sentences: UpTo100 = Field(3, description="Most key sentences to answer with.")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        "float", description="How the vector is written; base64: little-endian float32, a third of the bytes."
+    )
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> AnalyzeRequest:
+        require_two_labels(self.labels)
+        return self
+
+
+class Span(TypedDict):
+    """A place in the caller's text, in code points."""
+
+    start: int
+    end: int
+
+
+class LanguageAnswer(TypedDict):
+    """The language of a text."""
+
+    code: Annotated[str, Field(description="ISO 639-1.")]
+    score: float
+
+
+class KeyPhraseAnswer(TypedDict):
+    """A phrase that says what a text is about."""
+
+    text: str
+    score: float
+    places: Annotated[list[Span], Field(description="Where it stands, in the order of the text.")]
+
+
+class KeySentenceAnswer(Span):
+    """A sentence that tells much of a text."""
+
+    text: Annotated[str, Field(description="As the caller wrote it.")]
+    score: float
+
+
+class AnalyzeAnswer(TypedDict):
+    """`POST /v1/analyze`. What was not asked for is absent."""
+
+    object: Literal["analysis"]
+    language: NotRequired[
+        Annotated[LanguageAnswer | None, Field(default=None, description="Null where the text is too short to tell.")]
+    ]
+    key_phrases: NotRequired[Annotated[list[KeyPhraseAnswer] | None, Field(default=None, description="Best first.")]]
+    key_sentences: NotRequired[
+        Annotated[
+            list[KeySentenceAnswer] | None, Field(default=None, description="In the order of the text: a summary.")
+        ]
+    ]
+    classes: NotRequired[Annotated[ClassesAnswer | None, Field(default=None)]]
+    entities: NotRequired[Annotated[list[EntityAnswer] | None, Field(default=None)]]
+    coverage: Annotated[
+        float | None,
+        Field(
+            description="Share of the text's characters, blanks aside, that could be read for entities; null without "
+            "them."
+        ),
+    ]
+    vector: NotRequired[
+        Annotated[
+            list[float] | str | None, Field(default=None, description="Numbers, or base64 of little-endian float32.")
+        ]
+    ]
+    model: str
+    usage: Usage
+
+
+def language_answer(language: Language | None) -> LanguageAnswer | None:
+    """A language; null where the text is too short to tell."""
+    return None if language is None else {"code": language.code, "score": language.score}
+
+
+def key_phrase_answer(phrase: KeyPhrase) -> KeyPhraseAnswer:
+    """A phrase with every place where it occurs."""
+    places: list[Span] = [{"start": int(start), "end": int(end)} for start, end in phrase.places]
+    return {"text": phrase.text, "score": phrase.score, "places": places}
+
+
+def key_sentence_answer(sentence: KeySentence) -> KeySentenceAnswer:
+    """A sentence and its place."""
+    return {"text": sentence.text, "start": sentence.start, "end": sentence.end, "score": sentence.score}
+
+
+def analyze_answer(analysis: Analysis, features: Collection[str], encoding: str) -> AnalyzeAnswer:
+    """The requested ``features``; the vector in ``encoding`` (of VECTOR_ENCODINGS)."""
+    answer: AnalyzeAnswer = {
+        "object": "analysis",
+        "language": language_answer(analysis.language),
+        "key_phrases": [key_phrase_answer(phrase) for phrase in analysis.key_phrases],
+        "key_sentences": [key_sentence_answer(sentence) for sentence in analysis.key_sentences],
+        "classes": None if analysis.classes is None else classes_answer(analysis.classes),
+        "entities": [entity_answer(entity) for entity in analysis.entities],
+        "vector": None if analysis.vector is None else encoded_vector(analysis.vector, encoding),
+        "coverage": analysis.coverage,
+        "model": analysis.model,
+        "usage": usage(analysis.tokens),
+    }
+    for feature in FEATURES:
+        if feature not in features:
+            del answer[feature]
+    return answer
 
 
 async def analyze(request: Request) -> Response:
@@ -72,4 +209,10 @@ ROUTES = (
             "usage": {"prompt_tokens": 26, "total_tokens": 26},
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    AnalyzeRequest,
+    AnalyzeAnswer,
 )

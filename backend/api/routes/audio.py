@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import math
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, Protocol, get_args
 
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.audio import TranscriptionForm, TranslationForm, audio_fields
-from backend.api.requests.json_body import validate_fields
-from backend.api.requests.upload import Upload, receive_upload
-from backend.api.responses.audio import (
+from backend.api.json_answers import written_json
+from backend.api.json_body import validate_fields
+from backend.api.problems import openai_error, problem_of
+from backend.api.request_fields import none_if_empty, one_of
+from backend.api.routes.audio_answers import (
     TranscriptionAnswer,
     VerboseTranscriptionAnswer,
     delta_event,
@@ -23,17 +32,306 @@ from backend.api.responses.audio import (
     json_answer,
     verbose_answer,
 )
-from backend.api.responses.json_bytes import written_json
 from backend.api.routing import JSON, described, upload_route
-from backend.api.service_call import call_service, time_limit_s
-from backend.api.sse import MEDIA_TYPE, EventStream, OpenStreams
-from backend.api.transcript_stream import TranscriptStream
+from backend.api.service_call import call_service, run_until_disconnect, time_limit_s
+from backend.api.sse import HEARTBEAT_S, MEDIA_TYPE, EventStream, OpenStreams, ServerEvent
+from backend.api.upload import Upload, receive_upload
 from backend.callers.quotas import Meter
-from backend.errors import DeadlineExceeded, UnknownModel
-from backend.files.speech_records import Segment, Transcript
+from backend.errors import DeadlineExceeded, FinanciaError, InvalidField, UnknownModel
+from backend.files.speech_records import Segment, SpeechTask, Transcript
 from backend.lanes.inference import Urgency
+from backend.speech.languages import LANGUAGES, language_code
 from backend.speech.subtitles import srt, webvtt
-from backend.speech.transcription_records import Transcription, TranscriptionEvent
+from backend.speech.transcription_records import (
+    Transcription,
+    TranscriptionCallback,
+    TranscriptionEvent,
+    TranscriptionOptions,
+)
+
+ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+Granularity = Literal["segment", "word"]
+_FORMATS = get_args(ResponseFormat)
+_SUBTITLES = ("srt", "vtt")
+_PROMPT_CHARS = 10_000  # the model reads the last 223 tokens of it
+_NOT_SERVED = {
+    "known_speaker_names": "speakers are not told apart",
+    "known_speaker_references": "speakers are not told apart",
+}
+_LANGUAGE = {"type": "string", "pattern": "^$|^ *(" + "|".join(LANGUAGES) + ") *$"}
+_LISTS = ("timestamp_granularities", "include", "languages", "keywords")
+_MOST_KEYWORDS = 1000
+
+
+def audio_fields(fields: Mapping[str, str], repeated: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A form's fields; a list may come as ``name[]`` again and again, as ``name``, as JSON and with commas."""
+    found: dict[str, Any] = dict(fields)
+    for name in _LISTS:
+        values = [*repeated.get(f"{name}[]", ()), *repeated.get(name, ())]
+        found[f"{name}[]"] = [item for text in values for item in _items(text)] or None
+    return found
+
+
+def _items(text: str) -> Iterable[str]:
+    if text.lstrip().startswith("["):
+        try:
+            listed = json.loads(text)
+        except ValueError:
+            listed = None
+        if isinstance(listed, list) and all(isinstance(item, str) for item in listed):
+            return listed
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _list_of(names: Iterable[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "array", "items": {"enum": list(names)}})
+
+
+class TranslationForm(BaseModel):
+    """`POST /v1/audio/translations`: what is said in a file, in English."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+        None, description="whisper-1, gpt-4o-transcribe, or a name that GET /v1/models lists; unset: the one loaded."
+    )
+    prompt: str = Field("", max_length=_PROMPT_CHARS, description="Names and words to expect, or what was said before.")
+    response_format: Annotated[ResponseFormat | None, BeforeValidator(none_if_empty), one_of(_FORMATS)] = Field(
+        None, description="json (unset), text, srt, verbose_json or vtt."
+    )
+    temperature: Annotated[
+        float | None,
+        BeforeValidator(none_if_empty),
+        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"const": ""}]}),
+    ] = Field(None, ge=0, le=1, description="0 (unset): the most likely text, sampled only where that is doubtful.")
+    language: Annotated[
+        str | None,
+        BeforeValidator(none_if_empty),
+        WithJsonSchema(_LANGUAGE),
+    ] = Field(None, description="Of the recording: es, spa, es-MX or Spanish; unset: it is found, piece by piece.")
+    timestamp_granularities: Annotated[list[Granularity] | None, _list_of(get_args(Granularity))] = Field(
+        None,
+        alias="timestamp_granularities[]",
+        description="What verbose_json has times of: segment (unset), word, or both. Subtitles without word are cut "
+        "at segments.",
+    )
+    stream: Annotated[bool | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "true", "false"]})] = (
+        Field(None, description="true: server-sent events, as soon as each segment is final.")
+    )
+
+    @field_validator("language")
+    @classmethod
+    def _is_known(cls, language: str | None) -> str | None:
+        if language is None or not language.strip():
+            return None
+        code = language_code(language)
+        if code is None:
+            raise InvalidField(
+                f"language: '{language.strip()[:40]}' is not one that the model knows; send its ISO 639-1 code, one of "
+                f"{', '.join(sorted(LANGUAGES))}, or leave it out to have it found",
+                param="language",
+            )
+        return code
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuses_what_is_not_served(cls, fields: Any) -> Any:
+        if fields.get("response_format") == "diarized_json":
+            raise InvalidField(
+                f"response_format: diarized_json is not served, speakers are not told apart; there are "
+                f"{', '.join(_FORMATS)}",
+                param="response_format",
+            )
+        for name, why in _NOT_SERVED.items():
+            if fields.get(name) or fields.get(f"{name}[]"):
+                raise InvalidField(f"{name}: is not served: {why}; leave it out", param=name)
+        return fields
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> TranslationForm:
+        if self.stream and self.response_format in _SUBTITLES:
+            raise InvalidField(
+                f"stream: {self.response_format} comes whole; send response_format json, text or verbose_json with "
+                "stream, or stream=false",
+                param="stream",
+            )
+        return self
+
+    @property
+    def with_logprobs(self) -> bool:
+        return False
+
+    @property
+    def format(self) -> ResponseFormat:
+        return self.response_format or "json"
+
+    @property
+    def granularities(self) -> frozenset[Granularity]:
+        """What the answer has times of."""
+        return frozenset(self.timestamp_granularities or ("segment",))
+
+    def options(self) -> TranscriptionOptions:
+        """The options of the transcription service."""
+        return self._options("translate", self.prompt)
+
+    def _options(self, task: SpeechTask, prompt: str, *, with_words: bool = False) -> TranscriptionOptions:
+        cuts_at_words = self.format in _SUBTITLES and self.timestamp_granularities is None
+        return TranscriptionOptions(
+            task=task,
+            language=self.language,
+            prompt=prompt,
+            temperature=self.temperature or 0.0,
+            with_words=with_words or cuts_at_words or "word" in self.granularities,
+        )
+
+
+class TranscriptionForm(TranslationForm):
+    """`POST /v1/audio/transcriptions`: what is said in a file."""
+
+    include: Annotated[list[Literal["logprobs"]] | None, _list_of(("logprobs",))] = Field(
+        None,
+        alias="include[]",
+        description="logprobs: of each word, with json and in the events of a stream.",
+    )
+    languages: Annotated[list[str] | None, WithJsonSchema({"type": "array", "items": _LANGUAGE})] = Field(
+        None,
+        alias="languages[]",
+        description="Languages that it may be; one alone counts as `language`, of several each piece's own is found.",
+    )
+    keywords: Annotated[list[str] | None, WithJsonSchema({"type": "array", "items": {"type": "string"}})] = Field(
+        None,
+        max_length=_MOST_KEYWORDS,
+        alias="keywords[]",
+        description="Words to expect; they go before the prompt.",
+    )
+    chunking_strategy: Annotated[Literal["auto"] | None, BeforeValidator(none_if_empty), one_of(("auto",))] = Field(
+        None, description="auto, which it always is: cut where nobody speaks."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuses_own_chunking(cls, fields: Any) -> Any:
+        chunking = fields.get("chunking_strategy")
+        if chunking not in (None, "", "auto") or any(name.startswith("chunking_strategy[") for name in fields):
+            raise InvalidField(
+                "chunking_strategy: only auto is served: recordings are cut where nobody speaks; send auto or leave it "
+                "out",
+                param="chunking_strategy",
+            )
+        return fields
+
+    @property
+    def with_logprobs(self) -> bool:
+        return bool(self.include)
+
+    def options(self) -> TranscriptionOptions:
+        """The options of the transcription service."""
+        prompt = " ".join(part for part in (", ".join(self.keywords or ()), self.prompt) if part)
+        return self._options("transcribe", prompt, with_words=self.with_logprobs)
+
+    @model_validator(mode="after")
+    def _one_language_alone(self) -> TranscriptionForm:
+        codes = [self._is_known(language) for language in self.languages or ()]
+        if self.language is None and len(codes) == 1:
+            self.language = codes[0]
+        return self
+
+
+class WriteDelta(Protocol):
+    """Writes the event of a segment; ``before`` is the text of the one before it."""
+
+    def __call__(self, segment: Segment, *, before: str, total_s: float | None) -> dict[str, Any]: ...
+
+
+class TranscriptStream:
+    """Runs a transcription in a task of its own and makes an event of each segment. Used on the event loop only.
+
+    Args:
+        work: the transcription; takes the callback.
+        delta, done: write the events.
+        on_progress: called with the seconds that are done.
+        late: the error for a stream that is not done in time.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[TranscriptionCallback], Coroutine[Any, Any, Transcription]],
+        delta: WriteDelta,
+        done: Callable[[Transcript], dict[str, Any]],
+        *,
+        on_progress: Callable[[float], None],
+        late: Callable[[], DeadlineExceeded],
+    ) -> None:
+        self._work, self._delta, self._done = work, delta, done
+        self._on_progress, self._late = on_progress, late
+        self._waiting: deque[tuple[Segment, float | None]] = deque()
+        self._changed = asyncio.Event()
+        self._told = ""  # the text of the last segment
+        self._task: asyncio.Task[Transcription] | None = None
+
+    def start(self, limit_s: float, deadline_s: float) -> None:
+        """Begin; at ``deadline_s`` on the monotonic clock it is cancelled."""
+        run = run_until_disconnect(self._work(self._on_event), None, limit_s, deadline_s)
+        self._task = asyncio.create_task(run)
+        self._task.add_done_callback(lambda _task: self._changed.set())
+
+    async def wait_for_first(self, receive: Receive) -> None:
+        """Until there is something to send, or for as long as a client waits without a sign of life.
+
+        Raises: CallerGone, and whatever the transcription raised before its first segment.
+        """
+        task = self._running()
+        with suppress(DeadlineExceeded):
+            until_s = time.monotonic() + HEARTBEAT_S
+            await run_until_disconnect(self._changed.wait(), receive, HEARTBEAT_S, until_s)
+        if task.done() and not self._waiting:
+            self._result(task)
+
+    async def events(self) -> AsyncGenerator[ServerEvent, None]:
+        """The events up to the last, which has the whole text or, where the transcription failed, its error."""
+        task = self._running()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._waiting:
+                segment, total_s = self._waiting.popleft()
+                yield _event(self._delta(segment, before=self._told, total_s=total_s))
+                self._told = segment.text
+            if task.done():
+                break
+        try:
+            last = self._done(self._result(task).transcript)
+        except FinanciaError as error:
+            problem = problem_of(error, "")
+            last = {"error": {**openai_error(problem), "status": problem.status, "retryable": problem.retryable}}
+        yield _event(last)
+
+    async def close(self) -> None:
+        """End the work, done or not."""
+        task = self._running()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def _on_event(self, event: TranscriptionEvent) -> None:
+        self._on_progress(event.done_s)
+        self._waiting.extend((segment, event.total_s) for segment in event.segments if segment.text)
+        if self._waiting:
+            self._changed.set()
+
+    def _result(self, task: asyncio.Task[Transcription]) -> Transcription:
+        try:
+            return task.result()
+        except DeadlineExceeded as error:
+            raise self._late() from error
+
+    def _running(self) -> asyncio.Task[Transcription]:
+        assert self._task is not None, "start() comes first"
+        return self._task
+
+
+def _event(data: dict[str, Any]) -> ServerEvent:
+    return ServerEvent("", "", orjson.dumps(data))
+
 
 _MINUTE_S = 60.0
 _SRT, _VTT = "application/x-subrip; charset=utf-8", "text/vtt; charset=utf-8"
@@ -250,4 +548,10 @@ ROUTES = (
         file=_FILES,
         errors=_ERRORS,
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    TranscriptionForm,
+    TranslationForm,
 )

@@ -2,22 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Annotated, Literal
 
+from pydantic import ConfigDict, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import Services, context_of, services_of
-from backend.api.requests.classification import LearnRequest
-from backend.api.requests.json_body import read_json
-from backend.api.requests.validation import check_labels, check_limits
-from backend.api.responses.json_bytes import json_response
-from backend.api.responses.texts import ClassifierAnswer, ClassifierList, ForgottenClassifier, classifier_answer
+from backend.api.json_answers import json_response
+from backend.api.json_body import read_json
+from backend.api.request_fields import (
+    LABEL,
+    LIMIT_KEYWORD,
+    TEXT,
+    WireRequest,
+    check_labels,
+    check_limits,
+    many,
+    only,
+    require_labels,
+    require_no_empty_items,
+    require_not_empty,
+)
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
-from backend.errors import NotFound
+from backend.errors import InvalidField, NotFound
 from backend.text.classification import ClassifierInfo
-from backend.text.classifiers import NAME_PATTERN
+from backend.text.classifiers import LABEL_CHARACTERS_MAX, NAME_PATTERN
+
+# Texts and labels that are not blank.
+_ExampleText = Annotated[str, Field(min_length=1), WithJsonSchema({**TEXT, "pattern": r"\S"})]
+_ExampleLabel = Annotated[str, Field(min_length=1), WithJsonSchema({**LABEL, "maxLength": LABEL_CHARACTERS_MAX})]
+_GATHERED = {
+    "type": "object",
+    "minProperties": 1,
+    LIMIT_KEYWORD: "LIMIT_LABELS",
+    "propertyNames": {**LABEL, "maxLength": LABEL_CHARACTERS_MAX},
+    "additionalProperties": many({**TEXT, "pattern": r"\S"}),
+}
+
+
+class Example(WireRequest):
+    """One text and its class."""
+
+    text: _ExampleText
+    label: _ExampleLabel
+
+
+class LearnRequest(WireRequest):
+    """`PUT /v1/classifiers/{name}`: texts with their classes, one after the other or gathered by class."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("examples", "labels"), only("labels", "examples")]})
+
+    examples: (
+        Annotated[list[Example], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})]
+        | None
+    ) = Field(None, description="Texts, each with its label.")
+    labels: Annotated[dict[str, list[str]], WithJsonSchema(_GATHERED)] | None = Field(
+        None, description="The same, gathered: a list of texts for each label."
+    )
+
+    def by_label(self) -> Mapping[str, list[str]]:
+        """The texts of each class, in the order in which they came.
+
+        Raises: BadInput, InvalidField. Whether they are enough to train on is for the service to say.
+        """
+        if (self.examples is None) == (self.labels is None):
+            raise InvalidField('examples: send either examples, [{"text", "label"}, …], or labels, {"label": [texts]}')
+        by_label = dict(self.labels or {})
+        for example in self.examples or ():
+            by_label.setdefault(example.label, []).append(example.text)
+        require_not_empty(by_label, "labels")
+        require_labels(list(by_label), "labels")
+        for label, texts in by_label.items():
+            require_not_empty(texts, f"labels.{label}", "; every label needs at least one text")
+            require_no_empty_items(texts, f"labels.{label}")
+        return by_label
+
+
+class ClassifierAnswer(TypedDict):
+    """A classifier that `POST /v1/classify` can be asked for."""
+
+    object: Literal["classifier"]
+    name: str
+    kind: Literal["bundled", "configured", "learnt", "model"]
+    labels: list[str]
+    multi_label: bool
+    examples: Annotated[int | None, Field(description="Texts it was learnt from; null where that is not known.")]
+    threshold: Annotated[float, Field(description="Least score at which it gives a prediction; below it abstains.")]
+    accuracy: Annotated[float | None, Field(description="Cross-validated; null with too few examples to tell.")]
+    created: Annotated[int | None, Field(description="Unix seconds at which it was learnt.")]
+    status: Annotated[
+        Literal["ready", "pending"],
+        Field(description="Pending: it is being learnt for the embedding model; until then it answers 503."),
+    ]
+
+
+class ClassifierList(TypedDict):
+    """`GET /v1/classifiers`."""
+
+    object: Literal["list"]
+    data: list[ClassifierAnswer]
+
+
+class ForgottenClassifier(TypedDict):
+    """`DELETE /v1/classifiers/{name}`, in OpenAI's shape of deletions."""
+
+    object: Literal["classifier"]
+    name: str
+    deleted: Literal[True]
+
+
+def classifier_answer(info: ClassifierInfo) -> ClassifierAnswer:
+    """A classifier and how it was trained."""
+    return {
+        "object": "classifier",
+        "name": info.name,
+        "kind": info.kind,
+        "labels": list(info.labels),
+        "multi_label": info.multi_label,
+        "examples": info.examples,
+        "threshold": info.threshold,
+        "accuracy": info.accuracy,
+        "created": None if info.created_s is None else int(info.created_s),
+        "status": info.status,
+    }
 
 
 async def list_classifiers(request: Request) -> Response:
@@ -130,4 +242,12 @@ ROUTES = (
         errors=(403, 404, 422),
         parameters=(name_parameter(_NAME),),
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    ClassifierAnswer,
+    ClassifierList,
+    ForgottenClassifier,
+    LearnRequest,
 )

@@ -3,29 +3,276 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.classification import ClassifyRequest
-from backend.api.requests.documents import ClassifyForm
-from backend.api.requests.fields import ImageInputs
-from backend.api.requests.json_body import read_json, validate_fields
-from backend.api.requests.upload import receive_upload
-from backend.api.requests.validation import check_count, check_labels, check_limits
-from backend.api.responses.json_bytes import json_response, written_json
-from backend.api.responses.texts import ClassifyAnswer, classify_answer, classify_pages_answer
+from backend.api.json_answers import json_response, written_json
+from backend.api.json_body import read_json, validate_fields
+from backend.api.request_fields import (
+    LABEL_CHARS,
+    PAGES_PATTERN,
+    ClassifyItems,
+    Count,
+    ImageInputs,
+    Labels,
+    WireRequest,
+    check_count,
+    check_labels,
+    check_limits,
+    none_if_empty,
+    require_one_name,
+    require_two_labels,
+    wrong_type,
+)
+from backend.api.routes.embeddings import TruncatedInputs, Usage
 from backend.api.routing import JSON, described, upload_route
 from backend.api.service_call import call_service, call_service_timed
+from backend.api.upload import receive_upload
 from backend.errors import BadInput, InvalidField, UnknownModel
 from backend.files.limits import FileLimits
+from backend.files.page_ranges import check_page_ranges
 from backend.files.stored_file import StoredFile
 from backend.images.classification import ImageClassificationService
-from backend.images.page_choice import ClassifiedPage, ImageClassification
+from backend.images.page_choice import ClassifiedPage, ImageClassification, PageChoice
 from backend.lanes.inference import Urgency
+from backend.text.classification import ClassificationResult, ClassifiedText
+
+_PLACEHOLDER = "{}"
+# {} once, and no other braces
+_TEMPLATE = {
+    "anyOf": [{"type": "string", "pattern": r"^[^{}]*\{\}[^{}]*$", "maxLength": LABEL_CHARS}, {"type": "null"}]
+}
+# One label alone always wins: it makes sense only where each is judged by itself.
+_TWO_LABELS: dict[str, Any] = {
+    "properties": {"labels": {"anyOf": [{"type": "array", "minItems": 2}, {"type": "null"}]}}
+}
+_EACH_BY_ITSELF: dict[str, Any] = {"properties": {"multi_label": {"const": True}}, "required": ["multi_label"]}
+
+
+def _check_template(value: Any, info: ValidationInfo) -> str | None:
+    name = info.field_name or "hypothesis_template"
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise wrong_type(name, value, "a text")
+    if len(value) > LABEL_CHARS:  # each label is put into it: megabytes of it would be gigabytes
+        raise InvalidField(f"{name}: is a sentence of at most {LABEL_CHARS} characters, got {len(value)}", param=name)
+    if value.count(_PLACEHOLDER) != 1 or set(value.replace(_PLACEHOLDER, "")) & set(_PLACEHOLDER):
+        raise InvalidField(
+            f"{name}: must hold {_PLACEHOLDER} once, where the label goes, and no other braces", param=name
+        )
+    return value
+
+
+def _require_own_labels(request: ClassifyRequest) -> None:
+    """Raise InvalidField for what an image model cannot be asked."""
+    for name in ("labels", "multi_label", "hypothesis_template"):
+        if getattr(request, name) is not None:
+            raise InvalidField(
+                f"{name}: is for texts; an image model tells the labels apart that it has learnt. Leave it out",
+                param=name,
+            )
+
+
+class ClassifyRequest(WireRequest):
+    """Jina's request: classes given with it (zero-shot), or a classifier by its name."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_EACH_BY_ITSELF, _TWO_LABELS]})
+
+    input: ClassifyItems = Field(
+        description="What to classify: one text or a list, each as it is or as {text}; or images, each as {image}: "
+        "base64 of a file, alone or as a data URL. Images are told apart by IMAGE_MODEL, by its own labels."
+    )
+    labels: Labels = Field(
+        None, description="Classes to choose from, in words (zero-shot), at most LIMIT_LABELS; unset: the classifier's."
+    )
+    model: str | None = Field(
+        None, description="A classifier that GET /v1/classifiers lists, or a model that GET /v1/models does."
+    )
+    classifier_id: str | None = Field(None, description="Jina's word for the classifier's name; the same as `model`.")
+    multi_label: bool | None = Field(
+        None, description="Whether each label is judged by itself; unset: as the classifier was made, else false."
+    )
+    top_k: Count | None = Field(None, description="How many predictions to answer with, best first; unset: all.")
+    min_score: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="Least score of `prediction`, which is null below; unset: the classifier's own.",
+    )
+    hypothesis_template: Annotated[Any, PlainValidator(_check_template), WithJsonSchema(_TEMPLATE)] = Field(
+        None, description="How a label becomes a sentence, with {} in its place."
+    )
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ClassifyRequest:
+        if not self.multi_label:
+            require_two_labels(self.labels, ", or set multi_label to have it judged by itself")
+        require_one_name(self.model, self.classifier_id)
+        if isinstance(self.input, ImageInputs):
+            _require_own_labels(self)
+        return self
+
+    @property
+    def classifier(self) -> str | None:
+        """The classifier's name, from either field."""
+        return self.model if self.model is not None else self.classifier_id
+
+
+class ClassifyForm(BaseModel):
+    """`POST /v1/classify` with a file: which pages to look at, and how to answer."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    pages: str = Field(
+        "",
+        max_length=1000,
+        json_schema_extra={"pattern": PAGES_PATTERN},
+        description="Pages to look at, such as 1-3,7 or 5-; empty: the first.",
+    )
+    model: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+        None, description="A name of the image model; unset: IMAGE_MODEL."
+    )
+    classifier_id: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+        None, description="Jina's word for it; the same as `model`."
+    )
+    top_k: Annotated[int | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "1", "2", "5"]})] = Field(
+        None, ge=1, description="How many predictions to answer with, best first; unset: all."
+    )
+    min_score: Annotated[
+        float | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "number", "minimum": 0, "maximum": 1})
+    ] = Field(None, ge=0.0, le=1.0, description="Least score of `prediction`, which is null below; unset: none.")
+    password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
+        None, max_length=1000, description="Of an encrypted PDF."
+    )
+
+    @field_validator("pages")
+    @classmethod
+    def _is_list_of_ranges(cls, pages: str) -> str:
+        check_page_ranges(pages)
+        return pages
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> ClassifyForm:
+        require_one_name(self.model, self.classifier_id)
+        return self
+
+    @property
+    def classifier(self) -> str | None:
+        """The image model's name, from either field."""
+        return self.model if self.model is not None else self.classifier_id
+
+    def choice(self) -> PageChoice:
+        """Which pages, and how to open the file."""
+        return PageChoice(self.pages.strip(), self.password or None)
+
+
+class PredictionAnswer(TypedDict):
+    """One class and how well it fits."""
+
+    label: str
+    score: Annotated[float, Field(description="0 to 1; with one label a text they add up to 1.")]
+
+
+class ClassesAnswer(TypedDict):
+    """The classes of a text."""
+
+    prediction: Annotated[str | None, Field(description="The best label; null where the classifier abstains.")]
+    score: Annotated[float, Field(description="Of the best label, given or not.")]
+    predictions: Annotated[list[PredictionAnswer], Field(description="Best first.")]
+
+
+class ClassifyItem(ClassesAnswer):
+    """The classes of one text of a request, or of one page of a file."""
+
+    object: Literal["classification"]
+    index: Annotated[int, Field(description="Place of its input in the request; of a file's pages from 0.")]
+    page: NotRequired[Annotated[int, Field(description="Of an image or a file: the page that was looked at.")]]
+    incomplete: NotRequired[Annotated[str, Field(description="What of a damaged image could not be read.")]]
+
+
+class ClassifyUsage(Usage):
+    """What was read."""
+
+    pages: NotRequired[Annotated[int, Field(description="Of images and files; they have no tokens.")]]
+
+
+class ClassifyAnswer(TypedDict):
+    """`POST /v1/classify`, in Jina's shape."""
+
+    object: Literal["list"]
+    data: list[ClassifyItem]
+    model: str
+    usage: ClassifyUsage
+    truncated: NotRequired[TruncatedInputs]
+
+
+def classes_answer(row: ClassifiedText) -> ClassesAnswer:
+    """The classes of a text; ``prediction`` is null where the classifier abstains."""
+    predictions: list[PredictionAnswer] = [
+        {"label": prediction.label, "score": prediction.score} for prediction in row.predictions
+    ]
+    return {"prediction": row.prediction, "score": row.score, "predictions": predictions}
+
+
+def classify_answer(classified: ClassificationResult) -> ClassifyAnswer:
+    """The classes of each text."""
+    answer: ClassifyAnswer = {
+        "object": "list",
+        "data": [_classify_item(index, row) for index, row in enumerate(classified.rows)],
+        "model": classified.model,
+        "usage": {"prompt_tokens": classified.tokens, "total_tokens": classified.tokens},
+    }
+    if truncated := [index for index, row in enumerate(classified.rows) if row.truncated]:
+        answer["truncated"] = truncated
+    return answer
+
+
+def classify_pages_answer(model: str, pages: Sequence[ClassifiedPage]) -> ClassifyAnswer:
+    """The classes of each page, in order."""
+    return {
+        "object": "list",
+        "data": [_classify_page_item(index, page) for index, page in enumerate(pages)],
+        "model": model,
+        "usage": {"prompt_tokens": 0, "total_tokens": 0, "pages": len(pages)},
+    }
+
+
+def _classify_item(index: int, row: ClassifiedText) -> ClassifyItem:
+    classes = classes_answer(row)
+    return {
+        "object": "classification",
+        "index": index,
+        "prediction": classes["prediction"],
+        "score": classes["score"],
+        "predictions": classes["predictions"],
+    }
+
+
+def _classify_page_item(index: int, page: ClassifiedPage) -> ClassifyItem:
+    item = _classify_item(index, page.classes)
+    item["page"] = page.number
+    if page.incomplete:
+        item["incomplete"] = page.incomplete
+    return item
+
 
 _IMAGES_AT_ONCE = 16  # of one request: each has a file of its own, and a reader process for a moment
 _OF_TEXTS = ("labels", "multi_label", "hypothesis_template")  # fields
@@ -204,4 +451,12 @@ ROUTES = (
         file=_FILE,
         errors=(400, 404, 413, 415, 422, 429, 504, 507),
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    PredictionAnswer,
+    ClassifyAnswer,
+    ClassifyRequest,
+    ClassifyForm,
 )

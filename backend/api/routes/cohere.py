@@ -2,16 +2,233 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired, cast
+
+import orjson
+from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.cohere import CohereEmbedRequest, CohereEmbedV2Request
-from backend.api.requests.json_body import read_json
-from backend.api.responses.cohere import CohereByType, CohereFloats, cohere_by_type, cohere_floats
-from backend.api.routes.embeddings import embed
+from backend.api.json_answers import CHARS_PER_ITEM, INLINE_ITEMS, JsonPieces, index_ranges, json_pieces
+from backend.api.json_body import read_json
+from backend.api.request_fields import (
+    TEXT,
+    AnyTruncate,
+    Count,
+    FilledTexts,
+    WireRequest,
+    many,
+    only,
+    require_no_empty_items,
+    require_not_empty,
+    wrong_type,
+)
+from backend.api.routes.embeddings import TRUNCATE, EmbeddingType, InputType, embed, encoded_vectors, truncated_indices
 from backend.api.routing import post
 from backend.errors import InvalidField
+from backend.text.embeddings import EmbeddingResult, EmbedOptions
+
+_PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": TEXT}, "required": ["type", "text"]}
+_INPUT = {
+    "type": "object",
+    "properties": {"content": {"type": "array", "minItems": 1, "items": _PART}},
+    "required": ["content"],
+}
+
+
+def _check_no_images(value: Any, info: ValidationInfo) -> None:
+    if value is not None and not (type(value) is list and not value):
+        raise InvalidField(f"{info.field_name}: images are not read, only texts", param=info.field_name)
+
+
+def _check_inputs(value: Any, info: ValidationInfo) -> list[str]:
+    """The text of each input: its parts, one a line."""
+    name = info.field_name or "inputs"
+    if type(value) is not list:
+        raise wrong_type(name, value, "a list of objects with the field content")
+    require_not_empty(value, name)
+    return [_text_of(item, f"{name}[{index}]", name) for index, item in enumerate(value)]
+
+
+def _text_of(item: Any, place: str, name: str) -> str:
+    parts = item.get("content") if isinstance(item, Mapping) else None
+    if type(parts) is not list:
+        raise InvalidField(f"{place}: must be an object with the field content, a list of parts", param=name)
+    require_not_empty(parts, f"{place}.content")
+    for index, part in enumerate(parts):
+        if not (isinstance(part, Mapping) and part.get("type") == "text" and type(part.get("text")) is str):
+            raise InvalidField(
+                f'{place}.content[{index}]: must be {{"type": "text", "text": a text}}; images are not read', param=name
+            )
+    texts = [part["text"] for part in parts]
+    require_no_empty_items(texts, f"{place}.content")
+    return "\n".join(texts)
+
+
+_NoImages = Annotated[
+    None,
+    PlainValidator(_check_no_images),
+    WithJsonSchema({"anyOf": [{"type": "array", "maxItems": 0}, {"type": "null"}]}),
+]
+
+
+class _EmbedRequest(WireRequest):
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+    images: _NoImages = Field(None, description="Not read.")
+    input_type: InputType = Field(
+        None, description="What the texts are for; chooses the prompt, where the model has one that fits."
+    )
+    embedding_types: list[EmbeddingType] | None = Field(
+        None, description="How vectors are written; base64 is of little-endian float32."
+    )
+    truncate: AnyTruncate = Field("end", description=TRUNCATE)
+
+    @property
+    def encodings(self) -> tuple[str, ...]:
+        """The forms asked for, each once; names of VECTOR_ENCODINGS."""
+        return tuple(dict.fromkeys(self.embedding_types or ()))
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service; vectors have length 1, as Cohere's have."""
+        return EmbedOptions(truncate=self.truncate or "end", prompts=self.input_type or (), normalize=True)
+
+
+class CohereEmbedRequest(_EmbedRequest):
+    """The request of `POST /v1/embed`."""
+
+    texts: FilledTexts = Field(description="What to embed, at most LIMIT_INPUTS.")
+
+
+class CohereEmbedV2Request(_EmbedRequest):
+    """The request of `POST /v2/embed`."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("texts", "inputs"), only("inputs", "texts")]})
+
+    texts: FilledTexts | None = Field(None, description="What to embed, at most LIMIT_INPUTS.")
+    inputs: Annotated[Any, PlainValidator(_check_inputs), WithJsonSchema(many(_INPUT))] | None = Field(
+        None, description="The same as objects, whose content is a list of texts; these are joined, one a line."
+    )
+    output_dimension: Count | None = Field(None, description="Leading dimensions to keep, at most the model's width.")
+    max_tokens: Count | None = Field(None, description="At least the model's own length: a shorter one is not served.")
+    priority: Any = Field(None, description="Accepted and ignored.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> CohereEmbedV2Request:
+        if (self.texts is None) == (self.inputs is None):
+            raise InvalidField("texts: send either texts or inputs", param="texts")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The field in which the texts came."""
+        return "texts" if self.texts is not None else "inputs"
+
+    def contents(self) -> list[str]:
+        """The texts to embed."""
+        return cast("list[str]", self.texts if self.texts is not None else self.inputs)
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service."""
+        return super().options()._replace(dimensions=self.output_dimension)
+
+
+class CohereApiVersion(TypedDict):
+    """Which of Cohere's APIs answers."""
+
+    version: str
+
+
+class CohereBilledUnits(TypedDict):
+    """What Cohere would charge for."""
+
+    input_tokens: int
+
+
+class CohereMeta(TypedDict):
+    """What Cohere's clients read beside the vectors."""
+
+    api_version: CohereApiVersion
+    billed_units: CohereBilledUnits
+    warnings: NotRequired[
+        Annotated[list[str] | None, Field(default=None, description="Which texts were cut; absent when none was.")]
+    ]
+
+
+class CohereVectors(TypedDict):
+    """The vectors in each form that `embedding_types` asked for, and in no other."""
+
+    float: NotRequired[list[list[float]] | None]
+    int8: NotRequired[list[list[int]] | None]
+    uint8: NotRequired[list[list[int]] | None]
+    binary: NotRequired[list[list[int]] | None]
+    ubinary: NotRequired[list[list[int]] | None]
+    base64: NotRequired[list[str] | None]
+
+
+class CohereFloats(TypedDict):
+    """`POST /v1/embed` without `embedding_types`."""
+
+    response_type: Literal["embeddings_floats"]
+    id: Annotated[str, Field(description="The request's id, as in X-Request-Id.")]
+    embeddings: list[list[float]]
+    texts: list[str]
+    meta: CohereMeta
+
+
+class CohereByType(TypedDict):
+    """`POST /v1/embed` with `embedding_types`, and `POST /v2/embed`."""
+
+    response_type: Literal["embeddings_by_type"]
+    id: Annotated[str, Field(description="The request's id, as in X-Request-Id.")]
+    embeddings: CohereVectors
+    texts: list[str]
+    meta: CohereMeta
+
+
+async def cohere_floats(embedded: EmbeddingResult, texts: Sequence[str], request_id: str) -> Response:
+    """A ``CohereFloats``."""
+    vectors = [b"[", b",".join(await encoded_vectors(embedded, "float")), b"]"]
+    return await _answer("embeddings_floats", vectors, texts, request_id, _meta("1", embedded))
+
+
+async def cohere_by_type(
+    embedded: EmbeddingResult, encodings: Sequence[str], texts: Sequence[str], request_id: str, version: str
+) -> Response:
+    """A ``CohereByType`` with the vectors in each of ``encodings`` (of VECTOR_ENCODINGS)."""
+    vectors: list[bytes] = []
+    for encoding in encodings:
+        rows = b",".join(await encoded_vectors(embedded, encoding))
+        vectors += (b"," if vectors else b"{", orjson.dumps(encoding), b":[", rows, b"]")
+    return await _answer("embeddings_by_type", [*vectors, b"}"], texts, request_id, _meta(version, embedded))
+
+
+async def _answer(
+    kind: str, vectors: Sequence[bytes], texts: Sequence[str], request_id: str, meta: CohereMeta
+) -> Response:
+    """The pieces of an answer. Many texts are written on a thread: requests hold up to 16 MB of them."""
+    items = len(texts) + sum(map(len, texts)) // CHARS_PER_ITEM
+    echoed: list[bytes] = (
+        list(json_pieces(list(texts)))
+        if items <= INLINE_ITEMS
+        else await asyncio.to_thread(lambda: list(json_pieces(list(texts))))
+    )
+    head = orjson.dumps({"response_type": kind, "id": request_id})[:-1] + b',"embeddings":'
+    return JsonPieces([head, *vectors, b',"texts":', *echoed, b',"meta":' + orjson.dumps(meta) + b"}"])
+
+
+def _meta(version: str, embedded: EmbeddingResult) -> CohereMeta:
+    meta: CohereMeta = {
+        "api_version": {"version": version},
+        "billed_units": {"input_tokens": sum(embedded.tokens)},
+    }
+    if truncated := truncated_indices(embedded.truncated):
+        limit = embedded.model.spec.max_tokens
+        meta["warnings"] = [f"cut at the model's {limit} tokens: texts {index_ranges(truncated)}"]
+    return meta
 
 
 async def create_v1(request: Request) -> Response:
@@ -102,4 +319,12 @@ ROUTES = (
         schema=CohereByType,
         example=_BY_TYPE_EXAMPLE,
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    CohereEmbedRequest,
+    CohereEmbedV2Request,
+    CohereFloats,
+    CohereByType,
 )

@@ -1,34 +1,273 @@
-"""``POST /v1/ocr`` and ``POST /v1/documents``: the pages of an uploaded file, and what they say."""
+"""``POST /v1/ocr``, ``/v1/documents`` and ``/v1/fields``: the pages of an uploaded file, and what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.documents import DocumentRequest, ReadRequest
-from backend.api.requests.json_body import validate_fields
-from backend.api.requests.upload import Upload, receive_upload
-from backend.api.requests.validation import check_labels
-from backend.api.responses.document_formats import accept_header, formatted_document, run_off_loop
-from backend.api.responses.documents import DocumentAnswer as DocumentSchema
-from backend.api.responses.documents import document_bytes
-from backend.api.responses.fields import FIELD_EXAMPLE, TABLE_EXAMPLE, VALIDITY_EXAMPLE
-from backend.api.responses.index_headers import index_headers
-from backend.api.responses.json_bytes import JsonBytes
-from backend.api.responses.summaries import SUMMARY_EXAMPLE
+from backend.api.json_answers import JsonBytes, index_headers
+from backend.api.json_body import read_json, validate_fields
+from backend.api.request_fields import (
+    PAGES_PATTERN,
+    TextItem,
+    WireRequest,
+    check_chars,
+    check_labels,
+    none_if_empty,
+    one_of,
+    require_labels,
+    require_two_labels,
+    text_like,
+)
 from backend.api.routes.classify import CLASSES_EXAMPLE
+from backend.api.routes.document_answers import (
+    FIELD_EXAMPLE,
+    SUMMARY_EXAMPLE,
+    TABLE_EXAMPLE,
+    VALIDITY_EXAMPLE,
+    DocumentAnswer,
+    document_bytes,
+)
 from backend.api.routes.entities import ENTITY_EXAMPLES
 from backend.api.routing import described, upload_route
-from backend.api.service_call import call_service
-from backend.documents.formats.registry import FORMATS, Format, negotiate
-from backend.documents.records import PAGE_FEATURES, DocumentAnswer, DocumentEvent, DocumentOptions
+from backend.api.service_call import ServiceCall, call_service
+from backend.api.upload import Upload, receive_upload
+from backend.documents import records
+from backend.documents.formats.registry import FORMAT_NAMES, FORMATS, Format, negotiate, stream_of
+from backend.documents.records import (
+    DEFAULT_FEATURES,
+    FEATURES,
+    PAGE_FEATURES,
+    DocumentEvent,
+    DocumentFeature,
+    DocumentOptions,
+)
+from backend.documents.text_fields import find_text_fields
+from backend.errors import InvalidField
+from backend.files.page_ranges import check_page_ranges
+from backend.files.pages import Document
+from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency
+from backend.ocr.engine_choice import OcrEngineName
+from backend.summaries.records import RequestedMethod
+
+MOST_SENTENCES = 100
+LEAST_TOKENS, MOST_TOKENS = 8, 2048
+MOST_BEAMS = 8
+
+
+def _whole_or_empty(least: int, most: int) -> WithJsonSchema:
+    whole = {"type": "integer", "minimum": least, "maximum": most}
+    return WithJsonSchema({"anyOf": [whole, {"const": ""}]})
+
+
+SentencesOrEmpty = Annotated[
+    Annotated[int, Field(ge=1, le=MOST_SENTENCES)] | None,
+    BeforeValidator(none_if_empty),
+    _whole_or_empty(1, MOST_SENTENCES),
+]
+MaxTokensOrEmpty = Annotated[
+    Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS)] | None,
+    BeforeValidator(none_if_empty),
+    _whole_or_empty(LEAST_TOKENS, MOST_TOKENS),
+]
+
+
+def require_min_below_max(least: int, most: int | None, prefix: str = "") -> None:
+    """Raise InvalidField (422) where fewer tokens are allowed than wanted.
+
+    Args:
+        prefix: of the two fields' names.
+    """
+    if most is not None and least > most:
+        raise InvalidField(
+            f"{prefix}min_tokens: {least} is more than {prefix}{'max_tokens' if not prefix else 'tokens'}, {most}",
+            param=f"{prefix}min_tokens",
+        )
+
+
+def _split_words(value: Any) -> Any:
+    """A text such as "es, en" and "spa+eng" as a list; an empty field as one that is absent."""
+    if not isinstance(value, str):
+        return value
+    return [word.strip() for word in value.replace("+", ",").split(",") if word.strip()] or None
+
+
+def _split_labels(value: Any) -> Any:
+    """Labels one a line, or separated by commas where there is one line; a list stays as it is."""
+    if not isinstance(value, str):
+        return value
+    separator = "\n" if "\n" in value.strip() else ","
+    return [label.strip() for label in value.strip().split(separator) if label.strip()] or None
+
+
+_LANGUAGE = "[A-Za-z][A-Za-z_/-]*"  # es, spa, chi_sim, script/Latin
+_TWO_LABELS = r"^\s*$|[^\s,][\s\S]*[,\n][\s\S]*[^\s,]"
+
+
+def _listed(word: str) -> str:
+    """The pattern of words between commas or plus signs; none at all counts as absent."""
+    return f"^ *(({word})( *[,+] *({word}))* *)?$"
+
+
+class ReadRequest(BaseModel):
+    """`POST /v1/ocr`: how to read a file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    pages: str = Field(
+        "",
+        max_length=1000,
+        json_schema_extra={"pattern": PAGES_PATTERN},
+        description="Pages to read, such as 1-3,7 or 5-; empty: all.",
+    )
+    language: Annotated[
+        list[Annotated[str, Field(pattern=f"^{_LANGUAGE}$")]] | None,
+        BeforeValidator(_split_words),
+        text_like(_listed(_LANGUAGE)),
+    ] = Field(None, description="Languages of the print, most likely first: es,en; unset: OCR_LANGUAGES.")
+    source: Annotated[RequestedSource | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedSource))] = (
+        Field(None, description="auto decides page by page; text_layer never recognises, ocr always does.")
+    )
+    engine: Annotated[OcrEngineName | None, BeforeValidator(none_if_empty), one_of(get_args(OcrEngineName))] = Field(
+        None, description="What recognises; auto chooses page by page, and the answer says which and why."
+    )
+    password: Annotated[str | None, WithJsonSchema({"type": "string", "maxLength": 1000})] = Field(
+        None, max_length=1000, description="Of an encrypted PDF."
+    )
+    format: Annotated[str | None, BeforeValidator(none_if_empty), one_of(FORMAT_NAMES)] = Field(
+        None,
+        description="json, text, markdown, html, csv, xlsx, hocr, alto or pdf (searchable); of a recording "
+        "json, text, markdown, srt or vtt; unset: by Accept.",
+    )
+
+    @field_validator("pages")
+    @classmethod
+    def _is_list_of_ranges(cls, pages: str) -> str:
+        check_page_ranges(pages)  # here and not only when the file is open: a job would be accepted and fail
+        return pages
+
+    def options(self) -> DocumentOptions:
+        """The options of the document service."""
+        return DocumentOptions(
+            features=frozenset(PAGE_FEATURES),
+            pages=self.pages,
+            source=self.source or "auto",
+            engine=self.engine or "auto",
+            languages=tuple(self.language or ()),
+            password=self.password or None,
+        )
+
+
+class DocumentRequest(ReadRequest):
+    """`POST /v1/documents`: how to read a file, and what to answer of it."""
+
+    features: Annotated[
+        list[DocumentFeature] | None, BeforeValidator(_split_words), text_like(_listed("|".join(FEATURES)))
+    ] = Field(None, description="What to answer with, with commas between; unset: everything but summary.")
+    labels: Annotated[list[str] | None, BeforeValidator(_split_labels), text_like(_TWO_LABELS)] = Field(
+        None, description="Classes to choose from, in words (zero-shot), with commas between or one a line."
+    )
+    classifier: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+        None, description="A name that GET /v1/classifiers lists; unset: the default one."
+    )
+    top_phrases: int = Field(10, ge=1, le=100, description="Most key phrases to answer with.")
+    top_sentences: int = Field(3, ge=1, le=100, description="Most key sentences to answer with.")
+    xml: Annotated[str | None, BeforeValidator(none_if_empty), WithJsonSchema({"type": "string"})] = Field(
+        None, description="The electronic invoice (Factur-X, UBL or Facturae XML) that belongs to the file."
+    )
+    summary_method: Annotated[
+        RequestedMethod | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedMethod))
+    ] = Field(None, description="Who makes the summary, as `method` of POST /v1/summarize.")
+    summary_sentences: SentencesOrEmpty = Field(None, description="Most sentences of the summary; unset: 3 or any.")
+    summary_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens of the summary.")
+    summary_min_tokens: int = Field(0, ge=0, le=MOST_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
+    summary_beams: int = Field(1, ge=1, le=MOST_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="How vectors are written; base64: little-endian float32, a third of the bytes."
+    )
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> DocumentRequest:
+        require_labels(self.labels or (), "labels")
+        require_two_labels(self.labels)
+        require_min_below_max(self.summary_min_tokens, self.summary_tokens, "summary_")
+        return self
+
+    def options(self) -> DocumentOptions:
+        """The options of the document service."""
+        page_options = ReadRequest.options(self)
+        return DocumentOptions(
+            features=frozenset(self.features or DEFAULT_FEATURES),
+            pages=page_options.pages,
+            source=page_options.source,
+            engine=page_options.engine,
+            languages=page_options.languages,
+            password=page_options.password,
+            labels=tuple(self.labels) if self.labels else None,
+            classifier=self.classifier,
+            top_phrases=self.top_phrases,
+            top_sentences=self.top_sentences,
+            xml=self.xml,
+            summary_method=self.summary_method or "extractive",
+            summary_sentences=self.summary_sentences,
+            summary_tokens=self.summary_tokens,
+            summary_min_tokens=self.summary_min_tokens,
+            summary_beams=self.summary_beams,
+        )
+
+
+class FieldsRequest(WireRequest):
+    """`POST /v1/fields` with a text."""
+
+    input: TextItem = Field(
+        description="The text of an invoice, a receipt or a statement, its lines and columns as they are set on paper."
+    )
+
+
+Result = TypeVar("Result")
+_INLINE_WORDS = 500  # a page: about a millisecond's work
+
+
+async def formatted_document(
+    request: Request,
+    document: Document,
+    document_format: Format,
+    headers: Mapping[str, str],
+    searchable_pdf: ServiceCall[bytes],
+) -> Response:
+    """The document in this format.
+
+    Args:
+        searchable_pdf: makes the PDF from the file itself, where that is the format.
+    """
+    stream = stream_of(document_format, document)
+    if stream is None:
+        body = await call_service(request, searchable_pdf)
+    else:
+        body = await asyncio.to_thread(lambda: b"".join(stream(document)))  # finding tables takes milliseconds a page
+    disposition = {"Content-Disposition": f'inline; filename="document.{document_format.extension}"'}
+    return Response(body, media_type=document_format.content_type, headers={**disposition, **headers})
+
+
+async def run_off_loop(document: Document, write: Callable[[], Result]) -> Result:
+    """Call ``write`` here where the document is short, in a thread where it would block the event loop."""
+    words = sum(len(page.words) for page in document.pages)
+    return write() if words <= _INLINE_WORDS else await asyncio.to_thread(write)
+
+
+def accept_header(request: Request) -> str | None:
+    """The Accept header; None where there is none."""
+    accept = context_of(request).headers.get(b"accept")
+    return None if accept is None else accept.decode("latin-1")
 
 
 async def read_pages(request: Request) -> Response:
@@ -69,7 +308,7 @@ async def create_document(request: Request) -> Response:
         )
 
 
-async def process_upload(request: Request, upload: Upload, options: DocumentOptions) -> DocumentAnswer:
+async def process_upload(request: Request, upload: Upload, options: DocumentOptions) -> records.DocumentAnswer:
     """The pages of an upload and what they say; the caller is charged for them."""
     process, context = services_of(request).documents.process, context_of(request)
 
@@ -77,7 +316,7 @@ async def process_upload(request: Request, upload: Upload, options: DocumentOpti
         if event.page is not None:
             context.meter.charge("pages", 1)
 
-    async def call(*, deadline_s: float) -> DocumentAnswer:
+    async def call(*, deadline_s: float) -> records.DocumentAnswer:
         return await process(upload.stored, options, Urgency(deadline_s=deadline_s), charge_page)
 
     answer = await call_service(request, call)
@@ -88,7 +327,11 @@ async def process_upload(request: Request, upload: Upload, options: DocumentOpti
 
 
 async def respond_in(
-    request: Request, upload: Upload, answer: DocumentAnswer, document_format: Format, to_json: Callable[[], bytes]
+    request: Request,
+    upload: Upload,
+    answer: records.DocumentAnswer,
+    document_format: Format,
+    to_json: Callable[[], bytes],
 ) -> Response:
     """The answer in the requested format."""
     if document_format.name == "json":
@@ -164,7 +407,7 @@ def answers_of(example: dict[str, Any], *more: type) -> dict[str, dict[str, Any]
         example: the JSON one.
         more: schemas that the JSON may have instead of DocumentAnswer.
     """
-    schemas = [{"$ref": f"#/components/schemas/{schema.__name__}"} for schema in (DocumentSchema, *more)]
+    schemas = [{"$ref": f"#/components/schemas/{schema.__name__}"} for schema in (DocumentAnswer, *more)]
     json_content = {"schema": {"anyOf": schemas} if more else schemas[0], "example": example}
     others = {
         other.media_type: {"schema": {"type": "string", "format": "binary"}}
@@ -190,4 +433,64 @@ ROUTES = (
         request=ReadRequest,
         answers={200: described(answers_of(_READ_EXAMPLE), HEADERS)},
     ),
+)
+_FIELDS = frozenset({"fields"})
+
+
+async def find_fields(request: Request) -> Response:
+    """Who sold what to whom, for how much, when it is due: from a file, or from a text as JSON.
+
+    Names are those of Azure's prebuilt invoice. XML in the file or beside it wins, then a tax QR code, then what is
+    printed: by labels, places and arithmetic, without templates. A document that is no invoice, receipt or statement
+    has no fields, and `fields_why` says so. The answer is that of `POST /v1/documents` with `features=fields`; a text
+    counts as a page set by a typewriter.
+    """
+    media_type = context_of(request).headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return await (_of_text(request) if media_type.endswith(b"json") else _of_file(request))
+
+
+async def _of_file(request: Request) -> Response:
+    async with receive_upload(request) as upload:
+        form = validate_fields(DocumentRequest, upload.fields)
+        upload.require_pages()
+        document_format = negotiate(accept_header(request), form.format)
+        features = _FIELDS if document_format.name == "json" else _FIELDS | frozenset(PAGE_FEATURES)
+        answer = await process_upload(request, upload, replace(form.options(), features=features))
+        return await respond_in(request, upload, answer, document_format, partial(document_bytes, answer))
+
+
+async def _of_text(request: Request) -> Response:
+    services, meter = services_of(request), context_of(request).meter
+    meter.require("pages")
+    body = await read_json(request, FieldsRequest, services.limits)
+    characters = check_chars([body.input], services.limits, "input")
+    answer = await call_service(request, partial(find_text_fields, body.input), characters=characters)
+    meter.charge("pages", 1)
+    return JsonBytes(await run_off_loop(answer.document, partial(document_bytes, answer)))
+
+
+_INVOICE_TEXT = """Aceros del Norte, S.L.    FACTURA
+NIF B12345674    N.º 2026/017    Fecha 12/03/2026
+Base imponible  1.061,57 €
+IVA 21 %  222,93 €
+Total  1.284,50 €"""
+_FIELDS_EXAMPLE = {
+    name: value for name, value in DOCUMENT_EXAMPLE.items() if name not in {"coverage", *FEATURES} - _FIELDS
+}
+FIELD_ROUTES = (
+    upload_route(
+        "/v1/fields",
+        find_fields,
+        tag="documents",
+        request=DocumentRequest,
+        json_request=(FieldsRequest, {"a text": {"input": _INVOICE_TEXT}}),
+        answers={200: described(answers_of(_FIELDS_EXAMPLE), HEADERS)},
+    ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    ReadRequest,
+    DocumentRequest,
+    FieldsRequest,
 )

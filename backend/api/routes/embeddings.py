@@ -2,20 +2,244 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
+import orjson
+from pydantic import AliasChoices, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import services_of
-from backend.api.requests.embeddings import EmbeddingsRequest
-from backend.api.requests.json_body import read_json
-from backend.api.requests.validation import check_limits
-from backend.api.responses.embeddings import EmbeddingsAnswer, openai_embeddings
+from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes
+from backend.api.json_body import read_json
+from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
+from backend.errors import InvalidField
 from backend.text.embeddings import EmbeddingResult, EmbedOptions
+
+Prompts = tuple[str, ...]  # names, best first
+
+_QUERY: Prompts = ("query", "search_query", "retrieval.query")
+_PASSAGE: Prompts = ("passage", "document", "search_document", "retrieval.passage")
+_CLASSES: Prompts = ("classification", *_QUERY)
+_CLUSTERS: Prompts = ("clustering", "separation", *_QUERY)
+_CODE = ("code", "nl2code", "code2code", "code2nl", "code2completion", "qa")
+
+INPUT_TYPES: Mapping[str, Prompts] = {  # Cohere's, NVIDIA's and Voyage's
+    "search_query": _QUERY,
+    "search_document": _PASSAGE,
+    "query": _QUERY,
+    "passage": _PASSAGE,
+    "document": _PASSAGE,
+    "classification": _CLASSES,
+    "clustering": _CLUSTERS,
+}
+# Jina's. Those of one side only are plain, because both sides must then be read alike: measured, no prompt on either
+# side finds more than the prompt of queries on both (docs/text.md).
+TASKS: Mapping[str, Prompts] = {
+    "retrieval.query": ("retrieval.query", *_QUERY),
+    "retrieval.passage": ("retrieval.passage", *_PASSAGE),
+    "retrieval": (),
+    "text-matching": ("text-matching",),
+    "classification": _CLASSES,
+    "clustering": _CLUSTERS,
+    "separation": ("separation", *_CLUSTERS),
+    **{f"{kind}.query": (f"{kind}.query", *_QUERY) for kind in _CODE},
+    **{f"{kind}.passage": (f"{kind}.passage", *_PASSAGE) for kind in _CODE},
+    **dict.fromkeys(_CODE, ()),
+}
+
+
+def _word_of(words: Mapping[str, Prompts], value: Any, info: ValidationInfo) -> Prompts | None:
+    name = info.field_name or "input_type"
+    if value is None:
+        return None
+    if value == "image":
+        raise InvalidField(f"{name}: images are not read, only texts", param=name)
+    prompts = words.get(value) if type(value) is str else None
+    if prompts is None:
+        raise InvalidField(f"{name}: must be one of {', '.join(words)}; got {value!r:.60}", param=name)
+    return prompts
+
+
+def _check_input_type(value: Any, info: ValidationInfo) -> Prompts | None:
+    return _word_of(INPUT_TYPES, value, info)
+
+
+def _check_task(value: Any, info: ValidationInfo) -> Prompts | None:
+    return _word_of(TASKS, value, info)
+
+
+InputType = Annotated[Any, PlainValidator(_check_input_type), WithJsonSchema({"enum": [*INPUT_TYPES, None]})]
+Task = Annotated[Any, PlainValidator(_check_task), WithJsonSchema({"enum": [*TASKS, None]})]
+EmbeddingType = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]  # of VECTOR_ENCODINGS
+PROMPT_NAME = "One of the model's prompts, put before each text; GET /v1/models lists them."
+TRUNCATE = "Which end of a text beyond the model's length is cut; none answers 413 instead."
+
+
+class EmbeddingsRequest(WireRequest):
+    """OpenAI's request, with fields of ours and of Jina's, NVIDIA's and Voyage's clients."""
+
+    input: InputsOrObjects = Field(description="What to embed. Token ids must be this model's own.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        "float", description="base64: little-endian float32, a third of the bytes."
+    )
+    dimensions: Count | None = Field(
+        None,
+        validation_alias=AliasChoices("dimensions", "output_dimension"),
+        description="Leading dimensions to keep, at most the model's width; Voyage's output_dimension.",
+    )
+    user: Any = Field(None, description="Accepted and ignored.")
+    truncate: AnyTruncate = Field("end", description=f"{TRUNCATE} Jina's true is end, its false none.")
+    prompt_name: str | None = Field(None, description=PROMPT_NAME)
+    task: Task = Field(
+        None, description="Jina's word for what the texts are for; chooses the prompt, where there is one."
+    )
+    input_type: InputType = Field(None, description="The same in the words of Cohere, NVIDIA and Voyage.")
+    normalize: bool | None = Field(
+        None,
+        validation_alias=AliasChoices("normalize", "normalized"),
+        description="Scale vectors to length 1; unset: as the model was trained. Jina's normalized.",
+    )
+    embedding_type: EmbeddingType | None = Field(
+        None,
+        validation_alias=AliasChoices("embedding_type", "encoding_type"),
+        description="Jina's word for the numbers of a vector; goes before encoding_format.",
+    )
+    late_chunking: NotServed = Field(None, description="Not served: each text is embedded by itself.")
+    return_multivector: NotServed = Field(None, description="Not served: a text has one vector.")
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service.
+
+        Raises: InvalidField where several fields ask for a prompt, or one does for token ids.
+        """
+        return EmbedOptions(
+            truncate=self.truncate or "end",
+            prompt_name=checked_prompt_name(self.prompt_name, self.input),
+            prompts=self._prompts(),
+            normalize=self.normalize,
+            dimensions=self.dimensions,
+        )
+
+    @property
+    def encoding(self) -> str:
+        """How vectors are written; a name of VECTOR_ENCODINGS."""
+        return self.embedding_type or self.encoding_format or "float"
+
+    def _prompts(self) -> Prompts:
+        if self.task is None and self.input_type is None:
+            return ()
+        name = "task" if self.task is not None else "input_type"
+        if [self.prompt_name, self.task, self.input_type].count(None) < 2:
+            raise InvalidField(
+                f"{name}: send one of prompt_name, task and input_type; each chooses a prompt", param=name
+            )
+        require_texts_for_prompt(self.input, name)
+        prompts: Prompts = self.task if self.task is not None else self.input_type
+        return prompts
+
+
+def require_texts_for_prompt(inputs: Any, name: str) -> None:
+    """Raise InvalidField (422) for token ids: a prompt goes before texts. ``name`` is the field that asks for one."""
+    if type(inputs[0]) is list:
+        raise InvalidField(
+            f"{name}: goes before texts; token ids are read as they are, put the prompt's own first", param=name
+        )
+
+
+def checked_prompt_name(name: str | None, inputs: Any) -> str | None:
+    if name:
+        require_texts_for_prompt(inputs, "prompt_name")
+    return name
+
+
+TruncatedInputs = Annotated[
+    list[int] | None, Field(default=None, description="Indices of inputs that were cut; absent when none was.")
+]
+
+_SLICE_FLOATS = 65_536  # about 1.5 ms of one core; between slices the event loop serves other requests
+
+
+class EmbeddingItem(TypedDict):
+    """One vector."""
+
+    object: Literal["embedding"]
+    index: Annotated[int, Field(description="Place of its input in the request.")]
+    embedding: Annotated[
+        list[float] | str,
+        Field(
+            description="Numbers, whole ones where embedding_type asks for them, or base64 of little-endian float32."
+        ),
+    ]
+
+
+class Usage(TypedDict):
+    """Tokens read, special tokens included, after cutting."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingsAnswer(TypedDict):
+    """OpenAI's list of embeddings."""
+
+    object: Literal["list"]
+    data: list[EmbeddingItem]
+    model: str
+    usage: Usage
+    truncated: NotRequired[TruncatedInputs]
+
+
+def usage(tokens: int) -> Usage:
+    """OpenAI's count of the tokens read."""
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
+
+
+async def openai_embeddings(
+    embedded: EmbeddingResult, encoding: str, more: Mapping[str, object] | None = None
+) -> JsonBytes:
+    """An ``EmbeddingsAnswer``, each vector in ``encoding`` (of VECTOR_ENCODINGS).
+
+    Args:
+        more: fields of a service whose answer has more of them.
+    """
+    vectors = await encoded_vectors(embedded, encoding)
+    tokens = sum(embedded.tokens)
+    item = b'},{"object":"embedding","index":%d,"embedding":'
+    chunks = [b'{"object":"list","data":[{"object":"embedding","index":0,"embedding":', vectors[0]]
+    for index in range(1, len(vectors)):
+        chunks += (item % index, vectors[index])
+    chunks.append(
+        b'}],"model":%b,"usage":{"prompt_tokens":%d,"total_tokens":%d}'
+        % (orjson.dumps(embedded.model.name), tokens, tokens)
+    )
+    if any(embedded.truncated):
+        chunks.append(b',"truncated":' + orjson.dumps(truncated_indices(embedded.truncated)))
+    chunks.append(b"," + orjson.dumps(more)[1:] if more else b"}")
+    return JsonBytes(b"".join(chunks))
+
+
+def truncated_indices(flags: Sequence[bool]) -> list[int]:
+    """The indices of the inputs that were truncated."""
+    return [index for index, truncated in enumerate(flags) if truncated]
+
+
+async def encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[bytes]:
+    """Each vector in ``encoding``. Large answers are written in slices, because writing blocks the event loop."""
+    encode, count = VECTOR_ENCODINGS[encoding], len(embedded.rows)
+    step = max(1, _SLICE_FLOATS // max(1, len(embedded.rows[0].vector)))
+    vectors = [embedded.written(index, encoding, encode) for index in range(min(step, count))]
+    for start in range(step, count, step):
+        await asyncio.sleep(0)
+        vectors += [embedded.written(index, encoding, encode) for index in range(start, min(start + step, count))]
+    return vectors
 
 
 async def create_embeddings(request: Request) -> Response:
@@ -69,4 +293,10 @@ ROUTES = (
             "usage": {"prompt_tokens": 12, "total_tokens": 12},
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    EmbeddingsRequest,
+    EmbeddingsAnswer,
 )

@@ -3,18 +3,127 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated, Literal, NotRequired, cast
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import services_of
-from backend.api.requests.json_body import read_json
-from backend.api.requests.texts import EntitiesRequest
-from backend.api.requests.validation import check_limits
-from backend.api.responses.json_bytes import written_json
-from backend.api.responses.texts import EntitiesAnswer, entities_answer
+from backend.api.json_answers import written_json
+from backend.api.json_body import read_json
+from backend.api.request_fields import TextInputs, WireRequest, check_limits
+from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
+from backend.text.entities import EntityResult, TextEntities
+from backend.text.entity_merge import Entity, Lost
+
+Source = Literal["model", "pattern"]
+
+
+class EntitiesRequest(WireRequest):
+    """`POST /v1/entities`."""
+
+    input: TextInputs = Field(description="Texts of any length up to LIMIT_TEXT_CHARS; nothing is cut.")
+    types: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Kinds of entities to answer with: the model's (PER, ORG, LOC) and patterns'; unset: all."
+    )
+    min_score: float = Field(0.0, ge=0.0, le=1.0, description="Least score of an entity.")
+    sources: Annotated[list[Source], Field(min_length=1)] | None = Field(
+        None,
+        description="Who looks: the model, which reads names, patterns, which read numbers and dates; unset: both,"
+        " or patterns alone where no model is loaded.",
+    )
+    explain: bool | None = Field(False, description="Also answer what was found and gave way to another, and why.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+
+
+class EntityAnswer(TypedDict):
+    """One entity in a text."""
+
+    type: Annotated[
+        str, Field(description="PER, ORG, LOC, … as the model names it; DATE, MONEY, IBAN, … of a pattern.")
+    ]
+    text: Annotated[str, Field(description="As the caller wrote it.")]
+    start: Annotated[int, Field(description="First code point in the caller's text.")]
+    end: Annotated[int, Field(description="The code point after its last.")]
+    score: Annotated[
+        float, Field(description="How sure its finder is, 0 to 1; of a model the mean probability of its words.")
+    ]
+    source: Literal["model", "pattern"]
+    value: Annotated[
+        str | None, Field(description="Normalised: ISO date, decimal and currency, compact number; null for names.")
+    ]
+    valid: Annotated[bool | None, Field(description="Whether checksum or calendar agree; null where nothing can tell.")]
+
+
+class LostEntity(TypedDict):
+    """What was found and gave way to another that overlaps it."""
+
+    entity: EntityAnswer
+    to: EntityAnswer
+    why: str
+
+
+class EntitiesItem(TypedDict):
+    """The entities of one text, in its order; they never overlap."""
+
+    index: Annotated[int, Field(description="Place of its input in the request.")]
+    entities: list[EntityAnswer]
+    coverage: Annotated[float, Field(description="Share of the text's characters, blanks aside, that could be read.")]
+    lost: NotRequired[
+        Annotated[list[LostEntity] | None, Field(default=None, description="Only where `explain` was asked for.")]
+    ]
+
+
+class EntitiesAnswer(TypedDict):
+    """`POST /v1/entities`."""
+
+    object: Literal["list"]
+    data: list[EntitiesItem]
+    model: str
+    usage: Usage
+
+
+def entity_answer(entity: Entity) -> EntityAnswer:
+    """An entity; ``start`` and ``end`` count code points of the caller's text."""
+    return {
+        "type": entity.type,
+        "text": entity.text,
+        "start": entity.start,
+        "end": entity.end,
+        "score": entity.score,
+        "source": cast("Source", entity.source),
+        "value": entity.value,
+        "valid": entity.valid,
+    }
+
+
+def entities_answer(result: EntityResult, *, explain: bool) -> EntitiesAnswer:
+    """The entities of each text; with ``explain`` also those that gave way to others."""
+    return {
+        "object": "list",
+        "data": [_entities_item(index, row, explain=explain) for index, row in enumerate(result.rows)],
+        "model": result.model,
+        "usage": usage(result.tokens),
+    }
+
+
+def _entities_item(index: int, row: TextEntities, *, explain: bool) -> EntitiesItem:
+    item: EntitiesItem = {
+        "index": index,
+        "entities": [entity_answer(entity) for entity in row.entities],
+        "coverage": row.coverage,
+    }
+    if explain:
+        item["lost"] = [_lost_entity(lost) for lost in row.lost]
+    return item
+
+
+def _lost_entity(lost: Lost) -> LostEntity:
+    return {"entity": entity_answer(lost.entity), "to": entity_answer(lost.to), "why": lost.why}
 
 
 async def find_entities(request: Request) -> Response:
@@ -93,4 +202,10 @@ ROUTES = (
             "usage": {"prompt_tokens": 26, "total_tokens": 26},
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    EntitiesRequest,
+    EntitiesAnswer,
 )

@@ -2,21 +2,167 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import quote
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.files import FileForm
-from backend.api.requests.identifiers import id_parameter, path_id
-from backend.api.requests.json_body import validate_fields
-from backend.api.requests.lists import FILE_LIST_PARAMETERS, FileListQuery
-from backend.api.requests.pages import DPI_PARAMETER, NUMBER_PARAMETER, dots_per_inch, page_number
-from backend.api.requests.upload import receive_upload
-from backend.api.responses.json_bytes import json_response, written_json
-from backend.api.responses.stored_file import StoredFileResponse
-from backend.api.responses.vector_stores import DeletedAnswer, FileAnswer, FileListAnswer, file_answer, list_answer
+from backend.api.json_answers import json_response, written_json
+from backend.api.json_body import validate_fields
+from backend.api.parameters import (
+    DPI_PARAMETER,
+    FILE_LIST_PARAMETERS,
+    NUMBER_PARAMETER,
+    FileListQuery,
+    dots_per_inch,
+    id_parameter,
+    page_number,
+    path_id,
+)
+from backend.api.request_fields import none_if_empty
 from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
 from backend.api.service_call import call_within_limit
+from backend.api.upload import receive_upload
+from backend.errors import InvalidField
+from backend.files.stored_file import StoredFile
+from backend.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
+from backend.search.records import FileRecord
+
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+_ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
+
+
+class FileForm(BaseModel):
+    """`POST /v1/files`."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    purpose: Annotated[Purpose, WithJsonSchema({"enum": list(get_args(Purpose))})] = Field(
+        description="What OpenAI's clients say; every file may be added to vector stores."
+    )
+    anchor: Annotated[
+        Literal["created_at"] | None, BeforeValidator(none_if_empty), WithJsonSchema({"enum": ["", "created_at"]})
+    ] = Field(None, alias=_ANCHOR, description="With seconds: from when they count.")
+    seconds: Annotated[
+        int | None,
+        BeforeValidator(none_if_empty),
+        WithJsonSchema({"type": "integer", "minimum": LEAST_EXPIRY_S, "maximum": MOST_EXPIRY_S}),
+    ] = Field(None, alias=_SECONDS, ge=LEAST_EXPIRY_S, le=MOST_EXPIRY_S, description="After which the file is deleted.")
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> FileForm:
+        if (self.anchor is None) != (self.seconds is None):
+            raise InvalidField(f"{_SECONDS}: send it together with {_ANCHOR}=created_at", param="expires_after")
+        return self
+
+
+_PIECE_BYTES = 2**20
+_ASCII_NAME = str.maketrans({'"': "'", "\\": "_", "%": "_"})
+
+
+class StoredFileResponse(Response):
+    """Sends a file no faster than its client reads, and closes it.
+
+    Its type is always octet-stream, as OpenAI's: a browser must not show a caller's HTML as a page of this service.
+    """
+
+    media_type = "application/octet-stream"
+
+    def __init__(self, stored: StoredFile, name: str) -> None:
+        headers = {"Content-Length": str(stored.size_bytes), "Content-Disposition": content_disposition(name)}
+        super().__init__(headers={**headers, "X-Content-Type-Options": "nosniff"})
+        self._stored = stored
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Send one piece after the other."""
+        try:
+            descriptor = self._stored.lend()
+            try:
+                await self._send(descriptor, send)
+            finally:
+                os.close(descriptor)
+        finally:
+            self._stored.close()
+
+    async def _send(self, descriptor: int, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for offset in range(0, self._stored.size_bytes, _PIECE_BYTES):
+            piece = await asyncio.to_thread(os.pread, descriptor, _PIECE_BYTES, offset)
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def content_disposition(name: str) -> str:
+    """The header for a download of any name: in ASCII for old clients, and whole as RFC 5987 writes it."""
+    plain = "".join(character if " " <= character <= "~" else "_" for character in name).translate(_ASCII_NAME)
+    return f"attachment; filename=\"{plain or 'file'}\"; filename*=UTF-8''{quote(name or 'file', safe='')}"
+
+
+class FileAnswer(TypedDict):
+    """OpenAI's file object."""
+
+    id: str
+    object: Literal["file"]
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: Annotated[Literal["processed"], Field(description="An upload is whole as soon as it is answered.")]
+    status_details: None
+    expires_at: int | None
+    sha256: Annotated[str, Field(description="Ours: of the bytes, hexadecimal.")]
+
+
+class DeletedAnswer(TypedDict):
+    """What was deleted."""
+
+    id: str
+    object: Literal["file", "vector_store.deleted", "vector_store.file.deleted"]
+    deleted: Literal[True]
+
+
+class FileListAnswer(TypedDict):
+    """Files, a part of their list."""
+
+    object: Literal["list"]
+    data: list[FileAnswer]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+def file_answer(file: FileRecord) -> FileAnswer:
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": file.size_bytes,
+        "created_at": int(file.created_s),
+        "filename": file.name,
+        "purpose": file.purpose,
+        "status": "processed",
+        "status_details": None,
+        "expires_at": None if file.expires_s is None else int(file.expires_s),
+        "sha256": file.sha256,
+    }
+
+
+def list_answer(data: Sequence[Any], *, has_more: bool) -> dict[str, Any]:
+    """A list of any of these objects, with its cursors."""
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": has_more,
+    }
 
 
 async def create_file(request: Request) -> Response:
@@ -143,4 +289,11 @@ ROUTES = (
         errors=(404, 413, 415, 422, 429, 504),
         parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    FileAnswer,
+    DeletedAnswer,
+    FileListAnswer,
 )

@@ -2,15 +2,104 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.problems import MEDIA_TYPE, Problem, problem_response
-from backend.api.responses.json_bytes import json_response
-from backend.api.responses.operations import Health, Live, Ready
+from backend.api.json_answers import json_response
+from backend.api.problems import MEDIA_TYPE, Problem, ProblemDetails, problem_response
 from backend.api.routing import JSON, described, get
 from backend.errors import Unavailable
+
+
+class Live(TypedDict):
+    """The process answers."""
+
+    status: Literal["alive"]
+
+
+class Ready(TypedDict):
+    """Requests are answered; when not, a problem with ``reasons`` is sent instead."""
+
+    status: Literal["ready"]
+    reasons: list[str]
+    degraded: list[str]  # what fails beside the requests
+
+
+class NotReady(ProblemDetails):
+    """A problem that says why requests are not answered."""
+
+    reasons: list[str]
+
+
+class HealthModel(TypedDict):
+    """A loaded model."""
+
+    name: str
+    task: str
+    runtime: str
+    dtype: str
+    is_loaded: Annotated[bool, Field(description="false while it is idle and its memory is given back.")]
+
+
+class HealthDevice(TypedDict):
+    """What computes."""
+
+    device: str
+    lanes: int
+    reason: str
+
+
+class HealthLanes(TypedDict):
+    """The queue and those who work on it."""
+
+    lanes: int
+    lanes_alive: int
+    busy: int
+    queued_jobs: int
+    queued_tokens: int
+    oldest_s: Annotated[float, Field(description="Age of the oldest queued item.")]
+    running_s: Annotated[float, Field(description="Age of the oldest batch on a lane.")]
+    last_batch_age_s: Annotated[float | None, Field(description="null before the first batch.")]
+    rate_tokens_per_s: float
+    device_fault: Annotated[str, Field(description="Why a device is lost for good; empty otherwise.")]
+
+
+class HealthRedis(TypedDict):
+    """The tier of the cache that replicas share."""
+
+    address: str
+    state: Literal["closed", "open", "half_open"]
+    retry_in_s: float
+    pending_bytes: int
+    last_error: str | None
+
+
+class HealthCache(TypedDict):
+    """The cache of vectors."""
+
+    enabled: bool
+    memory_entries: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    redis: Annotated[HealthRedis | None, Field(description="null without REDIS_URL.")]
+
+
+class Health(TypedDict):
+    """`GET /health`, with 200 and, while unavailable, with 503."""
+
+    status: Literal["ready", "unavailable"]
+    reasons: list[str]
+    degraded: list[str]  # what fails beside the requests, as a background task that does not stay up
+    models: list[HealthModel]
+    device: HealthDevice
+    lanes: HealthLanes
+    cache: HealthCache
+
 
 _DRAINING = "draining: the process was told to stop"
 
@@ -129,4 +218,12 @@ ROUTES = (
             )
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    Live,
+    Ready,
+    NotReady,
+    Health,
 )

@@ -3,30 +3,137 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated, Any, Literal
 
+from pydantic import AliasChoices, BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.classification import InfinityClassifyRequest
-from backend.api.requests.embeddings import InfinityEmbeddingsRequest
-from backend.api.requests.json_body import read_json
-from backend.api.requests.validation import check_limits
-from backend.api.responses.embeddings import TEI_HEADERS, openai_embeddings, tei_headers, truncated_indices
-from backend.api.responses.infinity import (
-    InfinityClasses,
-    InfinityEmbeddings,
-    InfinityModels,
-    InfinityStats,
-    infinity_classes,
-    infinity_fields,
-    infinity_model,
+from backend.api.json_answers import json_response, written_json
+from backend.api.json_body import read_json
+from backend.api.request_fields import Count, FilledTexts, InfinityModel, WireRequest, check_limits
+from backend.api.routes.classify import PredictionAnswer
+from backend.api.routes.embeddings import (
+    EmbeddingsAnswer,
+    EmbeddingsRequest,
+    Usage,
+    embed,
+    openai_embeddings,
+    truncated_indices,
+    usage,
 )
-from backend.api.responses.json_bytes import json_response, written_json
-from backend.api.routes.embeddings import embed
-from backend.api.routes.models import CARD_EXAMPLE
+from backend.api.routes.models import CARD_EXAMPLE, ModelCard, model_card
+from backend.api.routes.tei import TEI_HEADERS, AnswerId, Created, now_s, tei_headers, tei_predictions
 from backend.api.routing import get, post
 from backend.api.service_call import call_service_timed
+from backend.serving.catalog import LoadedModel
+from backend.serving.engines.embeddings import TASK as EMBEDDINGS
+from backend.serving.engines.ner import TASK as NER
+from backend.serving.engines.scoring import CLASSIFIER, RERANKER
+from backend.text.classification import ClassificationResult
+
+
+def _none_for_zero(value: Any) -> Any:
+    """infinity's own client sends 0 for all dimensions."""
+    return None if type(value) in (int, float) and value == 0 else value
+
+
+class InfinityEmbeddingsRequest(EmbeddingsRequest):
+    """The same as infinity's clients send it."""
+
+    model: InfinityModel = Field(None, description="A name that GET /models lists; unset: the one loaded.")
+    dimensions: Annotated[Count | None, BeforeValidator(_none_for_zero)] = Field(
+        None,
+        validation_alias=AliasChoices("dimensions", "output_dimension"),
+        description="Leading dimensions to keep, at most the model's width; 0: all.",
+        json_schema_extra={"anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}]},
+    )
+    modality: Literal["text"] | None = Field("text", description="Images and audio are not read.")
+
+
+class InfinityClassifyRequest(WireRequest):
+    """The request of infinity's ``/classify``."""
+
+    input: FilledTexts = Field(description="What to classify, at most LIMIT_INPUTS.")
+    model: InfinityModel = Field(
+        None, description="A classifier that GET /v1/classifiers lists, or a classifying model."
+    )
+    raw_scores: bool | None = Field(False, description="Logits instead of probabilities.")
+
+
+# What each model can do without another's help: the vectors classify and rank, too.
+_CAPABILITIES = {EMBEDDINGS: ["embed", "rerank", "classify"], CLASSIFIER: ["classify"], RERANKER: ["rerank"], NER: []}
+
+
+class InfinityEmbeddings(EmbeddingsAnswer):
+    """OpenAI's list of embeddings with infinity's two fields more."""
+
+    id: AnswerId
+    created: Created
+
+
+class InfinityClasses(TypedDict):
+    """`POST /classify`."""
+
+    object: Literal["classify"]
+    data: Annotated[list[list[PredictionAnswer]], Field(description="Of each text every label, best first.")]
+    model: str
+    usage: Usage
+    id: AnswerId
+    created: Created
+
+
+class InfinityStats(TypedDict):
+    """How loaded the service is."""
+
+    queue_absolute: Annotated[int, Field(description="Work items that wait, of all models.")]
+    results_pending: Annotated[int, Field(description="The same, and the batches that run.")]
+    batch_size: Annotated[int, Field(description="Most inputs of one request, LIMIT_INPUTS.")]
+
+
+class InfinityModelCard(ModelCard):
+    """A loaded model in infinity's words beside OpenAI's."""
+
+    stats: InfinityStats
+    backend: Annotated[str, Field(description="torch, onnx or openvino.")]
+    capabilities: list[str]
+
+
+class InfinityModels(TypedDict):
+    """`GET /models`."""
+
+    object: Literal["list"]
+    data: list[InfinityModelCard]
+
+
+def infinity_fields(request_id: str) -> dict[str, Any]:
+    """The two fields that each of infinity's answers has."""
+    return {"id": request_id, "created": now_s()}
+
+
+def infinity_classes(classified: ClassificationResult, request_id: str) -> InfinityClasses:
+    """The classes of each text, every label with its score, the best first."""
+    return {
+        "object": "classify",
+        "data": [tei_predictions(row.predictions) for row in classified.rows],
+        "model": classified.model,
+        "usage": usage(classified.tokens),
+        "id": request_id,
+        "created": now_s(),
+    }
+
+
+def infinity_model(model: LoadedModel, stats: InfinityStats) -> InfinityModelCard:
+    """A model as infinity's clients read it; they refuse any other owner than infinity."""
+    return {
+        **model_card(model),
+        "owned_by": "infinity",
+        "stats": stats,
+        "backend": model.runtime,
+        "capabilities": _CAPABILITIES.get(model.task, []),
+    }
 
 
 async def create_embeddings(request: Request) -> Response:
@@ -119,4 +226,13 @@ ROUTES = (
             ],
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    InfinityEmbeddingsRequest,
+    InfinityEmbeddings,
+    InfinityClasses,
+    InfinityModels,
+    InfinityClassifyRequest,
 )

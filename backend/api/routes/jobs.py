@@ -3,30 +3,186 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
-from typing import Any
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import BeforeValidator, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.job_answers import job_bytes, job_fields, job_of
-from backend.api.requests.documents import JobForm
-from backend.api.requests.json_body import validate_fields
-from backend.api.requests.upload import receive_upload
-from backend.api.requests.validation import check_labels
-from backend.api.responses.jobs import JobAnswer
-from backend.api.responses.json_bytes import JsonBytes, json_response
-from backend.api.routing import JSON, delete, described, get, upload_route
+from backend.api.json_answers import JsonBytes, json_response
+from backend.api.json_body import validate_fields
+from backend.api.parameters import DPI_PARAMETER, NUMBER_PARAMETER, dots_per_inch, page_number
+from backend.api.problems import Problem, openai_error
+from backend.api.request_fields import check_labels, none_if_empty
+from backend.api.routes.document_answers import FailedPageAnswer, PageAnswer, document_bytes
+from backend.api.routes.documents import (
+    DOCUMENT_EXAMPLE,
+    DocumentRequest,
+    accept_header,
+    answers_of,
+    formatted_document,
+    run_off_loop,
+)
+from backend.api.routing import JSON, REQUEST_TIMEOUT, delete, described, get, upload_route
 from backend.api.service_call import call_service
 from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
-from backend.documents.formats.registry import negotiate
-from backend.errors import InvalidField
+from backend.api.upload import receive_upload
+from backend.documents.formats.plain_json import document_fields, pages_fields
+from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
+from backend.errors import InvalidField, NotFound
+from backend.files.pages import Document
 from backend.jobs.event_watch import EventWatch
-from backend.jobs.records import Job, JobEvent
-from backend.jobs.service import JobRequest
+from backend.jobs.records import Failure, Job, JobEvent
+from backend.jobs.service import JobRequest, JobResult
+
+
+class JobForm(DocumentRequest):
+    """`POST /v1/jobs`: as `POST /v1/documents`, and how long it may take."""
+
+    deadline_s: Annotated[
+        float | None,
+        BeforeValidator(none_if_empty),
+        WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": ""}]}),
+    ] = Field(None, gt=0, allow_inf_nan=False, description="Seconds it may run, once started; at most LIMIT_JOB_S.")
+
+
+class JobFileAnswer(TypedDict):
+    """The file a job is about."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class ProgressAnswer(TypedDict):
+    """How far a job is."""
+
+    stage: Literal["queued", "opening", "reading", "understanding", "done"]
+    pages_done: Annotated[int, Field(description="Read or failed.")]
+    pages_total: Annotated[int | None, Field(description="null until the file is open.")]
+    failed_pages: int
+
+
+class JobErrorAnswer(TypedDict):
+    """Why a job failed: the error that `POST /v1/documents` would have answered, and its status."""
+
+    message: str
+    type: str
+    code: str
+    param: str | None
+    status: int
+    retryable: Annotated[bool, Field(description="Whether the same request may succeed as a new job.")]
+
+
+class JobAnswer(TypedDict):
+    """A job. Times are Unix seconds."""
+
+    id: str
+    object: Literal["job"]
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    expires_at: Annotated[
+        float | None, Field(description="When it is forgotten with its file and its result; null until it has ended.")
+    ]
+    attempts: Annotated[
+        int, Field(description="How often it was begun; a replica that ends takes none of its jobs with it.")
+    ]
+    file: JobFileAnswer
+    progress: ProgressAnswer
+    error: JobErrorAnswer | None
+    result: Annotated[
+        Mapping[str, Any] | None,
+        Field(
+            description="The document, as POST /v1/documents answers; with partial: true the pages read before it "
+            "failed or was cancelled."
+        ),
+    ]
+
+
+class PartialDocument(TypedDict):
+    """The pages that a job had read before it failed or was cancelled."""
+
+    object: Literal["document"]
+    partial: Literal[True]
+    kind: str
+    page_count: int
+    sha256: str
+    metadata: dict[str, str]
+    pages: list[PageAnswer]
+    failed_pages: list[FailedPageAnswer]
+    text: str
+
+
+async def job_of(request: Request) -> Job:
+    """The job that the path names. Raises: NotFound, also for somebody else's job; Unavailable."""
+    return await services_of(request).jobs.find(request.path_params["id"], context_of(request).caller.owner)
+
+
+def job_fields(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "object": "job",
+        "status": job.status,
+        "created_at": job.created_s,
+        "started_at": job.started_s,
+        "ended_at": job.ended_s,
+        "expires_at": job.expires_s,
+        "attempts": job.attempts,
+        "file": {"name": job.file.name, "bytes": job.file.size_bytes, "sha256": job.file.sha256},
+        "progress": asdict(job.progress),
+        "error": None if job.failure is None else _error(job.failure),
+    }
+
+
+async def job_bytes(job: Job, result: JobResult | None) -> bytes:
+    """The JSON of a job with its document; a long one is written on a thread."""
+    if result is None:
+        return orjson.dumps({**job_fields(job), "result": None})
+    return await run_off_loop(result.document, partial(_write_job, job, result))
+
+
+async def result_bytes(job: Job, result: JobResult) -> bytes:
+    """The JSON of a job's document alone; a long one is written on a thread."""
+    return await run_off_loop(result.document, partial(_write_result, job, result))
+
+
+def _write_job(job: Job, result: JobResult) -> bytes:
+    return orjson.dumps({**job_fields(job), "result": orjson.Fragment(_write_result(job, result))})
+
+
+def _write_result(job: Job, result: JobResult) -> bytes:
+    if result.answer is not None:
+        return document_bytes(result.answer, job.options["encoding_format"])
+    return _write_partial(result.document)
+
+
+def _write_partial(document: Document) -> bytes:
+    """The pages of a job that failed or was cancelled, and their text, without anything about that text."""
+    return orjson.dumps(
+        {
+            "object": "document",
+            "partial": True,
+            **document_fields(document),
+            "pages": [orjson.Fragment(orjson.dumps(page)) for page in pages_fields(document)],
+            "failed_pages": [],
+            "text": document.text,
+        }
+    )
+
+
+def _error(failure: Failure) -> dict[str, Any]:
+    problem = Problem(failure.status, failure.code, "", failure.message, param=failure.param)
+    return {**openai_error(problem), "status": failure.status, "retryable": failure.retryable}
+
 
 _EVENT_ID = re.compile(rb"\d{1,20}(-\d{1,20})?")
 _EVENT_ID_MOST = 2**63 - 1  # of either part: milliseconds and a counter, which Redis reads as 64 bits
@@ -252,4 +408,95 @@ ROUTES = (
         errors=(404, 422, 429),
         parameters=(ID_PARAMETER, _LAST_EVENT),
     ),
+)
+
+
+async def retrieve_result(request: Request) -> Response:
+    """The document of a job, in the format that `format`, the job's own `format` or `Accept` picks.
+
+    A job that failed or was cancelled gives the pages it had read (`X-Partial: true`).
+    """
+    job = await job_of(request)
+    form = _format(request, job)
+    headers = {} if job.status == "succeeded" else {"X-Partial": "true"}
+    if form.name == "json":
+        result = await services_of(request).jobs.result(job)
+        if result is None:
+            raise _no_result(job)
+        return JsonBytes(await result_bytes(job, result), headers=headers)
+    services = services_of(request)
+    document = await services.jobs.document(job)
+
+    async def searchable_pdf(*, deadline_s: float) -> bytes:
+        stored, password = await services.jobs.file(job), services.jobs.password(job)
+        try:
+            return await services.documents.extractor.searchable_pdf(
+                stored, document, password=password, until=deadline_s
+            )
+        finally:
+            stored.close()
+
+    return await formatted_document(request, document, form, headers, searchable_pdf)
+
+
+async def retrieve_page(request: Request) -> Response:
+    """A page as a PNG, turned to stand upright as it was read: boxes of its words fit it."""
+    job = await job_of(request)
+    number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
+
+    async def work(*, deadline_s: float) -> bytes:
+        del deadline_s  # rendering has its own, LIMIT_PAGE_S
+        return await services_of(request).jobs.page_image(job, number, dpi)
+
+    return Response(await call_service(request, work), media_type="image/png")
+
+
+def _format(request: Request, job: Job) -> Format:
+    accept = accept_header(request) or "*/*"
+    name = request.query_params.get("format")
+    if not name and accept.strip() in ("", "*/*"):
+        name = str(job.options["format"])
+    return negotiate(accept, name)
+
+
+def _no_result(job: Job) -> NotFound:
+    if job.ended:
+        return NotFound(f"result: job '{job.id}' is {job.status} and no page of it had been read", param="id")
+    return NotFound(
+        f"result: job '{job.id}' is {job.status}; watch GET /v1/jobs/{job.id}/events, or ask again later", param="id"
+    )
+
+
+_FORMAT = {
+    "name": "format",
+    "in": "query",
+    "schema": {"enum": ["", *FORMAT_NAMES]},
+    "description": "json, text, markdown, html, csv, xlsx, hocr, alto or pdf; of a recording "
+    "json, text, markdown, srt or vtt; unset: what Accept asks for.",
+}
+RESULT_ROUTES = (
+    get(
+        "/v1/jobs/{id}/result",
+        retrieve_result,
+        tag="documents",
+        example=DOCUMENT_EXAMPLE,
+        more={200: described(answers_of(DOCUMENT_EXAMPLE, PartialDocument), ("X-Partial", "Content-Disposition"))},
+        errors=(404, 406, 413, 422, 504),
+        parameters=(ID_PARAMETER, _FORMAT),
+    ),
+    get(
+        "/v1/jobs/{id}/pages/{number}",
+        retrieve_page,
+        tag="documents",
+        example="(the bytes of a PNG)",
+        media_type="image/png",
+        errors=(404, 413, 415, 422, 429, 504),
+        parameters=(ID_PARAMETER, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
+    ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    JobAnswer,
+    PartialDocument,
 )

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.responses.json_bytes import json_response
+from backend.api.json_answers import json_response
 from backend.api.routing import JSON, described, get
 from backend.device.watch.gpu_metrics import gpu_samples
 from backend.telemetry import render_samples

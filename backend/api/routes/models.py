@@ -1,22 +1,142 @@
-"""``/v1/models`` and ``/v1/system``: the loaded models, and every choice of this process with its reason."""
+"""``/v1/models``, ``/v1/system`` and ``/admin/models``: the loaded models, every choice with its reason, and swaps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
+from backend.api.api_keys import require_admin
 from backend.api.dependencies import services_of
-from backend.api.responses.json_bytes import json_response
-from backend.api.responses.operations import (
-    ImageModelCard,
-    ModelCard,
-    ModelList,
-    SpeechModelCard,
-    image_model_card,
-    model_card,
-    speech_model_card,
-)
-from backend.api.routing import get, name_parameter
+from backend.api.json_answers import json_response
+from backend.api.json_body import read_json
+from backend.api.routing import get, name_parameter, post
+from backend.images.loaded_engines import LoadedImageModel
+from backend.serving.catalog import LoadedModel
+from backend.speech.transcription import TranscriptionService
+
+
+class LoadModelRequest(BaseModel):
+    """`POST /admin/models`."""
+
+    task: Literal["embeddings", "ner", "classifier", "reranker", "summaries"] = Field(
+        "embeddings", description="Which of the served models to replace."
+    )
+    source: str = Field(min_length=1, max_length=1000, description="A folder on the server, a hub id, or bundled.")
+    replicas: Literal["this", "all"] = Field(
+        "this",
+        description="Which replicas serve it: this one until it ends, or all that share REDIS_URL or SEARCH_URL.",
+    )
+
+
+class _Card(TypedDict):
+    """What every model tells: OpenAI's four fields, its names, and what runs it."""
+
+    id: str
+    object: Literal["model"]
+    created: Annotated[int, Field(description="Unix seconds at which it was ready.")]
+    owned_by: str
+    names: Annotated[list[str], Field(description="Every name a request may give it.")]
+    source: str
+    revision: str
+    device: str
+    dtype: str
+    runtime: str
+
+
+class ModelCard(_Card):
+    """One loaded model: OpenAI's four fields and what runs it."""
+
+    task: str
+    max_tokens: Annotated[int, Field(description="Longest text, special tokens included.")]
+    width: Annotated[int, Field(description="Numbers in a vector.")]
+    pooling: str
+    normalize: bool
+    prompts: Annotated[list[str], Field(description="Names that `prompt_name` may take.")]
+    labels: Annotated[
+        list[str], Field(description="Of a classifier, in the order of its probabilities; empty for others.")
+    ]
+
+
+class SpeechModelCard(_Card):
+    """The model that transcribes: OpenAI's four fields and what runs it."""
+
+    task: Literal["speech"]
+
+
+class ImageModelCard(_Card):
+    """The model that classifies pages by their pictures: OpenAI's four fields and what runs it."""
+
+    task: Literal["images"]
+    height: Annotated[int, Field(description="Of a page as the model sees it, in pixels.")]
+    width_px: int
+    labels: Annotated[list[str], Field(description="In the order of its probabilities.")]
+
+
+class ModelList(TypedDict):
+    """OpenAI's list of models."""
+
+    object: Literal["list"]
+    data: list[ModelCard | SpeechModelCard | ImageModelCard]
+
+
+def model_card(model: LoadedModel) -> ModelCard:
+    """A model as OpenAI's clients and ours read it."""
+    spec = model.spec
+    runs = {"device": model.device, "dtype": model.dtype, "runtime": model.runtime}
+    return {
+        **_card(model.names, model.created_s, spec.source, spec.revision, **runs),
+        "task": model.task,
+        "max_tokens": spec.max_tokens,
+        "width": spec.width,
+        "pooling": spec.pooling,
+        "normalize": spec.normalize,
+        "prompts": sorted(spec.prompts),
+        "labels": list(model.labels),
+    }
+
+
+def speech_model_card(speech: TranscriptionService, created_s: float) -> SpeechModelCard:
+    """The model of ``speech``, which has one."""
+    report = speech.report()
+    device, dtype = report["placement"]["device"], report["placement"]["precision"]
+    runs = {"device": device, "dtype": dtype, "runtime": "ctranslate2"}
+    return {**_card(speech.names, created_s, report["source"], report["revision"], **runs), "task": "speech"}
+
+
+def image_model_card(model: LoadedImageModel) -> ImageModelCard:
+    """The image model as OpenAI's clients and ours read it."""
+    spec = model.spec
+    height, width_px = spec.preprocessing.framing.size
+    runs = {"device": model.placement.device, "dtype": model.choice.dtype, "runtime": model.choice.runtime}
+    return {
+        **_card(model.names, model.created_s, spec.source, spec.revision, **runs),
+        "task": "images",
+        "height": height,
+        "width_px": width_px,
+        "labels": list(spec.labels),
+    }
+
+
+def _card(
+    names: Sequence[str], created_s: float, source: str, revision: str, *, device: str, dtype: str, runtime: str
+) -> _Card:
+    return {
+        "id": names[0],
+        "object": "model",
+        "created": int(created_s),
+        "owned_by": "financia",
+        "names": list(names),
+        "source": source,
+        "revision": revision,
+        "device": device,
+        "dtype": dtype,
+        "runtime": runtime,
+    }
 
 
 async def list_models(request: Request) -> Response:
@@ -89,4 +209,48 @@ ROUTES = (
         tag="operations",
         example={"version": "0.1.0", "placement": {"device": "cpu", "lanes": 2, "why": ["no GPU was found"]}},
     ),
+)
+
+
+async def load_model(request: Request) -> Response:
+    """Load a model, prove that it computes, and serve it from then on; the old one answers until then.
+
+    `source` is a folder on the server, such as `python -m backend.training` writes, a hub id with `@revision`, or
+    `bundled`. Only keys of ADMIN_KEYS may. Answers with the new model. Nothing is kept for the next start: that reads
+    EMBEDDING_MODEL and NER_MODEL.
+
+    `replicas: all` has every replica serve it, also one that starts later: each loads it beside the old model, a
+    quarter of them at a time, once it serves here. `shared_state` in `GET /v1/system` of any replica has the progress.
+    """
+    require_admin(request)
+    services = services_of(request)
+    body = await read_json(request, LoadModelRequest, services.limits)
+    swap = services.model_wishes.wish if body.replicas == "all" else services.loader.load
+    return json_response(model_card(await swap(body.source, body.task)))
+
+
+ADMIN_ROUTES = (
+    post(
+        "/admin/models",
+        load_model,
+        tag="operations",
+        request=LoadModelRequest,
+        examples={
+            "a trained model": {"task": "embeddings", "source": "/models/invoices-2026-11"},
+            "on all replicas": {"task": "ner", "source": "owner/model@revision", "replicas": "all"},
+        },
+        schema=ModelCard,
+        example=CARD_EXAMPLE,
+        errors=(400, 401, 403, 413, 415, 422, 503, 504),
+        parameters=(),
+    ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    LoadModelRequest,
+    ModelCard,
+    SpeechModelCard,
+    ImageModelCard,
+    ModelList,
 )

@@ -2,19 +2,187 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.json_body import read_json
-from backend.api.requests.reranking import RerankRequest
-from backend.api.requests.validation import check_count, check_limits
-from backend.api.responses.json_bytes import CHARS_PER_ITEM, written_json
-from backend.api.responses.texts import RerankAnswer, cohere_meta, echoed_documents, rerank_answer
+from backend.api.json_answers import CHARS_PER_ITEM, echoed_json, written_json
+from backend.api.json_body import read_json
+from backend.api.request_fields import (
+    TEXT,
+    Count,
+    Sentence,
+    WireRequest,
+    check_count,
+    check_limits,
+    many,
+    require_no_empty_items,
+    require_not_empty,
+    wrong_type,
+)
+from backend.api.routes.embeddings import TRUNCATE, Usage, usage
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
+from backend.errors import InvalidField
+from backend.models.tokenizer import Truncate
+from backend.text.reranking import RankedDocument, RerankResult
+
+Document = str | dict[str, Any]
+# Objects have the field text, unless rank_fields names others.
+_OTHER_FIELDS: dict[str, Any] = {"properties": {"rank_fields": {"type": "array"}}, "required": ["rank_fields"]}
+_TEXT_FIELD: dict[str, Any] = {
+    "properties": {
+        "documents": {"items": {"anyOf": [{"type": "string"}, {"properties": {"text": TEXT}, "required": ["text"]}]}}
+    }
+}
+
+
+def _check_documents(value: Any, info: ValidationInfo) -> list[Document]:
+    name = info.field_name or "documents"
+    if type(value) is not list:
+        raise wrong_type(name, value, "a list of texts or of objects with the field text")
+    require_not_empty(value, name)
+    for index, document in enumerate(value):
+        if type(document) not in (str, dict):
+            raise wrong_type(f"{name}[{index}]", document, "a text or an object with the field text")
+    return value
+
+
+class RerankRequest(WireRequest):
+    """The request of Cohere's and Jina's clients."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_OTHER_FIELDS, _TEXT_FIELD]})
+
+    query: Sentence = Field(description="What the documents are to say something about.")
+    documents: Annotated[
+        Any,
+        PlainValidator(_check_documents),
+        WithJsonSchema(many({"oneOf": [TEXT, {"type": "object"}]})),
+    ] = Field(description="Texts, or objects with the field text, at most LIMIT_INPUTS.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+    top_n: Count | None = Field(None, description="How many results to answer with, best first; unset: all.")
+    return_documents: bool | None = Field(
+        None, description="Whether results carry their documents; unset: true as Jina's, on /v2 false as Cohere's."
+    )
+    rank_fields: Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Fields of the documents that are read, in this order, where they are objects; unset: text."
+    )
+    truncate: Truncate | None = Field("end", description=TRUNCATE)
+    max_tokens_per_doc: Any = Field(None, description="Accepted and ignored: documents are read to the model's length.")
+
+    def texts(self) -> list[str]:
+        """The text to rank of each document, in their order.
+
+        Raises: BadInput for an empty one, InvalidField for one without any of the fields.
+        """
+        texts = [self._text(document, f"documents[{index}]") for index, document in enumerate(self.documents)]
+        require_no_empty_items(texts, "documents")
+        return texts
+
+    def _text(self, document: Document, place: str) -> str:
+        if isinstance(document, str):
+            return document
+        fields = self.rank_fields or ["text"]
+        values = {field: document[field] for field in fields if field in document}
+        if not values:
+            where = "the fields of rank_fields" if self.rank_fields else "a text, or an object with the field text"
+            raise InvalidField(f"{place}: must have {where}", param="documents")
+        for field, value in values.items():
+            if type(value) is not str:
+                raise wrong_type(f"{place}.{field}", value, "a text")
+        return "\n".join(values.values())
+
+
+_UNIT_DOCUMENTS = 100  # a search unit of Cohere's is a query with up to so many documents
+
+
+class RankedAnswer(TypedDict):
+    """One document and how much it says about the query."""
+
+    index: Annotated[int, Field(description="Place of the document in the request.")]
+    relevance_score: Annotated[float, Field(description="0 to 1.")]
+    document: NotRequired[
+        Annotated[
+            dict[str, Any] | None,
+            Field(default=None, description="As it was sent, a text as {text}; absent if not wanted."),
+        ]
+    ]
+
+
+class RerankAnswer(TypedDict):
+    """`POST /v1/rerank`, in the shape of Jina's and Cohere's clients."""
+
+    id: Annotated[str, Field(description="The request's id, as in X-Request-Id.")]
+    object: Literal["list"]
+    model: str
+    results: Annotated[list[RankedAnswer], Field(description="Best first.")]
+    usage: Usage
+    truncated: NotRequired[
+        Annotated[
+            list[int] | None,
+            Field(default=None, description="Indices of documents that were cut; absent when none was."),
+        ]
+    ]
+    meta: Annotated[dict[str, Any], Field(description="What Cohere's clients read: API version, search units, tokens.")]
+
+
+class _Truncated(TypedDict):
+    truncated: NotRequired[list[int] | None]
+
+
+def rerank_answer(
+    request_id: str, reranked: RerankResult, documents: Sequence[Any] | None, meta: dict[str, Any]
+) -> RerankAnswer:
+    """The ranked documents, best first.
+
+    Args:
+        documents: those of the request, of ``echoed_documents``, where results carry them, else None.
+        meta: of ``cohere_meta``.
+    """
+    truncated: _Truncated = {"truncated": list(reranked.truncated)} if reranked.truncated else {}
+    return {
+        "id": request_id,
+        "object": "list",
+        "model": reranked.model,
+        "results": [_ranked_answer(ranked, documents) for ranked in reranked.results],
+        "usage": usage(reranked.tokens),
+        **truncated,
+        "meta": meta,
+    }
+
+
+def echoed_documents(documents: Sequence[str | dict[str, Any]]) -> list[Any]:
+    """What results say of each document: an object as it was sent, a text as {text}.
+
+    Raises: InvalidField for an object with a number that JSON cannot say.
+    """
+    return [
+        {"text": document} if isinstance(document, str) else echoed_json(document, f"documents[{index}]")
+        for index, document in enumerate(documents)
+    ]
+
+
+def _ranked_answer(ranked: RankedDocument, documents: Sequence[Any] | None) -> RankedAnswer:
+    answer: RankedAnswer = {"index": ranked.index, "relevance_score": ranked.score}
+    if documents is not None:
+        answer["document"] = documents[ranked.index]
+    return answer
+
+
+def cohere_meta(version: str, document_count: int, tokens: int) -> dict[str, Any]:
+    """What Cohere's clients read beside the results."""
+    return {
+        "api_version": {"version": version},
+        "billed_units": {"search_units": math.ceil(document_count / _UNIT_DOCUMENTS)},
+        "tokens": {"input_tokens": tokens},
+    }
 
 
 async def rerank(request: Request) -> Response:
@@ -103,4 +271,10 @@ ROUTES = (
         schema=RerankAnswer,
         example=_V2_EXAMPLE,
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    RerankAnswer,
+    RerankRequest,
 )

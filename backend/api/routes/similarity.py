@@ -3,18 +3,79 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated, Literal, NotRequired
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.json_body import read_json
-from backend.api.requests.similarity import CompareRequest
-from backend.api.requests.validation import check_chars, check_count
-from backend.api.responses.json_bytes import json_response
-from backend.api.responses.similarity import SimilarityAnswer, similarity_answer
+from backend.api.json_answers import json_response
+from backend.api.json_body import read_json
+from backend.api.request_fields import LIMIT_KEYWORD, Count, Sentence, WireRequest, check_chars, check_count
+from backend.api.routes.embeddings import TRUNCATE, TruncatedInputs, Usage
 from backend.api.routing import post
 from backend.api.service_call import call_service
+from backend.models.tokenizer import Truncate
+from backend.text.embeddings import EmbedOptions
+from backend.text.similarity import SimilarityResult
+
+
+class CompareRequest(WireRequest):
+    """The request of ``POST /v1/similarity``."""
+
+    source: Sentence = Field(description="What the sentences are compared with.")
+    sentences: Annotated[
+        list[Sentence], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})
+    ] = Field(description="The texts to compare, at most LIMIT_INPUTS.")
+    model: str | None = Field(None, description="A name that GET /v1/models lists; unset: the one loaded.")
+    dimensions: Count | None = Field(None, description="Leading dimensions to compare, at most the model's width.")
+    truncate: Truncate | None = Field("end", description=TRUNCATE)
+    prompt_name: str | None = Field(None, description="One of the model's prompts, put before each text.")
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service."""
+        return EmbedOptions(
+            truncate=self.truncate or "end",
+            prompt_name=self.prompt_name,
+            normalize=True,
+            dimensions=self.dimensions,
+        )
+
+
+class ComparedAnswer(TypedDict):
+    """One sentence beside the source."""
+
+    index: Annotated[int, Field(description="Place of the sentence in the request.")]
+    cosine: Annotated[float, Field(description="Of the two vectors; each model has a range of its own.")]
+    score: Annotated[float, Field(ge=0, le=1, description="0: nothing in common, 1: the same meaning.")]
+
+
+class SimilarityAnswer(TypedDict):
+    """`POST /v1/similarity`."""
+
+    object: Literal["list"]
+    model: str
+    results: Annotated[list[ComparedAnswer], Field(description="In the order of the sentences.")]
+    usage: Usage
+    truncated: NotRequired[TruncatedInputs]
+
+
+def similarity_answer(compared: SimilarityResult) -> SimilarityAnswer:
+    """The answer; the source counts as input 0 of those that were cut."""
+    embedded = compared.embedded
+    tokens = sum(embedded.tokens)
+    pairs = zip(compared.cosines, compared.scores, strict=True)
+    answer: SimilarityAnswer = {
+        "object": "list",
+        "model": embedded.model.name,
+        "results": [{"index": index, "cosine": cosine, "score": score} for index, (cosine, score) in enumerate(pairs)],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    if truncated := [place for place, cut in enumerate(embedded.truncated) if cut]:
+        answer["truncated"] = truncated
+    return answer
 
 
 async def compare(request: Request) -> Response:
@@ -58,4 +119,10 @@ ROUTES = (
             "usage": {"prompt_tokens": 34, "total_tokens": 34},
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    CompareRequest,
+    SimilarityAnswer,
 )

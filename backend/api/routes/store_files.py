@@ -2,32 +2,375 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.identifiers import id_parameter, path_id
-from backend.api.requests.json_body import read_json, validate_fields
-from backend.api.requests.lists import STORE_FILE_LIST_PARAMETERS, StoreFileListQuery
-from backend.api.requests.vector_stores import AddBatchRequest, AddFileRequest, AttributesRequest
-from backend.api.responses.json_bytes import CHARS_PER_ITEM, json_response, written_json
-from backend.api.responses.vector_stores import (
-    ChunkAnswer,
-    DeletedAnswer,
-    FileBatchAnswer,
-    FileContentAnswer,
-    StoreFileAnswer,
-    StoreFileListAnswer,
-    batch_answer,
-    chunk_answer,
-    list_answer,
-    store_file_answer,
-    store_file_with_pages,
+from backend.api.json_answers import CHARS_PER_ITEM, json_response, written_json
+from backend.api.json_body import read_json, validate_fields
+from backend.api.parameters import (
+    ID_PATTERN,
+    STORE_FILE_LIST_PARAMETERS,
+    StoreFileListQuery,
+    check_id,
+    id_parameter,
+    path_id,
 )
-from backend.api.routes.files import FILE_ID
-from backend.api.routes.vector_stores import KIND, STORE_ID, STORE_PARAMETER
+from backend.api.problems import error_class
+from backend.api.request_fields import WireRequest, only, wrong_type_at
+from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
+from backend.api.routes.vector_stores import (
+    KIND,
+    MOST_FILES,
+    STORE_ID,
+    STORE_PARAMETER,
+    AttributesField,
+    AutoChunkingStrategy,
+    ChunkingField,
+    FileCountsAnswer,
+    FileIds,
+    StaticChunkingStrategy,
+    Status,
+    check_attributes,
+    file_counts,
+    read_chunking,
+    read_ids,
+    require_distinct,
+    require_few,
+    require_object,
+)
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
 from backend.api.service_call import call_within_limit
+from backend.errors import BadInput, FinanciaError, InvalidField, WrongMediaType
+from backend.search.records import IndexFailure, PageSize, PlacedWord, Scalar, StoredChunk, StoreFile
+from backend.search.vector_stores import FileBatch, NewFile, index_warnings
+from backend.speech.pages import seconds_of
+
+
+def _read_files(value: Any, info: ValidationInfo) -> list[NewFile] | None:
+    place = info.field_name or "files"
+    if value is None:
+        return None
+    if type(value) is not list:
+        raise wrong_type_at(place, value, "a list of objects with file_id, and attributes and chunking_strategy if any")
+    require_few(value, place)
+    return [_read_file(item, f"{place}[{index}]") for index, item in enumerate(value)]
+
+
+def _read_file(value: Any, place: str) -> NewFile:
+    fields = require_object(value, place)
+    return NewFile(
+        check_id(fields.get("file_id"), f"{place}.file_id"),
+        check_attributes(fields.get("attributes"), f"{place}.attributes"),
+        read_chunking(fields.get("chunking_strategy"), f"{place}.chunking_strategy"),
+    )
+
+
+class FileInBatch(BaseModel):
+    """A file to add, with what is its own."""
+
+    file_id: str = Field(pattern=ID_PATTERN)
+    attributes: AttributesField = None
+    chunking_strategy: AutoChunkingStrategy | StaticChunkingStrategy | None = None
+
+
+BatchIdsField = Annotated[
+    list[str] | None,
+    PlainValidator(read_ids, json_schema_input_type=Annotated[FileIds, Field(min_length=1)] | None),
+]
+_Files = Annotated[list[FileInBatch], Field(min_length=1, max_length=MOST_FILES)]
+FilesField = Annotated[Any, PlainValidator(_read_files, json_schema_input_type=_Files | None)]
+
+
+class AddFileRequest(WireRequest):
+    """`POST /v1/vector_stores/{id}/files`."""
+
+    file_id: Annotated[
+        str,
+        BeforeValidator(lambda value: check_id(value, "file_id")),
+        Field(json_schema_extra={"pattern": ID_PATTERN}),
+    ]
+    attributes: AttributesField = Field(None, description="What filters of searches look at.")
+    chunking_strategy: ChunkingField = Field(None, validate_default=True)
+
+    def file(self) -> NewFile:
+        """The file to add."""
+        return NewFile(self.file_id, self.attributes or {}, self.chunking_strategy)
+
+
+class AttributesRequest(WireRequest):
+    """`POST /v1/vector_stores/{id}/files/{file_id}`: the attributes in place of all that were there."""
+
+    attributes: AttributesField
+
+
+class AddBatchRequest(WireRequest):
+    """`POST /v1/vector_stores/{id}/file_batches`: `file_ids` that share their attributes, or `files` with their own."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("file_ids", "files"), only("files", "file_ids")]})
+
+    file_ids: BatchIdsField = None
+    files: FilesField = None
+    attributes: AttributesField = Field(None, description="Of the files in `file_ids`.")
+    chunking_strategy: ChunkingField = Field(None, validate_default=True, description="Of the files in `file_ids`.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> AddBatchRequest:
+        if (self.file_ids is None) == (self.files is None):
+            raise InvalidField("file_ids: send either file_ids or files", param="file_ids")
+        return self
+
+    def new_files(self) -> list[NewFile]:
+        """The files to add. Raises: BadInput for none, InvalidField for one that is there twice."""
+        place = "files" if self.file_ids is None else "file_ids"
+        files = (
+            self.files
+            if self.file_ids is None
+            else [NewFile(file_id, self.attributes or {}, self.chunking_strategy) for file_id in self.file_ids]
+        )
+        if not files:
+            raise BadInput(f"{place}: must not be an empty list", param=place)
+        return require_distinct(files, place)
+
+
+FailureCode = Literal["server_error", "unsupported_file", "invalid_file"]
+# Codes of failures that are not what their class says; the first three are those of earlier releases.
+_OPENAI_FAILURES: dict[str, FailureCode] = {
+    "server_error": "server_error",
+    "unsupported_file": "unsupported_file",
+    "invalid_file": "invalid_file",
+    WrongMediaType.code: "unsupported_file",
+}
+_LARGEST_EXACT = 2**53  # whole numbers up to it are their float64
+
+
+class FailureAnswer(TypedDict):
+    """Why a file is not indexed."""
+
+    code: FailureCode
+    message: str
+    reason: Annotated[
+        str, Field(description="Ours: the code of a problem, such as `too_large` or `password_required`.")
+    ]
+    retryable: Annotated[bool, Field(description="Ours: whether adding the same file again may succeed.")]
+
+
+class StaticSizes(TypedDict):
+    """The length of chunks, in tokens of the encoder."""
+
+    max_chunk_size_tokens: int
+    chunk_overlap_tokens: int
+
+
+class ChunkingAnswer(TypedDict):
+    """How a file's text is cut."""
+
+    type: Literal["static"]
+    static: StaticSizes
+
+
+class IndexProgressAnswer(TypedDict):
+    """How far indexing is: pages while reading, chunks while embedding."""
+
+    stage: Literal["queued", "reading", "embedding", "done"]
+    done: int
+    total: int | None
+
+
+class PageSizeAnswer(TypedDict):
+    """A page, for whoever marks boxes on it, or a minute of a recording."""
+
+    page: int
+    width: NotRequired[Annotated[float, Field(description="In page units, as boxes are.")]]
+    height: NotRequired[float]
+    rotation: NotRequired[Annotated[int, Field(description="Degrees clockwise that it was turned to stand upright.")]]
+    start_s: NotRequired[Annotated[float, Field(description="Of a recording, which has no width or height.")]]
+    end_s: NotRequired[float]
+
+
+class StoreFileAnswer(TypedDict):
+    """OpenAI's file in a vector store."""
+
+    id: str
+    object: Literal["vector_store.file"]
+    created_at: int
+    vector_store_id: str
+    status: Status
+    last_error: FailureAnswer | None
+    usage_bytes: int
+    attributes: Annotated[dict[str, str | float | bool], Field(description="The caller's own.")]
+    chunking_strategy: ChunkingAnswer
+    filename: Annotated[str, Field(description="Ours, as are the fields below.")]
+    progress: IndexProgressAnswer
+    found_attributes: Annotated[
+        dict[str, list[str | float | bool]],
+        Field(description="What was read from the document; filters look at these where the caller set none."),
+    ]
+    language: Annotated[str | None, Field(description="ISO 639-1.")]
+    chunks: int
+    page_count: int
+    warnings: Annotated[list[str], Field(description="Why a file that is completed cannot be found: it has no text.")]
+    pages: NotRequired[Annotated[list[PageSizeAnswer], Field(description="Of one file; lists leave them out.")]]
+
+
+class FileBatchAnswer(TypedDict):
+    """OpenAI's batch of files."""
+
+    id: str
+    object: Literal["vector_store.files_batch"]
+    created_at: int
+    vector_store_id: str
+    status: Status
+    file_counts: FileCountsAnswer
+
+
+class StoreFileListAnswer(TypedDict):
+    """Files of a store or of a batch, a part of their list."""
+
+    object: Literal["list"]
+    data: list[StoreFileAnswer]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class ChunkWordAnswer(TypedDict):
+    """A word of a recording; `start` and `end` count code points of the chunk's text."""
+
+    start: int
+    end: int
+    start_s: Annotated[float, Field(description="From the beginning of the file.")]
+    end_s: float
+
+
+class ChunkAnswer(TypedDict):
+    """A chunk of a file, in order; `start` and `end` count code points of the file's text."""
+
+    type: Literal["text"]
+    text: str
+    index: int
+    start: int
+    end: int
+    pages: list[int]
+    words: NotRequired[Annotated[list[ChunkWordAnswer], Field(description="Ours, of a recording: when each is said.")]]
+
+
+class FileContentAnswer(TypedDict):
+    """OpenAI's page of a file's text."""
+
+    object: Literal["vector_store.file_content.page"]
+    data: list[ChunkAnswer]
+    has_more: Literal[False]
+    next_page: None
+
+
+def store_file_answer(file: StoreFile) -> StoreFileAnswer:
+    failure = file.failure
+    return {
+        "id": file.file_id,
+        "object": "vector_store.file",
+        "created_at": int(file.created_s),
+        "vector_store_id": file.store_id,
+        "status": file.status,
+        "last_error": None if failure is None else _failure_answer(failure),
+        "usage_bytes": file.usage_bytes,
+        "attributes": attributes_answer(file.attributes),
+        "chunking_strategy": {
+            "type": "static",
+            "static": {
+                "max_chunk_size_tokens": file.chunking.max_tokens,
+                "chunk_overlap_tokens": file.chunking.overlap_tokens,
+            },
+        },
+        "filename": file.name,
+        "progress": {"stage": file.progress.stage, "done": file.progress.done, "total": file.progress.total},
+        "found_attributes": {name: [_scalar(value) for value in values] for name, values in file.found.items()},
+        "language": file.language,
+        "chunks": file.chunks,
+        "page_count": len(file.pages),
+        "warnings": list(index_warnings(file)),
+    }
+
+
+def _failure_answer(failure: IndexFailure) -> FailureAnswer:
+    """Whether the kind of the file, its content, or the service is at fault, in OpenAI's words; and why, in ours."""
+    error = error_class(failure.code)
+    if failure.code in _OPENAI_FAILURES:
+        code = _OPENAI_FAILURES[failure.code]
+    else:
+        code = "invalid_file" if issubclass(error, BadInput) else "server_error"
+    retryable = code == "server_error" and (error.retryable or error is FinanciaError)
+    return {"code": code, "message": failure.message, "reason": failure.code, "retryable": retryable}
+
+
+def store_file_with_pages(file: StoreFile) -> StoreFileAnswer:
+    answer = store_file_answer(file)
+    answer["pages"] = page_size_answers(file.pages)
+    return answer
+
+
+def batch_answer(batch: FileBatch) -> FileBatchAnswer:
+    return {
+        "id": batch.id,
+        "object": "vector_store.files_batch",
+        "created_at": int(batch.created_s),
+        "vector_store_id": batch.store_id,
+        "status": batch.status,
+        "file_counts": file_counts(batch.counts),
+    }
+
+
+def chunk_answer(chunk: StoredChunk, *, is_spoken: bool) -> ChunkAnswer:
+    answer: ChunkAnswer = {
+        "type": "text",
+        "text": text_answer(chunk.text),
+        "index": chunk.index,
+        "start": chunk.start,
+        "end": chunk.end,
+        "pages": sorted({word.page for word in chunk.words}),
+    }
+    if is_spoken:
+        answer["words"] = [_chunk_word_answer(word) for word in chunk.words]
+    return answer
+
+
+def _chunk_word_answer(word: PlacedWord) -> ChunkWordAnswer:
+    start_s, end_s = seconds_of(word.box)
+    return {"start": word.start, "end": word.end, "start_s": round(start_s, 3), "end_s": round(end_s, 3)}
+
+
+def text_answer(text: str) -> str:
+    """A chunk's text; the form feed between two pages becomes a line break, so that offsets stay as they are."""
+    return text.replace("\f", "\n")
+
+
+def page_size_answers(pages: Sequence[PageSize]) -> list[PageSizeAnswer]:
+    """All pages of a file."""
+    starts = (0.0, *(page.width for page in pages))
+    return [_page_size_answer(page, start) for page, start in zip(pages, starts, strict=False)]
+
+
+def _page_size_answer(page: PageSize, start_s: float) -> PageSizeAnswer:
+    if page.is_time:
+        return {"page": page.number, "start_s": round(start_s, 3), "end_s": round(page.width, 3)}
+    return {"page": page.number, "width": page.width, "height": page.height, "rotation": page.rotation}
+
+
+def attributes_answer(attributes: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: _scalar(value) for name, value in attributes.items()}
+
+
+def _scalar(value: Scalar) -> Scalar:
+    """A whole number as the caller sent it: 2026, not 2026.0."""
+    if type(value) is float and value.is_integer() and abs(value) <= _LARGEST_EXACT:
+        return int(value)
+    return value
+
 
 _BATCH_KIND = "batch of files"
 
@@ -283,4 +626,15 @@ ROUTES = (
         errors=_ERRORS,
         parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_BATCH),
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    AddFileRequest,
+    AttributesRequest,
+    AddBatchRequest,
+    StoreFileAnswer,
+    FileBatchAnswer,
+    StoreFileListAnswer,
+    FileContentAnswer,
 )

@@ -5,27 +5,139 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
+from typing import Annotated, Any, Literal, NotRequired, get_args
 
 import orjson
+from pydantic import BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.documents import SummarizeForm
-from backend.api.requests.json_body import read_json, validate_fields
-from backend.api.requests.summaries import SummarizeRequest
-from backend.api.requests.upload import Upload, receive_upload
-from backend.api.requests.validation import check_limits
-from backend.api.responses.document_formats import run_off_loop
-from backend.api.responses.json_bytes import JsonBytes, json_response
-from backend.api.responses.summaries import SUMMARY_EXAMPLE, SummaryAnswer, document_summary_answer, summary_answer
-from backend.api.routes.documents import process_upload
+from backend.api.json_answers import JsonBytes, json_response
+from backend.api.json_body import read_json, validate_fields
+from backend.api.problems import openai_error, problem_of
+from backend.api.request_fields import WHOLE, TextItem, WireRequest, check_limits, none_if_empty, one_of
+from backend.api.routes.document_answers import SUMMARY_EXAMPLE, SummaryFields, summary_fields
+from backend.api.routes.documents import (
+    LEAST_TOKENS,
+    MOST_BEAMS,
+    MOST_SENTENCES,
+    MOST_TOKENS,
+    MaxTokensOrEmpty,
+    ReadRequest,
+    SentencesOrEmpty,
+    process_upload,
+    require_min_below_max,
+    run_off_loop,
+)
+from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import JSON, described, upload_route
 from backend.api.service_call import call_service_timed
+from backend.api.upload import Upload, receive_upload
+from backend.documents import records
+from backend.documents.records import DocumentOptions
 from backend.errors import InvalidField, WrongMediaType
 from backend.files.file_types import sniff
 from backend.files.text_files import read_text_file
-from backend.summaries.records import SummaryOptions
+from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
+from backend.summaries.remarks import NO_TEXT
+
+_METHOD = (
+    "extractive: the text's own sentences. abstractive: written by SUMMARY_MODEL, where that is not set by SUMMARY_URL;"
+    " model and api name one of them."
+)
+_SENTENCES = "Most sentences; unset: 3 of an extract without max_tokens, else any number."
+_MAX_TOKENS = "Most tokens: of the embedding model in an extract, of the model that writes it else (unset: 128)."
+_MIN_TOKENS = "Fewest tokens that SUMMARY_MODEL writes."
+_BEAMS = "Beams of SUMMARY_MODEL; 1: greedy, 4: slower and often better."
+
+
+class SummarizeRequest(WireRequest):
+    """`POST /v1/summarize` with a text."""
+
+    input: TextItem = Field(description="One text up to LIMIT_TEXT_CHARS, as it is or as {text}.")
+    method: RequestedMethod | None = Field("extractive", description=_METHOD)
+    sentences: Annotated[int, Field(ge=1, le=MOST_SENTENCES), WHOLE] | None = Field(None, description=_SENTENCES)
+    max_tokens: Annotated[int, Field(ge=LEAST_TOKENS, le=MOST_TOKENS), WHOLE] | None = Field(
+        None, description=_MAX_TOKENS
+    )
+    min_tokens: Annotated[int, Field(ge=0, le=MOST_TOKENS), WHOLE] = Field(0, description=_MIN_TOKENS)
+    beams: Annotated[int, Field(ge=1, le=MOST_BEAMS), WHOLE] = Field(1, description=_BEAMS)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> SummarizeRequest:
+        if not self.input.strip():
+            raise InvalidField("input: it has blanks alone; send a text to summarise", param="input")
+        require_min_below_max(self.min_tokens, self.max_tokens)
+        return self
+
+    def options(self) -> SummaryOptions:
+        """The options of the summary service."""
+        return SummaryOptions(self.method or "extractive", self.sentences, self.max_tokens, self.min_tokens, self.beams)
+
+
+class SummarizeForm(ReadRequest):
+    """`POST /v1/summarize` with a file: how to read it, and how to summarise it."""
+
+    format: Annotated[str | None, BeforeValidator(none_if_empty), one_of(("json",))] = Field(
+        None, description="json, which a summary always comes as."
+    )
+    method: Annotated[RequestedMethod | None, BeforeValidator(none_if_empty), one_of(get_args(RequestedMethod))] = (
+        Field(None, description="extractive (unset), abstractive, model or api.")
+    )
+    sentences: SentencesOrEmpty = Field(None, description="Most sentences; unset: 3 of an extract, else any number.")
+    max_tokens: MaxTokensOrEmpty = Field(None, description="Most tokens.")
+    min_tokens: int = Field(0, ge=0, le=MOST_TOKENS, description="Fewest tokens that SUMMARY_MODEL writes.")
+    beams: int = Field(1, ge=1, le=MOST_BEAMS, description="Beams of SUMMARY_MODEL; 1: greedy.")
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> SummarizeForm:
+        require_min_below_max(self.min_tokens, self.max_tokens)
+        if self.format not in (None, "json"):
+            raise InvalidField(f"format: a summary comes as json, not as {self.format}", param="format")
+        return self
+
+    def options(self) -> DocumentOptions:
+        """The options of the document service."""
+        return replace(
+            ReadRequest.options(self),
+            summary_method=self.method or "extractive",
+            summary_sentences=self.sentences,
+            summary_tokens=self.max_tokens,
+            summary_min_tokens=self.min_tokens,
+            summary_beams=self.beams,
+        )
+
+
+class SummaryAnswer(SummaryFields):
+    """`POST /v1/summarize`."""
+
+    object: Literal["summary"]
+    pages: NotRequired[Annotated[int, Field(description="Of a file: pages that were read.")]]
+    failed_pages: NotRequired[list[dict[str, Any]]]
+    usage: Usage
+
+
+def summary_answer(summary: Summary, tokens: int) -> SummaryAnswer:
+    """The summary of a text."""
+    fields = summary_fields(summary)
+    return {"object": "summary", **fields, "usage": usage(tokens)}  # type: ignore[typeddict-item] # mypy wants optional keys
+
+
+def document_summary_answer(answer: records.DocumentAnswer) -> SummaryAnswer:
+    """The summary of a file; one without text has an empty one."""
+    understood = answer.understood
+    summary = understood.summary or Summary("extractive", understood.model, "", None, warnings=(NO_TEXT,))
+    return {
+        "object": "summary",
+        **summary_fields(summary, answer.document),
+        "pages": len(answer.document.pages),
+        "failed_pages": [
+            {"number": failed.number, "error": openai_error(problem_of(failed.error, ""))} for failed in answer.failed
+        ],
+        "usage": usage(understood.tokens),
+    }
+
 
 _OF_PAGES = ("pages", "language", "source", "engine", "password")  # fields
 _FEATURES = frozenset({"summary", "language"})
@@ -110,4 +222,10 @@ ROUTES = (
         ),
         answers={200: described(_CONTENT)},
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    SummarizeRequest,
+    SummaryAnswer,
 )

@@ -2,33 +2,398 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Annotated, Any, Literal, NotRequired, cast
 
+import orjson
+from pydantic import ConfigDict, Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
-from backend.api.requests.classification import PredictRequest
-from backend.api.requests.embeddings import EmbedRequest, SimilarityRequest, TokenizeRequest
-from backend.api.requests.json_body import read_json
-from backend.api.requests.reranking import RankTextsRequest
-from backend.api.requests.validation import check_chars, check_count, check_limits
-from backend.api.responses.embeddings import (
-    TEI_HEADERS,
-    tei_embeddings,
-    tei_headers,
-    token_answer,
-    truncated_indices,
+from backend.api.dependencies import ApiLimits, context_of, services_of
+from backend.api.json_answers import CHARS_PER_ITEM, JsonBytes, index_headers, json_response, written_json
+from backend.api.json_body import read_json
+from backend.api.request_fields import (
+    LIMIT_KEYWORD,
+    TEXT,
+    Count,
+    FilledTexts,
+    InfinityModel,
+    Inputs,
+    Sentence,
+    TextInputs,
+    WireRequest,
+    check_chars,
+    check_count,
+    check_limits,
+    many,
+    only,
+    require_not_empty,
+    require_texts,
+    wrong_type,
 )
-from backend.api.responses.infinity import InfinityRanks, infinity_ranks
-from backend.api.responses.json_bytes import CHARS_PER_ITEM, json_response, written_json
-from backend.api.responses.operations import Info, tei_info
-from backend.api.responses.texts import tei_predictions, tei_ranks
-from backend.api.routes.embeddings import embed
+from backend.api.routes.classify import PredictionAnswer
+from backend.api.routes.embeddings import (
+    PROMPT_NAME,
+    Usage,
+    checked_prompt_name,
+    embed,
+    encoded_vectors,
+    truncated_indices,
+    usage,
+)
 from backend.api.routing import get, post
-from backend.api.service_call import call_service, call_service_timed, time_limit_s
-from backend.text.embeddings import EmbedOptions
+from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
+from backend.errors import BadInput, CallerGone, InvalidField
+from backend.models.tokenizer import TokenizedText, Truncate
+from backend.serving.catalog import LoadedModel
+from backend.text.classification import Prediction
+from backend.text.embeddings import EmbeddingResult, EmbedOptions
+from backend.text.reranking import RerankResult
+
+
+class TruncatingRequest(WireRequest):
+    """The two fields by which text-embeddings-inference says how a long text is read."""
+
+    truncate: bool | None = Field(None, description="false: 413 for a text beyond the model's length.")
+    truncation_direction: Literal["left", "right", "Left", "Right"] | None = Field(
+        "right", description="The side that is cut."
+    )
+
+    def truncation(self) -> Truncate:
+        """The two fields as the service's one option."""
+        if self.truncate is False:
+            return "none"
+        return "start" if self.truncation_direction in ("left", "Left") else "end"
+
+
+class _PromptedRequest(TruncatingRequest):
+    prompt_name: str | None = Field(None, description=PROMPT_NAME)
+
+
+class EmbedRequest(_PromptedRequest):
+    """The request of text-embeddings-inference's ``/embed``."""
+
+    inputs: Inputs = Field(description="What to embed. Token ids must be this model's own.")
+    normalize: bool | None = Field(True, description="Scale vectors to length 1.")
+    dimensions: Count | None = Field(None, description="Leading dimensions to keep, at most the model's width.")
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service."""
+        return EmbedOptions(
+            truncate=self.truncation(),
+            prompt_name=checked_prompt_name(self.prompt_name, self.inputs),
+            normalize=self.normalize is not False,
+            dimensions=self.dimensions,
+        )
+
+
+class SimilarityInput(WireRequest):
+    """One sentence and those it is compared with."""
+
+    source_sentence: Sentence
+    sentences: Annotated[
+        list[Sentence], Field(min_length=1, fail_fast=True, json_schema_extra={LIMIT_KEYWORD: "LIMIT_INPUTS"})
+    ]
+
+
+class SimilarityParameters(_PromptedRequest):
+    """How the sentences are read."""
+
+    def options(self) -> EmbedOptions:
+        """The options of the embedding service."""
+        return EmbedOptions(truncate=self.truncation(), prompt_name=self.prompt_name, normalize=True)
+
+
+class SimilarityRequest(WireRequest):
+    """The request of text-embeddings-inference's ``/similarity``."""
+
+    inputs: SimilarityInput
+    parameters: SimilarityParameters | None = None
+
+
+class TokenizeRequest(WireRequest):
+    """The request of text-embeddings-inference's ``/tokenize``."""
+
+    inputs: TextInputs = Field(description="What to cut into tokens.")
+    add_special_tokens: bool = Field(True, description="Put the model's own marks around each text.")
+    prompt_name: str | None = Field(None, description=PROMPT_NAME)
+
+
+Pair = tuple[str, str]
+_PREDICT_KINDS = 'a text, a pair of texts [a, b], or a batch of lists of one or two texts each: [["a"], ["b", "c"]]'
+
+
+@dataclass(frozen=True, slots=True)
+class PredictInputs:
+    """The inputs of ``/predict``."""
+
+    rows: tuple[str | Pair, ...]
+    batch: bool  # the answer is then a list of lists
+
+    @property
+    def texts(self) -> list[str]:
+        """Every text; both of a pair."""
+        return [text for row in self.rows for text in ([row] if isinstance(row, str) else row)]
+
+
+def _check_predict(value: Any, info: ValidationInfo) -> PredictInputs:
+    """One text or one pair; or a batch, which differs from a pair by its inner lists."""
+    name = info.field_name or "inputs"
+    if type(value) is str:
+        value = [value]
+    if type(value) is not list:
+        raise wrong_type(name, value, _PREDICT_KINDS)
+    require_not_empty(value, name)
+    if type(value[0]) is str:
+        return PredictInputs(rows=(_row(value, name),), batch=False)
+    for index, row in enumerate(value):
+        if type(row) is not list:
+            raise wrong_type(f"{name}[{index}]", row, f"as {name} must be {_PREDICT_KINDS}")
+    return PredictInputs(rows=tuple(_row(row, f"{name}[{index}]") for index, row in enumerate(value)), batch=True)
+
+
+def _row(texts: list[Any], place: str) -> str | Pair:
+    name = place.partition("[")[0]
+    require_texts(texts, place)
+    if len(texts) not in (1, 2):
+        raise InvalidField(f"{place}: must be {_PREDICT_KINDS}; got {len(texts)} texts in one list", param=name)
+    if not all(texts):
+        raise BadInput(f"{place}: must not be empty; leave empty texts out of the request", param=name)
+    return (texts[0], texts[1]) if len(texts) == 2 else texts[0]
+
+
+_TEXT_LIST = {"type": "array", "minItems": 1, "maxItems": 2, "items": TEXT}
+
+
+class PredictRequest(TruncatingRequest):
+    """The request of text-embeddings-inference's ``/predict``."""
+
+    inputs: Annotated[
+        Any,
+        PlainValidator(_check_predict),
+        WithJsonSchema(
+            {
+                "oneOf": [
+                    {**TEXT, "title": "a text"},
+                    {**_TEXT_LIST, "title": "a text, or a pair of texts"},
+                    {**many(_TEXT_LIST), "title": "a batch of texts and pairs"},
+                ]
+            }
+        ),
+    ] = Field(description="What to classify.")
+    raw_scores: bool | None = Field(False, description="Logits instead of probabilities.")
+
+
+class RankTextsRequest(TruncatingRequest):
+    """The requests of text-embeddings-inference's ``/rerank`` and of infinity's, told by what they call the texts."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [only("texts", "documents"), only("documents", "texts")]})
+
+    query: Sentence = Field(description="What the texts are to say something about.")
+    texts: FilledTexts | None = Field(None, description="What is ranked, of text-embeddings-inference's clients.")
+    documents: FilledTexts | None = Field(None, description="What is ranked, of infinity's clients.")
+    raw_scores: bool | None = Field(False, description="The model's own scores instead of 0 to 1.")
+    return_text: bool | None = Field(False, description="Whether results carry their texts, beside texts.")
+    return_documents: bool | None = Field(False, description="Whether results carry their texts, beside documents.")
+    top_n: Count | None = Field(None, description="How many results to answer with; beside documents.")
+    model: InfinityModel = Field(None, description="A name that GET /models lists; beside documents.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> RankTextsRequest:
+        if (self.texts is None) == (self.documents is None):
+            raise InvalidField(
+                "texts: send either texts (text-embeddings-inference) or documents (infinity)", param="texts"
+            )
+        return self
+
+    def contents(self) -> list[str]:
+        """What is ranked."""
+        return cast("list[str]", self.texts if self.documents is None else self.documents)
+
+
+class TokenAnswer(TypedDict):
+    """One token of a text."""
+
+    id: int
+    text: str
+    special: bool
+    start: Annotated[
+        int | None,
+        Field(description="First code point in the caller's text; null for special tokens and those of a prompt."),
+    ]
+    stop: int | None
+
+
+async def tei_embeddings(embedded: EmbeddingResult) -> JsonBytes:
+    """A bare list of vectors, as text-embeddings-inference answers ``/embed``."""
+    return JsonBytes(
+        b"[" + b",".join(await encoded_vectors(embedded, "float")) + b"]",
+        headers=tei_headers(sum(embedded.tokens), truncated_indices(embedded.truncated)),
+    )
+
+
+def tei_headers(tokens: int, truncated: Sequence[int]) -> dict[str, str]:
+    """Headers for what a bare list cannot carry: the tokens read, and the indices of truncated inputs."""
+    return {"X-Compute-Tokens": str(tokens), **index_headers("X-Truncated", truncated)}
+
+
+TEI_HEADERS = ("X-Compute-Tokens", "X-Truncated", "X-Truncated-Count")
+_PIECE_TOKENS = 4_000  # about 10 ms of a thread, and 300 KB
+
+
+def token_answer(texts: Sequence[TokenizedText], limit_s: float) -> Response:
+    """The tokens of each text, as text-embeddings-inference answers ``/tokenize``; many of them as they are sent.
+
+    Args:
+        limit_s: for sending them.
+    """
+    if sum(map(len, texts)) <= _PIECE_TOKENS:
+        return json_response([list(chain.from_iterable(text.pieces(_PIECE_TOKENS))) for text in texts])
+    return _StreamedTokens(texts, limit_s)
+
+
+class _StreamedTokens(Response):
+    """Writes tokens piece by piece on a thread while the client reads: a million of them never exist at once."""
+
+    media_type = "application/json"
+
+    def __init__(self, texts: Sequence[TokenizedText], limit_s: float) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._pieces, self._limit_s = _token_pieces(texts), limit_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's
+        """Send the pieces until the last or until the client has gone."""
+        try:
+            await run_until_disconnect(self._send(send), receive, self._limit_s)
+        except CallerGone:
+            return  # nobody is left to tell
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        while (piece := await asyncio.to_thread(next, self._pieces, None)) is not None:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _token_pieces(texts: Sequence[TokenizedText]) -> Iterator[bytes]:
+    """The tokens' JSON: lists of tokens in a list."""
+    for index, text in enumerate(texts):
+        opening = b",[" if index else b"[["
+        for pieces in text.pieces(_PIECE_TOKENS):
+            if pieces:
+                yield opening + orjson.dumps(pieces)[1:-1]
+                opening = b","
+        yield b"]" if opening == b"," else opening + b"]"
+    yield b"]"
+
+
+AnswerId = Annotated[str, Field(description="The request's id, as in X-Request-Id.")]
+Created = Annotated[int, Field(description="Unix seconds.")]
+
+
+class InfinityRank(TypedDict):
+    """One document and how much it says about the query."""
+
+    relevance_score: Annotated[float, Field(description="0 to 1, unless raw_scores.")]
+    index: Annotated[int, Field(description="Place of the document in the request.")]
+    document: NotRequired[Annotated[str | None, Field(default=None, description="Absent if not wanted.")]]
+
+
+class InfinityRanks(TypedDict):
+    """`POST /rerank` with `documents`."""
+
+    object: Literal["rerank"]
+    results: Annotated[list[InfinityRank], Field(description="Best first.")]
+    model: str
+    usage: Usage
+    id: AnswerId
+    created: Created
+
+
+def now_s() -> int:
+    return int(time.time())  # noqa: TID251 - a date, as infinity's answers carry it
+
+
+def infinity_ranks(
+    reranked: RerankResult, texts: Sequence[str] | None, request_id: str, *, raw_scores: bool
+) -> InfinityRanks:
+    """The ranked documents, best first, each with its text unless ``texts`` is None."""
+    results: list[InfinityRank] = [
+        {"relevance_score": ranked.raw_score if raw_scores else ranked.score, "index": ranked.index}
+        for ranked in reranked.results
+    ]
+    if texts is not None:
+        for result in results:
+            result["document"] = texts[result["index"]]
+    return {
+        "object": "rerank",
+        "results": results,
+        "model": reranked.model,
+        "usage": usage(reranked.tokens),
+        "id": request_id,
+        "created": now_s(),
+    }
+
+
+def tei_predictions(predictions: Sequence[Prediction]) -> list[PredictionAnswer]:
+    """Classes with their scores, in their order, as text-embeddings-inference answers ``/predict``."""
+    return [{"score": prediction.score, "label": prediction.label} for prediction in predictions]
+
+
+class TextRank(TypedDict):
+    """text-embeddings-inference's ``Rank``."""
+
+    index: int
+    score: float
+    text: NotRequired[Annotated[str | None, Field(default=None, description="Absent unless `return_text` is true.")]]
+
+
+def tei_ranks(scores: Iterable[tuple[int, float]], texts: Sequence[str] | None) -> list[TextRank]:
+    """Indices with their scores, in their order, each with its text unless ``texts`` is None."""
+    if texts is None:
+        return [{"index": index, "score": score} for index, score in scores]
+    return [{"index": index, "score": score, "text": texts[index]} for index, score in scores]
+
+
+class Info(TypedDict):
+    """text-embeddings-inference's description of a server."""
+
+    model_id: str
+    model_sha: str | None
+    model_dtype: str
+    model_type: dict[str, Any]
+    max_input_length: int
+    max_batch_tokens: int
+    max_client_batch_size: int
+    payload_limit: int
+    auto_truncate: bool
+    version: str
+
+
+def tei_info(model: LoadedModel, limits: ApiLimits, version: str) -> Info:
+    """The embedding model and the limits of requests."""
+    return {
+        "model_id": model.name,
+        "model_sha": model.spec.revision,
+        "model_dtype": model.dtype,
+        "model_type": {"embedding": {"pooling": model.spec.pooling}},
+        "max_input_length": model.spec.max_tokens,
+        "max_batch_tokens": model.engine.budget,
+        "max_client_batch_size": limits.inputs,
+        "payload_limit": limits.body_bytes,
+        "auto_truncate": True,
+        "version": version,
+    }
+
 
 _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}
 _SCORES = {"type": "array", "items": {"type": "number"}}
@@ -241,4 +606,17 @@ ROUTES = (
             "version": "0.1.0",
         },
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    EmbedRequest,
+    SimilarityRequest,
+    TokenizeRequest,
+    TokenAnswer,
+    InfinityRanks,
+    TextRank,
+    PredictRequest,
+    RankTextsRequest,
+    Info,
 )

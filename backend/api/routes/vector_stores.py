@@ -3,27 +3,392 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
+from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
+from typing_extensions import TypedDict
 
 from backend.api.dependencies import context_of, services_of
-from backend.api.requests.identifiers import id_parameter, path_id
-from backend.api.requests.json_body import read_json, validate_fields
-from backend.api.requests.lists import LIST_PARAMETERS, ListQuery
-from backend.api.requests.vector_stores import ChangeStoreRequest, CreateStoreRequest
-from backend.api.responses.json_bytes import json_response
-from backend.api.responses.vector_stores import (
-    DeletedAnswer,
-    VectorStoreAnswer,
-    VectorStoreListAnswer,
-    list_answer,
-    store_answer,
-)
-from backend.api.routes.files import FILE_ID
+from backend.api.json_answers import json_response
+from backend.api.json_body import read_json, validate_fields
+from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
+from backend.api.request_fields import WireRequest, param_of, wrong_type_at
+from backend.api.routes.files import FILE_ID, DeletedAnswer, list_answer
 from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
 from backend.api.service_call import call_within_limit
-from backend.search.records import VectorStore
+from backend.errors import InvalidField, TooLarge
+from backend.search.attributes import (
+    DESCRIPTION_CHARS,
+    KEY_CHARS,
+    KEY_CONTROLS,
+    METADATA_KEYS,
+    NAME_CHARS,
+    TEXT_CONTROLS,
+    VALUE_CHARS,
+    checked_attributes,
+    checked_key,
+    checked_metadata,
+    checked_text,
+    checked_value,
+)
+from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
+from backend.search.limits import SearchLimits
+from backend.search.records import FILE_STATUSES, Attributes, Chunking, Scalar, VectorStore
+from backend.search.vector_stores import MOST_DAYS, NewFile, StoreChange, checked_chunking, checked_days
+
+_MOST_ATTRIBUTES = SearchLimits().attributes
+PLAIN = {"type": "string", "pattern": f"^[^{TEXT_CONTROLS}]*$"}
+KEY_SCHEMA: dict[str, Any] = {
+    "type": "string", "pattern": f"^[^{KEY_CONTROLS}]*$", "minLength": 1, "maxLength": KEY_CHARS,
+}  # fmt: skip
+_VALUE: dict[str, Any] = {**PLAIN, "maxLength": VALUE_CHARS}
+SCALAR_SCHEMAS: list[dict[str, Any]] = [_VALUE, {"type": "number"}, {"type": "boolean"}]
+
+
+def check_key(value: Any, place: str) -> str:
+    """The name of an attribute. Raises: InvalidField."""
+    return checked_key(_text(value, place), place, param_of(place))
+
+
+def check_scalar(value: Any, place: str) -> Scalar:
+    """The value of an attribute. Raises: InvalidField for other types and for numbers that a float64 cannot hold."""
+    if type(value) not in (bool, str, int, float):
+        raise wrong_type_at(place, value, "a text, a number or a boolean")
+    return checked_value(value, place, param_of(place))
+
+
+def check_text(value: Any, place: str, most: int) -> str:
+    """A text of at most ``most`` characters that can be stored. Raises: InvalidField."""
+    return checked_text(_text(value, place), place, most, param_of(place))
+
+
+def check_attributes(value: Any, place: str) -> Attributes:
+    """Attributes, none where they are null. Raises: InvalidField, TooLarge."""
+    if value is None:
+        return {}
+    for key, item in _pairs_of(value, place).items():
+        if type(item) not in (bool, str, int, float):
+            raise wrong_type_at(f"{place}.{key[:KEY_CHARS]}", item, "a text, a number or a boolean")
+    return checked_attributes(value, _MOST_ATTRIBUTES, place, param_of(place))
+
+
+def check_metadata(value: Any, place: str) -> dict[str, str]:
+    """OpenAI's metadata: texts by name. Raises: InvalidField, TooLarge."""
+    for key, item in _pairs_of(value, place).items():
+        _text(item, f"{place}.{key[:KEY_CHARS]}")
+    return checked_metadata(value, place)
+
+
+def _text(value: Any, place: str) -> str:
+    if type(value) is not str:
+        raise wrong_type_at(place, value, "a text")
+    return value
+
+
+def _pairs_of(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong_type_at(place, value, "an object")
+    return value
+
+
+def _validate_attributes(value: Any, info: ValidationInfo) -> Attributes | None:
+    return None if value is None else check_attributes(value, info.field_name or "attributes")
+
+
+def _validate_metadata(value: Any, info: ValidationInfo) -> dict[str, str] | None:
+    return None if value is None else check_metadata(value, info.field_name or "metadata")
+
+
+def _pairs(values: dict[str, Any], most: int) -> dict[str, Any]:
+    pairs = {"type": "object", "maxProperties": most, "propertyNames": KEY_SCHEMA, "additionalProperties": values}
+    return {"anyOf": [pairs, {"type": "null"}]}
+
+
+ATTRIBUTES_SCHEMA = _pairs({"anyOf": SCALAR_SCHEMAS}, _MOST_ATTRIBUTES)
+AttributesField = Annotated[
+    dict[str, Any] | None, PlainValidator(_validate_attributes), WithJsonSchema(ATTRIBUTES_SCHEMA)
+]
+MetadataField = Annotated[
+    dict[str, str] | None, PlainValidator(_validate_metadata), WithJsonSchema(_pairs(_VALUE, METADATA_KEYS))
+]
+MOST_FILES = 2_000  # of one request; OpenAI's limit of a batch
+
+
+class StaticChunking(BaseModel):
+    """How long chunks are, in tokens of the encoder."""
+
+    max_chunk_size_tokens: int = Field(ge=MIN_CHUNK_TOKENS, le=MAX_CHUNK_TOKENS)
+    chunk_overlap_tokens: int = Field(ge=0, le=MAX_CHUNK_TOKENS // 2, description="At most half of a chunk.")
+
+
+class StaticChunkingStrategy(BaseModel):
+    """Chunks of a length that the caller chooses."""
+
+    type: Literal["static"]
+    static: StaticChunking
+
+
+class AutoChunkingStrategy(BaseModel):
+    """Chunks as long as the encoder reads them best."""
+
+    type: Literal["auto"]
+
+
+class ExpiresAfter(BaseModel):
+    """After how many days without activity a vector store is deleted."""
+
+    anchor: Literal["last_active_at"]
+    days: int = Field(ge=1, le=MOST_DAYS)
+
+
+def require_object(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise wrong_type_at(place, value, "an object")
+    return value
+
+
+def _integer(value: Any, place: str) -> int:
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    if type(value) is not int:
+        raise wrong_type_at(place, value, "a whole number")
+    return value
+
+
+def _choice(value: Any, place: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise InvalidField(f"{place}: must be {' or '.join(known)}, got {value!r:.60}", param=param_of(place))
+    return str(value)
+
+
+def read_chunking(value: Any, place: str) -> Chunking:
+    """A chunking strategy; auto where it is null. Raises: InvalidField."""
+    if (
+        value is None
+        or _choice(require_object(value, place).get("type"), f"{place}.type", ("auto", "static")) == "auto"
+    ):
+        return Chunking()
+    sizes = require_object(value.get("static"), f"{place}.static")
+    tokens = _integer(sizes.get("max_chunk_size_tokens"), f"{place}.static.max_chunk_size_tokens")
+    overlap = _integer(sizes.get("chunk_overlap_tokens"), f"{place}.static.chunk_overlap_tokens")
+    return checked_chunking(Chunking(tokens, overlap, is_auto=False), place, param_of(place))
+
+
+def _validate_chunking(value: Any, info: ValidationInfo) -> Chunking:
+    return read_chunking(value, info.field_name or "chunking_strategy")
+
+
+def _read_expiry(value: Any, info: ValidationInfo) -> int | None:
+    place = info.field_name or "expires_after"
+    if value is None:
+        return None
+    _choice(require_object(value, place).get("anchor"), f"{place}.anchor", ("last_active_at",))
+    return checked_days(_integer(value.get("days"), f"{place}.days"))
+
+
+def _read_text(most: int) -> PlainValidator:
+    def read(value: Any, info: ValidationInfo) -> str | None:
+        return None if value is None else check_text(value, info.field_name or "name", most)
+
+    text = {**PLAIN, "maxLength": most}
+    return PlainValidator(read, json_schema_input_type=Annotated[str, WithJsonSchema(text)] | None)
+
+
+def read_ids(value: Any, info: ValidationInfo) -> list[str] | None:
+    place = info.field_name or "file_ids"
+    if value is None:
+        return None
+    if type(value) is not list:
+        raise wrong_type_at(place, value, "a list of ids of files")
+    require_few(value, place)
+    return [check_id(item, f"{place}[{index}]") for index, item in enumerate(value)]
+
+
+def require_few(files: list[Any], place: str) -> None:
+    if len(files) > MOST_FILES:
+        raise TooLarge(place, len(files), MOST_FILES, "fixed", advice="Send several batches.", param=param_of(place))
+
+
+def require_distinct(files: list[NewFile], place: str) -> list[NewFile]:
+    """Raises: InvalidField for a file that is there twice, perhaps with other attributes."""
+    seen: dict[str, int] = {}
+    for index, file in enumerate(files):
+        if file.file_id in seen:
+            raise InvalidField(
+                f"{place}[{index}]: the file {file.file_id} is there twice, as {place}[{seen[file.file_id]}] too; "
+                "leave one out",
+                param=place,
+            )
+        seen[file.file_id] = index
+    return files
+
+
+ChunkingField = Annotated[
+    Any,
+    PlainValidator(_validate_chunking, json_schema_input_type=AutoChunkingStrategy | StaticChunkingStrategy | None),
+]
+ExpiryField = Annotated[int | None, PlainValidator(_read_expiry, json_schema_input_type=ExpiresAfter | None)]
+NameField = Annotated[str | None, _read_text(NAME_CHARS)]
+DescriptionField = Annotated[str | None, _read_text(DESCRIPTION_CHARS)]
+FileIds = Annotated[list[Annotated[str, Field(pattern=ID_PATTERN)]], Field(max_length=MOST_FILES)]
+FileIdsField = Annotated[list[str] | None, PlainValidator(read_ids, json_schema_input_type=FileIds | None)]
+
+
+class CreateStoreRequest(WireRequest):
+    """`POST /v1/vector_stores`."""
+
+    name: NameField = None
+    description: DescriptionField = None
+    metadata: MetadataField = None
+    expires_after: ExpiryField = None
+    file_ids: FileIdsField = Field(None, description="Files to add at once.")
+    chunking_strategy: ChunkingField = Field(None, validate_default=True, description="Of these files.")
+
+    def files(self) -> list[NewFile]:
+        """The files to add."""
+        files = [NewFile(file_id, {}, self.chunking_strategy) for file_id in self.file_ids or ()]
+        return require_distinct(files, "file_ids")
+
+
+class ChangeStoreRequest(WireRequest):
+    """`POST /v1/vector_stores/{id}`: what is absent stays; `expires_after: null` keeps the store for good."""
+
+    name: NameField = None
+    description: DescriptionField = None
+    metadata: MetadataField = None
+    expires_after: ExpiryField = None
+
+    def change(self) -> StoreChange:
+        """What to change."""
+        return StoreChange(
+            name=self.name,
+            description=self.description,
+            metadata=self.metadata,
+            expires_after_days=self.expires_after,
+            clears_expiry=self.expires_after is None and "expires_after" in self.model_fields_set,
+        )
+
+
+Status = Literal["in_progress", "completed", "cancelled", "failed"]
+_DAY_S = 86_400
+
+
+class FileCountsAnswer(TypedDict):
+    """Files of a store or of a batch, by their status."""
+
+    in_progress: int
+    completed: int
+    cancelled: int
+    failed: int
+    total: int
+
+
+class StoreExpiryAnswer(TypedDict):
+    """When a store is deleted."""
+
+    anchor: Literal["last_active_at"]
+    days: int
+
+
+class EncoderAnswer(TypedDict):
+    """The model whose vectors a store holds."""
+
+    name: str
+    width: int
+    fingerprint: Annotated[str, Field(description="Of all that decides a vector: another one refuses to search it.")]
+
+
+class ReembeddingAnswer(TypedDict):
+    """A change of encoder that is under way; the old vectors answer meanwhile."""
+
+    encoder: EncoderAnswer
+    chunks_done: int
+    chunks_total: int
+
+
+class VectorStoreAnswer(TypedDict):
+    """OpenAI's vector store."""
+
+    id: str
+    object: Literal["vector_store"]
+    created_at: int
+    name: str
+    description: str
+    status: Literal["expired", "in_progress", "completed"]
+    usage_bytes: int
+    file_counts: FileCountsAnswer
+    metadata: dict[str, str]
+    last_active_at: int
+    expires_after: StoreExpiryAnswer | None
+    expires_at: int | None
+    chunks: Annotated[int, Field(description="Ours, as are the fields below.")]
+    encoder: Annotated[EncoderAnswer | None, Field(description="null while no file is indexed.")]
+    reembedding: ReembeddingAnswer | None
+
+
+class VectorStoreListAnswer(TypedDict):
+    """Vector stores, a part of their list."""
+
+    object: Literal["list"]
+    data: list[VectorStoreAnswer]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+def store_answer(store: VectorStore, now_s: float) -> VectorStoreAnswer:
+    days, moving = store.expires_after_days, store.reembedding
+    expires_s = None if days is None else int(store.last_active_s) + days * _DAY_S
+    encoder = store.encoder
+    return {
+        "id": store.id,
+        "object": "vector_store",
+        "created_at": int(store.created_s),
+        "name": store.name,
+        "description": store.description,
+        "status": _store_status(store, expires_s, now_s),
+        "usage_bytes": store.usage_bytes,
+        "file_counts": file_counts(store.counts),
+        "metadata": dict(store.metadata),
+        "last_active_at": int(store.last_active_s),
+        "expires_after": None if days is None else {"anchor": "last_active_at", "days": days},
+        "expires_at": expires_s,
+        "chunks": store.chunks,
+        "encoder": None if encoder is None else _encoder(encoder.name, encoder.width, encoder.fingerprint),
+        "reembedding": None
+        if moving is None
+        else {
+            "encoder": _encoder(moving.encoder.name, moving.encoder.width, moving.encoder.fingerprint),
+            "chunks_done": moving.chunks_done,
+            "chunks_total": moving.chunks_total,
+        },
+    }
+
+
+def file_counts(counts: Mapping[Status, int]) -> FileCountsAnswer:
+    return {
+        "in_progress": counts.get("in_progress", 0),
+        "completed": counts.get("completed", 0),
+        "cancelled": counts.get("cancelled", 0),
+        "failed": counts.get("failed", 0),
+        "total": sum(counts.get(status, 0) for status in FILE_STATUSES),
+    }
+
+
+def _encoder(name: str, width: int, fingerprint: str) -> EncoderAnswer:
+    return {"name": name, "width": width, "fingerprint": fingerprint}
+
+
+def _store_status(
+    store: VectorStore, expires_s: int | None, now_s: float
+) -> Literal["expired", "in_progress", "completed"]:
+    if expires_s is not None and expires_s <= now_s:
+        return "expired"
+    return "in_progress" if store.counts.get("in_progress", 0) else "completed"
+
 
 KIND = "vector store"
 
@@ -174,4 +539,12 @@ ROUTES = (
         errors=(404, 422, 504),
         parameters=_PARAMETERS,
     ),
+)
+
+
+SCHEMAS: tuple[type, ...] = (
+    CreateStoreRequest,
+    ChangeStoreRequest,
+    VectorStoreAnswer,
+    VectorStoreListAnswer,
 )

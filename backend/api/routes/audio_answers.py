@@ -272,4 +272,7 @@ def _finite(score: float) -> float:
     return round(score, _SCORE_DIGITS) if math.isfinite(score) else 0.0
 
 
-SCHEMAS: tuple[type, ...] = (TranscriptionAnswer, VerboseTranscriptionAnswer)
+SCHEMAS: tuple[type, ...] = (
+    TranscriptionAnswer,
+    VerboseTranscriptionAnswer,
+)

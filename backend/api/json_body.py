@@ -144,7 +144,7 @@ def _bad_input(error: ValidationError, body: bytes = b"") -> BadInput:
     place = ".".join(str(part) for part in fault["loc"])
     if not place:
         return InvalidField("the body must be a JSON object")
-    if fault["type"] in _EMPTY:  # as requests/validation.py answers empty inputs
+    if fault["type"] in _EMPTY:  # as request_fields.py answers empty inputs
         return BadInput(f"{place}: must not be empty", param=place)
     got = "" if fault["type"] == "missing" else f", got {_shortened(fault['input'])}"
     return InvalidField(f"{place}: {fault['msg'][:1].lower()}{fault['msg'][1:]}{got}", param=place)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from backend.api.requests.validation import number_of
+from backend.api.request_fields import number_of
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.api.requests.prompts import INPUT_TYPES, TASKS, Prompts
+from backend.api.routes.embeddings import INPUT_TYPES, TASKS, Prompts
 
 E5 = {"query", "passage"}
 NOMIC = {"search_query", "search_document", "classification", "clustering"}

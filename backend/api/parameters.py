@@ -1,0 +1,141 @@
+"""Parameters of paths and queries: ids, pages of files, and which part of a list is asked for."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.requests import Request
+
+from backend.api.request_fields import none_if_empty, number_of, param_of
+from backend.errors import InvalidField, NotFound
+from backend.search.records import FileStatus, ListPage, Order
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+ID_PATTERN = "^[A-Za-z0-9_-]{1,80}$"  # for schemas
+
+
+def path_id(request: Request, kind: str, name: str = "id") -> str:
+    """The id that the path has as ``{name}``, of a ``kind`` such as "file".
+
+    Raises: NotFound for what no id looks like, before a storage reads it.
+    """
+    value: str = request.path_params[name]
+    if not _ID.fullmatch(value):
+        raise NotFound(f"{name}: there is no {kind} '{value[:40]}'", param=name)
+    return value
+
+
+def check_id(value: Any, place: str) -> str:
+    """An id in a body. Raises: InvalidField."""
+    if type(value) is not str or not _ID.fullmatch(value):
+        raise InvalidField(
+            f"{place}: must be an id of 1 to 80 letters, digits, - and _, got {value!r:.60}", param=param_of(place)
+        )
+    return value
+
+
+def check_cursor(value: str | None, place: str) -> str | None:
+    """An id in a query, None where there is none. Raises: InvalidField."""
+    return None if value is None else check_id(value, place)
+
+
+def id_parameter(example: str, name: str = "id") -> dict[str, Any]:
+    """What OpenAPI says of an id in a path."""
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": example}
+
+
+_MOST_FILES, _MOST = 10_000, 100
+_PURPOSE = "^[A-Za-z0-9_-]{0,100}$"
+Cursor = Annotated[str | None, BeforeValidator(none_if_empty)]
+
+
+class ListQuery(BaseModel):
+    """The query of a list. Values are texts, as queries have no others."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    limit: int = Field(20, ge=1, le=_MOST)
+    order: Order = "desc"
+    after: Cursor = None
+    before: Cursor = None
+
+    def page(self) -> ListPage:
+        """Raises: InvalidField for an id that cannot be one."""
+        return ListPage(self.limit, self.order, check_cursor(self.after, "after"), check_cursor(self.before, "before"))
+
+
+class FileListQuery(ListQuery):
+    """`GET /v1/files`, which OpenAI's clients expect to be answered whole."""
+
+    limit: int = Field(_MOST_FILES, ge=1, le=_MOST_FILES)
+    purpose: Annotated[str | None, BeforeValidator(none_if_empty)] = Field(None, pattern=_PURPOSE)
+
+
+class StoreFileListQuery(ListQuery):
+    """`GET /v1/vector_stores/{id}/files`, and those of a batch."""
+
+    filter: Annotated[FileStatus | None, BeforeValidator(none_if_empty)] = None
+
+
+def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def _cursor(name: Literal["after", "before"], description: str) -> dict[str, Any]:
+    return _query(name, {"type": "string"}, description)
+
+
+def _list_parameters(most: int, usual: int) -> tuple[dict[str, Any], ...]:
+    limit = {"type": "integer", "minimum": 1, "maximum": most, "default": usual}
+    return (
+        _query("limit", limit, "How many to answer with."),
+        _query("order", {"enum": ["asc", "desc"], "default": "desc"}, "By the time of their creation."),
+        _cursor("after", "The id behind which to begin: `last_id` of the list before."),
+        _cursor("before", "The id before which to end."),
+    )
+
+
+LIST_PARAMETERS = _list_parameters(_MOST, 20)
+FILE_LIST_PARAMETERS = (
+    *_list_parameters(_MOST_FILES, _MOST_FILES),
+    _query("purpose", {"type": "string", "pattern": _PURPOSE}, "Only files of this purpose."),
+)
+STORE_FILE_LIST_PARAMETERS = (
+    *LIST_PARAMETERS,
+    _query("filter", {"enum": ["", "in_progress", "completed", "cancelled", "failed"]}, "Only files in this state."),
+)
+_DPI = (10.0, 110.0, 300.0)  # least, usual, most
+
+
+def page_number(text: str) -> int:
+    """A page's number in a path. Raises: InvalidField."""
+    if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text) > 0):
+        raise InvalidField(f"number: must be a page's number from 1, got '{text[:40]}'", param="number")
+    return int(text)
+
+
+def dots_per_inch(text: str | None) -> float:
+    """The query's ``dpi``. Raises: InvalidField."""
+    least, usual, most = _DPI
+    if text is None:
+        return usual
+    dpi = number_of(text)
+    if not least <= dpi <= most:
+        raise InvalidField(f"dpi: must be a number from {least:g} to {most:g}, got '{text[:40]}'", param="dpi")
+    return dpi
+
+
+NUMBER_PARAMETER = {
+    "name": "number",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 1, "maximum": 999_999},
+    "example": 1,
+}
+DPI_PARAMETER = {
+    "name": "dpi",
+    "in": "query",
+    "schema": {"type": "number", "minimum": _DPI[0], "maximum": _DPI[2], "default": _DPI[1]},
+}

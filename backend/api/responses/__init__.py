@@ -1,5 +1,0 @@
-"""The answers. Each is a ``TypedDict`` beside the function that writes it.
-
-OpenAPI shows the TypedDict and mypy checks the writer against it, so the two cannot drift apart; nothing is validated
-while serving. Vectors are the exception: they are written as bytes straight from arrays, and a test compares the two.
-"""
