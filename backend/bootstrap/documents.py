@@ -208,7 +208,8 @@ def _page_lanes(settings: Settings, ground: LoadContext) -> Batcher:
 def _job_store(settings: Settings, limits: FileLimits) -> JobStore:
     """Redis where REDIS_URL is set, shared by all replicas; else the memory of this process."""
     if settings.redis_url is None:
-        return MemoryJobStore(settings.limit_jobs, settings.limit_job_bytes, lambda: datetime.now(UTC).timestamp())
+        bounds = (settings.limit_jobs, settings.limit_job_bytes, limits)
+        return MemoryJobStore(*bounds, now=lambda: datetime.now(UTC).timestamp())
     options = RedisJobOptions(
         settings.redis_url,
         prefix=settings.cache_prefix,

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 
+from backend.callers.callers import ANYBODY
 from backend.jobs.records import JobEvent
 from backend.jobs.states import too_many
 
 WATCHERS_MAX = 64  # of one process; each holds a connection, and one to Redis too where jobs are kept there
+_SHARE = 4  # of these one key may have a quarter
 
 
 class Watchers:
-    """Gives places to clients that wait for events. Used on the event loop only."""
+    """Gives places to clients that wait for events. Used on the event loop only.
+
+    Args:
+        limit: of all clients; one key has at most a quarter of them, and the callers of a service without keys all.
+    """
 
     def __init__(self, limit: int = WATCHERS_MAX) -> None:
         self._limit = limit
-        self.count = 0
+        self._of_owner: Counter[str] = Counter()
 
-    def watch(self, events: AsyncGenerator[JobEvent, None]) -> EventWatch:
+    @property
+    def count(self) -> int:
+        return self._of_owner.total()
+
+    def watch(self, events: AsyncGenerator[JobEvent, None], owner: str = ANYBODY.owner) -> EventWatch:
         """A place for a client of these events, to be closed by the caller.
 
         Raises: Overloaded at once, before anything was answered, where all places are taken.
         """
         if self.count >= self._limit:
             raise too_many("clients of this process that wait for events", self.count + 1, self._limit, "fixed")
-        self.count += 1
-        return EventWatch(events, self._leave)
+        share, own = max(1, self._limit // _SHARE), self._of_owner[owner]
+        if owner != ANYBODY.owner and own >= share:
+            raise too_many("clients with this key that wait for events of this process", own + 1, share, "fixed")
+        self._of_owner[owner] += 1
+        return EventWatch(events, lambda: self._leave(owner))
 
-    def _leave(self) -> None:
-        self.count -= 1
+    def _leave(self, owner: str) -> None:
+        self._of_owner[owner] -= 1
+        self._of_owner += Counter()  # drops owners without clients
 
 
 class EventWatch:

@@ -3,62 +3,74 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
+from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.jobs.codec import pack_progress
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Place, Progress
-from backend.jobs.states import same_job, too_many
+from backend.jobs.records import Claim, EventKind, Job, JobEvent, JobQuota, PageRecord, Progress
+from backend.jobs.states import check_quota, same_job, too_many
 from backend.jobs.store import Renewal, Swap
 
 _DELETED = 10_000  # ids of deleted jobs, the newest: longer than a job runs on after it was deleted
 _PLACE = "memory"
 _DIGITS = 12  # of an event's id, which is its place among the job's events, from 1
+_JOB_BYTES = 12_000  # a job's record, beside what was sent and read: measured, 11 kB
+_ITEM_BYTES = 200  # an event or a page, beside its bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Entry:
-    """A job with its file, result, pages and events."""
+    """A job with its file, result, pages and events. The file is bytes: a descriptor for each job would run out."""
 
     job: Job
-    file: StoredFile
-    keys: set[str]  # digests of the Idempotency-Keys it was submitted with
+    content: bytes
+    keys: set[str] = field(default_factory=set)  # digests of the Idempotency-Keys it was submitted with
     result: bytes | None = None
     pages: dict[int, bytes] = field(default_factory=dict)
     events: list[JobEvent] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)  # replaced after each event
+    size_bytes: int = 0  # of all of it, as the store counts it
 
-    @property
-    def size_bytes(self) -> int:
-        events = sum(len(event.data) for event in self.events)
-        return self.file.size_bytes + len(self.result or b"") + sum(map(len, self.pages.values())) + events
 
-    def add_event(self, kind: EventKind, data: bytes = b"") -> None:
-        self.events.append(JobEvent(f"{len(self.events) + 1:0{_DIGITS}}", kind, data))
-        self.changed.set()
-        self.changed = asyncio.Event()
+@dataclass(slots=True)
+class _Ended:
+    """The ended jobs of one owner, in the order of their end."""
+
+    jobs: dict[str, None] = field(default_factory=dict)
+    size_bytes: int = 0
 
 
 class MemoryJobStore:
-    """A `JobStore` of limited size: drops the oldest ended jobs, and refuses new ones when live jobs fill it.
+    """A `JobStore` of limited size: drops ended jobs, and refuses new ones when live jobs fill it.
+
+    Of the owner whose ended jobs take the most bytes the oldest goes first, so that one caller's jobs do not push out
+    those of another.
 
     Args:
         limit_jobs: jobs that wait or run.
-        limit_bytes: files, pages, results and events together.
+        limit_bytes: files, pages, results, events and records together.
+        limits: of an uploaded file.
         now: Unix seconds.
     """
 
     heartbeat_s: float | None = None
 
-    def __init__(self, limit_jobs: int, limit_bytes: int, now: Callable[[], float]) -> None:
-        self._limit_jobs, self._limit_bytes, self._now = limit_jobs, limit_bytes, now
-        self._jobs: OrderedDict[str, _Entry] = OrderedDict()  # by age
-        self._places: dict[str, dict[str, float]] = {}  # by owner: the jobs that QUOTA_JOBS counts, and since when
+    def __init__(self, limit_jobs: int, limit_bytes: int, limits: FileLimits, now: Callable[[], float]) -> None:
+        self._limit_jobs, self._limit_bytes, self._limits, self._now = limit_jobs, limit_bytes, limits, now
+        self._jobs: dict[str, _Entry] = {}
+        self._live: dict[str, _Entry] = {}  # of these, those that have not ended
+        self._ended: dict[str, _Entry] = {}  # the others, in the order of their end
+        self._ended_of: defaultdict[str, _Ended] = defaultdict(_Ended)  # the same by owner
+        self._size_bytes = 0  # of all jobs
+        self._equal: dict[str, str] = {}  # the latest job by `Job.same`
+        self._keyed: dict[str, str] = {}  # the job of an Idempotency-Key
         self._deleted: deque[str] = deque(maxlen=_DELETED)
-        self._queue: deque[str] = deque()
+        self._queue: dict[str, None] = {}  # in order
         self._queued = asyncio.Event()
 
     async def start(self) -> None:
@@ -68,22 +80,28 @@ class MemoryJobStore:
         for job_id in list(self._jobs):
             self._drop(job_id)
 
-    async def add(self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool) -> Job:
+    async def add(
+        self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool, quota: JobQuota | None = None
+    ) -> Job:
         """See `JobStore.add`. Every job runs in this process, so ``pinned`` changes nothing."""
         del pinned
         self._expire()
-        keyed = None if key is None else self._latest(lambda entry: key in entry.keys)
-        existing = same_job(keyed, self._latest(lambda entry: entry.job.same == job.same), job)
-        if existing is not None:
-            if key is not None:
-                self._jobs[existing.id].keys.add(key)
-            return existing
-        self._reserve(upload.size_bytes)
-        entry = _Entry(job, upload.shared(), set() if key is None else {key})
-        entry.add_event("progress", pack_progress(job.progress))
-        self._jobs[job.id] = entry
-        self._enqueue(job.id)
-        return job
+        keyed = None if key is None else await self.find(self._keyed.get(key, ""))
+        existing = same_job(keyed, await self.find(self._equal.get(job.same, "")), job)
+        if existing is None:
+            if quota is not None:
+                check_quota(await self.live(job.owner), quota)
+            self._reserve(upload.size_bytes)
+            entry = self._jobs[job.id] = self._live[job.id] = _Entry(job, upload.content())
+            self._count(entry, _JOB_BYTES + len(entry.content))
+            self._add_event(entry, "progress", pack_progress(job.progress))
+            self._equal[job.same] = job.id
+            self._enqueue(job.id)
+        kept = existing or job
+        if key is not None:
+            self._jobs[kept.id].keys.add(key)
+            self._keyed[key] = kept.id
+        return kept
 
     async def find(self, job_id: str) -> Job | None:
         self._expire()
@@ -92,7 +110,7 @@ class MemoryJobStore:
 
     async def file(self, job_id: str) -> StoredFile | None:
         entry = self._jobs.get(job_id)
-        return None if entry is None else entry.file.shared()
+        return None if entry is None else await asyncio.to_thread(StoredFile.of, entry.content, self._limits)
 
     async def result(self, job: Job) -> bytes | None:
         entry = self._jobs.get(job.id)
@@ -103,8 +121,7 @@ class MemoryJobStore:
         return {} if entry is None else dict(entry.pages)
 
     async def page(self, job_id: str, number: int) -> bytes | None:
-        entry = self._jobs.get(job_id)
-        return None if entry is None else entry.pages.get(number)
+        return (await self.pages(job_id)).get(number)
 
     async def swap(self, old: Job, new: Job, result: bytes | None = None, *, claim: Claim | None = None) -> Swap:
         """See `JobStore.swap`. No other process takes jobs, so that a ``claim`` is never lost."""
@@ -115,14 +132,19 @@ class MemoryJobStore:
         if entry.job.version != old.version:
             return "stale"
         entry.job, entry.result = new, result
-        entry.add_event("progress", pack_progress(new.progress))
+        self._count(entry, len(result or b""))
+        self._add_event(entry, "progress", pack_progress(new.progress))
         if new.ended:
-            entry.add_event("end")
-            if old.id in self._queue:
-                self._queue.remove(old.id)
+            self._add_event(entry, "end", b"")
+            self._queue.pop(new.id, None)
+            del self._live[new.id]
+            self._ended[new.id] = entry
+            of_owner = self._ended_of[new.owner]
+            of_owner.jobs[new.id] = None
+            of_owner.size_bytes += entry.size_bytes
         elif new.status == "queued":
             self._enqueue(new.id)
-        self._drop_ended(limit_bytes=self._limit_bytes, keep=new.id)
+        self._drop_ended(self._limit_bytes, keep=new.id)
         return "done"
 
     async def restore(self, job: Job, result: bytes | None) -> None:
@@ -135,19 +157,13 @@ class MemoryJobStore:
         entry.job = replace(entry.job, progress=progress)
         if page is not None and page.number not in entry.pages:
             entry.pages[page.number] = page.packed
-            entry.add_event("page", page.event)
-        entry.add_event("progress", pack_progress(progress))
+            self._count(entry, _ITEM_BYTES + len(page.packed))
+            self._add_event(entry, "page", page.event)
+        self._add_event(entry, "progress", pack_progress(progress))
         return True
 
-    async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
-        places, now_s = self._places.setdefault(owner, {}), self._now()
-        if len(places) >= limit:
-            return [Place(placed_id, now_s - taken_s) for placed_id, taken_s in places.items()]
-        places[job_id] = now_s
-        return []
-
-    async def free_place(self, owner: str, job_id: str) -> None:
-        self._places.get(owner, {}).pop(job_id, None)
+    async def live(self, owner: str) -> int:
+        return sum(entry.job.owner == owner for entry in self._live.values())
 
     async def forget(self, job: Job) -> None:
         self._drop(job.id)
@@ -157,7 +173,9 @@ class MemoryJobStore:
         while not self._queue:
             self._queued.clear()
             await self._queued.wait()
-        return Claim(self._queue.popleft(), _PLACE)
+        job_id = next(iter(self._queue))
+        del self._queue[job_id]
+        return Claim(job_id, _PLACE)
 
     async def renew(self, claim: Claim, job: Job | None) -> Renewal:
         """Whether the job is still there and unchanged: no other process takes jobs."""
@@ -174,7 +192,7 @@ class MemoryJobStore:
 
     async def held(self) -> list[Claim]:
         """Every live job: no other process can run it."""
-        return [Claim(job_id, _PLACE) for job_id, entry in self._jobs.items() if not entry.job.ended]
+        return [Claim(job_id, _PLACE) for job_id in self._live]
 
     async def events(self, job_id: str, after: str) -> AsyncGenerator[JobEvent, None]:
         told = int(after.partition("-")[0] or 0)  # ids are places, from 1; a part behind "-" is of a job in Redis
@@ -197,59 +215,72 @@ class MemoryJobStore:
         return len(self._queue)
 
     def report(self) -> dict[str, Any]:
-        live = sum(not entry.job.ended for entry in self._jobs.values())
         return {
             "store": "memory",
             "why": "REDIS_URL is not set: jobs are known to this process alone and are lost when it ends",
             "jobs": len(self._jobs),
-            "live": live,
+            "live": len(self._live),
             "limit_jobs": self._limit_jobs,
-            "bytes": self._size_bytes(),
+            "bytes": self._size_bytes,
             "limit_bytes": self._limit_bytes,
         }
 
-    def _latest(self, belongs: Callable[[_Entry], bool]) -> Job | None:
-        return next((entry.job for entry in reversed(self._jobs.values()) if belongs(entry)), None)
-
     def _enqueue(self, job_id: str) -> None:
-        self._queue.append(job_id)
+        self._queue[job_id] = None
         self._queued.set()
 
+    def _add_event(self, entry: _Entry, kind: EventKind, data: bytes) -> None:
+        entry.events.append(JobEvent(f"{len(entry.events) + 1:0{_DIGITS}}", kind, data))
+        self._count(entry, _ITEM_BYTES + len(data))
+        entry.changed.set()
+        entry.changed = asyncio.Event()
+
+    def _count(self, entry: _Entry, size_bytes: int) -> None:
+        """More bytes of a live job."""
+        entry.size_bytes += size_bytes
+        self._size_bytes += size_bytes
+
     def _reserve(self, size_bytes: int) -> None:
-        live = sum(not entry.job.ended for entry in self._jobs.values())
-        if live >= self._limit_jobs:
-            raise too_many("jobs that wait or run", live, self._limit_jobs, "LIMIT_JOBS")
-        self._drop_ended(limit_bytes=self._limit_bytes - size_bytes)
-        held = self._size_bytes()
-        if held + size_bytes > self._limit_bytes:
+        if len(self._live) >= self._limit_jobs:
+            raise too_many("jobs that wait or run", len(self._live), self._limit_jobs, "LIMIT_JOBS")
+        size_bytes += _JOB_BYTES
+        self._drop_ended(self._limit_bytes - size_bytes)
+        needed = self._size_bytes + size_bytes
+        if needed > self._limit_bytes:
             raise too_many(
-                "bytes of jobs that wait or run, with this one", held + size_bytes, self._limit_bytes, "LIMIT_JOB_BYTES"
+                "bytes of jobs that wait or run, with this one", needed, self._limit_bytes, "LIMIT_JOB_BYTES"
             )
 
-    def _drop_ended(self, *, limit_bytes: int, keep: str = "") -> None:
-        """Drop ended jobs, the oldest first, until at most ``limit_bytes`` are held."""
-        excess = self._size_bytes() - limit_bytes
-        for job_id, entry in list(self._jobs.items()):
-            if excess <= 0:
-                return
-            if entry.job.ended and job_id != keep:
-                excess -= entry.size_bytes
-                self._drop(job_id)
-
-    def _size_bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self._jobs.values())
+    def _drop_ended(self, limit_bytes: int, keep: str = "") -> None:
+        """Drop ended jobs until at most ``limit_bytes`` are held."""
+        while self._size_bytes > limit_bytes and len(self._ended) > (keep in self._ended):
+            largest = max(self._ended_of.values(), key=lambda of_owner: of_owner.size_bytes)
+            oldest = (job_id for job_id in (*islice(largest.jobs, 2), *islice(self._ended, 2)) if job_id != keep)
+            self._drop(next(oldest))
 
     def _expire(self) -> None:
         now_s = self._now()
-        expiries = {job_id: entry.job.expires_s for job_id, entry in self._jobs.items()}
-        for job_id, expires_s in expiries.items():
-            if expires_s is not None and expires_s <= now_s:
-                self._drop(job_id)
+        while self._ended:
+            first = next(iter(self._ended.values())).job
+            if first.expires_s is None or first.expires_s > now_s:
+                return
+            self._drop(first.id)
 
     def _drop(self, job_id: str) -> None:
         entry = self._jobs.pop(job_id, None)
-        if entry is not None:
-            entry.file.close()
-            entry.changed.set()
-        if job_id in self._queue:
-            self._queue.remove(job_id)
+        if entry is None:
+            return
+        job = entry.job
+        self._size_bytes -= entry.size_bytes
+        self._live.pop(job_id, None)
+        if self._ended.pop(job_id, None) is not None:
+            of_owner = self._ended_of[job.owner]
+            of_owner.size_bytes -= entry.size_bytes
+            del of_owner.jobs[job_id]
+            if not of_owner.jobs:
+                del self._ended_of[job.owner]
+        for names, name in ((self._equal, job.same), *((self._keyed, key) for key in entry.keys)):
+            if names.get(name) == job_id:
+                del names[name]
+        self._queue.pop(job_id, None)
+        entry.changed.set()

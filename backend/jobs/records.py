@@ -99,11 +99,11 @@ class JobEvent(NamedTuple):
     data: bytes  # JSON; empty for "end", where the job itself is sent
 
 
-class Place(NamedTuple):
-    """One of the jobs that its owner's QUOTA_JOBS counts."""
+class JobQuota(NamedTuple):
+    """How many jobs of one owner may be queued or running."""
 
-    job_id: str
-    age_s: float  # since it was taken; its job is added right after
+    limit: int
+    setting: str = "QUOTA_JOBS"  # or where else the operator has set it, for messages
 
 
 class Claim(NamedTuple):

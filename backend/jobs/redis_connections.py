@@ -13,22 +13,23 @@ from redis.exceptions import RedisError, ResponseError
 
 from backend.errors import BadSettings, Unavailable
 from backend.lanes.cache.redis_client import address
-from backend.lanes.cache.redis_pool import Command, RedisPool
+from backend.lanes.cache.redis_pool import Command, RedisPool, error_code
 from backend.telemetry import log_event
 
 _RETRY_S = (0.2, 5.0)  # the first wait after a fault, and the longest; each is twice the one before
 _COMMANDS = 16  # at once; further ones wait
-_PASSING = frozenset(("OOM", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "LOADING", "BUSY")) | {
+_PASSING = frozenset(("OOM", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "UNBLOCKED", "LOADING", "BUSY")) | {
     "NOAUTH",
     "WRONGPASS",
     "NOPERM",
 }  # codes of error replies that pass, the last when an operator mends them
 _CLUSTER = frozenset(("MOVED", "ASK", "CROSSSLOT", "TRYAGAIN", "CLUSTERDOWN"))
-_IN_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z]+) ")  # how Redis 6 quotes the error of a command in a script
 NO_CLUSTER = (
     "is part of a Redis Cluster, which cannot keep jobs: a job's keys would lie on several nodes. Give the service a "
     "Redis of its own (cluster-enabled no), with replicas and Sentinel or a managed failover where it must not fail"
 )
+NO_SENTINEL = "is a Sentinel, which keeps no data. Give the address of the master: a name or a proxy that follows it"
+_DROPS_ANY = re.compile(r"maxmemory_policy:(allkeys-\w+)")
 _logger = logging.getLogger(__name__)
 
 
@@ -65,14 +66,27 @@ class RedisConnections:
         words = [orjson.dumps(argument) if isinstance(argument, dict) else argument for argument in arguments]
         return await self.call("EVAL", script, len(keys), *keys, *words)
 
-    async def refuse_cluster(self) -> None:
-        """Raises: BadSettings where REDIS_URL is a node of a Redis Cluster; Unavailable."""
+    async def check_server(self) -> None:
+        """Warn of a Redis that drops any key when it is full.
+
+        Raises: BadSettings where REDIS_URL is a node of a Redis Cluster, or a Sentinel; Unavailable.
+        """
         try:
-            information: bytes = await self.call("INFO", "cluster")
+            information = (await self.call("INFO")).decode(errors="replace")
         except ResponseError:
             return  # a service that hides it; commands will tell
-        if b"cluster_enabled:1" in information:
+        if "redis_mode:sentinel" in information:
+            raise BadSettings([f"REDIS_URL: {self.address} {NO_SENTINEL}"])
+        if "cluster_enabled:1" in information:
             raise BadSettings([f"REDIS_URL: the Redis on {self.address} {NO_CLUSTER}"])
+        if policy := _DROPS_ANY.search(information):
+            log_event(
+                _logger,
+                logging.WARNING,
+                "a full Redis drops jobs, their queue and shared records: set maxmemory-policy to volatile-ttl",
+                redis=self.address,
+                maxmemory_policy=policy[1],
+            )
 
     async def read(self, command: str, *arguments: str, streams: dict[str, str]) -> list[tuple[str, dict[str, bytes]]]:
         """Entries (id, fields) of streams after these ids. Waits for one, and returns none after ``block_s``.
@@ -118,14 +132,6 @@ class RedisConnections:
             "/v1/documents, which answers without it",
             retry_after_s=_RETRY_S[1],
         )
-
-
-def error_code(error: ResponseError) -> str:
-    """The code that an error reply begins with, such as "OOM", also where it comes out of a script."""
-    text = str(error)
-    if quoted := _IN_SCRIPT.search(text):
-        return quoted[1]
-    return str(getattr(error, "status_code", None) or text.partition(" ")[0])
 
 
 def stream_entries(reply: Any) -> list[tuple[str, dict[str, bytes]]]:

@@ -14,9 +14,10 @@ from redis.exceptions import ResponseError
 
 from backend.errors import Unavailable
 from backend.jobs.records import Claim, Job
-from backend.jobs.redis_connections import RedisConnections, error_code, stream_entries, stream_entry
+from backend.jobs.redis_connections import RedisConnections, stream_entries, stream_entry
 from backend.jobs.redis_scripts import RENEW, SETTLE
 from backend.jobs.store import Renewal
+from backend.lanes.cache.redis_pool import error_code
 from backend.telemetry import log_event
 
 GROUP = "workers"
@@ -116,7 +117,7 @@ class RedisQueue:
     async def _recover(self, error: Exception, faults: int) -> None:
         """Recreate the groups where Redis was emptied; else wait: it may be full, loading, or read-only."""
         if isinstance(error, ResponseError):
-            if error_code(error) in ("NOGROUP", "UNBLOCKED"):
+            if error_code(error) == "NOGROUP":
                 try:
                     await self.start()
                     return

@@ -58,6 +58,15 @@ local function add_pinned(queue)
   return entry
 end
 
+-- How many jobs of an owner have a place in a queue; the others are no longer counted
+local function count_live(jobs)
+  local live = 0
+  for _, id in ipairs(redis.call('SMEMBERS', jobs)) do
+    if redis.call('HEXISTS', args.job .. id, 'entry') == 1 then live = live + 1 else redis.call('SREM', jobs, id) end
+  end
+  return live
+end
+
 local function write(job, record, progress)
   redis.call('HSET', job, 'v', args.version, 'by', args.consumer, 'record', record, 'progress', progress,
     'format', args.format, 'live_ms', args.live_ms)
@@ -77,16 +86,21 @@ DISCARD = """
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('UNLINK', KEYS[2]) end
 """
 
-# KEYS: job, file, events, names, the queue it goes to, both queues, same, key (if any); ARGV: args, record, progress
-# args: id, equal and keyed (the jobs expected at same and key), chunks of the file, limit, group, consumer, pinned, …
+# KEYS: job, file, events, names, the queue it goes to, both queues, its owner's live jobs, same, key (if any)
+# ARGV: args, record, progress. args: id, equal and keyed (the jobs expected at same and key), chunks of the file,
+# limit, quota (of its owner; 0: none, and then it is not counted), group, consumer, pinned, …
 ADD = (
     _SHARED
     + """
 if redis.call('EXISTS', KEYS[1]) == 1 then  -- added before, and the reply was lost
   return 'added:' .. (redis.call('HGET', KEYS[1], 'entry') or '')
 end
-if (redis.call('GET', KEYS[8]) or '') ~= args.equal then return 'changed' end
-if KEYS[9] and (redis.call('GET', KEYS[9]) or '') ~= args.keyed then return 'changed' end
+if (redis.call('GET', KEYS[9]) or '') ~= args.equal then return 'changed' end
+if KEYS[10] and (redis.call('GET', KEYS[10]) or '') ~= args.keyed then return 'changed' end
+if args.quota > 0 then
+  local of_owner = count_live(KEYS[8])
+  if of_owner >= args.quota then return 'quota:' .. of_owner end
+end
 local live = redis.call('XLEN', KEYS[6]) + redis.call('XLEN', KEYS[7])
 if live >= args.limit then return 'full:' .. live end
 if redis.call('LLEN', KEYS[2]) ~= args.chunks then return 'unwritten' end
@@ -95,7 +109,11 @@ if args.pinned then entry = add_pinned(KEYS[5]) else entry = redis.call('XADD', 
 write(KEYS[1], ARGV[2], ARGV[3])
 redis.call('HSET', KEYS[1], 'queue', KEYS[5], 'entry', entry)
 redis.call('XADD', KEYS[3], '*', 'kind', 'progress', 'data', ARGV[3])
-for index = 8, #KEYS do
+if args.quota > 0 then
+  redis.call('SADD', KEYS[8], args.id)
+  redis.call('PEXPIRE', KEYS[8], args.live_ms)
+end
+for index = 9, #KEYS do
   redis.call('SET', KEYS[index], args.id)
   redis.call('SADD', KEYS[4], KEYS[index])
 end
@@ -290,16 +308,5 @@ for _, flat in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], args.group)) do
 end
 """
 
-# KEYS: the owner's places, by the time they were taken; ARGV: id, limit, ttl_ms
-TAKE_PLACE = """
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local places = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
-if #places / 2 < tonumber(ARGV[2]) then
-  redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  return {}
-end
-for index = 2, #places, 2 do places[index] = string.format('%.0f', now_ms - places[index]) end
-return places
-"""
+# KEYS: an owner's live jobs; ARGV: args. args: job (what precedes an id in keys)
+COUNT_LIVE = _SHARED + "return count_live(KEYS[1])"

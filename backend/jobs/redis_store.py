@@ -20,13 +20,13 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.jobs.codec import OLDEST_FORMAT, RECORD_FORMAT, pack_job, pack_progress, unpack_job
 from backend.jobs.event_watch import WATCHERS_MAX
-from backend.jobs.records import Claim, EventKind, Job, JobEvent, PageRecord, Place, Progress
+from backend.jobs.records import Claim, EventKind, Job, JobEvent, JobQuota, PageRecord, Progress
 from backend.jobs.redis_chunks import RedisChunks, dropped
 from backend.jobs.redis_connections import RedisConnections, stream_entry
 from backend.jobs.redis_queue import GROUP, RedisQueue, place_of
-from backend.jobs.redis_scripts import ADD, DISCARD, FORGET, LINK, RESTORE, SWAP, TAKE_PLACE, WRITE_PROGRESS
+from backend.jobs.redis_scripts import ADD, COUNT_LIVE, DISCARD, FORGET, LINK, RESTORE, SWAP, WRITE_PROGRESS
 from backend.jobs.redis_sweep import QueueSweep
-from backend.jobs.states import same_job, too_many
+from backend.jobs.states import check_quota, same_job, too_many
 from backend.jobs.store import Renewal, Swap
 from backend.telemetry import log_event
 
@@ -35,7 +35,6 @@ _LIVE_S = 7 * 86_400.0  # and JOB_TTL_S: how long live jobs are kept after a swe
 _WRITING_S = 3600.0  # at least, else JOB_TTL_S: how long a file without a job, or a result before its end, is kept
 _DELETED_S = 3600.0  # at least, after the longest run that may write its result, and JOB_TTL_S: a deleted job is known
 _BEGINNING = "0-0"
-_PLACES_TTL_MS = 30 * 86_400_000  # after an owner's last job; what no job uses any more is forgotten
 _STORE_READERS = 4  # blocking reads for jobs and cancellations
 _log = logging.getLogger(__name__)
 
@@ -71,7 +70,12 @@ class RedisJobStore:
             readers=options.watchers + _STORE_READERS,
         )
         self._queue = RedisQueue(self._redis, options.prefix, options.lease_s, monotonic)
-        self._us = {"group": GROUP, "consumer": self._queue.consumer, "format": RECORD_FORMAT}
+        self._us = {
+            "group": GROUP,
+            "consumer": self._queue.consumer,
+            "format": RECORD_FORMAT,
+            "job": self._part(""),
+        }
         self._sweep = QueueSweep(self._redis, *self._queue.streams, self._sweep_arguments(), monotonic)
         self._chunks = RedisChunks(self._redis)
         self._cancelled = self._name("stops")
@@ -80,7 +84,7 @@ class RedisJobStore:
     async def start(self) -> None:
         """Create the queues; where Redis is away, `take` creates them when it is back. Raises: BadSettings."""
         with suppress(Unavailable):
-            await self._redis.refuse_cluster()
+            await self._redis.check_server()
         with suppress(Unavailable):
             await self._queue.start()
             self._last_cancelled = await self._newest_cancelled()
@@ -89,7 +93,9 @@ class RedisJobStore:
         await self._queue.close()
         await self._redis.close()
 
-    async def add(self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool) -> Job:
+    async def add(
+        self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool, quota: JobQuota | None = None
+    ) -> Job:
         """Write the file, then the job, atomically with the search for an equal job."""
         chunks = 0
         try:
@@ -100,8 +106,10 @@ class RedisJobStore:
                 if existing is not None:
                     break
                 if not chunks:
+                    if quota is not None:  # before the file is sent; once more with the job
+                        check_quota(await self.live(job.owner), quota)
                     chunks = await self._chunks.put(self._part(job.id, "file"), upload.content(), _writing_s(job))
-                if await self._add(job, (equal, keyed), key, chunks, pinned=pinned):
+                if await self._add(job, (equal, keyed), key, chunks, pinned=pinned, quota=quota):
                     return job  # else an equal job was added meanwhile
         except BaseException:
             await self._discard(job)
@@ -114,6 +122,8 @@ class RedisJobStore:
         return existing
 
     async def find(self, job_id: str) -> Job | None:
+        if ":" in job_id:  # a client's; it would be the name of one of a job's other keys
+            return None
         record, progress = await self._redis.call("HMGET", self._part(job_id), "record", "progress")
         return None if record is None or progress is None else unpack_job(job_id, record, progress)
 
@@ -179,16 +189,9 @@ class RedisJobStore:
             verdict = await self._redis.run(WRITE_PROGRESS, keys, *arguments)
         return bool(verdict == b"done")
 
-    async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
-        reply = await self._redis.call(
-            "EVAL", TAKE_PLACE, 1, self._name("places", owner), job_id, limit, _PLACES_TTL_MS
-        )
-        return [
-            Place(placed.decode(), int(age_ms) / 1000) for placed, age_ms in zip(reply[::2], reply[1::2], strict=True)
-        ]
-
-    async def free_place(self, owner: str, job_id: str) -> None:
-        await self._redis.call("ZREM", self._name("places", owner), job_id)
+    async def live(self, owner: str) -> int:
+        """Of the jobs that were added under a quota."""
+        return int(await self._redis.run(COUNT_LIVE, (self._name("live", owner),), self._us))
 
     async def forget(self, job: Job) -> None:
         parts = (self._part(job.id, part) for part in ("names", "file", "pages", "events"))
@@ -261,7 +264,16 @@ class RedisJobStore:
             "lease_s": self._options.lease_s,
         }
 
-    async def _add(self, job: Job, expected: tuple[str, str], key: str | None, chunks: int, *, pinned: bool) -> bool:
+    async def _add(
+        self,
+        job: Job,
+        expected: tuple[str, str],
+        key: str | None,
+        chunks: int,
+        *,
+        pinned: bool,
+        quota: JobQuota | None,
+    ) -> bool:
         """Write a job whose file is written; False when another job was added under its digest or its key meanwhile."""
         queue, (equal, keyed) = self._queue, expected
         stream = queue.pinned if pinned else queue.shared
@@ -273,9 +285,10 @@ class RedisJobStore:
             "keyed": keyed,
             "chunks": chunks,
             "limit": self._options.limit_jobs,
+            "quota": 0 if quota is None else quota.limit,
             "pinned": pinned,
         }
-        keys = (self._part(job.id), *parts, stream, *queue.streams, *names)
+        keys = (self._part(job.id), *parts, stream, *queue.streams, self._name("live", job.owner), *names)
         packed = (arguments, pack_job(job), pack_progress(job.progress))
         try:
             reply = await self._redis.run(ADD, keys, *packed)
@@ -284,6 +297,8 @@ class RedisJobStore:
         verdict, _, entry = reply.decode().partition(":")
         if verdict == "unwritten":
             raise dropped()
+        if verdict == "quota" and quota is not None:
+            check_quota(int(entry), quota)
         if verdict == "full":
             raise too_many("jobs that wait or run", int(entry), self._options.limit_jobs, "LIMIT_JOBS")
         if verdict == "added" and pinned and entry:
@@ -339,7 +354,6 @@ class RedisJobStore:
             **self._us,
             "lease_ms": _ms(self._options.lease_s),
             "live_ms": _ms(_LIVE_S),
-            "job": self._part(""),
             "formats": (OLDEST_FORMAT, RECORD_FORMAT),
         }
 

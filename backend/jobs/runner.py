@@ -298,9 +298,9 @@ class JobRunner:
         """Why a job must not be started; None where it may."""
         if job.attempts >= self._policy.attempts:
             return Failure.of(
-                InferenceFailed(
-                    f"the process that worked on it ended {job.attempts} times before it was done; it is not tried "
-                    "again, as the file itself may be the cause. Send it again with fewer pages, and tell the operator"
+                Unavailable(
+                    f"jobs: the process that worked on it ended {job.attempts} times before it was done, by deploys, "
+                    "want of memory or the file itself. Send it again; if it ends so once more, with fewer pages"
                 )
             )
         if job.needs_password and job.id not in self._passwords:

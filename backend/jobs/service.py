@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, partial_document, unpack_answer
 from backend.jobs.event_watch import EventWatch, Watchers
-from backend.jobs.records import Job, JobFile, Place
+from backend.jobs.records import Job, JobFile, JobQuota
 from backend.jobs.runner import JobPolicy, JobRunner, Process
 from backend.jobs.states import move
 from backend.jobs.store import JobStore
@@ -30,8 +29,6 @@ from backend.telemetry import Telemetry
 from backend.tracing.spans import traceparent
 
 _MOST_PASSWORDS = 10_000  # of the newest jobs; each is a few bytes
-_ARRIVAL_S = 60.0  # after which a place whose job is not there was left behind: writing a file takes less
-_RETRY_JOBS_S = 30.0  # a guess, as of a full queue: how long a job takes is not known before it ran
 
 
 class RenderPage(Protocol):
@@ -54,8 +51,7 @@ class JobRequest:
     format: str = "json"  # of its result where a request names none; one of FORMATS
     limit_s: float | None = None  # less than LIMIT_JOB_S
     key: str | None = None  # its Idempotency-Key
-    owner_jobs: int | None = None  # QUOTA_JOBS: how many of its owner's may be queued or running
-    owner_jobs_setting: str = "QUOTA_JOBS"  # or where else the operator has set that, for messages
+    quota: JobQuota | None = None  # of its owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,25 +144,22 @@ class JobService:
         runs_here_only = password is not None or self._store.heartbeat_s is None
         if runs_here_only and self._runner.refusal:
             raise self._refused(password)
-        if request.owner_jobs is not None:
-            await self._take_place(job, request.owner_jobs, request.owner_jobs_setting)
         if password is not None:
             self._keep_password(job.id, password)
         key = None if request.key is None else owner_digest(job.owner, request.key)
         try:
-            stored_job = await self._store.add(job, request.stored, key, pinned=password is not None)
-        except BaseException:
+            stored_job = await self._store.add(
+                job, request.stored, key, pinned=password is not None, quota=request.quota
+            )
+        except BaseException as error:
             self._passwords.pop(job.id, None)
-            if request.owner_jobs is not None:
-                await self._free_place(job)
+            if isinstance(error, QuotaExceeded):
+                self._meter_of(job.owner).refuse(error)
             raise
         if runs_here_only and self._runner.refusal:  # it came while this process began to stop
             await self._runner.give_back()
-        if stored_job.id != job.id:
-            if request.owner_jobs is not None:
-                await self._free_place(job)
-            if password is not None:
-                self._keep_password(stored_job.id, self._passwords.pop(job.id))
+        if stored_job.id != job.id and password is not None:
+            self._keep_password(stored_job.id, self._passwords.pop(job.id))
         return stored_job, stored_job.id != job.id
 
     async def find(self, job_id: str, owner: str) -> Job:
@@ -204,7 +197,6 @@ class JobService:
             changed = move(job, "cancel", self._now())
             if changed is None:
                 await self._store.forget(job)
-                await self._free_place(job)
                 self._passwords.pop(job.id, None)
                 return None
             if await self._store.swap(job, changed) == "done":
@@ -220,7 +212,7 @@ class JobService:
 
         Raises: Overloaded at once, where too many clients wait for events.
         """
-        return self._watchers.watch(self._store.events(job.id, after))
+        return self._watchers.watch(self._store.events(job.id, after), job.owner)
 
     async def page_image(self, job: Job, number: int, dpi: float) -> bytes:
         """A page as a PNG, rotated upright as OCR found it; one that was not extracted (yet) as a viewer shows it."""
@@ -275,35 +267,7 @@ class JobService:
 
     async def live(self, owner: str) -> int:
         """How many of its quota of jobs an owner uses now: those that are queued or running."""
-        places = await self._store.take_place(owner, "", 0)
-        return sum([_holds(await self._store.find(place.job_id), place) for place in places])
-
-    async def _take_place(self, job: Job, limit: int, setting: str) -> None:
-        """Count a new job among its owner's live ones. Raises: QuotaExceeded where there are ``limit`` already.
-
-        Places of jobs that have ended are freed only here, once there is none left: whatever ends a job, on whatever
-        replica, needs not know of places. A request for one of the live jobs needs no place.
-        """
-        places = await self._store.take_place(job.owner, job.id, limit)
-        live = 0
-        for place in places:
-            other = await self._store.find(place.job_id)
-            if other is not None and not other.ended and (other.same, other.models) == (job.same, job.models):
-                return
-            if _holds(other, place):
-                live += 1
-            else:
-                await self._store.free_place(job.owner, place.job_id)
-        if places and (live >= limit or await self._store.take_place(job.owner, job.id, limit)):
-            message = (
-                f"jobs: {live} of this key are queued or running, its quota is {limit} ({setting}); "
-                "try again when one has ended, or cancel one"
-            )
-            raise self._meter_of(job.owner).refuse(QuotaExceeded("jobs", message, _RETRY_JOBS_S))
-
-    async def _free_place(self, job: Job) -> None:
-        with suppress(Unavailable):  # then `_take_place` frees it when it is needed
-            await self._store.free_place(job.owner, job.id)
+        return await self._store.live(owner)
 
     def _refused(self, password: str | None) -> Unavailable:
         why = "a password stays in its process" if password else "without REDIS_URL jobs stay in their process"
@@ -321,8 +285,3 @@ class JobService:
         if self._store.heartbeat_s is not None:
             return ""
         return ", and without REDIS_URL only the process that took them knows them, until it ends"
-
-
-def _holds(job: Job | None, place: Place) -> bool:
-    """Whether a job takes a place of its owner's quota; one that is not found may be about to be added."""
-    return place.age_s < _ARRIVAL_S if job is None else not job.ended

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from backend.errors import InvalidField, Overloaded
-from backend.jobs.records import ENDED, Failure, Job, Progress, Status
+from backend.errors import InvalidField, Overloaded, QuotaExceeded
+from backend.jobs.records import ENDED, Failure, Job, JobQuota, Progress, Status
 
 _RETRY_AFTER_S = 30.0  # a guess: how long a job takes is not known before it ran
 Change = Literal["start", "requeue", "succeed", "fail", "cancel"]
@@ -88,3 +88,13 @@ def too_many(counted: str, value: int, limit: int, setting: str) -> Overloaded:
         f"{value} {counted} are over the limit of {limit} ({setting}); try again when some have ended, or delete some"
     )
     return Overloaded(value, limit, _RETRY_AFTER_S, message)
+
+
+def check_quota(live: int, quota: JobQuota) -> None:
+    """Raises: QuotaExceeded where so many jobs of an owner are all that it may have."""
+    if live >= quota.limit:
+        message = (
+            f"jobs: {live} of this key are queued or running, its quota is {quota.limit} ({quota.setting}); "
+            "try again when one has ended, or cancel one"
+        )
+        raise QuotaExceeded("jobs", message, _RETRY_AFTER_S)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from backend.errors import Unavailable
 from backend.files.stored_file import StoredFile
-from backend.jobs.records import Claim, Job, JobEvent, PageRecord, Place, Progress
+from backend.jobs.records import Claim, Job, JobEvent, JobQuota, PageRecord, Progress
 
 Swap = Literal["done", "stale", "gone", "lost"]
 Renewal = Literal["kept", "taken", "gone"]
@@ -30,15 +30,18 @@ class JobStore(Protocol):
     async def close(self) -> None:
         """Let go. Iterators and `take` end or wait for ever."""
 
-    async def add(self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool) -> Job:
+    async def add(
+        self, job: Job, upload: StoredFile, key: str | None, *, pinned: bool, quota: JobQuota | None = None
+    ) -> Job:
         """Keep a new job with its file and put it in the queue; or return the job there is (`states.same_job`).
 
         Args:
             upload: stays the caller's.
             key: digest of owner and Idempotency-Key.
             pinned: only this process can run it; no other takes it while this one lives.
+            quota: of its owner; a job that there is already needs none of it.
 
-        Raises: Overloaded, and InvalidField of `same_job`.
+        Raises: Overloaded, QuotaExceeded, and InvalidField of `same_job`.
         """
 
     async def find(self, job_id: str) -> Job | None:
@@ -97,14 +100,8 @@ class JobStore(Protocol):
     async def settle(self, claim: Claim) -> None:
         """Give up a claim whose job is no more."""
 
-    async def take_place(self, owner: str, job_id: str, limit: int) -> list[Place]:
-        """Count a job among its owner's, and return none; or the ``limit`` or more that are counted already.
-
-        With a limit of 0 it only tells these.
-        """
-
-    async def free_place(self, owner: str, job_id: str) -> None:
-        """Count it no longer, if it was."""
+    async def live(self, owner: str) -> int:
+        """How many jobs of an owner are queued or running."""
 
     async def held(self) -> list[Claim]:
         """Claims that keep jobs from other processes, of running jobs too: given to this one, or queued for it alone.

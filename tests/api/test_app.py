@@ -24,7 +24,7 @@ from tests.api.conftest import connect
 from tests.api.fakes import FakeServices, fake_services
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
-from tests.jobs.samples import NOW_S
+from tests.jobs.samples import LIMITS, NOW_S
 
 JSON = "application/json"
 FORM = "multipart/form-data"
@@ -84,7 +84,7 @@ def test_every_route_has_an_example(document: dict[str, Any]) -> None:
 @asynccontextmanager
 async def _with_jobs() -> AsyncIterator[tuple[FakeServices, str]]:
     """Services, and the id of a job that succeeded."""
-    desk = JobReplica(MemoryJobStore(10, 1_000_000, ManualClock(NOW_S)), FakeProcess(), now=ManualClock(NOW_S))
+    desk = JobReplica(MemoryJobStore(10, 1_000_000, LIMITS, ManualClock(NOW_S)), FakeProcess(), now=ManualClock(NOW_S))
     services = fake_services()
     services.jobs = desk.service
     await desk.service.start()

@@ -29,7 +29,7 @@ from tests.api.checks import problem
 from tests.api.fakes import FakeServices
 from tests.fakes import ManualClock
 from tests.jobs.replica import TIMEOUT_S, FakeProcess, JobReplica
-from tests.jobs.samples import NOW_S, TTL_S
+from tests.jobs.samples import LIMITS, NOW_S, TTL_S
 
 PDF = b"%PDF-1.7 one"
 FILE = {"file": ("factura.pdf", PDF, "application/pdf")}
@@ -60,7 +60,10 @@ async def opened(process: FakeProcess, *, keys: tuple[str, ...] = (), jobs: int 
     """The API with running workers."""
     clock = ManualClock(NOW_S)
     replica = JobReplica(
-        MemoryJobStore(jobs, 1_000_000, clock), process, JobPolicy(workers=1, limit_s=60, ttl_s=TTL_S), now=clock
+        MemoryJobStore(jobs, 1_000_000, LIMITS, clock),
+        process,
+        JobPolicy(workers=1, limit_s=60, ttl_s=TTL_S),
+        now=clock,
     )
     services = ServicesWithJobs(None, None, None, telemetry=replica.telemetry)  # type: ignore[arg-type]
     services.jobs = replica.service

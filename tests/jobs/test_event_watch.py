@@ -44,6 +44,18 @@ async def test_one_too_many_is_refused_at_once():
     assert EVENT == await anext(third)
 
 
+async def test_one_key_has_a_share():
+    """A quarter; others still find a place, and without keys all belong to the callers there are."""
+    watchers = Watchers(8)
+    watches = [watchers.watch(one_event(), "busy") for _ in range(2)]
+
+    with pytest.raises(Overloaded, match=r"3 clients with this key .* limit of 2"):
+        watchers.watch(one_event(), "busy")
+    watchers.watch(one_event(), "other")
+    await watches[0].aclose()
+    watchers.watch(one_event(), "busy")
+
+
 async def test_closed_before_the_first_event():
     """A client that was gone before its stream began."""
     watchers = Watchers(1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +14,16 @@ from backend.callers.callers import Caller, Quotas
 from backend.callers.quotas import Meters
 from backend.documents.records import DocumentAnswer, DocumentEvent
 from backend.errors import InferenceFailed, Overloaded, QuotaExceeded
-from backend.files.limits import FileLimits
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.progress_writer import ProgressWriter
-from backend.jobs.records import Job, Progress
+from backend.jobs.records import Job, JobQuota, Progress
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.store import StoreRetry
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica, page
-from tests.jobs.samples import NOW_S
+from tests.jobs.samples import LIMITS, NOW_S, job, upload
 from tests.redis_server import RedisServer
 
 TEAM = Caller("team", "team-owner", quotas=Quotas(jobs=2))
@@ -48,10 +48,10 @@ class Desk:
     clock: ManualClock
 
     async def submit(self, content: str, caller: Caller = TEAM) -> Job:
-        return await self.replica.submit(content.encode(), owner=caller.owner, owner_jobs=caller.quotas.jobs)
+        return await self.replica.submit(content.encode(), owner=caller.owner, quota=JobQuota(2))
 
-    async def submitted(self, content: str) -> tuple[Job, bool]:
-        return await self.replica.submitted(content.encode(), owner=TEAM.owner, owner_jobs=2)
+    async def submitted(self, content: str, **fields: Any) -> tuple[Job, bool]:
+        return await self.replica.submitted(content.encode(), owner=TEAM.owner, quota=JobQuota(2), **fields)
 
     def used(self, metric: str) -> float:
         value: float = getattr(self.telemetry, metric).labels(TEAM.name)._value.get()
@@ -63,10 +63,10 @@ async def desk(request: pytest.FixtureRequest) -> AsyncIterator[Desk]:
     """Jobs in memory, and jobs in Redis."""
     clock, telemetry = ManualClock(NOW_S), Telemetry()
     if request.param == "memory":
-        store: MemoryJobStore | RedisJobStore = MemoryJobStore(5, 1_000_000, clock)
+        store: MemoryJobStore | RedisJobStore = MemoryJobStore(5, 1_000_000, LIMITS, clock)
     else:
         server: RedisServer = request.getfixturevalue("redis_server")
-        store = RedisJobStore(RedisJobOptions(server.url, limit_jobs=5, lease_s=6.0), FileLimits(), monotonic=clock)
+        store = RedisJobStore(RedisJobOptions(server.url, limit_jobs=5, lease_s=6.0), LIMITS, monotonic=clock)
     process = UnderstandingProcess(stops_at=2)
     replica = JobReplica(store, process, telemetry=telemetry, now=clock)
     meters = Meters(telemetry)
@@ -113,8 +113,8 @@ async def test_a_place_is_free_again(desk: Desk):
     third, fourth = await desk.submit("%PDF three"), await desk.submit("%PDF four")
     await desk.replica.service.cancel(third.id, TEAM.owner)
     fifth = await desk.submit("%PDF five")
-    for job in (fourth, fourth):
-        await desk.replica.service.cancel(job.id, TEAM.owner)
+    for _ in range(2):
+        await desk.replica.service.cancel(fourth.id, TEAM.owner)
     await desk.submit("%PDF six")
     assert fifth.owner == TEAM.owner
     with pytest.raises(QuotaExceeded):
@@ -149,19 +149,18 @@ async def test_many_at_once(desk: Desk):
     assert 4 == sum(isinstance(outcome, QuotaExceeded) for outcome in outcomes)
 
 
-async def test_places_that_were_left_behind(desk: Desk):
-    """A process that dies between place and job leaves a place: it is counted for a minute, then free."""
-    store = desk.replica.store
-    assert [] == await store.take_place(TEAM.owner, "lost-1", 2)
-    assert [] == await store.take_place(TEAM.owner, "lost-2", 2)
-    with pytest.raises(QuotaExceeded):
-        await desk.submit("%PDF one")
-    if isinstance(store, RedisJobStore):
-        await store._redis.call("ZADD", "financia:jobs:places:team-owner", 0, "lost-1", 0, "lost-2")
-    else:
-        desk.clock.advance(61.0)
+async def test_a_key_whose_job_has_ended(desk: Desk):
+    """Its job is the answer under a full quota too; another job that has ended makes no place for it."""
+    first, _ = await desk.submitted("%PDF one", key="k")
+    desk.process.gate.set()
+    await desk.replica.ended(first, TEAM.owner)
+    desk.process.gate.clear()
+    await desk.submit("%PDF two")
+    await desk.submit("%PDF three")
 
-    await desk.submit("%PDF one")
+    assert (first.id, True) == ((await desk.submitted("%PDF one", key="k"))[0].id, True)
+    with pytest.raises(QuotaExceeded):
+        await desk.submit("%PDF four")
 
 
 async def test_what_a_job_is_charged(desk: Desk):
@@ -206,13 +205,15 @@ async def test_another_attempt_charges_new_pages_only(desk: Desk):
     assert before + 1 == desk.used("key_pages_total")
 
 
-async def test_the_places_of_an_owner_expire(redis_server: RedisServer, start_redis: Callable[..., RedisServer]):
-    """Nothing stays in Redis for ever."""
-    store = RedisJobStore(RedisJobOptions(redis_server.url), FileLimits(), monotonic=ManualClock())
-    await store.take_place("owner", "job", 1)
-    [key] = redis_server.client.keys("*")
+async def test_the_count_of_an_owner_expires(redis_server: RedisServer):
+    """Nothing stays in Redis for ever; and a job that Redis has lost is no longer counted."""
+    store = RedisJobStore(RedisJobOptions(redis_server.url), LIMITS, monotonic=ManualClock())
+    with contextlib.closing(upload()) as stored:
+        await store.add(job("lost", owner="o"), stored, None, pinned=False, quota=JobQuota(1))
+    [key] = redis_server.client.keys("*live*")
+    lives_s = redis_server.client.ttl(key)
+    redis_server.client.delete("financia:job:lost")
 
-    assert 0 < redis_server.client.ttl(key)
-    await store.free_place("owner", "job")
-    assert [] == redis_server.client.keys("*")
+    assert 0 < lives_s
+    assert 0 == await store.live("o")
     await store.close()

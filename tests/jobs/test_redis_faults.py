@@ -17,9 +17,10 @@ from redis.asyncio.connection import DefaultParser
 from backend.errors import BadSettings, Unavailable
 from backend.jobs import redis_chunks
 from backend.jobs.records import Job, PageRecord, Progress
-from backend.jobs.redis_connections import RedisConnections, error_code
+from backend.jobs.redis_connections import RedisConnections
 from backend.jobs.redis_scripts import ADD, SWAP
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
+from backend.lanes.cache.redis_pool import error_code
 from tests.jobs.samples import CONTENT, LIMITS, TTL_S, job, moved, upload
 
 pytestmark = pytest.mark.redis
@@ -386,6 +387,29 @@ async def test_loading_and_missing_replicas(store, redis_server):
         await add(store)
     redis_server.client.config_set("min-replicas-to-write", 0)
     await add(store)
+
+
+@pytest.mark.parametrize(
+    ("information", "refusal", "warning"),
+    [
+        pytest.param("redis_mode:sentinel", "is a Sentinel.*address of the master", "", id="sentinel"),
+        pytest.param("maxmemory_policy:allkeys-lru", "", "allkeys-lru", id="evicts-any-key"),
+        pytest.param("maxmemory_policy:volatile-ttl", "", "", id="as-advised"),
+    ],
+)
+async def test_what_a_server_says_of_itself(caplog, information, refusal, warning):
+    """A Sentinel is refused, and one that would drop the queue is reported, at the start."""
+    redis = RedisConnections("redis://host", settle_s=1.0, block_s=1.0, readers=1)
+
+    async def answer(*_command: Any) -> Any:
+        return f"# Server\r\n{information}\r\n".encode()
+
+    redis._commands.ask = answer
+    with pytest.raises(BadSettings, match=refusal) if refusal else contextlib.nullcontext():
+        await redis.check_server()
+
+    assert [warning] * bool(warning) == [record.fields["maxmemory_policy"] for record in caplog.records]
+    await redis.close()
 
 
 async def test_a_redis_cluster_is_refused(start_redis, unused_tcp_port):

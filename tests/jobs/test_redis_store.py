@@ -186,3 +186,11 @@ def test_bad_urls(url):
     with pytest.raises(BadSettings, match="REDIS_URL") as received:
         RedisJobStore(RedisJobOptions(url), LIMITS, monotonic=time.monotonic)
     assert "p#w" not in str(received.value)
+
+
+async def test_the_name_of_another_key_is_no_job(connect):
+    """An id that a client made up of another's: a stream is no hash, and Redis says so."""
+    store = await connect()
+    await added(store, job("one"))
+
+    assert None is await store.find("one:events")

@@ -21,7 +21,7 @@ from backend.lanes.cache.scope import Enter, cached_for, owner_scope, share_with
 from backend.lanes.work_item import Priority
 from tests.fakes import ManualClock
 from tests.jobs.replica import FakeProcess, JobReplica
-from tests.jobs.samples import NOW_S, TTL_S
+from tests.jobs.samples import LIMITS, NOW_S, TTL_S
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ async def open_replica(clock: ManualClock) -> AsyncIterator[Callable[..., JobRep
 
     async def start(process: FakeProcess | None = None, **policy: float) -> JobReplica:
         chosen = replace(JobPolicy(workers=1, limit_s=60.0, ttl_s=TTL_S), **policy)
-        store = MemoryJobStore(100, 10_000_000, clock)
+        store = MemoryJobStore(100, 10_000_000, LIMITS, clock)
         replica = JobReplica(store, process or FakeProcess(), chosen, now=clock)
         replicas.append(replica)
         await replica.service.start()
@@ -347,7 +347,7 @@ class FaultyStore(MemoryJobStore):
     """Raises what nobody expects, at the first call of one method."""
 
     def __init__(self, method: str, clock: ManualClock) -> None:
-        super().__init__(100, 10_000_000, clock)
+        super().__init__(100, 10_000_000, LIMITS, clock)
         works, faults = getattr(self, method), [KeyError("broken on purpose")]
 
         async def fail_once(*arguments: object) -> object:
@@ -390,7 +390,7 @@ async def test_cancellations_are_watched_again_after_a_fault(clock):
             async for job_id in super().cancellations():
                 yield job_id
 
-    store = DeafOnce(100, 10_000_000, clock)
+    store = DeafOnce(100, 10_000_000, LIMITS, clock)
     replica = JobReplica(store, FakeProcess(), now=clock)
     await replica.service.start()
     async with asyncio.timeout(10):
@@ -413,7 +413,7 @@ async def test_whose_cache_a_job_uses(enter: Enter, expected: list[bytes]):
     async def scope() -> bytes:
         return owner_scope()
 
-    replica = JobReplica(MemoryJobStore(5, 1_000_000, lambda: NOW_S), Watching(), enter=enter)
+    replica = JobReplica(MemoryJobStore(5, 1_000_000, LIMITS, lambda: NOW_S), Watching(), enter=enter)
     await replica.service.start()
     for owner in ("a", "b"):
         await replica.ended(await replica.submit(owner=owner), owner)

@@ -135,7 +135,7 @@ async def test_a_lost_claim_ends_the_work(open_replica):
 
 @pytest.mark.slow
 async def test_a_job_is_given_up_after_three_attempts(open_replica):
-    """A file that kills every process must not be tried for ever."""
+    """A file that kills every process must not be tried for ever; deploys may have killed them too: send it again."""
     job = None
     for _ in range(3):
         replica = await open_replica(FakeProcess(stops_at=1))
@@ -147,6 +147,7 @@ async def test_a_job_is_given_up_after_three_attempts(open_replica):
 
     assert ("failed", 3) == (ended.status, ended.attempts)
     assert "ended 3 times" in ended.failure.message
+    assert ("unavailable", True) == (ended.failure.code, ended.failure.retryable)
     assert [] == last.process.calls
 
 

@@ -23,7 +23,7 @@ MOST_JOBS = 3
 async def store(request):
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "memory":
-            made = MemoryJobStore(MOST_JOBS, 10_000_000, ManualClock(NOW_S))
+            made = MemoryJobStore(MOST_JOBS, 10_000_000, LIMITS, ManualClock(NOW_S))
         else:
             url = request.getfixturevalue("redis_server").url
             made = RedisJobStore(RedisJobOptions(url, limit_jobs=MOST_JOBS), LIMITS, monotonic=time.monotonic)

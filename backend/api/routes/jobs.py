@@ -39,7 +39,7 @@ from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
 from backend.errors import InvalidField, NotFound
 from backend.files.pages import Document
 from backend.jobs.event_watch import EventWatch
-from backend.jobs.records import Failure, Job, JobEvent
+from backend.jobs.records import Failure, Job, JobEvent, JobQuota
 from backend.jobs.service import JobRequest, JobResult
 
 
@@ -213,8 +213,7 @@ async def create_job(request: Request) -> Response:
             format=document_format.name,
             limit_s=form.deadline_s,
             key=_idempotency_key(request),
-            owner_jobs=caller.quotas.jobs,
-            owner_jobs_setting=caller.quotas.setting("jobs"),
+            quota=None if (limit := caller.quotas.jobs) is None else JobQuota(limit, caller.quotas.setting("jobs")),
         )
 
         async def work(*, deadline_s: float) -> tuple[Job, bool]:

@@ -20,7 +20,7 @@ from backend.telemetry import CACHE_STATES, Telemetry, log_event
 T = TypeVar("T")
 _WANTED = (
     "not redis://host:port/database, rediss://host:port/database or unix:///path; "
-    "special characters of a password must be percent-encoded"
+    "special characters of a password must be percent-encoded, and a Sentinel's address does not lead to the master"
 )
 _logger = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ for the reply as if nobody had cancelled it. And it closes a connection by waiti
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
@@ -21,6 +22,8 @@ from redis.exceptions import ResponseError
 
 T = TypeVar("T")
 Command: TypeAlias = tuple[str | bytes | float, ...]
+_NO_MASTER = frozenset(("READONLY", "MASTERDOWN", "UNBLOCKED", "NOREPLICAS"))
+_IN_SCRIPT = re.compile(r"@user_script: ?\d+: -?([A-Z]+) ")  # how Redis 6 quotes the error of a command in a script
 _CLOSE_S = 1.0  # an aborted connection is gone in the next turn of the loop; this bounds what should not happen
 
 
@@ -66,7 +69,8 @@ class RedisPool:
         """Send a pipeline of commands on one connection and read a reply to each; a refusal is a reply, not raised.
 
         After any fault, also one that ``read`` raises, that connection is closed, so that its late replies cannot
-        answer another command.
+        answer another command; and after a refusal that a master does not give, so that the next one leads to the
+        master after a failover.
 
         Raises: TimeoutError after a deadline and when the pool is closed meanwhile; RedisError, OSError.
         """
@@ -76,7 +80,10 @@ class RedisPool:
                 self._refuse_when_closed()  # else the new deadline would replace the one that `close` has set
                 deadline.reschedule(asyncio.get_running_loop().time() + self._answer_s)
                 await connection.send_packed_command(connection.pack_commands(commands))
-                return read([await _reply(connection) for _ in commands])
+                replies = [await _reply(connection) for _ in commands]
+                if any(isinstance(reply, ResponseError) and error_code(reply) in _NO_MASTER for reply in replies):
+                    await _abort(connection)
+                return read(replies)
             except BaseException:
                 await _abort(connection)
                 raise
@@ -109,6 +116,14 @@ class RedisPool:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise RedisConnectionError("the connections to Redis are closed")
+
+
+def error_code(error: ResponseError) -> str:
+    """The code that an error reply begins with, such as "OOM", also where it comes out of a script."""
+    text = str(error)
+    if quoted := _IN_SCRIPT.search(text):
+        return quoted[1]
+    return str(getattr(error, "status_code", None) or text.partition(" ")[0])
 
 
 async def _abort(connection: AbstractConnection) -> asyncio.StreamWriter | None:

@@ -63,6 +63,22 @@ async def test_commands_and_refusals(open_pool, redis_server):
         await pool.ask(("LPOP", "a"))
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    ["READONLY You can't write", "MASTERDOWN Link is down", "UNBLOCKED force unblock", "NOREPLICAS Not enough"],
+)
+async def test_what_no_master_answers_ends_the_connection(open_pool, redis_proxy, refusal):
+    """After a failover the address leads to the new master; connections to the old one stayed for ever."""
+    pool = open_pool(redis_proxy.url, connections=1)
+    redis_proxy.instead = f"-{refusal}\r\n".encode()
+    with pytest.raises(ResponseError):
+        await pool.ask(("MGET", "a"))
+    redis_proxy.instead = None
+
+    assert [None] == await pool.ask(("MGET", "a"))
+    assert 2 == redis_proxy.connections
+
+
 async def test_replies_that_cannot_be_read(open_pool, redis_proxy):
     """The connection that brought them is not used again."""
     pool = open_pool(redis_proxy.url, connections=1)
