@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -354,15 +355,52 @@ async def test_the_fields_of_a_text(client: httpx.AsyncClient) -> None:
     assert 422 == refused.status_code
 
 
-@pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-8", "no-such-encoding", "rot13"])
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [
+        ("ISO-8859-1", "latin-1"),
+        ("UTF-8", "utf-8"),
+        ("utf-16", "utf-16"),
+        ("utf-16", "utf-8"),
+        ("Windows-1252", "cp1252"),
+    ],
+)
 async def test_electronic_invoices_in_their_encoding(
-    client: httpx.AsyncClient, services: FakeServices, encoding: str
+    client: httpx.AsyncClient, services: FakeServices, encoding: str, written: str
 ) -> None:
-    """The bytes are read as the declaration says; an unknown one counts as UTF-8."""
-    known = encoding if encoding == "ISO-8859-1" else "UTF-8"
-    xml = f'<?xml version="1.0" encoding="{encoding}"?><a>Asesoría</a>'.encode(known)
+    """The bytes are read as the declaration says; UTF-16 in which it can be read as ASCII is UTF-8."""
+    xml = f'<?xml version="1.0" encoding="{encoding}"?><a>Asesoría</a>'.encode(written)
 
     await client.post("/v1/fields", files={**FILE, "xml": ("f.xml", xml)})
 
     [(_, options, _)] = services.documents.calls
     assert "Asesoría" in (options.xml or "")
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "idna", "undefined", "rot13", "no-such-encoding", "unicode_escape"])
+async def test_no_other_codec_reads_an_electronic_invoice(client: httpx.AsyncClient, encoding: str) -> None:
+    """Python's other codecs may be slow (400 KB of punycode took 27 s) or fail: they are refused by name."""
+    xml = f'<?xml version="1.0" encoding="{encoding}"?>'.encode() + b"a" * 400_000
+    started_s = time.perf_counter()
+
+    response = await client.post("/v1/fields", files={**FILE, "xml": ("f.xml", xml)})
+
+    assert 422 == response.status_code
+    assert "xml" == response.json()["error"]["param"]
+    assert encoding in response.json()["detail"]
+    assert time.perf_counter() - started_s < 2.0
+
+
+async def test_a_name_of_unclosed_quotes_is_read_in_linear_time(client: httpx.AsyncClient) -> None:
+    """A part's header of 32 KB whose quotation marks are all escaped took 12 s of the event loop."""
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="' + b'\\"' * 16_000 + b"\r\n\r\n"
+    started_s = time.perf_counter()
+
+    response = await client.post(
+        "/v1/ocr",
+        content=head + b"\x89PNG" + b"\r\n--x--\r\n",
+        headers={"Content-Type": "multipart/form-data; boundary=x"},
+    )
+
+    assert response.status_code in (200, 422)
+    assert time.perf_counter() - started_s < 2.0

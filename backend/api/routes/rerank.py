@@ -82,15 +82,16 @@ class RerankRequest(WireRequest):
 
         Raises: BadInput for an empty one, InvalidField for one without any of the fields.
         """
-        texts = [self._text(document, f"documents[{index}]") for index, document in enumerate(self.documents)]
+        order = {field: index for index, field in enumerate(dict.fromkeys(self.rank_fields or ["text"]))}
+        texts = [self._text(document, order, f"documents[{index}]") for index, document in enumerate(self.documents)]
         require_no_empty_items(texts, "documents")
         return texts
 
-    def _text(self, document: Document, place: str) -> str:
+    def _text(self, document: Document, order: dict[str, int], place: str) -> str:
         if isinstance(document, str):
             return document
-        fields = self.rank_fields or ["text"]
-        values = {field: document[field] for field in fields if field in document}
+        # The intersection goes through the shorter side: each document through each of many fields takes minutes.
+        values = {field: document[field] for field in sorted(document.keys() & order.keys(), key=order.__getitem__)}
         if not values:
             where = "the fields of rank_fields" if self.rank_fields else "a text, or an object with the field text"
             raise InvalidField(f"{place}: must have {where}", param="documents")

@@ -23,7 +23,8 @@ from backend.invoices.structure import fields_of, tables_of
 from backend.tables.records import Table, TableCell
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")  # what a spreadsheet holds exactly: 15 digits
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# At the begin of a cell; also of what another separator makes one: a Spanish Excel splits at semicolons.
+_FORMULA = re.compile(r"(^|[;\t\r\n])([ \t]*)(?=[=+\-@\t\r])")
 _MOST_CHARS = 32_767  # of a cell of Excel
 _WIDEST = 60  # characters of a column
 _CREATED = datetime(1980, 1, 1, tzinfo=UTC)  # the same document gives the same bytes
@@ -36,7 +37,7 @@ def stream_csv(document: Document) -> Iterator[bytes]:
     lists = [_rows_of_list(field) for field in _lists(fields_of(document).fields)]
     for index, rows in enumerate([*lists, *map(_rows_of_table, tables_of(document))]):
         target = io.StringIO()
-        csv.writer(target).writerows([[_harmless(text) for text in row] for row in rows])
+        csv.writer(target, quoting=csv.QUOTE_ALL).writerows([[_harmless(text) for text in row] for row in rows])
         yield ("\r\n" * bool(index) + target.getvalue()).encode("utf-8", "replace")
 
 
@@ -83,7 +84,7 @@ def _value(cell: TableCell) -> str:
 
 def _harmless(text: str) -> str:
     """Text that a spreadsheet would take for a formula, behind an apostrophe; numbers stay numbers."""
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
+    return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"\1'\2", text)
 
 
 def _write_rows(sheet: Worksheet, rows: Rows, bold: Format) -> None:

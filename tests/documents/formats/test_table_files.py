@@ -12,7 +12,7 @@ import pytest
 from lxml import html as lxml_html
 from markdown_it import MarkdownIt
 
-from backend.documents.formats import html
+from backend.documents.formats import html, table_files
 from backend.documents.formats.html import stream_html
 from backend.documents.formats.markdown import stream_markdown
 from backend.documents.formats.page_flow import page_flow
@@ -92,6 +92,23 @@ def test_html(invoice: Document) -> None:
     for word in ("Tornillo", "=HYPERLINK()", "<b>", "Gracias"):
         assert 1 == words.count(word), word
     assert words.index("agreed") < words.index("Tornillo") < words.index("Gracias")
+
+
+def test_csv_has_no_formula_whatever_the_separator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spreadsheet that splits at semicolons, tabs or lines begins no cell with a formula; numbers stay numbers."""
+    texts = ["x;=cmd|' /C calc'!A0", "a\t+1", "b\n@sum", "c; -1", "-12.50", '"; =1']
+    table = Table(
+        (1,), _PAPER, 1, len(texts), tuple(TableCell(0, at, text) for at, text in enumerate(texts)), "ruled", 1.0
+    )
+    monkeypatch.setattr(table_files, "tables_of", lambda _: (table,))
+    written = _text(stream_csv(document_of_text("a")))
+
+    [row] = csv.reader(io.StringIO(written))
+    for separator in ",;\t":
+        begun = [cell for line in csv.reader(io.StringIO(written), delimiter=separator) for cell in line]
+        assert not [cell for cell in begun if cell.lstrip().startswith(("=", "+", "@", "-1 "))]
+    assert ["x;'=cmd|' /C calc'!A0", "-12.50"] == [row[0], row[4]]
+    assert '","' in written
 
 
 def test_markdown_tables(invoice: Document) -> None:
