@@ -35,7 +35,7 @@ from benchmarks.search_corpus import CHUNKS_OF_A_FILE, Chunk, Corpus, Filter, Ve
 OWNER, STORE = "benchmark", "vs_benchmark"
 _CANDIDATES = 100  # of each ranking, as `SearchService` takes
 _LEASE_S = 600.0
-_UNRELATED, _LEAST_RANGE = 0.7, 0.06  # of the fusion: about what E5's calibration says
+_UNRELATED, _MIN_RANGE = 0.7, 0.06  # of the fusion: about what E5's calibration says
 T = TypeVar("T")
 
 
@@ -130,7 +130,7 @@ class OurStore:
         nearest, matching = await asyncio.gather(
             self._nearest(vector, where, _CANDIDATES), self._matching(text, where, _CANDIDATES)
         )
-        return fuse([Ranking(nearest, 1.0, _UNRELATED, _LEAST_RANGE), Ranking(matching)])
+        return fuse([Ranking(nearest, 1.0, _UNRELATED, _MIN_RANGE), Ranking(matching)])
 
     async def _hits(self, ranking: Coroutine[Any, Any, list[Ranked]], limit: int) -> list[int]:
         """The rows of the best chunks, which are read with their texts."""

@@ -39,7 +39,7 @@ RESULT = Path(__file__).parent / "results" / "training.json"
 NONE, TOGETHER = "none", "all for speed together"
 COMPILED = ("torch.compile", TOGETHER)  # options that compile, which takes a minute on a CPU
 _CLASSES, _WORDS = 4, 2000
-_FUSED = "backend.training.trainer.optimization._FUSED"  # kinds of device whose AdamW is fused: always on but here
+_FUSED = "backend.training.trainer.model_setup._FUSED"  # kinds of device whose AdamW is fused: always on but here
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,10 +95,9 @@ SERVING = f"{PACKAGE}.main"
 
 ENVIRONMENT_READERS: Mapping[str, str] = {  # module -> why it may touch os.environ
     f"{PACKAGE}.config": "the only reader of the environment",
-    f"{PACKAGE}.device.default_device": "finds the card that was chosen, in STATE_DIR, for programs without Settings",
+    f"{PACKAGE}.device.default_device": "finds the chosen card for programs without Settings; torchrun's ranks",
     f"{PACKAGE}.device.facts.amx": "limits the instruction set of oneDNN, before torch or OpenVINO is imported",
     f"{PACKAGE}.device.facts.compiler": "names the compilers that Triton and Inductor would take",
-    f"{PACKAGE}.device.facts.torchrun": "is told its place by torchrun, and tells accelerate its card, in variables",
     f"{PACKAGE}.main": "tells the tokenizer library to start no threads, before it is imported anywhere",
     f"{PACKAGE}.scaleout": "tells Ray's processes its switches, which they read from variables",
 }

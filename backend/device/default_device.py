@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +16,33 @@ from typing import TYPE_CHECKING
 from backend.device.choice.saved_choice import CHOICE_FILE, STATE_DIR, ChoiceFile, SavedChoice
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.machine import probe
-from backend.device.facts.torchrun import LocalRank
 from backend.device.plan.placement import Placement, place_all
 from backend.device.records import DeviceType, MachineFacts
 from backend.errors import DeviceUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRank:
+    """One of ``count`` processes of a run on this machine."""
+
+    index: int = 0
+    count: int = 1
+    by_torchrun: bool = False  # also where it is the only one here: others may be on other machines
+
+
+def local_rank(environ: Mapping[str, str] | None = None) -> LocalRank:
+    """From LOCAL_RANK and LOCAL_WORLD_SIZE; the only process of its run where they are not set."""
+    environ = os.environ if environ is None else environ
+    index, count = environ.get("LOCAL_RANK", ""), environ.get("LOCAL_WORLD_SIZE", "")
+    if not index.isdigit() or not count.isdigit() or int(index) >= int(count):
+        return LocalRank()
+    return LocalRank(int(index), int(count), by_torchrun=True)
+
+
+def tell_accelerate(device: str) -> None:
+    """Have accelerate take this card, before its first object: it would take the one of the rank's number."""
+    os.environ["ACCELERATE_TORCH_DEVICE"] = device
+
 
 if TYPE_CHECKING:
     import torch

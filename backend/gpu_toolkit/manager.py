@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from backend.device import default_device
 from backend.device.choice.selection import DeviceRequest
+from backend.device.default_device import local_rank
 from backend.device.facts import host
 from backend.device.facts.torch_source import Torch
-from backend.device.facts.torchrun import local_rank
 from backend.device.memory.device_memory import apply_ceiling, cleanup_gpu_memory
 from backend.device.plan import precision
 from backend.device.plan.attention import check_flash_attention, prefer_flash

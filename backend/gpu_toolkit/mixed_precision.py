@@ -19,8 +19,13 @@ from backend.device.transfer import move_to_device
 from backend.telemetry import log_event
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 from backend.training.trainer.model_setup import move_in_float32, supported_dtypes
-from backend.training.trainer.precision import MixedPrecision, has_tf32, precisions_for
-from backend.training.trainer.precision_fallback import NumericFailure, PrecisionFallback
+from backend.training.trainer.precision import (
+    MixedPrecision,
+    NumericFailure,
+    PrecisionFallback,
+    has_tf32,
+    precisions_for,
+)
 
 _log = logging.getLogger(__name__)
 Criterion = Callable[[Any, Any], Tensor]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from backend.device.memory.release import release
 from backend.device.memory.trial_run import tensors_in
 from backend.device.watch.monitor import GPUPerformanceMonitor
 from backend.errors import DoesNotFit
@@ -25,7 +26,7 @@ from backend.gpu_toolkit.mixed_precision import Criterion, MixedPrecisionTrainer
 from backend.telemetry import log_event
 from backend.training.lora import trainable_report
 from backend.training.records import MixedPrecisionConfig
-from backend.training.trainer.oom_retry import FailedAttempt, MicroBatchSize, OomRetry, run_micro_batches
+from backend.training.trainer.train_step import FailedAttempt, MicroBatchSize, OutOfMemoryGuard
 
 _log = logging.getLogger(__name__)
 
@@ -177,13 +178,6 @@ class _Run:
         self._trainer, self._model, self._criterion = trainer, model, criterion
         self._optimizer, self._scheduler = optimizer, scheduler
         self.micro_batch = MicroBatchSize(sys.maxsize)  # until a batch does not fit
-        self._retry = OomRetry(
-            self.micro_batch,
-            str(trainer.device),
-            discard=lambda: trainer.drop(optimizer),
-            on_shrink=self._on_shrink,
-            does_not_fit=self._does_not_fit,
-        )
         self.steps = self.skipped = self.items_of_epoch = 0
 
     def epoch(self, loader: Iterable[Any]) -> float:
@@ -202,7 +196,9 @@ class _Run:
         """One batch, in parts that fit into memory, and once more where the precision fell back."""
         while True:
             fallbacks = len(self._trainer.events)
-            loss = self._retry.run(lambda limit: self._backward(data, targets, count, limit))
+            while isinstance(loss := self._backward(data, targets, count), FailedAttempt):
+                self._shrink(loss)
+            self.micro_batch.succeeded()
             if self._trainer.optimizer_step(self._optimizer):
                 self.steps += 1
                 if self._scheduler is not None:
@@ -212,9 +208,9 @@ class _Run:
                 self.skipped += 1
                 return loss
 
-    def _backward(self, data: Any, targets: Any, count: int, limit: int) -> Tensor | FailedAttempt:
-        """The gradients of a batch in parts of at most ``limit`` items, and its loss."""
-        size = min(limit, count)
+    def _backward(self, data: Any, targets: Any, count: int) -> Tensor | FailedAttempt:
+        """The gradients of a batch in parts that fit, and its loss."""
+        size = min(self.micro_batch.limit, count)
         parts = [range(first, min(count, first + size)) for first in range(0, count, size)]
         total_weight = weight_of(self._criterion, targets, count)
         losses: list[Tensor] = []
@@ -235,17 +231,25 @@ class _Run:
         if isinstance(self._model, DistributedDataParallel):  # the others would wait for this process for ever
             run(range(count))
             return losses[0]
-        failed = run_micro_batches(parts, run)
-        return torch.stack(losses).sum() if failed is None else FailedAttempt([failed.items], failed.fault.message)
+        for items in parts:
+            with OutOfMemoryGuard() as guard:
+                run(items)
+            if guard.fault is not None:
+                return FailedAttempt([len(items)], guard.fault.message)
+        return torch.stack(losses).sum()
 
-    def _does_not_fit(self, message: str) -> DoesNotFit:
-        return DoesNotFit(
-            f"one item alone needs more memory than {self._trainer.device} has ({message}); checkpoint "
-            "activations (enable_gradient_checkpointing=True), shorten the item or use a smaller model"
-        )
-
-    def _on_shrink(self, failed: int, _before: int, _message: str) -> None:
-        note = f"{failed} items did not fit: parts of {self.micro_batch.limit} from here on, with the same gradients"
+    def _shrink(self, failed: FailedAttempt) -> None:
+        """Smaller parts in the next attempt. Raises: DoesNotFit when one item alone failed twice."""
+        self._trainer.drop(self._optimizer)
+        again = self.micro_batch.shrink(failed.out_of_memory)
+        release(str(self._trainer.device))
+        if not again:
+            raise DoesNotFit(
+                f"one item alone needs more memory than {self._trainer.device} has ({failed.message}); checkpoint "
+                "activations (enable_gradient_checkpointing=True), shorten the item or use a smaller model"
+            )
+        items, limit = failed.out_of_memory[0], self.micro_batch.limit
+        note = f"{items} items did not fit: parts of {limit} from here on, with the same gradients"
         log_event(_log, logging.WARNING, "out of memory", note=note)
 
 

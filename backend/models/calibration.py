@@ -13,7 +13,7 @@ from backend.models import numpy_layers
 
 Array = NDArray[Any]
 _TEMPERATURES = (0.05, 20.0)  # outside this range a softmax is one-hot or uniform
-_LEAST_RANGE = 1e-6  # between unrelated and equal texts, of a model for which all texts are alike
+_MIN_RANGE = 1e-6  # between unrelated and equal texts, of a model for which all texts are alike
 # Fitted to STS-B's training pairs, Spanish and English. Root mean square error on the other pairs (scores 0 to 1, en;
 # es): multilingual-e5-small 0.153; 0.160, all-MiniLM-L6-v2 0.154; 0.224. The cosines themselves: 0.486; 0.505 and
 # 0.178; 0.300.
@@ -53,7 +53,7 @@ def relative_cosines(cosines: Array, unrelated: float) -> Array:
     Args:
         unrelated: the mean cosine of unrelated texts with this encoder.
     """
-    relative: Array = (np.asarray(cosines, dtype=np.float64) - unrelated) / max(1 - unrelated, _LEAST_RANGE)
+    relative: Array = (np.asarray(cosines, dtype=np.float64) - unrelated) / max(1 - unrelated, _MIN_RANGE)
     return relative
 
 

@@ -17,7 +17,7 @@ from backend.models.readout import PooledVectors, reads_on_device
 from backend.models.spec import Pooling
 from backend.models.vectors import normalized
 
-BATCH_SINGLE_AT_LEAST = 0.9999  # the promise: a text gets one vector, whatever is in the batch with it
+MIN_BATCH_SINGLE = 0.9999  # the promise: a text gets one vector, whatever is in the batch with it
 # The best of short windows: other work on the machine only ever makes one slower. Single windows of 0.3 s chose
 # budgets of 256, 512 and 1024 in three starts in a row.
 _WINDOWS, _WINDOW_S = 3, 0.15
@@ -112,8 +112,8 @@ def measure_fidelity(vectors: Vectors, batched: Vectors, single: Vectors, refere
 
 def rejection_reason(fidelity: Fidelity, thresholds: FidelityThresholds) -> str:
     """Why the candidate does not pass, or "". A non-finite vector makes every comparison fail."""
-    if not fidelity.batch_single >= BATCH_SINGLE_AT_LEAST:
-        return f"neighbours change a vector: batch against single {fidelity.batch_single:.5f} < {BATCH_SINGLE_AT_LEAST}"
+    if not fidelity.batch_single >= MIN_BATCH_SINGLE:
+        return f"neighbours change a vector: batch against single {fidelity.batch_single:.5f} < {MIN_BATCH_SINGLE}"
     if not fidelity.spearman >= thresholds.spearman:
         return f"similarities differ from float32: Spearman {fidelity.spearman:.4f} < {thresholds.spearman}"
     if not fidelity.neighbours >= thresholds.neighbours:

@@ -24,7 +24,7 @@ from backend.models.weights import load_weights
 # 8 its bf16 kernels sum in another order and int8 makes that cosine 0.9997. Rows are at least 8: with int8 weights and
 # bf16 activations (processors with AMX), up to 4 rows run in another kernel than more of them (docs/engine.md).
 _ROW_MULTIPLE = 4
-_ROWS_AT_LEAST = 8
+_MIN_ROWS = 8
 _LENGTH_MULTIPLE = 16
 _KERNELS_KEPT = 512
 # Input channels that share one scale when int8 quantises a token. Against the whole width of 384 it halves what int8
@@ -64,7 +64,7 @@ class OpenVinoEncoder:
 
     def prepare(self, ids: Sequence[Ids]) -> TokenBatch:
         """Pack, with rows and lengths rounded up."""
-        return pack(ids, row_multiple=_ROW_MULTIPLE, rows_at_least=_ROWS_AT_LEAST, length_multiple=_LENGTH_MULTIPLE)
+        return pack(ids, row_multiple=_ROW_MULTIPLE, rows_at_least=_MIN_ROWS, length_multiple=_LENGTH_MULTIPLE)
 
     def forward(self, batch: TokenBatch) -> Vectors:
         """(rows, width); a view that the same thread's next call overwrites."""

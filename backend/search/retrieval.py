@@ -43,7 +43,7 @@ _DEEPEST = 6_400  # then no deeper: 409,600 chunks took 1.4 s of a core for each
 _RERANKED = 50  # chunks that a cross-encoder reads: as many as an answer can have
 # Of the way from unrelated texts to equal ones, where a document begins to be a likely answer
 # (`models.calibration.relevance`).
-_LEAST_RANGE = 0.2
+_MIN_RANGE = 0.2
 # At equal weights of the request, how much the best cosine counts beside the best BM25: chosen with every other
 # question of XQuAD and TAT-QA (benchmarks/search_quality.py).
 _VECTOR_FACTOR = 1.5
@@ -221,7 +221,7 @@ class SearchService:
             *(self._storage.nearest(question.store, vector, options.where, depth) for vector in asked.vectors)
         )
         self._observe("vector", started_s)
-        least = _LEAST_RANGE * (1 - unrelated)
+        least = _MIN_RANGE * (1 - unrelated)
         rankings = [
             Ranking(chunks, _vector_factor(one, options) * options.vector_weight, unrelated, least)
             for chunks, one in zip(ranked, question.identifiers, strict=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from backend.training.records import TrainingConfig as TrainingConfig
     from backend.training.records import TrainingResult as TrainingResult
     from backend.training.trainer.loop import train as train
-    from backend.training.trainer.optimization import make_schedule as make_schedule
+    from backend.training.trainer.model_setup import make_schedule as make_schedule
 
 _MODULES = {  # exported name -> the module that defines it
     "IntegratedGPUTrainingSystem": "backend.gpu_toolkit.training_system",
@@ -31,7 +31,7 @@ _MODULES = {  # exported name -> the module that defines it
     "TrainingResult": "backend.training.records",
     "add_lora": "backend.training.lora",
     "classification_loss": "backend.training.losses",
-    "make_schedule": "backend.training.trainer.optimization",
+    "make_schedule": "backend.training.trainer.model_setup",
     "train": "backend.training.trainer.loop",
 }
 __all__ = sorted(_MODULES)  # noqa: PLE0605  # the table is the list

@@ -10,8 +10,8 @@ import torch
 from backend.device import default_device
 from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest
+from backend.device.default_device import LocalRank
 from backend.device.facts.simulated import facts
-from backend.device.facts.torchrun import LocalRank
 from backend.device.records import MachineFacts
 from backend.errors import DeviceUnavailable
 

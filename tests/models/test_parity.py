@@ -26,7 +26,7 @@ from backend.lanes.encoder_engine import EncoderEngine
 from backend.models.encoder import Encoder, Vectors
 from backend.models.encoder_benchmark import (
     AUTO,
-    BATCH_SINGLE_AT_LEAST,
+    MIN_BATCH_SINGLE,
     EncoderBenchmark,
     measure_fidelity,
     probe_texts,
@@ -258,7 +258,7 @@ def test_order_is_kept(runtime, dtype):
 
     straight = run(encoder, ids, Pooling.MEAN)
     shuffled = run(encoder, [ids[index] for index in order], Pooling.MEAN)
-    assert cosines(straight[order], shuffled).min() >= BATCH_SINGLE_AT_LEAST
+    assert cosines(straight[order], shuffled).min() >= MIN_BATCH_SINGLE
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def assert_accepted_and_kept(source: str | Path, runtime: str, dtype: str, least
         assert reason.startswith("neighbours change a vector")
         assert dtype != "fp32"  # the last resort: never refused
     else:
-        assert least_cosine >= BATCH_SINGLE_AT_LEAST
+        assert least_cosine >= MIN_BATCH_SINGLE
 
 
 @functools.cache

@@ -20,9 +20,9 @@ from backend.errors import BadData
 from backend.models.calibration import Temperature, fit_temperature
 from backend.telemetry import log_event
 from backend.training.data.augmentation import AugmentConfig, augment, blend, draw_mix, random_for, soft_target
+from backend.training.data.batches import collation_epoch
 from backend.training.data.document_pages import PageData, PageStore, read_pages
 from backend.training.data.images import ImageCache, ImageExample, Pixels, SkippedImage, cache_limit_bytes
-from backend.training.data.micro_batch_loader import collation_epoch
 from backend.training.lora import add_lora
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, classification_scores

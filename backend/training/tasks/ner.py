@@ -18,11 +18,11 @@ from backend.errors import BadData, BadSettings, ModelUnavailable
 from backend.models.spec import TYPES_FIELD, ModelSpec, TokenTypes
 from backend.models.spelling import KINDS
 from backend.models.tokenizer import tokenizer_of
-from backend.training.adapters import base_of, load_adapter_weights, published_copy, save_adapter
+from backend.training.data.batches import collation_epoch
 from backend.training.data.conll import Sentence, bio_labels, check_types
-from backend.training.data.micro_batch_loader import collation_epoch
 from backend.training.data.ner_sentences import RECASINGS, Source, by_file, languages, read_sources
 from backend.training.data.text_batches import pad
+from backend.training.lora import base_of, load_adapter_weights, published_copy, save_adapter
 from backend.training.losses import IGNORED, balanced_class_weights, classification_loss, target_weight
 from backend.training.metrics import Report, entity_scores
 from backend.training.model_card import Card, data_source, stated_licence, write_card

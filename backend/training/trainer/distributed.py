@@ -15,8 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from backend.device.default_device import rank_placement
-from backend.device.facts.torchrun import local_rank, tell_accelerate
+from backend.device.default_device import local_rank, rank_placement, tell_accelerate
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 

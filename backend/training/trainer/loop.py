@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -14,20 +14,21 @@ from backend.device.facts.torch_source import Torch
 from backend.device.faults import Fault
 from backend.device.memory.release import release
 from backend.errors import DoesNotFit, FinanciaError, TrainingFailed
-from backend.training.data.micro_batch_loader import MicroBatchLoader
+from backend.training.data.batches import MicroBatchLoader
 from backend.training.records import Observer, Task, TrainingConfig, TrainingResult
-from backend.training.trainer.checkpoint_manager import CheckpointManager, non_finite_tensors
+from backend.training.trainer.checkpoints import CheckpointManager, non_finite_tensors
 from backend.training.trainer.distributed import init_process_group
-from backend.training.trainer.oom_retry import (
+from backend.training.trainer.precision import NumericFailure, list_examples, torch_settings
+from backend.training.trainer.train_step import (
+    Accumulated,
     ChunkedLoss,
     FailedAttempt,
-    OomRetry,
-    catch_out_of_memory,
+    FaultSource,
+    OutOfMemoryGuard,
+    StepResult,
     does_not_fit,
+    seed_step,
 )
-from backend.training.trainer.precision import torch_settings
-from backend.training.trainer.precision_fallback import NumericFailure, list_examples
-from backend.training.trainer.train_step import Accumulated, FaultSource, StepResult, seed_step
 from backend.training.trainer.trainer_state import TrainerState, loader_settings
 
 __all__ = ["FaultSource", "train"]
@@ -286,20 +287,18 @@ class _Accumulation:
 
     def __init__(self, state: TrainerState) -> None:
         self._state = state
-        self._retry = OomRetry(
-            state.micro_batch,
-            state.device,
-            discard=self._discard,
-            on_shrink=self._on_shrink,
-            does_not_fit=lambda message: does_not_fit(message, max(state.task.lengths), state.config, state.device),
-            divisible=self._divisible,
-        )
         self._thrashing = False
         self.interrupted = False  # some rank was asked to stop
 
     def run(self, batch: Sequence[int]) -> tuple[Accumulated, float]:
         """This rank's gradients of an effective batch, and its weight on all ranks. Raises: DoesNotFit."""
-        return self._retry.run(lambda limit: self._attempt(batch, limit))
+        while isinstance(outcome := self._attempt(batch, self._state.micro_batch.limit), FailedAttempt):
+            self._state.train_step.discard()
+            self._state.iterator.stop()
+            if any(outcome.out_of_memory):
+                self._shrink(outcome)
+        self._state.micro_batch.succeeded()
+        return outcome
 
     def after_step(self) -> None:
         """Smaller micro-batches before memory runs out, where the allocator's retries say that it is near."""
@@ -335,22 +334,23 @@ class _Accumulation:
         failures, compile_failures, weights, thrashing, stops = zip(*rows, strict=True)
         self.interrupted = self.interrupted or any(stops)
         if any(failures) or any(compile_failures):
-            return FailedAttempt([int(items) for items in failures], failed.fault.message if failed else "")
+            return FailedAttempt([int(items) for items in failures], *([failed.fault.message] if failed else []))
         self._thrashing = any(thrashing)
         return accumulated, sum(weights)
 
-    def _discard(self) -> None:
-        self._state.train_step.discard()
-        self._state.iterator.stop()
-
-    def _on_shrink(self, failed: int, before: int, fault: str) -> None:
-        size = self._state.micro_batch
+    def _shrink(self, failed: FailedAttempt) -> None:
+        """Less at once in the next attempt, with an empty cache. Raises: DoesNotFit when there is nothing smaller."""
+        state, size, before = self._state, self._state.micro_batch, self._state.micro_batch.limit
+        again = size.shrink(failed.out_of_memory, divisible=self._divisible)
+        release(state.device)
+        if not again:
+            raise does_not_fit(failed.message, max(state.task.lengths), state.config, state.device)
         self._limit_chunks()
-        self._state.notify(
+        state.notify(
             "out_of_memory",
             {"micro_batch": size.limit, "before": before, "misses": size.retries},
-            f"memory ran out in a micro-batch of {failed} ({fault}): {size.limit} at once from now on, "
-            "the same effective batch runs again",
+            f"memory ran out in a micro-batch of {max(failed.out_of_memory)} ({failed.message}): {size.limit} at once "
+            "from now on, the same effective batch runs again",
         )
 
     @property
@@ -371,16 +371,9 @@ class _Accumulation:
 @torch.no_grad()
 def _evaluate(state: TrainerState) -> dict[str, float]:
     """The task's metrics, in the run's precision. Raises: DoesNotFit when memory runs out with an empty cache too."""
-    results: list[Mapping[str, float]] = []
-
-    def evaluate() -> None:
-        with state.precision.autocast():
-            results.append(state.task.evaluate(state.model))
-
     state.model.eval()
     for _ in range(2):
-        fault = catch_out_of_memory(evaluate)
-        if fault is None:
-            return dict(results[0])
+        with OutOfMemoryGuard(), state.precision.autocast():
+            return dict(state.task.evaluate(state.model))
         release(state.device)
     raise DoesNotFit(f"the evaluation needs more memory than {state.device} has, with its cache given back too")

@@ -2,6 +2,12 @@
 
 The gradient is the sum of all losses' gradients over the sum of all weights, on all ranks. So it is the same however
 the effective batch was split and shared out; only the order in which floats are added differs.
+
+Out of memory: the same effective batch runs again in smaller micro-batches, so that no example is skipped. Only
+exhausted memory is treated so, whoever reported it (device/faults.py); every other error is raised. The limit never
+grows back within a run: what did not fit once would not fit again, and each try costs a step.
+
+Source: composer's automatic micro-batching (trainer.py, _train_batch), with its thrash signal.
 """
 
 from __future__ import annotations
@@ -10,27 +16,154 @@ import hashlib
 import math
 import random
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from backend.device.faults import Fault
+from backend.device.batch_split import release_frames
+from backend.device.faults import Fault, FaultKind, classify
 from backend.device.transfer import move_to_device
-from backend.errors import TrainingFailed
-from backend.training.data.micro_batch_loader import MicroBatchLoader
-from backend.training.data.sampling import EffectiveBatchSampler, micro_batches, share
+from backend.errors import DoesNotFit, TrainingFailed
+from backend.training.data.batches import EffectiveBatchSampler, MicroBatchLoader, micro_batches, share
 from backend.training.records import Batch, LossPart, Task, TrainingConfig
 from backend.training.trainer.distributed import ProcessGroup
-from backend.training.trainer.model_setup import ModelSetup
-from backend.training.trainer.oom_retry import OutOfMemory, catch_out_of_memory, run_micro_batches
-from backend.training.trainer.optimization import parameters_of
-from backend.training.trainer.precision import MixedPrecision
-from backend.training.trainer.precision_fallback import NumericFailure, find_bad_examples
+from backend.training.trainer.model_setup import ModelSetup, parameters_of
+from backend.training.trainer.precision import MixedPrecision, NumericFailure, find_bad_examples
+
+_THRASH_STEPS = 2  # consecutive ones in which the allocator had to empty its cache (composer)
+_THRASH_SHARE = 8  # of the micro-batch that goes then: nothing failed yet, so a small reduction is enough
+
+
+@runtime_checkable
+class ChunkedLoss(Protocol):
+    """A task that cannot be split (in-batch negatives) but computes its loss in chunks of its own (GradCache)."""
+
+    def limit_chunk(self, items: int) -> None:
+        """From now on run at most so many items at once. The loss and its gradients stay the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """A micro-batch that ran out of memory."""
+
+    items: int
+    fault: Fault
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An effective batch that did not get through and runs again."""
+
+    out_of_memory: Sequence[int]  # by rank: items of the micro-batch that ran out of memory, or 0
+    message: str = "on another rank"  # of this rank's fault
+
+
+class OutOfMemoryGuard:
+    """Ends its block when memory runs out, and keeps the fault; failed frames are released. Other errors are raised.
+
+    Call a function in the block: what the block's own frame holds stays.
+    """
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        fault = classify(error)
+        if fault.kind is not FaultKind.OUT_OF_MEMORY:
+            return False
+        release_frames(error)
+        self.fault = fault
+        return True
+
+
+class MicroBatchSize:
+    """How many items run at once; lowered when memory runs out. All ranks hold the same numbers.
+
+    Args:
+        limit: items of a micro-batch, on each rank.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.retries = 0  # effective batches that had to be run again
+        self._single_item_failed = False  # it is tried once more, with the cache emptied
+
+    def shrink(self, failed: Sequence[int], *, divisible: bool = True) -> bool:
+        """Micro-batches of these sizes ran out of memory, one or none (0) a rank: lower the limit.
+
+        Args:
+            divisible: False where less cannot be run at once; a failure then counts as one of a single item.
+
+        Returns: whether to run the effective batch again; False when one item alone failed twice.
+        """
+        smallest = min(self.limit, *(items for items in failed if items)) if divisible else 1
+        self.retries += 1
+        again = smallest > 1 or not self._single_item_failed
+        self._single_item_failed = smallest == 1
+        if divisible:
+            self.limit = max(1, smallest // 2)
+        return again
+
+    def succeeded(self) -> None:
+        """An effective batch got through."""
+        self._single_item_failed = False
+
+    def shrink_slightly(self) -> bool:
+        """Free memory for the allocator before it fails: an eighth less. False where the limit is 1 already."""
+        before, self.limit = self.limit, max(1, self.limit - max(1, self.limit // _THRASH_SHARE))
+        return self.limit < before
+
+    def state_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"limit": self.limit, "misses": self.retries}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from it; a smaller limit that this run was started with stays."""
+        self.limit, self.retries = min(self.limit, int(state["limit"])), int(state["misses"])
+
+
+class ThrashDetector:
+    """Sees the allocator empty its cache to go on, step after step: slow, and the last sign before it fails."""
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._growing_steps = 0
+
+    def after_step(self, retries: int) -> bool:
+        """Whether the allocator's retries grew in two steps in a row. Counted anew after each True."""
+        self._growing_steps = self._growing_steps + 1 if self._last is not None and retries > self._last else 0
+        self._last = retries
+        if self._growing_steps < _THRASH_STEPS:
+            return False
+        self._growing_steps = 0
+        return True
+
+
+def does_not_fit(message: str, longest: int, config: TrainingConfig, device: str) -> DoesNotFit:
+    """The error for an example that does not fit alone, with what is left to try, the cheapest first."""
+    ways = [
+        ("checkpoint activations (--use-gradient-checkpointing)", not config.gradient_checkpointing),
+        ("use the 8-bit optimizer", not config.eight_bit_optimizer),
+        ("train adapters instead of all weights (--lora-rank 8)", config.lora_rank is None),
+        (f"shorten the examples (the longest here has {longest})", True),
+        ("take a smaller base model", True),
+    ]
+    advice = "; or ".join(way for way, possible in ways if possible)
+    return DoesNotFit(f"one example alone needs more memory than {device} has ({message}): {advice}")
+
 
 _IDLE_STEPS = 10  # without a loss or a gradient before a run is given up
 
@@ -184,12 +317,16 @@ class TrainStep:
         if not self._setup.model.training:
             self._setup.model.train()
         try:
-            out_of_memory = run_micro_batches(splits, lambda indices: losses.append(self._run(indices, batches, step)))
+            for indices in splits:
+                with OutOfMemoryGuard() as guard:
+                    losses.append(self._run(indices, batches, step))
+                if guard.fault is not None:
+                    return Accumulated(tuple(losses), OutOfMemory(len(indices), guard.fault))
         except Exception as error:
             if not self._setup.disable_compile(error):
                 raise
             return Accumulated(compile_failed=True)
-        return Accumulated(tuple(losses), out_of_memory)
+        return Accumulated(tuple(losses))
 
     def discard(self) -> None:
         """Drop what a half-done step left: it is run again from its beginning."""
@@ -260,10 +397,11 @@ class TrainStep:
 
     def _apply(self, result: StepResult) -> StepResult:
         finite = math.isfinite(result.grad_norm)
-        fault = catch_out_of_memory(lambda: self._precision.step(self._optimizer, finite=finite))
+        with OutOfMemoryGuard() as guard:
+            self._precision.step(self._optimizer, finite=finite)
         self.discard()
-        if any(row[0] for row in self._group.gather(float(fault is not None))):
-            faults = [fault for fault in self._group.gather_objects(fault) if fault is not None]
+        if any(row[0] for row in self._group.gather(float(guard.fault is not None))):
+            faults = [fault for fault in self._group.gather_objects(guard.fault) if fault is not None]
             return replace(result, out_of_memory=faults[0])
         return replace(result, applied=finite)
 

@@ -14,20 +14,34 @@ from torch.optim import Optimizer
 
 from backend.device.facts.torch_source import Torch
 from backend.device.plan.placement import LoaderSettings, Placement
-from backend.training.data.micro_batch_loader import MicroBatchLoader
-from backend.training.data.sampling import EffectiveBatchSampler
+from backend.training.data.batches import EffectiveBatchSampler, MicroBatchLoader
 from backend.training.records import Observer, StepEvent, Task, TrainingConfig
 from backend.training.trainer.distributed import ProcessGroup
-from backend.training.trainer.model_setup import ModelSetup, supported_dtypes
-from backend.training.trainer.oom_retry import MicroBatchSize, ThrashDetector
-from backend.training.trainer.optimization import LearningRate, make_optimizer, make_schedule
-from backend.training.trainer.precision import MixedPrecision, has_tf32, precisions_for
-from backend.training.trainer.precision_fallback import PrecisionFallback
-from backend.training.trainer.train_step import BatchIterator, FaultSource, NoFaults, StepResult, TrainStep
+from backend.training.trainer.model_setup import (
+    LearningRate,
+    ModelSetup,
+    make_optimizer,
+    make_schedule,
+    supported_dtypes,
+)
+from backend.training.trainer.precision import MixedPrecision, PrecisionFallback, has_tf32, precisions_for
+from backend.training.trainer.train_step import (
+    BatchIterator,
+    FaultSource,
+    MicroBatchSize,
+    NoFaults,
+    StepResult,
+    ThrashDetector,
+    TrainStep,
+)
 
 _ENDLESS_STEPS = 2**63
 _INTERVENTIONS = ("out_of_memory", "thrash", "precision")
-KEPT_ON_RESTORE = ("micro_batches", "ladder", "best")  # what the run found out so far; restoring a snapshot keeps it
+KEPT_ON_RESTORE = (
+    "micro_batches",
+    "precision_fallback",
+    "best",
+)  # what the run found out so far; restoring a snapshot keeps it
 EventKind = Literal["start", "step", "evaluation", "checkpoint", "out_of_memory", "thrash", "precision", "stop", "end"]
 
 
@@ -256,12 +270,12 @@ class TrainerState:
         """Key in checkpoints -> how to read the state of that part, and how to load it."""
         return {
             "batches": (self.batches.state, self.batches.load),
-            "stepper": (self.train_step.state_dict, self.train_step.load_state_dict),
+            "train_step": (self.train_step.state_dict, self.train_step.load_state_dict),
             "schedule": (self.schedule.state_dict, self.schedule.load_state_dict),
-            "ladder": (self.fallback.state_dict, self.fallback.load_state_dict),
-            "numerics": (self.precision.state_dict, self.precision.load_state_dict),
+            "precision_fallback": (self.fallback.state_dict, self.fallback.load_state_dict),
+            "precision": (self.precision.state_dict, self.precision.load_state_dict),
             "micro_batches": (self.micro_batch.state_dict, self.micro_batch.load_state_dict),
-            "standing": (self.progress.state_dict, self.progress.load_state_dict),
+            "progress": (self.progress.state_dict, self.progress.load_state_dict),
             "best": (self.best.state_dict, self.best.load_state_dict),
         }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.device.facts.torchrun import LocalRank, local_rank
+from backend.device.default_device import LocalRank, local_rank
 
 
 @pytest.mark.parametrize(

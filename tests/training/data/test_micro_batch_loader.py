@@ -11,8 +11,7 @@ import torch
 from backend.device.faults import FaultKind, classify
 from backend.device.plan.placement import LoaderSettings
 from backend.errors import BadData
-from backend.training.data.micro_batch_loader import MicroBatchLoader, collation_epoch
-from backend.training.data.sampling import micro_batches
+from backend.training.data.batches import MicroBatchLoader, collation_epoch, micro_batches
 
 WORKERS = [0, 1, 4]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import BadCheckpoint, BadData
-from backend.training.data.sampling import EffectiveBatchSampler, micro_batches, share
+from backend.training.data.batches import EffectiveBatchSampler, micro_batches, share
 
 LENGTHS = [int(length) for length in np.random.default_rng(5).integers(4, 200, 103)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from backend.device.memory.probe import PREDICTION_SAFETY
 from backend.training.memory.footprint import Footprint
-from backend.training.memory.memory_plan import does_not_fit_message, find_plan, format_table, memory_plans
+from backend.training.planner import does_not_fit_message, find_plan, format_table, memory_plans
 
 MB = 2**20
 FULL = Footprint(False, False, 100 * MB, 25_000_000, 100 * MB, {1: 10 * MB, 8: 80 * MB})

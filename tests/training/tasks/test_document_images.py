@@ -25,7 +25,7 @@ from transformers.utils import logging as transformers_logging
 from backend.device.plan.placement import LoaderSettings
 from backend.errors import BadData, DoesNotFit, TrainingError
 from backend.training.data.augmentation import AugmentConfig
-from backend.training.data.micro_batch_loader import MicroBatchLoader
+from backend.training.data.batches import MicroBatchLoader
 from backend.training.records import Task, TrainingConfig
 from backend.training.tasks.document_images import DocumentImagesTask, prepare
 from tests.conftest import DATA_DIR

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForTokenClassification
 from backend.errors import BadSettings, ModelUnavailable
 from backend.models.checkpoint_tensors import read_tensors
 from backend.models.model_files import resolve
-from backend.training.adapters import load_adapter_weights
+from backend.training.lora import load_adapter_weights
 from backend.training.records import TrainingConfig
 from backend.training.tasks.ner import NerOptions, prepare
 from backend.training.tasks.ner_prediction import score_files

@@ -14,7 +14,7 @@ from backend.models.model_files import resolve
 from backend.models.spec import TokenTypes
 from backend.models.spelling import KINDS
 from backend.models.tokenizer import tokenizer_of
-from backend.training.data.micro_batch_loader import MicroBatchLoader
+from backend.training.data.batches import MicroBatchLoader
 from backend.training.records import StepEvent, TrainingConfig
 from backend.training.tasks.ner import NerOptions, NerTask, prepare
 from backend.training.tasks.ner_prediction import sentence_rows

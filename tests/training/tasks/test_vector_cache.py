@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.training.tasks import vector_cache
-from backend.training.tasks.vector_cache import cached_vectors
+from backend.training.tasks import classifier_head
+from backend.training.tasks.classifier_head import cached_vectors
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Encoder:
 @pytest.fixture
 def encoder(monkeypatch) -> Encoder:
     encoder = Encoder()
-    monkeypatch.setattr(vector_cache, "frozen_vectors", encoder.frozen_vectors)
+    monkeypatch.setattr(classifier_head, "frozen_vectors", encoder.frozen_vectors)
     return encoder
 
 

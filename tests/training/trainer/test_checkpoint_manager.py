@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 from backend.training.records import MixedPrecisionConfig
-from backend.training.trainer.checkpoint_manager import (
+from backend.training.trainer.checkpoints import (
     non_finite_tensors,
     restore_snapshot,
     take_snapshot,
     trainable_tensors,
 )
-from backend.training.trainer.optimization import make_optimizer
+from backend.training.trainer.model_setup import make_optimizer
 from backend.training.trainer.precision import MixedPrecision
 from backend.training.trainer.train_step import seed_step
 from tests.toy_training import plain_config, same_bits, weights_of

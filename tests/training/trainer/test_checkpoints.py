@@ -440,3 +440,15 @@ def test_a_digest_changes_with_one_bit(tmp_path):
 def test_a_full_disk_is_recognised(error, expected):
     """By errno, or by the message of safetensors."""
     assert is_disk_full(error) == expected
+
+
+def test_a_checkpoint_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    """Its states, and those of the snapshot in it, had other names."""
+    old = {"ladder": {"drops": 1}, "numerics": {}, "standing": {"steps": 6}, "stepper": {"divisor": 8.0}, "best": {}}
+    snapshot = {"weights": {}, "optimizer": {}, "rest": {**old, "standing": {"steps": 4}}}
+    folder = CheckpointFolder(tmp_path).save(checkpoint_at(6, rest={**old, "snapshot": snapshot}))
+
+    rest = load_checkpoint(folder).rest
+
+    assert {"precision_fallback", "precision", "progress", "train_step", "best", "snapshot"} == set(rest)
+    assert (6, 4) == (rest["progress"]["steps"], rest["snapshot"]["rest"]["progress"]["steps"])

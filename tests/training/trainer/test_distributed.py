@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from backend.device import default_device
+from backend.device.default_device import LocalRank
 from backend.device.facts.simulated import facts
-from backend.device.facts.torchrun import LocalRank
 from backend.training.trainer import distributed
 
 

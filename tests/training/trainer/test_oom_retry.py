@@ -13,14 +13,11 @@ import torch
 from backend.device.faults import FaultKind
 from backend.errors import DoesNotFit
 from backend.training.trainer.loop import train
-from backend.training.trainer.oom_retry import (
-    FailedAttempt,
+from backend.training.trainer.train_step import (
     MicroBatchSize,
-    OomRetry,
+    OutOfMemoryGuard,
     ThrashDetector,
-    catch_out_of_memory,
     does_not_fit,
-    run_micro_batches,
 )
 from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, weights_of
 
@@ -37,20 +34,13 @@ OOM = "CUDA out of memory. Tried to allocate 20.00 MiB"
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_out_of_memory_ends_the_micro_batches(error: Exception) -> None:
-    """Whichever library reports it, the failed micro-batch is returned and those after it are not run."""
-    ran: list[Sequence[int]] = []
+def test_exhausted_memory_ends_the_block(error: Exception) -> None:
+    """Whichever library reports it, the fault is kept and the block ends."""
+    with OutOfMemoryGuard() as guard:
+        raise error
 
-    def run(part: Sequence[int]) -> None:
-        ran.append(part)
-        if len(part) == 3:
-            raise error
-
-    out_of_memory = run_micro_batches([[1, 2], [3, 4, 5], [6]], run)
-
-    assert out_of_memory is not None
-    assert (3, FaultKind.OUT_OF_MEMORY) == (out_of_memory.items, out_of_memory.fault.kind)
-    assert [[1, 2], [3, 4, 5]] == ran
+    assert guard.fault is not None
+    assert FaultKind.OUT_OF_MEMORY == guard.fault.kind
 
 
 @pytest.mark.parametrize(
@@ -60,8 +50,8 @@ def test_out_of_memory_ends_the_micro_batches(error: Exception) -> None:
 )
 def test_other_errors_are_raised(error: Exception) -> None:
     """Smaller micro-batches help against exhausted memory alone, not against a lost device or a bug."""
-    with pytest.raises(type(error)):
-        catch_out_of_memory(lambda: (_ for _ in ()).throw(error))
+    with pytest.raises(type(error)), OutOfMemoryGuard():
+        raise error
 
 
 @pytest.mark.slow
@@ -78,10 +68,11 @@ def test_the_failed_frames_are_released() -> None:
         references.append(weakref.ref(held))
         raise torch.OutOfMemoryError(OOM)
 
-    fault = catch_out_of_memory(run)
+    with OutOfMemoryGuard() as guard:
+        run()
     gc.collect()
 
-    assert fault is not None
+    assert guard.fault is not None
     assert references[0]() is None
 
 
@@ -119,29 +110,6 @@ def test_an_indivisible_batch_keeps_its_size() -> None:
     assert micro.shrink([32], divisible=False)
     assert not micro.shrink([32], divisible=False)
     assert 32 == micro.limit
-
-
-@pytest.mark.slow
-def test_an_attempt_is_repeated_until_it_fits() -> None:
-    """Gradients are dropped after each failure; a failure for another reason is repeated at the same size."""
-    size, log = MicroBatchSize(8), []
-    retry = OomRetry(
-        size,
-        "cpu",
-        discard=lambda: log.append("discard"),
-        on_shrink=lambda failed, before, message: log.append((failed, before, message)),
-        does_not_fit=DoesNotFit,
-    )
-    outcomes = iter([FailedAttempt([0]), FailedAttempt([0, 8]), FailedAttempt([4, 0], "full"), "done"])
-    limits: list[int] = []
-
-    def attempt(limit: int) -> FailedAttempt | str:
-        limits.append(limit)
-        return next(outcomes)
-
-    assert "done" == retry.run(attempt)
-    assert [8, 8, 4, 2] == limits
-    assert ["discard", "discard", (8, 8, "on another rank"), "discard", (4, 4, "full")] == log
 
 
 def test_a_checkpoint_does_not_raise_the_limit() -> None:

@@ -11,7 +11,7 @@ import transformers
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
 
-from backend.training.trainer.optimization import factor, make_schedule
+from backend.training.trainer.model_setup import factor, make_schedule
 
 NAMES = ("one_cycle", "linear", "cosine", "polynomial", "constant")
 

@@ -14,8 +14,13 @@ from backend.errors import BadSettings, TrainingFailed
 from backend.training.records import MixedPrecisionConfig, TrainingResult
 from backend.training.trainer.loop import train
 from backend.training.trainer.model_setup import supported_dtypes
-from backend.training.trainer.precision import MixedPrecision, precisions_for
-from backend.training.trainer.precision_fallback import NumericFailure, PrecisionFallback, find_bad_examples
+from backend.training.trainer.precision import (
+    MixedPrecision,
+    NumericFailure,
+    PrecisionFallback,
+    find_bad_examples,
+    precisions_for,
+)
 from tests.tiny_models import placement
 from tests.toy_training import Faults, RecordingObserver, ToyTask, difference, plain_config, same_bits, weights_of
 

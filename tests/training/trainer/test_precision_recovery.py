@@ -14,7 +14,7 @@ from torch import nn
 from backend.training.records import Batch, LossPart, MixedPrecisionConfig, StepEvent, TrainingConfig, TrainingResult
 from backend.training.trainer.checkpoints import find_latest, load_checkpoint
 from backend.training.trainer.loop import train
-from backend.training.trainer.precision_fallback import NumericFailure, PrecisionFallback
+from backend.training.trainer.precision import NumericFailure, PrecisionFallback
 from backend.training.trainer.progress import JsonLines, LogLines
 from tests.toy_training import Faults, RecordingObserver, ToyTask, plain_config, same_bits, weights_of
 from tests.training.trainer.test_loop import StopAt
@@ -237,7 +237,7 @@ def test_a_checkpoint_is_a_snapshot(tmp_path: Path) -> None:
 
     assert latest is not None
     assert "step-00000009" == latest.name
-    assert 6 == load_checkpoint(latest).rest["snapshot"]["rest"]["standing"]["steps"]
+    assert 6 == load_checkpoint(latest).rest["snapshot"]["rest"]["progress"]["steps"]
     assert "snapshot" not in load_checkpoint(scheduled).rest
 
 

@@ -14,14 +14,13 @@ from torch import nn
 from torch.nn import functional
 
 from backend.errors import BadSettings, DoesNotFit, TrainingFailed
-from backend.training.data.sampling import micro_batches
+from backend.training.data.batches import micro_batches
 from backend.training.lora import add_lora
 from backend.training.records import LossPart, MixedPrecisionConfig, TrainingConfig
 from backend.training.trainer import model_setup
 from backend.training.trainer.distributed import init_process_group
 from backend.training.trainer.loop import train
-from backend.training.trainer.model_setup import ModelSetup
-from backend.training.trainer.optimization import make_optimizer, parameter_groups
+from backend.training.trainer.model_setup import ModelSetup, make_optimizer, parameter_groups
 from backend.training.trainer.precision import MixedPrecision
 from backend.training.trainer.train_step import Accumulated, NoFaults, StepResult, TrainStep
 from tests.tiny_models import tiny
