@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from backend.errors import InvalidField, NotFound
+from backend.errors import NotFound
 from backend.files.stored_file import StoredFile
 from backend.search.attributes import NAME_CHARS, checked_text
 from backend.search.limits import SearchLimits
+from backend.search.list_positions import list_range
 from backend.search.recent_contents import RecentContents
 from backend.search.records import FileRecord, ListPage
 from backend.search.storage import SearchStorage
@@ -87,10 +88,8 @@ class FileService:
 
     async def list_files(self, owner: str, page: ListPage, purpose: str | None = None) -> tuple[list[FileRecord], bool]:
         """The files of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
-        for param, file_id in (("after", page.after), ("before", page.before)):
-            if file_id is not None and await self._storage.file(owner, file_id) is None:
-                raise InvalidField(f"{param}: there is no file '{file_id[:64]}'", param=param)
-        rows = await self._storage.files(owner, page._replace(limit=page.limit + 1), purpose=purpose)
+        part = await list_range(self._storage, "file", owner, page)
+        rows = await self._storage.files(owner, part, purpose=purpose)
         return [row for row in rows[: page.limit] if not self._has_expired(row)], len(rows) > page.limit
 
     async def content(self, owner: str, file_id: str) -> tuple[FileRecord, StoredFile]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backend.errors import QuotaExceeded, TooLarge
-from backend.search.records import Usage
+from backend.search.records import Attributes, Scalar, Usage
 
 _ADVICE = "Delete what is not needed any more."
 _WAITING_RETRY_S = 30.0  # a file takes from some milliseconds to minutes
 _BYTES_RETRY_S = 60.0  # nothing frees them but the caller, and the expiry of vector stores
+_VALUE_BYTES = 8  # of a number or a flag
+_RECORD_BYTES = 6  # of a chunk among the postings of a term
 _BATCH_ADVICE = "Add fewer files at a time."
 
 
@@ -31,11 +34,26 @@ class SearchLimits:
         return self if quota_bytes is None else replace(self, owner_bytes=quota_bytes)
 
 
+def attributes_bytes(attributes: Attributes, found: Mapping[str, Sequence[Scalar]]) -> int:
+    """What the attributes of a file of a store count."""
+    values = [*attributes.items(), *((name, value) for name, values in found.items() for value in values)]
+    return sum(_utf8(name) + (_utf8(value) if isinstance(value, str) else _VALUE_BYTES) for name, value in values)
+
+
+def postings_bytes(terms: Iterable[str]) -> int:
+    """What the postings of a chunk count."""
+    return sum(_utf8(term) + _RECORD_BYTES for term in set(terms))
+
+
+def _utf8(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
 def check_kept_file(usage: Usage, limits: SearchLimits) -> None:
     """Raises: TooLarge, QuotaExceeded where an owner has too many files or bytes, with the file that is added."""
     if usage.files > limits.stored_files:
         raise TooLarge("stored files", usage.files, limits.stored_files, "LIMIT_STORED_FILES", advice=_ADVICE)
-    _check_bytes(usage.bytes, limits)
+    check_bytes(usage.bytes, limits)
 
 
 def check_kept_store(usage: Usage, limits: SearchLimits) -> None:
@@ -49,10 +67,11 @@ def check_room_to_index(usage: Usage, limits: SearchLimits) -> None:
     if usage.chunks >= limits.stored_chunks:
         what, setting = "chunks in all vector stores", "LIMIT_STORED_CHUNKS"
         raise TooLarge(what, usage.chunks, limits.stored_chunks, setting, advice=_ADVICE)
-    _check_bytes(usage.bytes + 1, limits)
+    check_bytes(usage.bytes + 1, limits)
 
 
-def _check_bytes(kept: int, limits: SearchLimits) -> None:
+def check_bytes(kept: int, limits: SearchLimits) -> None:
+    """Raises: TooLarge, QuotaExceeded where an owner keeps more bytes than it may."""
     if limits.owner_bytes is not None:
         if kept > limits.owner_bytes:
             message = (

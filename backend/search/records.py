@@ -16,6 +16,7 @@ from backend.models.encoder import Vectors
 Scalar = str | float | bool
 Attributes = Mapping[str, Scalar]
 FileStatus = Literal["in_progress", "completed", "cancelled", "failed"]
+ListKind = Literal["file", "store", "store_file"]  # files and stores of an owner, files of a store
 FILE_STATUSES: tuple[FileStatus, ...] = ("in_progress", "completed", "cancelled", "failed")
 IndexStage = Literal["queued", "reading", "embedding", "done"]
 Order = Literal["asc", "desc"]
@@ -28,6 +29,22 @@ class ListPage(NamedTuple):
     order: Order = "desc"
     after: str | None = None  # an id: begin behind it
     before: str | None = None  # an id: end before it
+
+
+class Position(NamedTuple):
+    """Where a row stands in its list, whether it is still there or not."""
+
+    created_s: float
+    id: str
+
+
+class ListRange(NamedTuple):
+    """A `ListPage` by value: rows that are deleted while somebody pages do not move the others."""
+
+    limit: int = 20
+    order: Order = "desc"
+    after: Position | None = None
+    before: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +103,7 @@ class VectorStore:
     encoder: EncoderIdentity | None = None  # of its first file; None while it is empty
     reembedding: Reembedding | None = None
     counts: Mapping[FileStatus, int] = field(default_factory=dict)  # set by the storage; absent: 0
-    usage_bytes: int = 0  # text, places and vectors; set by the storage
+    usage_bytes: int = 0  # text, places, vectors, postings and attributes; set by the storage
     chunks: int = 0  # set by the storage
 
 

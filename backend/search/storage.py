@@ -24,8 +24,10 @@ from backend.search.records import (
     IndexedFile,
     IndexFailure,
     KeywordQuery,
-    ListPage,
+    ListKind,
+    ListRange,
     PageSize,
+    Position,
     Progress,
     Ranked,
     StoredChunk,
@@ -47,8 +49,18 @@ class SearchStorage(Protocol):
 
     async def close(self) -> None: ...
 
+    async def swept(self) -> None:
+        """Return when what was deleted before has left the disk, which it does in the background."""
+
     def report(self) -> dict[str, Any]:
         """The kind of storage, where it is, and whether this process writes, for GET /v1/system."""
+
+    async def position(self, kind: ListKind, list_id: str, row_id: str) -> Position | None:
+        """Where a row stands in its list, also one that was deleted within the last day.
+
+        Args:
+            list_id: the owner, or the store.
+        """
 
     # Files
 
@@ -67,7 +79,7 @@ class SearchStorage(Protocol):
     async def files_of(self, owner: str, file_ids: Collection[str]) -> list[FileRecord]:
         """Those of the files that are there, in any order."""
 
-    async def files(self, owner: str, page: ListPage, *, purpose: str | None = None) -> list[FileRecord]: ...
+    async def files(self, owner: str, part: ListRange, *, purpose: str | None = None) -> list[FileRecord]: ...
 
     async def content(self, file_id: str) -> StoredFile | None:
         """The file's bytes, to be closed by the caller."""
@@ -98,7 +110,7 @@ class SearchStorage(Protocol):
 
     async def store(self, owner: str, store_id: str) -> VectorStore | None: ...
 
-    async def stores(self, owner: str, page: ListPage) -> list[VectorStore]: ...
+    async def stores(self, owner: str, part: ListRange) -> list[VectorStore]: ...
 
     async def update_store(self, store: VectorStore) -> bool:
         """Write name, description, metadata, expiry and last activity. False: it is gone."""
@@ -122,14 +134,18 @@ class SearchStorage(Protocol):
     async def store_file(self, store_id: str, file_id: str) -> StoreFile | None: ...
 
     async def store_files(
-        self, store_id: str, page: ListPage, *, status: FileStatus | None = None, batch_id: str | None = None
+        self, store_id: str, part: ListRange, *, status: FileStatus | None = None, batch_id: str | None = None
     ) -> list[StoreFile]: ...
 
-    async def set_attributes(self, store_id: str, file_id: str, attributes: Attributes) -> StoreFile | None: ...
+    async def set_attributes(
+        self, store_id: str, file_id: str, attributes: Attributes, *, limits: SearchLimits | None = None
+    ) -> StoreFile | None:
+        """Raises: TooLarge, QuotaExceeded where they are more than before, and too much."""
 
     async def detach(self, store_id: str, file_id: str) -> bool: ...
 
-    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int]: ...
+    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int] | None:
+        """Of its files that are still in the store. None: the store has never had files of such a batch."""
 
     async def cancel_batch(self, store_id: str, batch_id: str) -> int:
         """Cancel those of its files that are in progress; how many they were."""

@@ -32,10 +32,11 @@ from backend.search.records import (
     EncoderIdentity,
     FileRecord,
     IndexedFile,
-    ListPage,
+    ListRange,
     NewChunk,
     PageSize,
     PlacedWord,
+    Position,
     StoredChunk,
     StoreFile,
     VectorStore,
@@ -211,10 +212,10 @@ class _ArchiveWriter:
 
 async def _stores(storage: SearchStorage, owner: str) -> AsyncIterator[VectorStore]:
     after = None
-    while stores := await storage.stores(owner, ListPage(_PAGE, "asc", after)):
+    while stores := await storage.stores(owner, ListRange(_PAGE, "asc", after)):
         for store in stores:
             yield store
-        after = stores[-1].id
+        after = Position(stores[-1].created_s, stores[-1].id)
 
 
 async def _export_store(storage: SearchStorage, archive: _ArchiveWriter, store: VectorStore, done: Transferred) -> None:
@@ -222,9 +223,10 @@ async def _export_store(storage: SearchStorage, archive: _ArchiveWriter, store: 
         raise BadInput(f"vector store '{store.id}' is being re-embedded; export it when that is done, or stop it first")
     folder = f"stores/{done.stores}"
     archive.add_json(f"{folder}/store.json", asdict(store))
-    after, number = None, 0
-    while files := await storage.store_files(store.id, ListPage(_PAGE, "asc", after)):
+    after, number, seen = None, 0, 0
+    while files := await storage.store_files(store.id, ListRange(_PAGE, "asc", after)):
         archive.seen.update(file.file_id for file in files)
+        seen += len(files)
         for file in files:
             if file.status == "cancelled":
                 done.cancelled += 1
@@ -232,7 +234,10 @@ async def _export_store(storage: SearchStorage, archive: _ArchiveWriter, store: 
                 await _export_file(storage, archive, f"{folder}/files/{number}", (store, file))
                 number, done.files, done.chunks = number + 1, done.files + 1, done.chunks + file.chunks
                 done.waiting += file.status != "completed"
-        after = files[-1].file_id
+        after = Position(files[-1].created_s, files[-1].file_id)
+    now = await storage.store(store.owner, store.id)
+    if now is None or sum(now.counts.values()) != seen:
+        raise BadInput(f"vector store '{store.id}': its files changed meanwhile; export again")
     done.stores += 1
 
 

@@ -18,6 +18,7 @@ from backend.search.attributes import (
 from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
 from backend.search.encoder import identity_of
 from backend.search.limits import SearchLimits
+from backend.search.list_positions import list_range
 from backend.search.records import (
     Attributes,
     Chunking,
@@ -129,10 +130,7 @@ class VectorStoreService:
 
     async def list_stores(self, owner: str, page: ListPage) -> tuple[list[VectorStore], bool]:
         """The stores of a page of the list, and whether there are more. Raises: InvalidField for an unknown id."""
-        for param, store_id in (("after", page.after), ("before", page.before)):
-            if store_id is not None and await self._storage.store(owner, store_id) is None:
-                raise InvalidField(f"{param}: there is no vector store '{store_id[:64]}'", param=param)
-        rows = await self._storage.stores(owner, page._replace(limit=page.limit + 1))
+        rows = await self._storage.stores(owner, await list_range(self._storage, "store", owner, page))
         return [store for store in rows[: page.limit] if not self._has_expired(store)], len(rows) > page.limit
 
     async def change(self, owner: str, store_id: str, change: StoreChange) -> VectorStore:
@@ -188,19 +186,19 @@ class VectorStoreService:
             await self.find(owner, store_id)
         else:
             await self.batch(owner, store_id, batch_id)
-        for param, file_id in (("after", page.after), ("before", page.before)):
-            if file_id is not None and await self._storage.store_file(store_id, file_id) is None:
-                raise InvalidField(f"{param}: there is no file '{file_id[:64]}' in this vector store", param=param)
-        rows = await self._storage.store_files(
-            store_id, page._replace(limit=page.limit + 1), status=status, batch_id=batch_id
-        )
+        part = await list_range(self._storage, "store_file", store_id, page)
+        rows = await self._storage.store_files(store_id, part, status=status, batch_id=batch_id)
         return rows[: page.limit], len(rows) > page.limit
 
     async def set_attributes(self, owner: str, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
-        """Replace the caller's attributes; those that were found stay. Raises: TooLarge, InvalidField."""
+        """Replace the caller's attributes; those that were found stay.
+
+        Raises: TooLarge also over LIMIT_STORED_BYTES; QuotaExceeded; InvalidField.
+        """
         await self.find(owner, store_id)
         checked = checked_attributes(attributes, self._limits.attributes)
-        file = await self._storage.set_attributes(store_id, file_id, checked)
+        limits = self._limits.of_owner(self._bytes_of(owner))
+        file = await self._storage.set_attributes(store_id, file_id, checked, limits=limits)
         if file is None:
             raise _no_file(file_id)
         return file
@@ -227,11 +225,11 @@ class VectorStoreService:
         return await self.batch(owner, store_id, batch_id)
 
     async def batch(self, owner: str, store_id: str, batch_id: str) -> FileBatch:
-        """A batch as long as the store has files of it."""
+        """A batch as long as there is its store; its counts are of the files that are still there."""
         await self.find(owner, store_id)
         made = _BATCH_ID.fullmatch(batch_id)
-        counts = await self._storage.batch_counts(store_id, batch_id) if made else {}
-        if made is None or not any(counts.values()):
+        counts = await self._storage.batch_counts(store_id, batch_id) if made else None
+        if made is None or counts is None:
             raise NotFound(f"batch_id: there is no batch '{batch_id[:64]}' in this vector store", param="batch_id")
         return FileBatch(batch_id, store_id, float(int(made[1], 16)), counts, _batch_status(counts))
 
@@ -313,12 +311,12 @@ def _no_file(file_id: str) -> NotFound:
 
 
 def _batch_status(counts: Mapping[FileStatus, int]) -> FileStatus:
-    """In progress while one of its files is; cancelled where one was; failed where all of them failed."""
+    """In progress while one of its files is; cancelled where one was; failed where all that are left failed."""
     if counts.get("in_progress"):
         return "in_progress"
     if counts.get("cancelled"):
         return "cancelled"
-    return "completed" if counts.get("completed") else "failed"
+    return "failed" if counts.get("failed") and not counts.get("completed") else "completed"
 
 
 def checked_days(days: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import BadInput, FinanciaError, NotFound, QuotaExceeded, TooLarge
 from backend.search.limits import SearchLimits
-from backend.search.records import ListPage, Usage
+from backend.search.records import ListRange, Usage
 from backend.search.storage import SearchStorage
 from tests.search.samples import (
     ENCODER,
@@ -50,7 +50,7 @@ class TestLimits:
 
         assert {TooLarge: 5} == refused
         assert Usage(3, 15, 0, 0) == await storage.usage("ana")
-        assert 3 == len(await storage.files("ana", ListPage()))
+        assert 3 == len(await storage.files("ana", ListRange()))
 
     async def test_an_owners_own_quota_of_bytes(self, storage: SearchStorage):
         """Takes the place of LIMIT_STORED_BYTES, less or more than it, and is refused as a quota: 429."""
@@ -66,12 +66,35 @@ class TestLimits:
             with pytest.raises(QuotaExceeded, match=r"20 of this key would be kept, its quota is 15 \(stored_bytes"):
                 await storage.add_file(file_record("file-11"), content, limits=limits.of_owner(15))
         await storage.add_store(vector_store("vs_1"))
-        kept = [file.id for file in await storage.files("ana", ListPage())]
+        kept = [file.id for file in await storage.files("ana", ListRange())]
         with pytest.raises(QuotaExceeded, match="stored_bytes"):
             await storage.attach([store_file(kept[0], "vs_1")], limits=limits.of_owner(15))
 
         assert {QuotaExceeded: 5} == refused
         assert 15 == (await storage.usage("ana")).bytes
+
+    async def test_attributes_take_of_the_quota(self, storage: SearchStorage):
+        """Of files that wait, too; what a caller sets again, or less, is never refused."""
+        limits = SearchLimits().of_owner(100)
+        await storage.add_store(vector_store())
+        await upload(storage, "file-1", b"bytes")
+        long, short = {"name": "x" * 200}, {"name": "y" * 20}
+
+        with pytest.raises(QuotaExceeded, match="stored_bytes"):
+            await storage.attach([store_file("file-1", attributes=long)], limits=limits)
+        assert await storage.store_file("vs_1", "file-1") is None
+        await storage.attach([store_file("file-1", attributes=short)], limits=limits)
+        assert 5 + 24 == (await storage.usage("ana")).bytes
+        with pytest.raises(QuotaExceeded, match="stored_bytes"):
+            await storage.set_attributes("vs_1", "file-1", long, limits=limits)
+        file = await storage.store_file("vs_1", "file-1")
+        assert file is not None
+        assert short == file.attributes
+        await storage.set_attributes("vs_1", "file-1", long)
+        await storage.set_attributes("vs_1", "file-1", {"name": "z" * 190}, limits=limits)
+        assert 5 + 194 == (await storage.usage("ana")).bytes
+        await storage.detach("vs_1", "file-1")
+        assert 5 == (await storage.usage("ana")).bytes
 
     async def test_files_that_wait(self, storage: SearchStorage):
         """Are limited over all stores of an owner, whoever adds at the same time; what is indexed waits no more."""
@@ -109,7 +132,7 @@ class TestLimits:
             await storage.attach([store_file("file-0"), store_file("file-1")], limits=limits)
         with pytest.raises(QuotaExceeded, match=r"1 wait to be indexed, and 1 more .* limit of 1 "):
             await storage.attach([store_file("file-1")], limits=limits)
-        assert ["file-0"] == [file.file_id for file in await storage.store_files("vs_1", ListPage())]
+        assert ["file-0"] == [file.file_id for file in await storage.store_files("vs_1", ListRange())]
 
     async def test_no_room_for_another_chunk(self, storage: SearchStorage):
         """Nothing more is attached, and no store is made with files."""
@@ -126,7 +149,7 @@ class TestLimits:
         )
 
         assert {TooLarge: 2} == refused
-        assert {"vs_1", "vs_3"} == {store.id for store in await storage.stores("ana", ListPage())}
+        assert {"vs_1", "vs_3"} == {store.id for store in await storage.stores("ana", ListRange())}
 
     async def test_a_store_comes_with_its_files_or_not_at_all(self, storage: SearchStorage):
         """An unknown file, or an id that is taken, and neither store nor files are there."""
@@ -139,9 +162,9 @@ class TestLimits:
             await storage.add_store(vector_store("vs_1"), [store_file("file-1", "vs_1")])
         await storage.add_store(vector_store("vs_3"), [store_file("file-1", "vs_3")])
 
-        assert {"vs_1", "vs_3"} == {store.id for store in await storage.stores("ana", ListPage())}
-        assert [] == await storage.store_files("vs_1", ListPage())
-        assert ["file-1"] == [file.file_id for file in await storage.store_files("vs_3", ListPage())]
+        assert {"vs_1", "vs_3"} == {store.id for store in await storage.stores("ana", ListRange())}
+        assert [] == await storage.store_files("vs_1", ListRange())
+        assert ["file-1"] == [file.file_id for file in await storage.store_files("vs_3", ListRange())]
 
     async def test_many_files_are_read_at_once(self, storage: SearchStorage):
         """Those that are there and the owner's."""

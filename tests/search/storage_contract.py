@@ -22,8 +22,9 @@ from backend.search.records import (
     EncoderIdentity,
     IndexFailure,
     KeywordQuery,
-    ListPage,
+    ListRange,
     PageSize,
+    Position,
     Progress,
     Scalar,
     StoreFile,
@@ -47,6 +48,8 @@ from tests.search.samples import (
 )
 
 Reopen = Callable[[], Awaitable[SearchStorage]]
+# Where the files of `test_list_pages` stand: 3 to 5 are of one time.
+_AT = {number: Position(4.0 if number in {3, 4, 5} else float(number), f"file-{number}") for number in range(1, 8)}
 UNICODE_NAME = "Factura nº 1 — «año» 漢字 🧾 \u202e\u0301'\"%_\\.pdf"
 
 
@@ -69,9 +72,9 @@ class TestFiles:
         record = await upload(storage, "file-1")
 
         assert await storage.file("eva", "file-1") is None
-        assert [] == await storage.files("eva", ListPage())
+        assert [] == await storage.files("eva", ListRange())
         assert not await storage.delete_file("eva", "file-1")
-        assert [record] == await storage.files("ana", ListPage())
+        assert [record] == await storage.files("ana", ListRange())
 
     async def test_an_id_that_is_taken(self, storage: SearchStorage):
         """Is refused, also of another owner's row, which stays as it was."""
@@ -119,32 +122,61 @@ class TestFiles:
         await upload(storage, "file-1", purpose="assistants")
         second = await upload(storage, "file-2", purpose="user_data")
 
-        assert [second] == await storage.files("ana", ListPage(), purpose="user_data")
-        assert [] == await storage.files("ana", ListPage(), purpose="vision")
-        assert [] == await storage.files("ana", ListPage(after="file-1"), purpose="user_data")
+        assert [second] == await storage.files("ana", ListRange(), purpose="user_data")
+        assert [] == await storage.files("ana", ListRange(), purpose="vision")
+        assert [] == await storage.files("ana", ListRange(after=Position(1.0, "file-1")), purpose="user_data")
 
     @pytest.mark.parametrize(
-        ("page", "expected"),
+        ("part", "expected"),
         [
-            pytest.param(ListPage(), "7654321", id="newest-first"),
-            pytest.param(ListPage(order="asc"), "1234567", id="oldest-first"),
-            pytest.param(ListPage(limit=3), "765", id="the-first-page"),
-            pytest.param(ListPage(limit=3, after="file-5"), "432", id="the-page-behind"),
-            pytest.param(ListPage(limit=3, after="file-2"), "1", id="the-last-page"),
-            pytest.param(ListPage(limit=3, after="file-1"), "", id="behind-the-last"),
-            pytest.param(ListPage(limit=2, before="file-3"), "54", id="the-page-before"),
-            pytest.param(ListPage(limit=2, order="asc", before="file-5"), "34", id="the-page-before-ascending"),
-            pytest.param(ListPage(limit=9, before="file-6"), "7", id="before-the-second"),
-            pytest.param(ListPage(limit=2, after="file-6", before="file-2"), "54", id="between"),
-            pytest.param(ListPage(after="file-0"), "", id="an-unknown-id"),
+            pytest.param(ListRange(), "7654321", id="newest-first"),
+            pytest.param(ListRange(order="asc"), "1234567", id="oldest-first"),
+            pytest.param(ListRange(limit=3), "765", id="the-first-page"),
+            pytest.param(ListRange(limit=3, after=_AT[5]), "432", id="the-page-behind"),
+            pytest.param(ListRange(limit=3, after=_AT[2]), "1", id="the-last-page"),
+            pytest.param(ListRange(limit=3, after=_AT[1]), "", id="behind-the-last"),
+            pytest.param(ListRange(limit=2, before=_AT[3]), "54", id="the-page-before"),
+            pytest.param(ListRange(limit=2, order="asc", before=_AT[5]), "34", id="the-page-before-ascending"),
+            pytest.param(ListRange(limit=9, before=_AT[6]), "7", id="before-the-second"),
+            pytest.param(ListRange(limit=2, after=_AT[6], before=_AT[2]), "54", id="between"),
+            pytest.param(ListRange(limit=3, after=Position(4.0, "file-4~")), "432", id="behind-a-row-that-is-gone"),
         ],
     )
-    async def test_list_pages(self, storage: SearchStorage, page: ListPage, expected: str):
+    async def test_list_pages(self, storage: SearchStorage, part: ListRange, expected: str):
         """By creation time, then id, whatever the order they were added in."""
-        for number in (3, 1, 2, 7, 6, 5, 4):  # 3 to 5 are of one time
-            await upload(storage, f"file-{number}", created_s=4.0 if number in {3, 4, 5} else float(number))
+        for number in (3, 1, 2, 7, 6, 5, 4):
+            await upload(storage, f"file-{number}", created_s=_AT[number].created_s)
 
-        assert expected == "".join(file.id[-1] for file in await storage.files("ana", page))
+        assert expected == "".join(file.id[-1] for file in await storage.files("ana", part))
+
+    async def test_positions_of_deleted_rows(self, storage: SearchStorage, reopen: Reopen):
+        """Are known on, so that whoever lists and deletes page by page sees every row; others' are not."""
+        await storage.add_store(vector_store(created_s=7.0))
+        await storage.add_store(vector_store("vs_2"))
+        for number in (1, 2):
+            await upload(storage, f"file-{number}", created_s=float(number))
+            await storage.attach([store_file(f"file-{number}", created_s=10.0 + number)])
+        positions = {
+            ("file", "ana", "file-1"): 1.0,
+            ("store_file", "vs_1", "file-1"): 11.0,
+            ("store_file", "vs_1", "file-2"): 12.0,
+            ("store", "ana", "vs_1"): 7.0,
+            ("store_file", "vs_2", "file-1"): None,
+            ("file", "eva", "file-1"): None,
+            ("store", "ana", "vs_0"): None,
+        }
+
+        async def known(opened: SearchStorage) -> dict[tuple[str, str, str], float | None]:
+            found = {key: await opened.position(*key) for key in positions}
+            return {key: position and position.created_s for key, position in found.items()}
+
+        assert positions == await known(storage)
+        await storage.detach("vs_1", "file-2")
+        await storage.delete_file("ana", "file-1")
+        assert positions == await known(storage)
+        await storage.delete_store("ana", "vs_1")
+        await storage.swept()
+        assert positions == await known(await reopen())
 
     async def test_expired_files_of_all_owners(self, storage: SearchStorage):
         """Those whose time is over, and no file without one."""
@@ -163,7 +195,7 @@ class TestFiles:
         stored = await storage.store_file("vs_1", "file-1")
 
         assert stored is not None
-        assert stored.usage_bytes > len("alpha" + "beta") + 2 * WIDTH
+        assert stored.usage_bytes > 2 * len("alpha" + "beta") + 2 * WIDTH  # the texts, and the terms of the postings
         assert Usage(1, 5 + stored.usage_bytes, 2, 1) == await storage.usage("ana")
         assert Usage(1, 5, 0, 0) == await storage.usage("eva")
         assert Usage(0, 0, 0, 0) == await storage.usage("nobody")
@@ -186,7 +218,7 @@ class TestStores:
         await storage.add_store(vector_store())
 
         assert await storage.store("eva", "vs_1") is None
-        assert [] == await storage.stores("eva", ListPage())
+        assert [] == await storage.stores("eva", ListRange())
         assert not await storage.delete_store("eva", "vs_1")
         assert await storage.store("ana", "vs_1") is not None
 
@@ -195,9 +227,11 @@ class TestStores:
         for number in (2, 1, 3):
             await storage.add_store(vector_store(f"vs_{number}", created_s=5.0))
 
-        assert ["vs_3", "vs_2", "vs_1"] == [store.id for store in await storage.stores("ana", ListPage())]
-        assert ["vs_1"] == [store.id for store in await storage.stores("ana", ListPage(after="vs_2"))]
-        assert ["vs_2"] == [store.id for store in await storage.stores("ana", ListPage(limit=1, before="vs_1"))]
+        assert ["vs_3", "vs_2", "vs_1"] == [store.id for store in await storage.stores("ana", ListRange())]
+        assert ["vs_1"] == [store.id for store in await storage.stores("ana", ListRange(after=Position(5.0, "vs_2")))]
+        assert ["vs_2"] == [
+            store.id for store in await storage.stores("ana", ListRange(limit=1, before=Position(5.0, "vs_1")))
+        ]
 
     async def test_update(self, storage: SearchStorage):
         """Changes the fields a caller may change; false where the store is gone."""
@@ -238,7 +272,7 @@ class TestStores:
         assert await storage.delete_store("ana", "vs_1")
         assert not await storage.delete_store("ana", "vs_1")
         assert await storage.store("ana", "vs_1") is None
-        assert [] == await storage.store_files("vs_1", ListPage())
+        assert [] == await storage.store_files("vs_1", ListRange())
         assert [] == await storage.chunks("vs_1", ids)
         assert [] == await storage.attribute_keys("vs_1")
         assert await storage.file("ana", "file-1") is not None
@@ -266,6 +300,7 @@ class TestStoreFiles:
         file = store_file(
             "file-1", name=UNICODE_NAME, attributes={"año": "x", "n": 1.5, "flag": True, "": ""}, batch_id="vsfb_1"
         )
+        file = replace(file, usage_bytes=len("año".encode()) + 1 + 1 + 8 + 4 + 8)
         await storage.attach([file])
 
         async for opened in _before_and_after(storage, reopen):
@@ -282,7 +317,7 @@ class TestStoreFiles:
             await storage.attach([store_file("file-1"), store_file("file-0")])
         with pytest.raises(NotFound):
             await storage.attach([store_file("file-1"), store_file("file-1", "vs_0")])
-        assert [] == await storage.store_files("vs_1", ListPage())
+        assert [] == await storage.store_files("vs_1", ListRange())
         assert 0 == await storage.waiting()
 
     async def test_files_of_a_store_are_listed(self, storage: SearchStorage):
@@ -296,15 +331,15 @@ class TestStoreFiles:
         assert claim is not None
         await storage.finish(claim, indexed(["alpha"]))
 
-        assert "4321" == _last(await storage.store_files("vs_1", ListPage()))
-        assert "43" == _last(await storage.store_files("vs_1", ListPage(limit=2)))
-        assert "21" == _last(await storage.store_files("vs_1", ListPage(after="file-3")))
-        assert "3" == _last(await storage.store_files("vs_1", ListPage(limit=1, before="file-2")))
-        assert "1" == _last(await storage.store_files("vs_1", ListPage(), status="completed"))
-        assert "432" == _last(await storage.store_files("vs_1", ListPage(), status="in_progress"))
-        assert "31" == _last(await storage.store_files("vs_1", ListPage(), batch_id="vsfb_1"))
-        assert "3" == _last(await storage.store_files("vs_1", ListPage(), status="in_progress", batch_id="vsfb_1"))
-        assert [] == await storage.store_files("vs_0", ListPage())
+        assert "4321" == _last(await storage.store_files("vs_1", ListRange()))
+        assert "43" == _last(await storage.store_files("vs_1", ListRange(limit=2)))
+        assert "21" == _last(await storage.store_files("vs_1", ListRange(after=Position(3.0, "file-3"))))
+        assert "3" == _last(await storage.store_files("vs_1", ListRange(limit=1, before=Position(2.0, "file-2"))))
+        assert "1" == _last(await storage.store_files("vs_1", ListRange(), status="completed"))
+        assert "432" == _last(await storage.store_files("vs_1", ListRange(), status="in_progress"))
+        assert "31" == _last(await storage.store_files("vs_1", ListRange(), batch_id="vsfb_1"))
+        assert "3" == _last(await storage.store_files("vs_1", ListRange(), status="in_progress", batch_id="vsfb_1"))
+        assert [] == await storage.store_files("vs_0", ListRange())
 
     async def test_attributes_are_replaced(self, storage: SearchStorage):
         """What was not given again is gone, and filters see it at once."""
@@ -360,7 +395,7 @@ class TestStoreFiles:
         await add_indexed(storage, "file-1", ["alpha", "alpha two"], attributes={"a": 1.0})
         await storage.attach([store_file("file-1", attributes={"a": 2.0})])
 
-        assert store_file("file-1", attributes={"a": 2.0}) == await storage.store_file("vs_1", "file-1")
+        assert store_file("file-1", attributes={"a": 2.0}, usage_bytes=9) == await storage.store_file("vs_1", "file-1")
         store = await current(storage)
         assert [] == await storage.matching(store, KeywordQuery(_terms("alpha")), None, 10)
         claim = await storage.claim(ENCODER, LEASE_S)
@@ -391,7 +426,12 @@ class TestStoreFiles:
         assert 0 == await storage.cancel_batch("vs_1", "vsfb_1")
         assert {"completed": 1, "cancelled": 2} == await storage.batch_counts("vs_1", "vsfb_1")
         assert {"in_progress": 1} == await storage.batch_counts("vs_1", "vsfb_2")
-        assert {} == await storage.batch_counts("vs_1", "vsfb_0")
+        assert await storage.batch_counts("vs_1", "vsfb_0") is None
+        await storage.attach([store_file("file-3", batch_id="vsfb_3")])
+        assert {} == await storage.batch_counts("vs_1", "vsfb_2")
+        await storage.detach("vs_1", "file-3")
+        assert {} == await storage.batch_counts("vs_1", "vsfb_3")
+        await storage.attach([store_file("file-3", batch_id="vsfb_2")])
         assert not await storage.finish(second, indexed(["alpha"]))
         assert not await storage.renew(second, Progress(), LEASE_S)
         assert 1 == await storage.waiting()
@@ -1008,6 +1048,7 @@ class TestReembedding:
             vectors = unit_vectors(len(ids), width=encoder.width)
             await storage.put_vectors("vs_1", encoder, ids, vectors)
             assert await storage.switch_encoder("vs_1", encoder)
+            await storage.swept()
             hits = await storage.nearest(await current(storage), unit_vectors(1, width=encoder.width)[0], None, 10)
 
             assert 2 == len(ids)

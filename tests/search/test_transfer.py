@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,11 @@ from backend import transfer_stores
 from backend.callers.callers import ANYBODY
 from backend.errors import BadInput, NotFound, Unavailable
 from backend.files.limits import FileLimits
+from backend.search import transfer
 from backend.search.filters import Comparison
 from backend.search.keywords import query_terms
 from backend.search.postgres.storage import PostgresSearchStorage
-from backend.search.records import IndexFailure, ListPage
+from backend.search.records import IndexFailure, ListRange, StoreFile
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.storage import SearchStorage
 from backend.search.transfer import Transferred, check_archive, export_stores, import_stores
@@ -74,7 +76,7 @@ async def fill(storage: SearchStorage) -> None:
 async def searched(storage: SearchStorage, owner: str) -> list[object]:
     """What a caller sees of its stores: records, chunks, and the rankings with their scores."""
     seen: list[object] = []
-    for store in await storage.stores(owner, ListPage(order="asc")):
+    for store in await storage.stores(owner, ListRange(order="asc")):
         assert store.encoder is not None
         query = unit_vectors(1, seed=9, width=store.encoder.width)[0]
         for where in (None, Comparison("n", "gt", 2.0), Comparison("vendor", "eq", "B12345678")):
@@ -84,7 +86,7 @@ async def searched(storage: SearchStorage, owner: str) -> list[object]:
             ):
                 chunks = await storage.chunks(store.id, [hit.chunk_id for hit in hits])
                 seen.append([(replace(chunk, id=0), hit.score) for chunk, hit in zip(chunks, hits, strict=True)])
-        files = await storage.store_files(store.id, ListPage(order="asc"))
+        files = await storage.store_files(store.id, ListRange(order="asc"))
         seen += [replace(store, owner="", usage_bytes=0), [replace(file, usage_bytes=0) for file in files]]
     return seen
 
@@ -109,7 +111,7 @@ async def test_there_and_back_again(new_storage: NewStorage, tmp_path: Path, sou
     assert b"waits" == content.content()
     content.close()
     assert 1 == await second.waiting()
-    assert [] == await second.stores(OWNER, ListPage())
+    assert [] == await second.stores(OWNER, ListRange())
     assert {"there.tar", "back.tar"} == _archives(tmp_path)
 
 
@@ -120,10 +122,32 @@ async def test_one_store(new_storage: NewStorage, tmp_path: Path):
     await export_stores(first, OWNER, tmp_path / "one.tar", ["vs_2"])
     await import_stores(second, OWNER, tmp_path / "one.tar", LIMITS)
 
-    assert ["vs_2"] == [store.id for store in await second.stores(OWNER, ListPage())]
+    assert ["vs_2"] == [store.id for store in await second.stores(OWNER, ListRange())]
     with pytest.raises(NotFound, match="vs_3"):
         await export_stores(first, OWNER, tmp_path / "none.tar", ["vs_3"])
     assert not (tmp_path / "none.tar").exists()
+
+
+async def test_a_store_that_changes_meanwhile(new_storage: NewStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A file that comes or goes between two pages is no shorter export that succeeds: none is left."""
+    monkeypatch.setattr(transfer, "_PAGE", 2)
+    storage = await new_storage("sqlite")
+    await storage.add_store(new_store())
+    for number in range(5):
+        await upload(storage, f"file-{number}")
+        await storage.attach([store_file(f"file-{number}", created_s=float(number))])
+    listed = storage.store_files
+
+    async def then_removed(*arguments: Any, **options: Any) -> list[StoreFile]:
+        files = await listed(*arguments, **options)
+        await storage.detach("vs_1", "file-1")
+        return files
+
+    storage.store_files = then_removed  # type: ignore[method-assign]
+    with pytest.raises(BadInput, match="changed meanwhile"):
+        await export_stores(storage, OWNER, tmp_path / "short.tar")
+    assert set() == _archives(tmp_path)
+    assert 4 == (await export_stores(storage, OWNER, tmp_path / "whole.tar")).files
 
 
 async def test_a_store_that_is_being_re_embedded(new_storage: NewStorage, tmp_path: Path):
@@ -163,8 +187,8 @@ async def test_a_file_that_is_cut_off(new_storage: NewStorage, tmp_path: Path):
         with pytest.raises(BadInput, match=r"cut\.tar"):
             await import_stores(second, OWNER, cut, LIMITS)
 
-    assert [] == await second.stores(OWNER, ListPage())
-    assert [] == await second.files(OWNER, ListPage())
+    assert [] == await second.stores(OWNER, ListRange())
+    assert [] == await second.files(OWNER, ListRange())
 
 
 async def test_a_file_that_was_changed(new_storage: NewStorage, tmp_path: Path):
@@ -217,8 +241,8 @@ async def test_nothing_is_half_imported(new_storage: NewStorage, tmp_path: Path,
 
     with pytest.raises(Unavailable):
         await import_stores(Breaks(second, files), OWNER, tmp_path / "all.tar", LIMITS)  # type: ignore[arg-type]
-    assert [] == await second.stores(OWNER, ListPage())
-    assert [kept] == await second.files(OWNER, ListPage())
+    assert [] == await second.stores(OWNER, ListRange())
+    assert [kept] == await second.files(OWNER, ListRange())
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

@@ -221,6 +221,20 @@ async def test_a_batch(search: SearchStack) -> None:
         await search.stores.add_batch(OWNER, store.id, [])
 
 
+async def test_a_batch_outlives_its_files(search: SearchStack) -> None:
+    """Whoever polls it finds it on, also when its only file was added again, or taken out of the store."""
+    store = await search.store()
+    file = NewFile(await search.upload())
+    first = await search.stores.add_batch(OWNER, store.id, [file])
+    second = await search.stores.add_batch(OWNER, store.id, [file])
+    replaced = await search.stores.batch(OWNER, store.id, first.id)
+    await search.stores.remove_file(OWNER, store.id, file.file_id)
+    removed = await search.stores.batch(OWNER, store.id, second.id)
+
+    assert ("in_progress", 1) == (second.status, second.counts["in_progress"])
+    assert [("completed", {})] * 2 == [(batch.status, batch.counts) for batch in (replaced, removed)]
+
+
 async def test_what_has_expired_is_gone_and_then_deleted(search: SearchStack) -> None:
     """A store counts from its last activity, a file from its upload."""
     store, kept = await search.store(expires_after_days=1), await search.store()
@@ -261,6 +275,30 @@ async def test_lists_go_page_by_page(search: SearchStack) -> None:
     assert (True, False) == (has_more, has_rest)
     with pytest.raises(InvalidField):
         await search.files.list_files(OWNER, ListPage(after="file-unknown"))
+
+
+async def test_lists_that_are_deleted_page_by_page(search: SearchStack) -> None:
+    """Every row is seen once: the last one of the page before need not be there any more."""
+    store = await search.store()
+    file_ids = [await search.upload() for _ in range(5)]
+    await search.stores.add_files(OWNER, store.id, [NewFile(file_id) for file_id in file_ids])
+    seen: dict[str, list[str]] = {"store": [], "files": []}
+    after, has_more = None, True
+    while has_more:
+        rows, has_more = await search.stores.list_files(OWNER, store.id, ListPage(limit=2, after=after))
+        seen["store"] += [row.file_id for row in rows]
+        after = rows[-1].file_id
+        for row in rows:
+            await search.stores.remove_file(OWNER, store.id, row.file_id)
+    after, has_more = None, True
+    while has_more:
+        files, has_more = await search.files.list_files(OWNER, ListPage(limit=2, after=after))
+        seen["files"] += [file.id for file in files]
+        after = files[-1].id
+        for file in files:
+            await search.files.delete(OWNER, file.id)
+
+    assert {"store": sorted(file_ids), "files": sorted(file_ids)} == {name: sorted(ids) for name, ids in seen.items()}
 
 
 async def test_a_page_stands_upright(search: SearchStack) -> None:

@@ -14,12 +14,12 @@ from backend.errors import StorageCorrupt
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.search.limits import SearchLimits, check_kept_file
+from backend.search.list_sql import range_query
 from backend.search.postgres.codecs import from_json
 from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.listing import page_query
 from backend.search.postgres.stores import LOCK_STORES
 from backend.search.postgres.usage import usage, usage_alone
-from backend.search.records import FileRecord, ListPage, PageSize, Usage
+from backend.search.records import FileRecord, ListRange, PageSize, Usage
 from backend.search.storage import id_taken
 
 _PART_BYTES = 2**20
@@ -61,13 +61,13 @@ class PostgresFiles:
         query = f"SELECT {_COLUMNS} FROM files WHERE id = ANY($1) AND owner = $2"
         return [FileRecord(*row) for row in await self._postgres.fetch(query, list(file_ids), owner)]
 
-    async def files(self, owner: str, page: ListPage, *, purpose: str | None = None) -> list[FileRecord]:
+    async def files(self, owner: str, part: ListRange, *, purpose: str | None = None) -> list[FileRecord]:
         where, arguments = ["owner = $1"], [owner]
         if purpose is not None:
             arguments.append(purpose)
             where.append("purpose = $2")
-        query, flipped = page_query(
-            f"SELECT {_COLUMNS} FROM files", page, table="files", id_column="id", where=where, arguments=arguments
+        query, flipped = range_query(
+            f"SELECT {_COLUMNS} FROM files", where, arguments, part=part, keys=("created_s", "id")
         )
         rows = [FileRecord(*row) for row in await self._postgres.fetch(query, *arguments)]
         return rows[::-1] if flipped else rows

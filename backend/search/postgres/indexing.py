@@ -14,6 +14,7 @@ import asyncpg
 from backend.errors import WrongEncoder
 from backend.models.encoder import Vectors
 from backend.search.keywords import TERMS_VERSION, text_terms
+from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
 from backend.search.postgres.codecs import to_json
 from backend.search.postgres.connections import PostgresConnections
@@ -256,13 +257,18 @@ async def _finish(
     if store["encoder"] is None and indexed.chunks:
         await connection.execute("UPDATE stores SET encoder = $2 WHERE key = $1", store["key"], encoder)
     target = _Target(store["key"], row["key"], encoder)
-    await write_attributes(connection, target.file, replace(file_of(row), found=indexed.found))
-    await _write_chunks(connection, target, indexed, terms)
+    file = replace(file_of(row), found=indexed.found)
+    await write_attributes(connection, target.file, file)
+    await _write_chunks(connection, target, indexed, terms, attributes_bytes(file.attributes, file.found))
     return True
 
 
 async def _write_chunks(
-    connection: asyncpg.Connection, target: _Target, indexed: IndexedFile, terms: Sequence[Counter[str]]
+    connection: asyncpg.Connection,
+    target: _Target,
+    indexed: IndexedFile,
+    terms: Sequence[Counter[str]],
+    attribute_bytes: int,
 ) -> None:
     """Write chunks, vectors, postings and what the file's row says of them."""
     assert len(indexed.chunks) <= 1 << _CHUNK_BITS, "more chunks than LIMIT_DOCUMENT_CHARS allows"
@@ -284,7 +290,13 @@ async def _write_chunks(
     )
     await write_postings(connection, target.file, target.store, terms)
     texts_bytes = sum(len(chunk.text.encode("utf-8", "surrogatepass")) for chunk in indexed.chunks)
-    usage_bytes = texts_bytes + sum(map(len, words)) + indexed.vectors.size * 4
+    usage_bytes = (
+        attribute_bytes
+        + texts_bytes
+        + sum(map(len, words))
+        + indexed.vectors.size * 4
+        + sum(map(postings_bytes, terms))
+    )
     await _complete(connection, target.file, indexed, first=first, usage_bytes=usage_bytes, terms=terms)
 
 

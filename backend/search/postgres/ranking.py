@@ -30,6 +30,7 @@ _NEAREST = """
 SELECT chunk, -(vector <#> $1) FROM vectors v
 WHERE store = (SELECT key FROM stores WHERE id = $2)
     AND encoder = (SELECT key FROM encoders WHERE fingerprint = $3){where}
+    AND file NOT IN (SELECT file FROM pending_deletes)
 ORDER BY vector <#> $1, chunk LIMIT $4
 """
 _FILTERED = " AND v.file IN (SELECT f.key FROM store_files f WHERE f.store_id = $2 AND {condition})"

@@ -210,11 +210,65 @@ CREATE TABLE turns (
     PRIMARY KEY (what, replica)
 );
 """
+_PENDING_DELETES = """
+-- Files that left their store, or whose store is gone: chunks, vectors and postings of them are removed in slices.
+CREATE TABLE pending_deletes (file bigint PRIMARY KEY);
+ALTER TABLE chunks DROP CONSTRAINT chunks_file_fkey;
+CREATE OR REPLACE FUNCTION forget_indexed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    INSERT INTO pending_deletes VALUES (OLD.key);
+    UPDATE stores SET chunks = chunks - OLD.chunks, terms = terms - OLD.terms,
+        encoder = CASE WHEN chunks = OLD.chunks AND next_encoder IS NULL THEN NULL ELSE encoder END
+    WHERE id = OLD.store_id;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE FUNCTION count_indexed() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    UPDATE stores SET chunks = chunks + NEW.chunks, terms = terms + NEW.terms WHERE id = NEW.store_id;
+    RETURN NULL;
+END $$;
+ALTER TABLE stores DROP COLUMN usage_bytes;  -- the sum over its files, which attributes change
+UPDATE store_files SET usage_bytes = usage_bytes + octet_length(attributes) + octet_length(found) - 4;
+
+-- Where deleted rows stood in their lists (`ListKind`, owner or store).
+CREATE TABLE past_positions (
+    kind text COLLATE "C" NOT NULL,
+    list text COLLATE "C" NOT NULL,
+    id text COLLATE "C" NOT NULL,
+    created_s double precision NOT NULL,
+    deleted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (kind, list, id)
+);
+CREATE INDEX past_positions_by_time ON past_positions (deleted_at);
+CREATE FUNCTION remember_position() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF TG_ARGV[0] = 'store_file' THEN
+        INSERT INTO past_positions VALUES (TG_ARGV[0], OLD.store_id, OLD.file_id, OLD.created_s)
+        ON CONFLICT (kind, list, id) DO UPDATE SET created_s = excluded.created_s, deleted_at = excluded.deleted_at;
+    ELSE
+        INSERT INTO past_positions VALUES (TG_ARGV[0], OLD.owner, OLD.id, OLD.created_s)
+        ON CONFLICT (kind, list, id) DO UPDATE SET created_s = excluded.created_s, deleted_at = excluded.deleted_at;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER remember_file AFTER DELETE ON files FOR EACH ROW EXECUTE FUNCTION remember_position('file');
+CREATE TRIGGER remember_store AFTER DELETE ON stores FOR EACH ROW EXECUTE FUNCTION remember_position('store');
+CREATE TRIGGER remember_store_file AFTER DELETE ON store_files FOR EACH ROW
+    EXECUTE FUNCTION remember_position('store_file');
+
+CREATE TABLE batches (
+    store_id text COLLATE "C" NOT NULL REFERENCES stores ON DELETE CASCADE,
+    id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (store_id, id)
+);
+INSERT INTO batches SELECT DISTINCT store_id, batch_id FROM store_files WHERE batch_id IS NOT NULL;
+"""
 _MIGRATIONS = (
     _TABLES,
     _FAIRNESS,
     _TERMS_VERSION,
     _SHARED_STATE,
+    _PENDING_DELETES,
 )  # number n makes version n + 1; never change one that was released
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from backend.files.limits import FileLimits
 from backend.search.postgres.connections import ConnectionLimits, PostgresConnections
@@ -12,6 +12,10 @@ from backend.search.postgres.files import PostgresFiles
 from backend.search.postgres.indexing import PostgresIndexing
 from backend.search.postgres.ranking import PostgresRanking
 from backend.search.postgres.stores import PostgresStores
+from backend.search.sweeper import Sweeper
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class PostgresSearchStorage:
@@ -35,31 +39,29 @@ class PostgresSearchStorage:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._postgres = PostgresConnections(url, connections or ConnectionLimits(), clock=clock)
-        self.start, self.close = self._postgres.start, self._postgres.close
 
         files = PostgresFiles(self._postgres, limits)
         self.add_file = files.add_file
         self.file, self.files_of, self.files = files.file, files.files_of, files.files
         self.content = files.content
-        self.delete_file = files.delete_file
         self.file_pages = files.file_pages
         self.expired_files = files.expired_files
-        self.usage = files.usage
-        self.totals = files.totals
+        self.usage, self.totals = files.usage, files.totals
 
         stores = PostgresStores(self._postgres)
+        self._sweeper = Sweeper(stores.sweep)
+        self.swept = self._sweeper.idle
+        self.delete_file = self._sweeping(files.delete_file)
+        self.delete_store = self._sweeping(stores.delete_store)
+        self.attach = self._sweeping(stores.attach)  # in place of files that are there
+        self.detach = self._sweeping(stores.detach)
         self.add_store = stores.add_store
-        self.store = stores.store
-        self.stores = stores.stores
-        self.update_store = stores.update_store
-        self.touch_store = stores.touch_store
-        self.delete_store = stores.delete_store
+        self.store, self.stores = stores.store, stores.stores
+        self.update_store, self.touch_store = stores.update_store, stores.touch_store
         self.expired_stores = stores.expired_stores
-        self.attach = stores.attach
-        self.store_file = stores.store_file
-        self.store_files = stores.store_files
+        self.store_file, self.store_files = stores.store_file, stores.store_files
         self.set_attributes = stores.set_attributes
-        self.detach = stores.detach
+        self.position = stores.position
         self.batch_counts = stores.batch_counts
         self.cancel_batch = stores.cancel_batch
         self.file_chunks = stores.file_chunks
@@ -85,6 +87,25 @@ class PostgresSearchStorage:
         self.chunks, self.chunk_contents = ranking.chunks, ranking.chunk_contents
         self.attribute_keys = ranking.attribute_keys
         self.attribute_types = ranking.attribute_types
+
+    async def start(self) -> None:
+        await self._postgres.start()
+        if self._postgres.facts is not None:
+            self._sweeper.wake()
+
+    async def close(self) -> None:
+        await self._sweeper.close()
+        await self._postgres.close()
+
+    def _sweeping(self, call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+        """The call, and then what it deleted is removed in the background."""
+
+        async def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            result = await call(*args, **kwargs)
+            self._sweeper.wake()
+            return result
+
+        return called
 
     def report(self) -> dict[str, Any]:
         facts = self._postgres.facts

@@ -12,10 +12,17 @@ import numpy as np
 from backend.errors import NotFound, StorageCorrupt
 from backend.models.encoder import Vectors
 from backend.search.filter_sql import AttributeRow, effective
-from backend.search.limits import SearchLimits, check_kept_store, check_room_to_index, check_waiting_files
+from backend.search.limits import (
+    SearchLimits,
+    attributes_bytes,
+    check_bytes,
+    check_kept_store,
+    check_room_to_index,
+    check_waiting_files,
+)
+from backend.search.list_sql import PAST_S, range_query
 from backend.search.postgres.codecs import from_json, to_json
 from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.listing import page_query
 from backend.search.postgres.ranking import CHUNK_COLUMNS, chunk_of
 from backend.search.postgres.schema import SCHEMA
 from backend.search.postgres.usage import usage, usage_alone
@@ -25,8 +32,10 @@ from backend.search.records import (
     EncoderIdentity,
     FileStatus,
     IndexFailure,
-    ListPage,
+    ListKind,
+    ListRange,
     PageSize,
+    Position,
     Progress,
     Reembedding,
     StoredChunk,
@@ -39,10 +48,12 @@ _SECONDS_A_DAY = 86_400
 _CHUNKS_AT_ONCE = 200
 _STORES = """
 SELECT s.id, s.owner, s.name, s.description, s.metadata, s.created_s, s.last_active_s, s.expires_after_days,
-    s.chunks, s.usage_bytes, e.fingerprint, e.name AS encoder_name, e.width,
+    s.chunks, (SELECT coalesce(sum(usage_bytes), 0)::bigint FROM store_files WHERE store_id = s.id) AS usage_bytes,
+    e.fingerprint, e.name AS encoder_name, e.width,
     n.fingerprint AS next_fingerprint, n.name AS next_name, n.width AS next_width,
     CASE WHEN n.key IS NOT NULL THEN
-        (SELECT count(*) FROM vectors v WHERE v.store = s.key AND v.encoder = n.key) END AS chunks_done,
+        (SELECT count(*) FROM vectors v WHERE v.store = s.key AND v.encoder = n.key
+            AND v.file NOT IN (SELECT file FROM pending_deletes)) END AS chunks_done,
     (SELECT json_object_agg(status, files)::text FROM (
         SELECT status, count(*) AS files FROM store_files WHERE store_id = s.id GROUP BY status) c) AS counts
 FROM stores s LEFT JOIN encoders e ON e.key = s.encoder LEFT JOIN encoders n ON n.key = s.next_encoder
@@ -58,6 +69,22 @@ _LOCK_REPLACED = """
 SELECT key FROM store_files WHERE (store_id, file_id) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 ORDER BY key FOR UPDATE
 """
+_LOCK_ATTRIBUTES = "SELECT attributes FROM store_files WHERE store_id = $1 AND file_id = $2 FOR UPDATE"
+_SET_ATTRIBUTES = f"""
+UPDATE store_files SET attributes = $3, usage_bytes = greatest(0, usage_bytes + $4)
+WHERE store_id = $1 AND file_id = $2
+RETURNING key, {FILE_COLUMNS}, (SELECT owner FROM stores WHERE id = store_id) AS owner
+"""
+_CREATED: dict[ListKind, str] = {
+    "file": "SELECT created_s FROM files WHERE owner = $1 AND id = $2",
+    "store": "SELECT created_s FROM stores WHERE owner = $1 AND id = $2",
+    "store_file": "SELECT created_s FROM store_files WHERE store_id = $1 AND file_id = $2",
+}
+_PAST = "SELECT created_s FROM past_positions WHERE kind = $3 AND list = $1 AND id = $2"
+_SLICE_ROWS = 1000
+# Of one file that no other replica is at; others write between two slices.
+_SWEPT_FILE = "SELECT file FROM pending_deletes ORDER BY file LIMIT 1 FOR UPDATE SKIP LOCKED"
+_SWEEP = "DELETE FROM {0} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {0} WHERE file = $1 LIMIT $2))"
 LOCK_STORES = "SELECT key FROM stores WHERE id = ANY($1::text[]) ORDER BY key FOR NO KEY UPDATE"
 
 
@@ -98,10 +125,10 @@ class PostgresStores:
         row = await self._postgres.fetchrow(_STORES + "WHERE s.id = $1 AND s.owner = $2", store_id, owner)
         return _store_of(row) if row else None
 
-    async def stores(self, owner: str, page: ListPage) -> list[VectorStore]:
+    async def stores(self, owner: str, part: ListRange) -> list[VectorStore]:
         arguments: list[Any] = [owner]
-        query, flipped = page_query(
-            "SELECT id FROM stores", page, table="stores", id_column="id", where=["owner = $1"], arguments=arguments
+        query, flipped = range_query(
+            "SELECT id FROM stores", ["owner = $1"], arguments, part=part, keys=("created_s", "id")
         )
         async with self._postgres.connection() as connection:
             ids = [row["id"] for row in await connection.fetch(query, *arguments)]
@@ -166,31 +193,29 @@ class PostgresStores:
         return file_of(row) if row else None
 
     async def store_files(
-        self, store_id: str, page: ListPage, *, status: FileStatus | None = None, batch_id: str | None = None
+        self, store_id: str, part: ListRange, *, status: FileStatus | None = None, batch_id: str | None = None
     ) -> list[StoreFile]:
-        where, arguments = ["store_id = $1"], [store_id]
+        where, arguments = ["store_id = $1"], list[Any]([store_id])
         for column, value in (("status", status), ("batch_id", batch_id)):
             if value is not None:
                 arguments.append(value)
                 where.append(f"{column} = ${len(arguments)}")
         select = f"SELECT {FILE_COLUMNS} FROM store_files"
-        query, flipped = page_query(
-            select, page, table="store_files", id_column="file_id", where=where, arguments=arguments
-        )
+        query, flipped = range_query(select, where, arguments, part=part, keys=("created_s", "file_id"))
         rows = [file_of(row) for row in await self._postgres.fetch(query, *arguments)]
         return rows[::-1] if flipped else rows
 
-    async def set_attributes(self, store_id: str, file_id: str, attributes: Attributes) -> StoreFile | None:
+    async def set_attributes(
+        self, store_id: str, file_id: str, attributes: Attributes, *, limits: SearchLimits | None = None
+    ) -> StoreFile | None:
         async with self._postgres.transaction() as connection:
-            row = await connection.fetchrow(
-                f"UPDATE store_files SET attributes = $3 WHERE store_id = $1 AND file_id = $2 "
-                f"RETURNING key, {FILE_COLUMNS}",
-                store_id,
-                file_id,
-                to_json(dict(attributes)),
-            )
-            if row is None:
+            before = await connection.fetchval(_LOCK_ATTRIBUTES, store_id, file_id)
+            if before is None:
                 return None
+            more_bytes = attributes_bytes(attributes, {}) - attributes_bytes(from_json(before), {})
+            row = await connection.fetchrow(_SET_ATTRIBUTES, store_id, file_id, to_json(dict(attributes)), more_bytes)
+            if limits is not None and more_bytes > 0:
+                check_bytes((await usage_alone(connection, row["owner"])).bytes, limits)
             file = file_of(row)
             await write_attributes(connection, row["key"], file)
             return file
@@ -199,7 +224,10 @@ class PostgresStores:
         query = "DELETE FROM store_files WHERE store_id = $1 AND file_id = $2 RETURNING true"
         return bool(await self._postgres.fetchval(query, store_id, file_id))
 
-    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int]:
+    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int] | None:
+        known = "SELECT count(*) FROM batches WHERE store_id = $1 AND id = $2"
+        if not await self._postgres.fetchval(known, store_id, batch_id):
+            return None
         query = "SELECT status, count(*) FROM store_files WHERE store_id = $1 AND batch_id = $2 GROUP BY status"
         return {row[0]: row[1] for row in await self._postgres.fetch(query, store_id, batch_id)}
 
@@ -211,6 +239,26 @@ class PostgresStores:
             batch_id,
         )
         return len(rows)
+
+    async def position(self, kind: ListKind, list_id: str, row_id: str) -> Position | None:
+        query = f"{_CREATED[kind]} UNION ALL {_PAST} LIMIT 1"
+        created_s = await self._postgres.fetchval(query, list_id, row_id, kind)
+        return None if created_s is None else Position(created_s, row_id)
+
+    async def sweep(self) -> bool:
+        """Remove a slice of what was deleted; False where nothing is left."""
+        async with self._postgres.transaction() as connection:
+            file = await connection.fetchval(_SWEPT_FILE)
+            if file is None:
+                await connection.execute(
+                    f"DELETE FROM past_positions WHERE deleted_at < clock_timestamp() - interval '{PAST_S} seconds'"
+                )
+                return False
+            for table in ("chunks", "vectors", "postings"):
+                if await connection.execute(_SWEEP.format(table), file, _SLICE_ROWS) == f"DELETE {_SLICE_ROWS}":
+                    return True
+            await connection.execute("DELETE FROM pending_deletes WHERE file = $1", file)
+            return True
 
     async def file_chunks(self, store_id: str, file_id: str) -> AsyncIterator[StoredChunk]:
         """All chunks of a file in order. Holds no connection between two of its queries."""
@@ -243,7 +291,9 @@ async def attach(
         check_room_to_index(await usage_alone(connection, owner), limits)
     await _attach(connection, files)
     for (owner,) in rows:
-        check_waiting_files((await usage(connection, owner)).waiting, len(files), limits)
+        now = await usage(connection, owner)
+        check_waiting_files(now.waiting, len(files), limits)
+        check_bytes(now.bytes, limits)
 
 
 async def _attach(connection: asyncpg.Connection, files: Sequence[StoreFile]) -> None:
@@ -310,7 +360,7 @@ def file_of(row: asyncpg.Record) -> StoreFile:
 async def _insert(connection: asyncpg.Connection, file: StoreFile) -> None:
     key = await connection.fetchval(
         "INSERT INTO store_files (store_id, file_id, name, created_s, status, attributes, chunking, batch_id, "
-        "progress) VALUES ($1, $2, $3, $4, 'in_progress', $5, $6, $7, $8) RETURNING key",
+        "progress, usage_bytes) VALUES ($1, $2, $3, $4, 'in_progress', $5, $6, $7, $8, $9) RETURNING key",
         file.store_id,
         file.file_id,
         file.name,
@@ -319,7 +369,11 @@ async def _insert(connection: asyncpg.Connection, file: StoreFile) -> None:
         to_json(asdict(file.chunking)),
         file.batch_id,
         to_json(asdict(Progress())),
+        attributes_bytes(file.attributes, {}),
     )
+    if file.batch_id is not None:
+        add = "INSERT INTO batches VALUES ($1, $2) ON CONFLICT DO NOTHING"
+        await connection.execute(add, file.store_id, file.batch_id)
     await write_attributes(connection, key, file)
 
 

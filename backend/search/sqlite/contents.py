@@ -1,4 +1,8 @@
-"""The bytes of uploaded files, a file each: written, synced and renamed before the database knows of them."""
+"""The bytes of uploaded files, a file each: written, synced and renamed before the database knows of them.
+
+Deleted is only what the database says was deleted. Other bytes that it does not know, of an upload that a crash cut
+short or because an older database was put in its place, are kept for a week in the folder `lost` beside them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,8 @@ from backend.search.sqlite.faults import corrupt
 
 _COPY_BYTES = 2**20
 _VERIFIED_KEPT = 10_000
+LOST_DAYS = 7
+_LOST_S = LOST_DAYS * 86_400.0
 _UNFINISHED = ".part"
 _ANY_SIZE = FileLimits(file_bytes=2**62)  # what was accepted once is given back, also under a lower LIMIT_FILE_BYTES
 
@@ -24,6 +30,7 @@ class Contents:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._lost = folder.parent / "lost"
         self._verified: dict[str, tuple[int, ...]] = {}  # what tells a change, by the name of the file
 
     def write(self, file_id: str, content: StoredFile) -> None:
@@ -79,19 +86,40 @@ class Contents:
             self._verified.clear()
         self._verified[name] = version
 
-    def delete(self, file_id: str) -> None:
-        """What cannot be deleted now is deleted at the next start."""
-        with contextlib.suppress(OSError):
-            self._path(file_id).unlink()
+    def delete(self, file_id: str) -> bool:
+        """False where that cannot be done now."""
+        try:
+            self._path(file_id).unlink(missing_ok=True)
+        except OSError:
+            return False
+        return True
 
-    def delete_orphans(self, file_ids: Iterable[str]) -> int:
-        """Delete what no row refers to: writes and deletions that a crash cut short. Returns how many."""
-        known = {self._path(file_id).name for file_id in file_ids}
-        orphans = [path for path in self._folder.glob("??/*") if path.name not in known]
-        for path in orphans:
-            with contextlib.suppress(OSError):
-                path.unlink()
-        return len(orphans)
+    def has_any(self) -> bool:
+        return any(path.suffix != _UNFINISHED for path in self._folder.glob("??/*"))
+
+    def set_unknown_aside(self, known: Iterable[str], deleted: Iterable[str], now_s: float) -> int:
+        """Move what no file's id stands for to `lost`, and back what is known again; how many were moved there.
+
+        What has been there for a week is deleted, as are uploads whose writing was cut short.
+        """
+        kept = {path.name: path for path in map(self._path, known)}
+        expected = kept.keys() | {self._path(file_id).name for file_id in deleted}
+        lost = 0
+        for path in list(self._folder.glob("??/*")):
+            if path.suffix == _UNFINISHED:
+                path.unlink(missing_ok=True)
+            elif path.name not in expected:
+                self._make_folder(self._lost)
+                os.utime(path, (now_s, now_s))
+                path.replace(self._lost / path.name)
+                lost += 1
+        for path in self._lost.glob("*"):
+            if path.name in kept and not kept[path.name].exists():
+                self._make_folder(kept[path.name].parent)
+                path.replace(kept[path.name])
+            elif path.stat().st_mtime < now_s - _LOST_S:
+                path.unlink(missing_ok=True)
+        return lost
 
     def _path(self, file_id: str) -> Path:
         name = hashlib.sha256(file_id.encode()).hexdigest()  # an id may hold any characters

@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 
 NAME = "search.db"
 _BUSY_S = 10.0  # the other process holds the database for moments only: a checkpoint, a first start
+_LOG_BUSY_MS = 200
 _CHECKED_BYTES = 256 * 2**20  # a start checks every page of a smaller database, in about a second
 _CACHE_KIB = 16_384  # of pages, each connection
 _WRITTEN_AT_ONCE = 32  # writes that share a transaction at most: what searches read and the log hold stay small
@@ -59,12 +60,20 @@ class Database:
 
     Args:
         readers: threads that read at the same time.
+        check_new: called before tables are made where none are; raises SetupError where there were some before.
         prepare: run on the writer's thread, without a transaction, when this process becomes the writer.
     """
 
-    def __init__(self, folder: Path, *, readers: int, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        readers: int,
+        check_new: Callable[[], None],
+        prepare: Callable[[sqlite3.Connection], None],
+    ) -> None:
         self.folder = folder
-        self._prepare = prepare
+        self._check_new, self._prepare = check_new, prepare
         self._is_closed = False
         self._refusal: Callable[[], FinanciaError] | None = None  # of every call, until the next start
         self._fault, self._logged = "", ""
@@ -168,6 +177,13 @@ class Database:
             raise
         return result
 
+    async def empty_log(self) -> bool:
+        """Move the write-ahead log into the database, and empty it; False where a read still needs it.
+
+        Until then what was deleted can be read in the log.
+        """
+        return await self._run(self._writing, self._empty_log)
+
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         self._check_open()
         try:
@@ -217,11 +233,15 @@ class Database:
             raise
 
     def _become_writer(self) -> None:
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            self._check_new()  # before SQLite drops a write-ahead log that lies there
         connection = self._writer_connection()
         if self.path.stat().st_size <= _CHECKED_BYTES:
             faults = [fault for (fault,) in connection.execute("PRAGMA quick_check(3)")]
             if faults != ["ok"]:
                 raise corrupt("the database is broken") from sqlite3.DatabaseError("; ".join(faults))
+        if schema.version_of(connection) == 0:
+            self._check_new()
         schema.upgrade(connection, str(self.path))
         self._prepare(connection)
         self._reserve.make()
@@ -256,6 +276,7 @@ class Database:
             connection = self._connect()
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA secure_delete = ON")  # zeros in place of what was deleted: words, NIFs, IBANs
             self._writer = connection
         return self._writer
 
@@ -348,6 +369,16 @@ class Database:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+
+    def _empty_log(self) -> bool:
+        with translated():
+            connection = self._writer_connection()
+            connection.execute(f"PRAGMA busy_timeout = {_LOG_BUSY_MS}")  # those that want to write wait meanwhile
+            try:
+                (is_busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(1000 * _BUSY_S)}")
+        return not is_busy
 
     def _close_writer(self) -> None:
         self._drop_writer_connection()

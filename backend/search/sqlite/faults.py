@@ -13,8 +13,9 @@ from backend.errors import FinanciaError, StorageCorrupt, Unavailable
 _BROKEN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_IOERR_SHORT_READ")
 _FULL = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_SHMSIZE")
 _RECOVERY = (
-    "Nothing is answered from it. Its operator stops the service, puts the folder's backup in its place and starts "
-    "again; what can still be read is saved by `sqlite3 search.db .recover`"
+    "Nothing is answered from it. Its operator stops the service, keeps a copy of the folder, puts the search.db of a "
+    "backup in its place and starts again. The folder files stays as it is: what that search.db does not know of it is "
+    "moved to the folder lost, not deleted"
 )
 _FULL_ERRNOS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 

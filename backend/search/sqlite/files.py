@@ -8,10 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from backend.search.limits import SearchLimits, check_kept_file
-from backend.search.records import FileRecord, ListPage, PageSize
+from backend.search.records import FileRecord, ListRange, PageSize
 from backend.search.sqlite.rows import FILE, file_record, listed, pages
-from backend.search.sqlite.store_files import remove_chunks
+from backend.search.sqlite.store_files import remove
 from backend.search.sqlite.usage import usage
+
+_REMEMBER = (
+    "INSERT OR REPLACE INTO past_positions (kind, list, id, created_s) "
+    "SELECT 'file', owner, id, created_s FROM files WHERE number = ?"
+)
 
 
 def add(connection: sqlite3.Connection, file: FileRecord, limits: SearchLimits | None) -> None:
@@ -54,11 +59,11 @@ def find_all(connection: sqlite3.Connection, owner: str, file_ids: Sequence[str]
     return [file_record(row) for row in rows]
 
 
-def page_of(connection: sqlite3.Connection, owner: str, page: ListPage, purpose: str | None) -> list[FileRecord]:
-    where, values = "f.owner = ?", [owner]
+def range_of(connection: sqlite3.Connection, owner: str, part: ListRange, purpose: str | None) -> list[FileRecord]:
+    where, values = ["f.owner = $1"], [owner]
     if purpose is not None:
-        where, values = f"{where} AND f.purpose = ?", [owner, purpose]
-    rows = listed(connection, f"SELECT {FILE} FROM files f", where, values, page=page, keys=("f.created_s", "f.id"))
+        where, values = [*where, "f.purpose = $2"], [owner, purpose]
+    rows = listed(connection, f"SELECT {FILE} FROM files f", where, values, part=part, keys=("f.created_s", "f.id"))
     return [file_record(row) for row in rows]
 
 
@@ -68,18 +73,30 @@ def checksum(connection: sqlite3.Connection, file_id: str) -> str | None:
     return row and str(row[0])
 
 
-def delete(connection: sqlite3.Connection, owner: str, file_id: str) -> list[str] | None:
-    """The ids of the stores that it was in; None: there was no such file."""
+def delete(connection: sqlite3.Connection, owner: str, file_id: str) -> bool:
+    """Its bytes are deleted once this is on the disk (`deleted`). False: there was no such file."""
     row = connection.execute("SELECT number FROM files WHERE id = ? AND owner = ?", (file_id, owner)).fetchone()
     if row is None:
-        return None
-    places = connection.execute(
-        "SELECT sf.number, s.id FROM store_files sf JOIN stores s ON s.number = sf.store WHERE sf.file = ?", row
-    ).fetchall()
-    for number, _ in places:
-        remove_chunks(connection, number)
+        return False
+    for (number,) in connection.execute("SELECT number FROM store_files WHERE file = ?", row).fetchall():
+        remove(connection, number)
+    connection.execute(_REMEMBER, row)
     connection.execute("DELETE FROM files WHERE number = ?", row)
-    return [store_id for _, store_id in places]
+    connection.execute("INSERT OR IGNORE INTO deleted_files (id) VALUES (?)", (file_id,))
+    return True
+
+
+def deleted(connection: sqlite3.Connection) -> list[str]:
+    """Ids of files without a row whose bytes may still be there."""
+    return [file_id for (file_id,) in connection.execute("SELECT id FROM deleted_files")]
+
+
+def is_deleted(connection: sqlite3.Connection, file_id: str) -> bool:
+    return connection.execute("SELECT 1 FROM deleted_files WHERE id = ?", (file_id,)).fetchone() is not None
+
+
+def forget_deleted(connection: sqlite3.Connection, file_ids: Sequence[str]) -> None:
+    connection.executemany("DELETE FROM deleted_files WHERE id = ?", ((file_id,) for file_id in file_ids))
 
 
 def page_sizes(connection: sqlite3.Connection, file_id: str) -> tuple[PageSize, ...]:

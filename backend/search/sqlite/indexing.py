@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from backend.search.keywords import text_terms
+from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
 from backend.search.records import Claim, EncoderIdentity, IndexedFile, IndexFailure, Progress, Scalar
-from backend.search.sqlite.leavings import keep_encoder
+from backend.search.sqlite.pending_deletes import keep_encoder
 from backend.search.sqlite.rows import (
     STORE_FILE,
     STORE_FILE_TABLES,
@@ -73,7 +74,8 @@ class PackedChunk:
 
     @property
     def usage_bytes(self) -> int:
-        return len(self.text.encode()) + len(self.words) + len(self.vector)
+        postings = postings_bytes(self.terms.split("\n") if self.terms else ())
+        return len(self.text.encode()) + len(self.words) + len(self.vector) + postings
 
 
 def pack(indexed: IndexedFile) -> list[PackedChunk]:
@@ -165,7 +167,8 @@ def finish(
     first = _next_chunk(connection)
     _insert(connection, number, store, encoder, list(enumerate(packed, first)))
     found = _cleaned(indexed.found)
-    write_attributes(connection, number, store, json.loads(attributes), found)
+    set_by_caller = json.loads(attributes)
+    write_attributes(connection, number, store, set_by_caller, found)
     connection.execute(
         f"UPDATE store_files SET status = 'completed', found = ?, pages = ?, language = ?, indexed_s = ?, "
         f"first_chunk = ?, chunks = ?, lengths = ?, usage_bytes = ?, stage = 'done', done = ?, total = ?, {_END_CLAIM} "
@@ -178,7 +181,7 @@ def finish(
             first,
             len(packed),
             np.array([chunk.length for chunk in packed], "<i4").tobytes(),
-            sum(chunk.usage_bytes for chunk in packed),
+            sum(chunk.usage_bytes for chunk in packed) + attributes_bytes(set_by_caller, found),
             len(packed),
             len(packed),
             number,

@@ -1,8 +1,8 @@
 """What searching a store needs in memory: its table of chunks, its vectors, and the terms of its newest chunks.
 
-Loaded by the first search, brought up to date by the next one after a change, and dropped, the stores used longest ago
-first, when all together are over the limit. Vectors are kept as int8 in memory, those of large stores on a device where
-there is one. The database is the truth: nothing here is written anywhere.
+Loaded by the first search and brought up to date by the next one after a change. Before that its room is reserved: the
+stores used longest ago leave, but none that is being searched. Vectors are kept as int8 in memory, those of large
+stores on a device where there is one. The database is the truth: nothing here is written anywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import sqlite3
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from backend.search.sqlite.chunk_table import (
     read_table,
     without_removed,
 )
-from backend.search.sqlite.leavings import leaving_chunks
+from backend.search.sqlite.pending_deletes import pending_chunks
 from backend.search.sqlite.rows import unpack_vectors
 from backend.search.sqlite.vector_matrix import DeviceVectors, Matrix, VectorMatrix, vector_bytes
 from backend.telemetry import log_event
@@ -83,6 +84,8 @@ class LoadedStore:
     def __init__(self, device: DeviceVectors | None = None) -> None:
         self._device = device
         self.is_refused = False  # by the device, which had no room for it
+        self.searches = 0  # that use it now; under the lock of `LoadedStores`, as is what is reserved
+        self.reserved_bytes = 0
         self._on_device = False
         self._lock = threading.Lock()
         self._generation: Generation | None = None
@@ -96,6 +99,10 @@ class LoadedStore:
         held = 0 if table is None else len(table) * BYTES_PER_CHUNK
         held += 0 if matrix is None else matrix.memory_bytes
         return held + self._fresh.chunks * _BYTES_PER_FRESH_CHUNK
+
+    @property
+    def fresh_chunks(self) -> int:
+        return self._fresh.chunks
 
     @property
     def device_bytes(self) -> int:
@@ -189,18 +196,24 @@ class LoadedStores:
 
     def place_for(self, store: int, chunks: int, width: int) -> Place:
         """Where the vectors of a store are kept. On a device, stores used longest ago make room."""
-        device, wanted = self._device, self.of(store)
+        device, wanted = self._device, self._of(store)
         if device is not None and chunks >= device.least_chunks and not wanted.is_refused:
             needed = device.bytes_for(chunks, width)
-            if needed <= device.memory_bytes and chunks * BYTES_PER_CHUNK <= self._limit_bytes:
-                self._make_room(wanted, device.memory_bytes - needed)
+            fits = needed <= device.memory_bytes and chunks * BYTES_PER_CHUNK <= self._limit_bytes
+            if fits and self._make_room(wanted, device.memory_bytes - needed):
                 return "device"
-        fits = chunks * BYTES_PER_CHUNK + vector_bytes(chunks, width) <= self._limit_bytes
+        fits = self._reserve(wanted, chunks * BYTES_PER_CHUNK + vector_bytes(chunks, width))
         return "memory" if fits else "disk"
+
+    def reserve_fresh(self, store: int, chunks: int) -> None:
+        """Make room for the terms of so many chunks of a store that no segment has."""
+        wanted = self._of(store)
+        more = max(0, chunks - wanted.fresh_chunks)
+        self._reserve(wanted, wanted.memory_bytes + more * _BYTES_PER_FRESH_CHUNK)
 
     def refused(self, store: int, reason: MemoryError) -> None:
         """The device had no room for a store: until it is loaded again, it is scanned in memory."""
-        self.of(store).is_refused = True
+        self._of(store).is_refused = True
         with self._lock:
             is_told, self._is_refusal_told = self._is_refusal_told, True
         if not is_told:
@@ -208,31 +221,58 @@ class LoadedStores:
                 _log, logging.WARNING, "vectors do not fit the device: the processor scans them", reason=str(reason)
             )
 
-    def of(self, store: int) -> LoadedStore:
+    @contextmanager
+    def searched(self, store: int) -> Iterator[LoadedStore]:
+        """The store, which stays in memory while it is searched."""
+        with self._lock:
+            loaded = self._stores.setdefault(store, LoadedStore(self._device))
+            self._stores.move_to_end(store)
+            loaded.searches += 1
+        try:
+            yield loaded
+        finally:
+            with self._lock:
+                loaded.searches -= 1
+                if not loaded.searches:
+                    loaded.reserved_bytes = 0
+                self._drop(self._limit_bytes)
+
+    def _of(self, store: int) -> LoadedStore:
         with self._lock:
             loaded = self._stores.setdefault(store, LoadedStore(self._device))
             self._stores.move_to_end(store)
             return loaded
 
-    def trim(self) -> None:
-        """Forget the stores used longest ago until the rest is within the limit. Called after each search."""
+    def _reserve(self, wanted: LoadedStore, needed_bytes: int) -> bool:
+        """Whether a store may take so much; it counts as if it had it until it is searched no more."""
         with self._lock:
-            held = sum(store.memory_bytes for store in self._stores.values())
-            while held > self._limit_bytes and self._stores:
-                _, dropped = self._stores.popitem(last=False)
-                held -= dropped.memory_bytes
+            has_room = needed_bytes <= self._limit_bytes and self._drop(self._limit_bytes - needed_bytes, wanted)
+            if has_room:
+                wanted.reserved_bytes = max(wanted.reserved_bytes, needed_bytes)
+            return has_room
 
-    def _make_room(self, wanted: LoadedStore, others_bytes: int) -> None:
+    def _drop(self, most_bytes: int, wanted: LoadedStore | None = None) -> bool:
+        """Forget stores until those other than one are within a limit, if they can be. Under the lock."""
+        others = {number: one for number, one in self._stores.items() if one is not wanted}
+        held = sum(max(one.memory_bytes, one.reserved_bytes) for one in others.values())
+        for number, one in others.items():
+            if held <= most_bytes:
+                break
+            if not one.searches:
+                held -= one.memory_bytes
+                del self._stores[number]
+        return held <= most_bytes
+
+    def _make_room(self, wanted: LoadedStore, others_bytes: int) -> bool:
         """Forget the stores on the device that were used longest ago until the others hold at most so much of it."""
         with self._lock:
-            others = {number: one.device_bytes for number, one in self._stores.items() if one is not wanted}
-            held = sum(others.values())
-            for number, device_bytes in others.items():
-                if held <= others_bytes:
-                    return
-                if device_bytes:
+            others = {number: one for number, one in self._stores.items() if one is not wanted}
+            held = sum(one.device_bytes for one in others.values())
+            for number, one in others.items():
+                if held > others_bytes and one.device_bytes and not one.searches:
+                    held -= one.device_bytes
                     del self._stores[number]
-                    held -= device_bytes
+            return held <= others_bytes
 
     def forget(self, store: int) -> None:
         with self._lock:
@@ -252,7 +292,7 @@ def _fill(connection: sqlite3.Connection, current: Generation, table: ChunkTable
         rows, is_known = table.rows_of(ids)
         packed = [vector for _, vector in read]
         if not is_known.all():
-            if not leaving_chunks(connection, current.store, ids[~is_known]).all():
+            if not pending_chunks(connection, current.store, ids[~is_known]).all():
                 raise sqlite3.DataError("a vector belongs to no chunk of its store")
             rows, packed = rows[is_known], [vector for vector, known in zip(packed, is_known, strict=True) if known]
         if packed:

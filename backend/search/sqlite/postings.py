@@ -1,9 +1,9 @@
 """Which chunks have which terms, in the database: the terms of new chunks, and segments of thousands of chunks.
 
 A segment holds for each term the chunks that have it, and how often, in one row. The writer makes a segment of each
-4,096 new chunks, and one of every eight such segments; rows of removed chunks are dropped when a segment is made, and a
-segment with more of them than of others is made anew. All of it can be made again from the texts, in slices
-(`begin_rebuild` to `end_rebuild`).
+4,096 new chunks, and one of every eight such segments; what is removed leaves the segments
+soon after, in slices (`rewrite_slice`). All of it can be made again from the texts, in slices (`begin_rebuild` to
+`end_rebuild`).
 
 In place of FTS5: its bm25() of eight terms over 100,000 chunks takes five times as long, its statistics are those of a
 table, not of a store, and deleting from a table without contents needs SQLite 3.43.
@@ -81,12 +81,17 @@ def fresh_terms(
     """Chunks behind an id that no segment has, and that are not being removed, with how often they have each term."""
     rows = connection.execute(
         "SELECT chunk, terms FROM fresh_terms f WHERE store = ?1 AND chunk > ?2 AND chunk <= ?3 AND NOT EXISTS "
-        "(SELECT 1 FROM leavings l WHERE l.store = ?1 AND f.chunk BETWEEN l.first_chunk AND l.last_chunk) "
+        "(SELECT 1 FROM pending_deletes l WHERE l.store = ?1 AND f.chunk BETWEEN l.first_chunk AND l.last_chunk) "
         "ORDER BY chunk",
         (store, behind, last),
     )
     for chunk, terms in rows:
         yield chunk, counted(terms)
+
+
+def fresh_chunks(connection: sqlite3.Connection, store: int) -> int:
+    (chunks,) = connection.execute("SELECT count(*) FROM fresh_terms WHERE store = ?", (store,)).fetchone()
+    return int(chunks)
 
 
 def counted(terms: str) -> Mapping[str, int]:
@@ -95,8 +100,7 @@ def counted(terms: str) -> Mapping[str, int]:
 
 def merge_added(connection: sqlite3.Connection, store: int) -> bool:
     """Make a segment that is due after chunks were added; whether another one may be due. Raises: DataError."""
-    (fresh,) = connection.execute("SELECT count(*) FROM fresh_terms WHERE store = ?", (store,)).fetchone()
-    if fresh < FRESH_CHUNKS or _version(connection, store) != TERMS_VERSION:
+    if fresh_chunks(connection, store) < FRESH_CHUNKS or _version(connection, store) != TERMS_VERSION:
         return False
     _merge_fresh(connection, store)
     small = [segment for segment in segments_of(connection, store) if segment.level == 0]
@@ -106,16 +110,37 @@ def merge_added(connection: sqlite3.Connection, store: int) -> bool:
     return True
 
 
-def merge_removed(connection: sqlite3.Connection, store: int) -> bool:
-    """Make segments anew whose chunks were mostly removed; false: no other one is due. Raises: DataError."""
-    if _version(connection, store) != TERMS_VERSION:
+def mark_stale(connection: sqlite3.Connection, store: int, first: int, last: int) -> None:
+    """Have the segments rewritten that hold terms of these chunks, which were removed."""
+    connection.execute(
+        "UPDATE segments SET stale = CASE WHEN stale < 2 THEN 1 ELSE 3 END "
+        "WHERE store = ? AND first_chunk <= ? AND last_chunk >= ?",
+        (store, last, first),
+    )
+
+
+def rewrite_slice(connection: sqlite3.Connection, terms: int) -> bool:
+    """Take removed chunks out of some terms of a segment, in place; False where no segment has any."""
+    row = connection.execute(
+        "SELECT number, level, first_chunk, last_chunk, store, stale, next_term FROM segments WHERE stale > 0 "
+        "ORDER BY number LIMIT 1"
+    ).fetchone()
+    if row is None:
         return False
-    segments = [one for one in segments_of(connection, store) if _is_mostly_removed(connection, store, one)]
-    for segment in segments:
-        _without_removed(connection, store, segment)
-    if segments:
-        _count_merge(connection, store)
-    return False
+    segment, (store, stale, begin) = Segment(*row[:4]), row[4:]
+    stale = max(stale, 2)
+    rows = connection.execute(
+        "SELECT term, packed FROM postings WHERE segment = ? AND term > ? ORDER BY term LIMIT ?",
+        (segment.number, begin, terms),
+    ).fetchall()
+    try:
+        _drop_removed(connection, store, segment, rows)
+    except BrokenPostings:  # the next search makes all of them anew
+        connection.execute("UPDATE stores SET terms = ? WHERE number = ?", (_REBUILDING, store))
+        rows = []
+    state = (stale - 2, "") if len(rows) < terms else (stale, rows[-1][0])
+    connection.execute("UPDATE segments SET stale = ?, next_term = ? WHERE number = ?", (*state, segment.number))
+    return True
 
 
 def check_version(connection: sqlite3.Connection, store: int) -> None:
@@ -203,53 +228,45 @@ def _merge(connection: sqlite3.Connection, store: int, parts: Sequence[Segment],
         (term, b"".join(_checked(packed) for _, packed in group)) for term, group in groupby(rows, key=itemgetter(0))
     )
     _write(connection, store, Segment(0, level, parts[0].first, parts[-1].last), joined)
-    _delete(connection, names)
-
-
-def _without_removed(connection: sqlite3.Connection, store: int, segment: Segment) -> None:
-    """Make a segment anew without the chunks that were removed."""
-    ranges = connection.execute(
-        "SELECT first_chunk, first_chunk + chunks FROM store_files WHERE store = ? AND chunks > 0 ORDER BY first_chunk",
-        (store,),
-    ).fetchall()
-    firsts, ends = np.array(ranges, np.int64).reshape(-1, 2).T
-
-    def kept(packed: bytes) -> bytes:
-        records = np.frombuffer(_checked(packed), _RECORD)
-        file = np.searchsorted(firsts, records["chunk"], side="right") - 1
-        return records[(file >= 0) & (records["chunk"] < ends[file])].tobytes() if len(firsts) else b""
-
-    rows = connection.execute("SELECT term, packed FROM postings WHERE segment = ? ORDER BY term", (segment.number,))
-    _write(connection, store, segment, ((term, kept(packed)) for term, packed in rows))
-    _delete(connection, str(segment.number))
-
-
-def _delete(connection: sqlite3.Connection, names: str) -> None:
+    (is_stale,) = connection.execute(f"SELECT max(stale) > 0 FROM segments WHERE number IN ({names})").fetchone()
+    if is_stale:
+        mark_stale(connection, store, parts[0].first, parts[-1].last)
     connection.execute(f"DELETE FROM postings WHERE segment IN ({names})")
     connection.execute(f"DELETE FROM segments WHERE number IN ({names})")
 
 
+def _drop_removed(
+    connection: sqlite3.Connection, store: int, segment: Segment, rows: Sequence[tuple[str, bytes]]
+) -> None:
+    """Write these terms of a segment without the chunks that were removed. Raises: BrokenPostings."""
+    ranges = connection.execute(
+        "SELECT first_chunk, first_chunk + chunks FROM store_files WHERE store = ? AND chunks > 0 "
+        "AND first_chunk <= ? AND first_chunk + chunks > ? ORDER BY first_chunk",
+        (store, segment.last, segment.first),
+    ).fetchall()
+    firsts, ends = np.array(ranges, np.int64).reshape(-1, 2).T
+    for term, packed in rows:
+        records = np.frombuffer(_checked(packed), _RECORD)
+        file = np.searchsorted(firsts, records["chunk"], side="right") - 1
+        is_kept = (file >= 0) & (records["chunk"] < ends[file]) if len(firsts) else np.zeros(len(records), np.bool_)
+        if not is_kept.any():
+            connection.execute("DELETE FROM postings WHERE segment = ? AND term = ?", (segment.number, term))
+        elif not is_kept.all():
+            connection.execute(
+                "UPDATE postings SET packed = ? WHERE segment = ? AND term = ?",
+                (_with_checksum(records[is_kept].tobytes()), segment.number, term),
+            )
+
+
 def _write(connection: sqlite3.Connection, store: int, segment: Segment, rows: Iterable[tuple[str, bytes]]) -> None:
     (number,) = connection.execute(
-        "INSERT INTO segments (store, level, first_chunk, last_chunk, chunks) SELECT ?1, ?2, ?3, ?4, "
-        "coalesce(sum(chunks), 0) FROM store_files WHERE store = ?1 AND first_chunk BETWEEN ?3 AND ?4 AND chunks > 0 "
-        "RETURNING number",
+        "INSERT INTO segments (store, level, first_chunk, last_chunk) VALUES (?, ?, ?, ?) RETURNING number",
         (store, segment.level, segment.first, segment.last),
     ).fetchone()
     connection.executemany(
         "INSERT INTO postings (segment, term, packed) VALUES (?, ?, ?)",
         ((number, term, _with_checksum(records)) for term, records in rows if records),
     )
-
-
-def _is_mostly_removed(connection: sqlite3.Connection, store: int, segment: Segment) -> bool:
-    (kept,) = connection.execute(
-        "SELECT coalesce(sum(chunks), 0) FROM store_files WHERE store = ? AND first_chunk BETWEEN ? AND ? "
-        "AND chunks > 0",
-        (store, segment.first, segment.last),
-    ).fetchone()
-    (held,) = connection.execute("SELECT chunks FROM segments WHERE number = ?", (segment.number,)).fetchone()
-    return bool(2 * kept < held)
 
 
 def _with_checksum(records: bytes) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from backend.models.encoder import Vectors
 from backend.search.records import EncoderIdentity
-from backend.search.sqlite.leavings import keep_encoder, mark_encoder, mark_vectors
+from backend.search.sqlite.pending_deletes import keep_encoder, mark_encoder, mark_vectors
 from backend.search.sqlite.rows import pack_vector
 from backend.search.sqlite.vector_stores import encoder_number, known_encoder, number_of
 
@@ -81,9 +81,15 @@ def put_vectors(
 
 
 def switch(connection: sqlite3.Connection, store_id: str, encoder: EncoderIdentity) -> bool:
-    store, number = number_of(connection, store_id), known_encoder(connection, encoder)
-    if store is None or number is None or unembedded(connection, store_id, encoder, 1):
+    number = known_encoder(connection, encoder)
+    row = connection.execute(
+        "SELECT number FROM stores WHERE id = ? AND ? IN (encoder, next_encoder)", (store_id, number)
+    ).fetchone()
+    if (
+        row is None or number is None or unembedded(connection, store_id, encoder, 1)
+    ):  # vectors of others may be about to be removed
         return False
+    store = row[0]
     connection.execute(
         "UPDATE stores SET encoder = ?, next_encoder = NULL, embedded = 0, rebuilds = rebuilds + 1 WHERE number = ?",
         (number, store),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from backend.models.encoder import Vectors
+from backend.search.list_sql import range_query
 from backend.search.packed_words import unpack_words
 from backend.search.records import (
     Chunking,
@@ -19,7 +20,7 @@ from backend.search.records import (
     FileRecord,
     FileStatus,
     IndexFailure,
-    ListPage,
+    ListRange,
     PageSize,
     Progress,
     Reembedding,
@@ -145,40 +146,13 @@ def unpack_vectors(packed: Sequence[bytes], width: int) -> Vectors:
 def listed(
     connection: sqlite3.Connection,
     select: str,
-    where: str,
-    values: Sequence[object],
+    where: Sequence[str],
+    arguments: list[Any],
     *,
-    page: ListPage,
+    part: ListRange,
     keys: tuple[str, str],
 ) -> list[Any]:
-    """The rows of a part of a list.
-
-    Args:
-        select: the query up to WHERE.
-        where: the list that the page is of.
-        keys: the columns of creation time and id.
-    """
-    created, id_column = keys
-    table_of_keys = select.partition(" FROM ")[2]
-    given: list[object] = list(values)
-    for cursor, is_behind in ((page.after, True), (page.before, False)):
-        if cursor is None:
-            continue
-        sign = ">" if is_behind == (page.order == "asc") else "<"
-        where += (
-            f" AND ({created}, {id_column}) {sign} "  # not there: compares with nothing, so no rows
-            f"(SELECT {created}, {id_column} FROM {table_of_keys} WHERE {id_column} = ? AND {_first_of(where)})"
-        )
-        given += [cursor, values[0]]
-    is_backwards = page.before is not None and page.after is None
-    order = "DESC" if (page.order == "desc") != is_backwards else "ASC"
-    rows = connection.execute(
-        f"{select} WHERE {where} ORDER BY {created} {order}, {id_column} {order} LIMIT ?",
-        (*given, page.limit),
-    ).fetchall()
-    return rows[::-1] if is_backwards else rows
-
-
-def _first_of(where: str) -> str:
-    """The condition that names whose list it is."""
-    return where.partition(" AND ")[0]
+    """The rows of a part of a list; the arguments as `range_query`."""
+    query, flipped = range_query(select, where, arguments, part=part, keys=keys)
+    rows = connection.execute(query.replace("$", "?"), arguments).fetchall()
+    return rows[::-1] if flipped else rows

@@ -102,6 +102,31 @@ STEPS: tuple[str, ...] = (
     UPDATE stores SET embedded = (SELECT count(*) FROM vectors v WHERE v.store = number AND v.encoder = next_encoder)
     WHERE next_encoder IS NOT NULL;
     """,
+    """
+    DROP INDEX leavings_by_store;
+    ALTER TABLE leavings RENAME TO pending_deletes;
+    CREATE INDEX pending_deletes_by_store ON pending_deletes (store, first_chunk);
+    -- Files without a row whose bytes are still to be deleted: nothing else in the folder ever is.
+    CREATE TABLE deleted_files (id TEXT PRIMARY KEY) WITHOUT ROWID;
+    ALTER TABLE segments DROP COLUMN chunks;
+    -- 1: has terms of removed chunks; 2: being rewritten, up to `next_term`; 3: being rewritten, and then once more
+    ALTER TABLE segments ADD stale INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE segments ADD next_term TEXT NOT NULL DEFAULT '';
+    UPDATE segments SET stale = 1;
+    -- Where deleted rows stood in their lists (`ListKind`, owner or store).
+    CREATE TABLE past_positions (
+        kind TEXT NOT NULL, list TEXT NOT NULL, id TEXT NOT NULL, created_s REAL NOT NULL,
+        deleted_s INTEGER NOT NULL DEFAULT (CAST(strftime('%s', 'now') AS INTEGER)), PRIMARY KEY (kind, list, id)
+    ) WITHOUT ROWID;
+    CREATE INDEX past_positions_by_time ON past_positions (deleted_s);
+    CREATE TABLE batches (
+        store INTEGER NOT NULL REFERENCES stores ON DELETE CASCADE, id TEXT NOT NULL, PRIMARY KEY (store, id)
+    ) WITHOUT ROWID;
+    INSERT INTO batches SELECT DISTINCT store, batch_id FROM store_files WHERE batch_id IS NOT NULL;
+    UPDATE store_files  -- without the braces
+    SET usage_bytes = usage_bytes + length(CAST(attributes AS BLOB)) + length(CAST(found AS BLOB)) - 4;
+    CREATE INDEX segments_stale ON segments (number) WHERE stale > 0;
+    """,
 )
 VERSION = len(STEPS)
 

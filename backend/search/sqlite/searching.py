@@ -18,8 +18,8 @@ from backend.search.bm25 import K1, B, idf
 from backend.search.filters import Filter
 from backend.search.records import EncoderIdentity, KeywordQuery, Ranked
 from backend.search.sqlite.chunk_table import ChunkTable, Generation, Ints, Mask, allowed_files, generation_of
-from backend.search.sqlite.loaded_stores import LoadedStores, Phrases
-from backend.search.sqlite.postings import Postings, check_version
+from backend.search.sqlite.loaded_stores import LoadedStore, LoadedStores, Phrases
+from backend.search.sqlite.postings import Postings, check_version, fresh_chunks
 from backend.search.sqlite.ranking import ranked, top
 from backend.search.sqlite.rows import unpack_vectors
 from backend.search.sqlite.vector_stores import known_encoder
@@ -65,10 +65,9 @@ class Searcher:
         if current.encoder != known_encoder(connection, encoder):
             raise WrongEncoder(f"vector store '{query.store_id}': its encoder has changed meanwhile; search it again")
         allowed = None if query.where is None else allowed_files(connection, current.store, query.where)
-        loaded = self._stores.of(current.store)
-        try:
+        with self._stores.searched(current.store) as loaded:
             table = loaded.table(connection, current)
-            scores = self._scanned(connection, current, len(table), vector)
+            scores = self._scanned(connection, current, loaded, chunks=len(table), vector=vector)
             mask = table.mask(allowed)
             if scores is None:
                 return _streamed(connection, current, table, mask=mask, query=_Vector(vector, query.limit))
@@ -77,16 +76,20 @@ class Searcher:
                 mask = has_vector if mask is None else mask & has_vector
             candidates = _best(scores, mask, query.limit + _MORE_CANDIDATES)
             return _rescored(connection, current, table.chunk_ids[candidates], vector, query.limit)
-        finally:
-            self._stores.trim()
 
     def _scanned(
-        self, connection: sqlite3.Connection, current: Generation, chunks: int, vector: Vectors
+        self,
+        connection: sqlite3.Connection,
+        current: Generation,
+        loaded: LoadedStore,
+        *,
+        chunks: int,
+        vector: Vectors,
     ) -> Vectors | None:
         """The rough cosine of each chunk, -2 for one without a vector; None where they are too many to be kept."""
         if not chunks:
             return np.zeros(0, np.float32)
-        width, loaded = len(vector), self._stores.of(current.store)
+        width = len(vector)
         place = self._stores.place_for(current.store, chunks, width)
         if place == "device":
             try:
@@ -104,12 +107,10 @@ class Searcher:
         current = _generation(connection, query.store_id)
         check_version(connection, current.store)
         allowed = None if query.where is None else allowed_files(connection, current.store, query.where)
-        loaded = self._stores.of(current.store)
         terms, prefixes = list(dict.fromkeys(keywords.terms)), list(dict.fromkeys(keywords.prefixes))
-        try:
+        with self._stores.searched(current.store) as loaded:
+            self._stores.reserve_fresh(current.store, fresh_chunks(connection, current.store))
             return _bm25(loaded.phrases(connection, current, terms, prefixes), allowed, query.limit)
-        finally:
-            self._stores.trim()
 
 
 def _generation(connection: sqlite3.Connection, store_id: str) -> Generation:

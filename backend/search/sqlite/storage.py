@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backend.device.facts.host import usable_cores
-from backend.errors import FinanciaError, StorageCorrupt, Unavailable
+from backend.errors import FinanciaError, SetupError, StorageCorrupt, Unavailable
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search.filters import Filter
@@ -30,8 +30,10 @@ from backend.search.records import (
     IndexedFile,
     IndexFailure,
     KeywordQuery,
-    ListPage,
+    ListKind,
+    ListRange,
     PageSize,
+    Position,
     Progress,
     Ranked,
     StoredChunk,
@@ -42,24 +44,26 @@ from backend.search.records import (
 from backend.search.sqlite import (
     files,
     indexing,
-    leavings,
+    pending_deletes,
     postings,
     reembedding,
     restoring,
     store_files,
     vector_stores,
 )
-from backend.search.sqlite.contents import Contents
+from backend.search.sqlite.contents import LOST_DAYS, Contents
 from backend.search.sqlite.database import Database
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores
 from backend.search.sqlite.searching import Query, Searcher
 from backend.search.sqlite.usage import usage
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import id_taken
+from backend.search.sweeper import Sweeper
 from backend.telemetry import log_event
 
 T = TypeVar("T")
 _READ_AGAIN_MOST = 10  # each time at a later state
+_LOG_TRIES, _LOG_RETRY_S = 30, 1.0  # to empty the log: a search that reads takes seconds at most
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +95,11 @@ class SqliteStorage:
     ) -> None:
         self._options, self._clock, self._wall = options, clock, wall
         self._contents = Contents(options.folder / "files")
-        self._database = Database(options.folder, readers=options.readers, prepare=self._prepare)
+        self._database = Database(
+            options.folder, readers=options.readers, check_new=self._check_new, prepare=self._prepare
+        )
+        self._sweeper = Sweeper(self._sweep)
+        self._has_swept = False
         self._loaded = LoadedStores(options.memory_bytes, options.device)
         self._scanning = ThreadPoolExecutor(options.scan_threads, thread_name_prefix="search-scan")
         self._searcher = Searcher(self._loaded, self._scanning)
@@ -100,14 +108,18 @@ class SqliteStorage:
     async def start(self) -> None:
         await self._database.open()
         if self._database.is_writer:
-            await self._sweep()
+            self._sweeper.wake()
 
     async def close(self) -> None:
+        await self._sweeper.close()
         for rebuild in self._rebuilds.values():  # the next search begins anew
             rebuild.cancel()
         await asyncio.gather(*self._rebuilds.values(), return_exceptions=True)
         await self._database.close()
         self._scanning.shutdown(wait=False)
+
+    async def swept(self) -> None:
+        await self._sweeper.idle()
 
     def report(self) -> dict[str, Any]:
         device = self._options.device
@@ -125,6 +137,9 @@ class SqliteStorage:
             **device_limit,
         }
 
+    async def position(self, kind: ListKind, list_id: str, row_id: str) -> Position | None:
+        return await self._read(vector_stores.position, kind, list_id, row_id)
+
     # Files
 
     async def add_file(self, file: FileRecord, content: StoredFile, *, limits: SearchLimits | None = None) -> None:
@@ -132,6 +147,8 @@ class SqliteStorage:
         await self._read(files.check_room, file, limits)
         if await self._read(files.checksum, file.id) is not None:  # also another owner's, whose bytes are not touched
             raise id_taken("file", file.id)
+        if await self._read(files.is_deleted, file.id):  # before its bytes are other ones
+            await self._delete(self._delete_bytes_without_row, file.id)
         writing = asyncio.create_task(self._database.compute(lambda: self._contents.write(file.id, content)))
         try:
             await asyncio.shield(writing)
@@ -148,20 +165,18 @@ class SqliteStorage:
     async def files_of(self, owner: str, file_ids: Collection[str]) -> list[FileRecord]:
         return await self._read(files.find_all, owner, list(file_ids))
 
-    async def files(self, owner: str, page: ListPage, *, purpose: str | None = None) -> list[FileRecord]:
-        return await self._read(files.page_of, owner, page, purpose)
+    async def files(self, owner: str, part: ListRange, *, purpose: str | None = None) -> list[FileRecord]:
+        return await self._read(files.range_of, owner, part, purpose)
 
     async def content(self, file_id: str) -> StoredFile | None:
         sha256 = await self._read(files.checksum, file_id)
         return None if sha256 is None else await self._database.compute(lambda: self._contents.read(file_id, sha256))
 
     async def delete_file(self, owner: str, file_id: str) -> bool:
-        store_ids = await self._delete(files.delete, owner, file_id)
-        if store_ids is None:
-            return False
-        await self._database.compute(lambda: self._contents.delete(file_id))
-        await self._sweep(*store_ids)
-        return True
+        is_deleted = await self._delete(files.delete, owner, file_id)
+        if is_deleted:
+            self._sweeper.wake()
+        return is_deleted
 
     async def file_pages(self, file_id: str) -> tuple[PageSize, ...]:
         return await self._read(files.page_sizes, file_id)
@@ -185,8 +200,8 @@ class SqliteStorage:
     async def store(self, owner: str, store_id: str) -> VectorStore | None:
         return await self._read(vector_stores.find, owner, store_id)
 
-    async def stores(self, owner: str, page: ListPage) -> list[VectorStore]:
-        return await self._read(vector_stores.page_of, owner, page)
+    async def stores(self, owner: str, part: ListRange) -> list[VectorStore]:
+        return await self._read(vector_stores.range_of, owner, part)
 
     async def update_store(self, store: VectorStore) -> bool:
         return await self._write(vector_stores.update, store)
@@ -198,7 +213,7 @@ class SqliteStorage:
         number = await self._delete(vector_stores.delete, owner, store_id)
         if number is not None:
             self._loaded.forget(number)
-            await self._sweep()
+            self._sweeper.wake()
         return number is not None
 
     async def expired_stores(self, now_s: float) -> list[VectorStore]:
@@ -207,27 +222,29 @@ class SqliteStorage:
     # The files of a store
 
     async def attach(self, files: Sequence[StoreFile], *, limits: SearchLimits | None = None) -> None:
-        if changed := await self._write(store_files.attach, files, limits):
-            await self._sweep(*changed)
+        if await self._write(store_files.attach, files, limits):
+            self._sweeper.wake()
 
     async def store_file(self, store_id: str, file_id: str) -> StoreFile | None:
         return await self._read(store_files.find, store_id, file_id)
 
     async def store_files(
-        self, store_id: str, page: ListPage, *, status: FileStatus | None = None, batch_id: str | None = None
+        self, store_id: str, part: ListRange, *, status: FileStatus | None = None, batch_id: str | None = None
     ) -> list[StoreFile]:
-        return await self._read(store_files.page_of, store_id, page, status, batch_id)
+        return await self._read(store_files.range_of, store_id, part, status, batch_id)
 
-    async def set_attributes(self, store_id: str, file_id: str, attributes: Attributes) -> StoreFile | None:
-        return await self._write(store_files.set_attributes, store_id, file_id, attributes)
+    async def set_attributes(
+        self, store_id: str, file_id: str, attributes: Attributes, *, limits: SearchLimits | None = None
+    ) -> StoreFile | None:
+        return await self._write(store_files.set_attributes, store_id, file_id, attributes, limits)
 
     async def detach(self, store_id: str, file_id: str) -> bool:
         is_removed = await self._delete(store_files.detach, store_id, file_id)
         if is_removed:
-            await self._sweep(store_id)
+            self._sweeper.wake()
         return is_removed
 
-    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int]:
+    async def batch_counts(self, store_id: str, batch_id: str) -> dict[FileStatus, int] | None:
         return await self._read(store_files.batch_counts, store_id, batch_id)
 
     async def cancel_batch(self, store_id: str, batch_id: str) -> int:
@@ -315,7 +332,7 @@ class SqliteStorage:
 
     async def begin_reembedding(self, store_id: str, encoder: EncoderIdentity) -> bool:
         has_begun = await self._write(reembedding.begin, store_id, encoder)
-        await self._sweep()
+        self._sweeper.wake()
         return has_begun
 
     async def unembedded(
@@ -331,7 +348,7 @@ class SqliteStorage:
     async def switch_encoder(self, store_id: str, encoder: EncoderIdentity) -> bool:
         is_switched = await self._write(reembedding.switch, store_id, encoder)
         if is_switched:
-            await self._sweep()
+            self._sweeper.wake()
         return is_switched
 
     async def reembedding_stores(self, encoder: EncoderIdentity) -> list[VectorStore]:
@@ -355,32 +372,37 @@ class SqliteStorage:
 
     def _delete_bytes_without_row(self, connection: sqlite3.Connection, file_id: str) -> None:
         """On the writer's thread: an addition that was cancelled has been made before, or never will be."""
-        if files.checksum(connection, file_id) is None:
-            self._contents.delete(file_id)
+        if files.checksum(connection, file_id) is None and self._contents.delete(file_id):
+            files.forget_deleted(connection, [file_id])
 
-    async def _sweep(self, *store_ids: str) -> None:
-        """Remove what is marked, slice by slice, and keep the postings of stores compact.
+    async def _sweep(self) -> bool:
+        """Remove a slice of what was deleted, bytes of files first; False where nothing is left, nor in the log."""
+        if await self._delete(self._sweep_slice):
+            self._has_swept = True
+            return True
+        for _ in range(_LOG_TRIES if self._has_swept else 0):
+            if await self._database.empty_log():
+                self._has_swept = False
+                break
+            await asyncio.sleep(_LOG_RETRY_S)
+        return False
 
-        It is deleted for everybody already: a fault here must not fail what called this, and the next one goes on.
-        """
-        try:
-            while await self._delete(leavings.sweep):
-                pass
-        except FinanciaError as error:
-            log_event(_log, logging.WARNING, "what was deleted could not be removed yet", reason=str(error))
-        for store_id in store_ids:
-            await self._merge(postings.merge_removed, store_id)
+    def _sweep_slice(self, connection: sqlite3.Connection) -> bool:
+        gone = [file_id for file_id in files.deleted(connection) if self._contents.delete(file_id)]
+        files.forget_deleted(connection, gone)
+        vector_stores.forget_past(connection)
+        return bool(gone) or pending_deletes.sweep(connection)
 
     async def _rebuild(self, store_id: str) -> None:
         """Make the postings of a store anew; others write in between."""
         log_event(_log, logging.ERROR, "postings are made anew from the texts", store=store_id)
         try:
             number = await self._write(postings.begin_rebuild, store_id)
-            while number is not None and await self._delete(leavings.sweep_postings, number):
+            while number is not None and await self._delete(pending_deletes.sweep_postings, number):
                 pass
             behind = 0
             while number is not None and (
-                texts := await self._read(postings.texts_behind, number, behind, leavings.ROWS_AT_ONCE)
+                texts := await self._read(postings.texts_behind, number, behind, pending_deletes.ROWS_AT_ONCE)
             ):
                 terms = await self._database.compute(partial(postings.terms_of, texts))
                 await self._write(postings.add_terms, number, terms)
@@ -404,11 +426,21 @@ class SqliteStorage:
         except FinanciaError as error:
             log_event(_log, logging.WARNING, "postings could not be merged", reason=str(error))
 
+    def _check_new(self) -> None:
+        if self._contents.has_any():
+            raise SetupError(
+                f"search storage: {self._database.path} is missing or empty, and the folder files beside it holds "
+                "uploads that a new database would not know. Nothing was changed. Put search.db back (from a backup, "
+                "or mount its volume), with search.db-wal where there is one; to begin without these uploads, move the "
+                "folder files to another place first"
+            )
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
         indexing.end_claims(connection)
-        orphans = self._contents.delete_orphans(files.ids(connection))
-        if orphans:
-            log_event(_log, logging.WARNING, "deleted bytes of files that were never stored", files=orphans)
+        lost = self._contents.set_unknown_aside(files.ids(connection), files.deleted(connection), self._wall())
+        if lost:
+            what = "bytes that the database does not know were moved to the folder lost"
+            log_event(_log, logging.WARNING, what, files=lost, folder=str(self._options.folder), kept_days=LOST_DAYS)
 
 
 async def _with_broken_postings(ranking: Coroutine[Any, Any, list[Ranked]]) -> list[Ranked]:

@@ -12,19 +12,26 @@ from typing import Any
 
 from backend.errors import NotFound
 from backend.search.filter_sql import effective
-from backend.search.limits import SearchLimits, check_kept_store, check_room_to_index, check_waiting_files
+from backend.search.limits import (
+    SearchLimits,
+    attributes_bytes,
+    check_bytes,
+    check_kept_store,
+    check_room_to_index,
+    check_waiting_files,
+)
 from backend.search.records import (
     Attributes,
     ChunkContent,
     FileStatus,
-    ListPage,
+    ListRange,
     Scalar,
     StoredChunk,
     StoreFile,
     VectorStore,
 )
 from backend.search.sqlite import vector_stores
-from backend.search.sqlite.leavings import mark_chunks
+from backend.search.sqlite.pending_deletes import mark_chunks
 from backend.search.sqlite.rows import (
     CHUNK,
     CHUNK_TABLES,
@@ -53,20 +60,19 @@ def add_store(
         attach(connection, files, limits)
 
 
-def attach(connection: sqlite3.Connection, files: Sequence[StoreFile], limits: SearchLimits | None = None) -> set[str]:
-    """Add files in place of those that are there; the ids of the stores that some were removed from.
-
-    Raises: NotFound, TooLarge, QuotaExceeded.
-    """
+def attach(connection: sqlite3.Connection, files: Sequence[StoreFile], limits: SearchLimits | None = None) -> bool:
+    """Add files in place of those that are there; whether some were. Raises: NotFound, TooLarge, QuotaExceeded."""
     if limits is None:
         return _attach(connection, files)
     owners = _owners(connection, files)
     for owner in owners:
         check_room_to_index(usage(connection, owner), limits)
-    changed = _attach(connection, files)
+    has_replaced = _attach(connection, files)
     for owner in owners:
-        check_waiting_files(usage(connection, owner).waiting, len(files), limits)
-    return changed
+        now = usage(connection, owner)
+        check_waiting_files(now.waiting, len(files), limits)
+        check_bytes(now.bytes, limits)
+    return has_replaced
 
 
 def _owners(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> list[str]:
@@ -77,8 +83,8 @@ def _owners(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> list[
     return [owner for (owner,) in rows]
 
 
-def _attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> set[str]:
-    changed: set[str] = set()
+def _attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> bool:
+    has_replaced = False
     for file in files:
         store = number_of(connection, file.store_id)
         row = connection.execute("SELECT number FROM files WHERE id = ?", (file.file_id,)).fetchone()
@@ -86,11 +92,10 @@ def _attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> set[s
             raise NotFound(f"vector store '{file.store_id}' does not exist any more")
         if row is None:
             raise NotFound(f"file '{file.file_id}' does not exist any more")
-        if _remove(connection, file.store_id, file.file_id):
-            changed.add(file.store_id)
+        has_replaced |= detach(connection, file.store_id, file.file_id)
         (number,) = connection.execute(
             "INSERT INTO store_files (store, file, created_s, status, attributes, found, max_tokens, overlap_tokens, "
-            "is_auto, batch_id, stage, done, total) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING number",
+            "is_auto, batch_id, stage, done, total, usage_bytes) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING number",
             (
                 store,
                 row[0],
@@ -105,10 +110,13 @@ def _attach(connection: sqlite3.Connection, files: Sequence[StoreFile]) -> set[s
                 file.progress.stage,
                 file.progress.done,
                 file.progress.total,
+                attributes_bytes(file.attributes, {}),
             ),
         ).fetchone()
+        if file.batch_id is not None:
+            connection.execute("INSERT OR IGNORE INTO batches (store, id) VALUES (?, ?)", (store, file.batch_id))
         write_attributes(connection, number, store, file.attributes, {})
-    return changed
+    return has_replaced
 
 
 def find(connection: sqlite3.Connection, store_id: str, file_id: str) -> StoreFile | None:
@@ -116,31 +124,42 @@ def find(connection: sqlite3.Connection, store_id: str, file_id: str) -> StoreFi
     return row and store_file(row)
 
 
-def page_of(
-    connection: sqlite3.Connection, store_id: str, page: ListPage, status: FileStatus | None, batch_id: str | None
+def range_of(
+    connection: sqlite3.Connection, store_id: str, part: ListRange, status: FileStatus | None, batch_id: str | None
 ) -> list[StoreFile]:
     store = number_of(connection, store_id)
     if store is None:
         return []
-    where, values = "sf.store = ?", [store, *(value for value in (status, batch_id) if value is not None)]
-    if status is not None:
-        where += " AND sf.status = ?"
-    if batch_id is not None:
-        where += " AND sf.batch_id = ?"
-    rows = listed(connection, _SELECT, where, values, page=page, keys=("sf.created_s", "f.id"))
+    where, values = ["sf.store = $1"], list[object]([store])
+    for column, value in (("status", status), ("batch_id", batch_id)):
+        if value is not None:
+            values.append(value)
+            where.append(f"sf.{column} = ${len(values)}")
+    rows = listed(connection, _SELECT, where, values, part=part, keys=("sf.created_s", "f.id"))
     return [store_file(row) for row in rows]
 
 
 def set_attributes(
-    connection: sqlite3.Connection, store_id: str, file_id: str, attributes: Attributes
+    connection: sqlite3.Connection,
+    store_id: str,
+    file_id: str,
+    attributes: Attributes,
+    limits: SearchLimits | None = None,
 ) -> StoreFile | None:
+    """Raises: TooLarge, QuotaExceeded where they are more than before, and too much."""
     row = connection.execute(_NUMBER, (store_id, file_id)).fetchone()
     if row is None:
         return None
     number, store = row
-    (found,) = connection.execute(
-        "UPDATE store_files SET attributes = ? WHERE number = ? RETURNING found", (json.dumps(dict(attributes)), number)
+    (before,) = connection.execute("SELECT attributes FROM store_files WHERE number = ?", (number,)).fetchone()
+    more_bytes = attributes_bytes(attributes, {}) - attributes_bytes(json.loads(before), {})
+    found, owner = connection.execute(
+        "UPDATE store_files SET attributes = ?, usage_bytes = max(0, usage_bytes + ?) WHERE number = ? "
+        "RETURNING found, (SELECT owner FROM stores WHERE number = store)",
+        (json.dumps(dict(attributes)), more_bytes, number),
     ).fetchone()
+    if limits is not None and more_bytes > 0:
+        check_bytes(usage(connection, owner).bytes, limits)
     write_attributes(connection, number, store, attributes, json.loads(found))
     return find(connection, store_id, file_id)
 
@@ -160,12 +179,8 @@ def write_attributes(
     )
 
 
-def detach(connection: sqlite3.Connection, store_id: str, file_id: str) -> bool:
-    return _remove(connection, store_id, file_id)
-
-
-def remove_chunks(connection: sqlite3.Connection, number: int) -> None:
-    """Mark the chunks of a file of a store as leaving; a store that has no more of them has no encoder either."""
+def _remove_chunks(connection: sqlite3.Connection, number: int) -> None:
+    """Mark the chunks of a file of a store for deletion; a store that has no more of them has no encoder either."""
     store, first, chunks = connection.execute(
         "SELECT store, first_chunk, chunks FROM store_files WHERE number = ?", (number,)
     ).fetchone()
@@ -186,10 +201,13 @@ def remove_chunks(connection: sqlite3.Connection, number: int) -> None:
     )
 
 
-def batch_counts(connection: sqlite3.Connection, store_id: str, batch_id: str) -> dict[FileStatus, int]:
+def batch_counts(connection: sqlite3.Connection, store_id: str, batch_id: str) -> dict[FileStatus, int] | None:
+    store = number_of(connection, store_id)
+    if connection.execute("SELECT 1 FROM batches WHERE store = ? AND id = ?", (store, batch_id)).fetchone() is None:
+        return None
     rows = connection.execute(
         "SELECT status, count(*) FROM store_files WHERE store = ? AND batch_id = ? GROUP BY status",
-        (number_of(connection, store_id), batch_id),
+        (store, batch_id),
     )
     return dict(rows.fetchall())
 
@@ -236,10 +254,20 @@ def contents_of(connection: sqlite3.Connection, store_id: str, ids: Sequence[int
     ]
 
 
-def _remove(connection: sqlite3.Connection, store_id: str, file_id: str) -> bool:
+def detach(connection: sqlite3.Connection, store_id: str, file_id: str) -> bool:
     row = connection.execute(_NUMBER, (store_id, file_id)).fetchone()
     if row is None:
         return False
-    remove_chunks(connection, row[0])
-    connection.execute("DELETE FROM store_files WHERE number = ?", (row[0],))
+    remove(connection, row[0])
     return True
+
+
+def remove(connection: sqlite3.Connection, number: int) -> None:
+    """Take a file out of its store."""
+    _remove_chunks(connection, number)
+    connection.execute(
+        "INSERT OR REPLACE INTO past_positions (kind, list, id, created_s) SELECT 'store_file', s.id, f.id, "
+        f"sf.created_s FROM {STORE_FILE_TABLES} WHERE sf.number = ?",
+        (number,),
+    )
+    connection.execute("DELETE FROM store_files WHERE number = ?", (number,))

@@ -8,13 +8,20 @@ from collections.abc import Sequence
 
 from backend.search.filter_sql import ATTRIBUTE_TYPES
 from backend.search.keywords import TERMS_VERSION
-from backend.search.records import EncoderIdentity, ListPage, VectorStore
-from backend.search.sqlite.leavings import hide_store
+from backend.search.list_sql import PAST_S
+from backend.search.records import EncoderIdentity, ListKind, ListRange, Position, VectorStore
+from backend.search.sqlite.pending_deletes import hide_store
 from backend.search.sqlite.rows import STORE, STORE_TABLES, listed, vector_store
 from backend.search.storage import id_taken
 
 _DAY_S = 86_400.0
 _SELECT = f"SELECT {STORE} FROM {STORE_TABLES}"
+_CREATED: dict[ListKind, str] = {
+    "file": "SELECT created_s FROM files WHERE owner = ?1 AND id = ?2",
+    "store": "SELECT created_s FROM stores WHERE owner = ?1 AND id = ?2",
+    "store_file": "SELECT sf.created_s FROM store_files sf JOIN stores s ON s.number = sf.store "
+    "JOIN files f ON f.number = sf.file WHERE s.id = ?1 AND f.id = ?2",
+}
 _ENCODERS = "SELECT number FROM encoders WHERE fingerprint = ?"
 
 
@@ -67,9 +74,25 @@ def find(connection: sqlite3.Connection, owner: str, store_id: str) -> VectorSto
     return row and vector_store(connection, row)
 
 
-def page_of(connection: sqlite3.Connection, owner: str, page: ListPage) -> list[VectorStore]:
-    rows = listed(connection, _SELECT, "s.owner = ?", [owner], page=page, keys=("s.created_s", "s.id"))
+def range_of(connection: sqlite3.Connection, owner: str, part: ListRange) -> list[VectorStore]:
+    rows = listed(connection, _SELECT, ["s.owner = $1"], [owner], part=part, keys=("s.created_s", "s.id"))
     return [vector_store(connection, row) for row in rows]
+
+
+def position(connection: sqlite3.Connection, kind: ListKind, list_id: str, row_id: str) -> Position | None:
+    row = connection.execute(
+        f"{_CREATED[kind]} UNION ALL SELECT created_s FROM past_positions WHERE kind = ?3 AND list = ?1 AND id = ?2 "
+        "LIMIT 1",
+        (list_id, row_id, kind),
+    ).fetchone()
+    return row and Position(row[0], row_id)
+
+
+def forget_past(connection: sqlite3.Connection) -> None:
+    """Drop the positions of what was deleted more than a day ago."""
+    connection.execute(
+        "DELETE FROM past_positions WHERE deleted_s < CAST(strftime('%s', 'now') AS INTEGER) - ?", (PAST_S,)
+    )
 
 
 def update(connection: sqlite3.Connection, store: VectorStore) -> bool:

@@ -17,7 +17,7 @@ from backend.files.limits import FileLimits
 from backend.search.postgres import schema
 from backend.search.postgres.connections import ConnectionLimits
 from backend.search.postgres.storage import PostgresSearchStorage
-from backend.search.records import KeywordQuery, ListPage
+from backend.search.records import KeywordQuery, ListRange
 from tests.fakes import ManualClock
 from tests.search.postgres.server import PASSWORD, PASSWORD_IN_URL, PostgresProxy, PostgresServer
 from tests.search.samples import ENCODER, LEASE_S, add_indexed, current, indexed, store_file, unit_vectors, upload
@@ -46,13 +46,13 @@ async def test_the_server_comes_after_the_service(start_postgres: Callable[..., 
     server.stop()
     async with opened(url) as (storage, clock):
         with pytest.raises(Unavailable, match="SEARCH_URL"):
-            await storage.files("ana", ListPage())
+            await storage.files("ana", ListRange())
         assert storage.report()["reached"] is False
 
         server.start()
         clock.advance(2.0)
 
-        assert [] == await storage.files("ana", ListPage())
+        assert [] == await storage.files("ana", ListRange())
         assert storage.report()["reached"] is True
 
 
@@ -80,10 +80,10 @@ async def test_a_server_that_hangs_costs_a_bounded_time(
     """Neither a connection nor a command waits for ever, and others are refused at once meanwhile."""
     url = postgres_server.url(postgres_url.rpartition("/")[2], port=postgres_proxy.port)
     async with opened(url) as (storage, clock):
-        await storage.files("ana", ListPage())
+        await storage.files("ana", ListRange())
         postgres_proxy.open.clear()
         began_s = time.monotonic()
-        calls = [storage.files("ana", ListPage()) for _ in range(10)]
+        calls = [storage.files("ana", ListRange()) for _ in range(10)]
         answers = await asyncio.gather(*calls, return_exceptions=True)
         took_s = time.monotonic() - began_s
         postgres_proxy.open.set()
@@ -92,7 +92,7 @@ async def test_a_server_that_hangs_costs_a_bounded_time(
 
         assert {Unavailable} == {type(answer) for answer in answers}
         assert took_s < 10.0
-        assert [] == await storage.files("ana", ListPage())
+        assert [] == await storage.files("ana", ListRange())
 
 
 async def test_a_finish_that_breaks_off_stores_nothing(
@@ -122,7 +122,7 @@ async def test_a_finish_that_breaks_off_stores_nothing(
 async def test_connections_are_bounded(postgres_server: PostgresServer, postgres_url: str):
     """Further calls wait for one."""
     async with opened(postgres_url, ConnectionLimits(connections=3)) as (storage, _):
-        await asyncio.gather(*(storage.files("ana", ListPage()) for _ in range(40)))
+        await asyncio.gather(*(storage.files("ana", ListRange()) for _ in range(40)))
         admin = await postgres_server.connect()
         count = await admin.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND application_name = 'financia'",
@@ -138,7 +138,7 @@ async def test_replicas_start_at_once(open_storage: Open):
     storages = await asyncio.gather(*(open_storage() for _ in range(5)))
     await storages[0].add_store(new_store())
 
-    assert [1] * 5 == [len(await storage.stores("ana", ListPage())) for storage in storages]
+    assert [1] * 5 == [len(await storage.stores("ana", ListRange())) for storage in storages]
 
 
 async def test_tables_of_the_first_release(
@@ -239,7 +239,7 @@ async def test_secrets_are_not_told(postgres_url: str, caplog: pytest.LogCapture
         async with opened(url) as (storage, _):
             told.append(str(storage.report()) + repr(storage.__dict__.get("_postgres")))
             try:
-                await storage.files("ana", ListPage())
+                await storage.files("ana", ListRange())
             except Unavailable as error:
                 told.append(str(error))
     told += [f"{record.getMessage()} {record.__dict__}" for record in caplog.records]
@@ -312,5 +312,5 @@ class TestUnfit:
         await connection.close()
 
         with pytest.raises(Unavailable):
-            await storage.files("ana", ListPage())
-        assert [] == await storage.files("ana", ListPage())
+            await storage.files("ana", ListRange())
+        assert [] == await storage.files("ana", ListRange())

@@ -9,7 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from backend.search.postgres import stores
 from backend.search.postgres.storage import PostgresSearchStorage
+from backend.search.records import KeywordQuery
 from tests.search.postgres.server import PostgresServer
 from tests.search.samples import (
     ENCODER,
@@ -46,6 +48,7 @@ async def test_a_file_leaves_while_its_vectors_come(storage: PostgresSearchStora
         putting = await _waiting(other, 2, storage.put_vectors("vs_1", OTHER_ENCODER, [chunk], vectors))
 
     assert [True, None] == await asyncio.gather(detaching, putting)
+    await storage.swept()
     assert 0 == await other.fetchval("SELECT count(*) FROM financia.vectors")
 
 
@@ -64,6 +67,31 @@ async def test_files_are_attached_anew_while_one_is_finished(storage: PostgresSe
 
     assert [None, False] == await asyncio.gather(attaching, finishing)
     assert {"in_progress": 2} == (await current(storage)).counts
+
+
+async def test_a_large_file_is_removed_in_slices(
+    storage: PostgresSearchStorage, other: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+):
+    """A deletion waits for none of its chunks, nobody finds them from then on, and others write between two slices."""
+    monkeypatch.setattr(stores, "_SLICE_ROWS", 10)
+    await storage.add_store(new_store())
+    await add_indexed(storage, "file-1", [f"alpha {n}" for n in range(35)])
+    await add_indexed(storage, "file-2", ["alpha"])
+    store, query = await current(storage), unit_vectors(1)[0]
+    counts = "SELECT count(*) FROM financia.chunks", "SELECT count(*) FROM financia.vectors"
+    async with other.transaction():
+        await other.execute("SELECT FROM financia.chunks FOR UPDATE")  # the sweeper waits for it
+        await storage.delete_file("ana", "file-1")
+        near = await storage.nearest(store, query, None, 100)
+        matching = await storage.matching(store, KeywordQuery(("alpha",)), None, 100)
+        await upload(storage, "file-3")
+        left = [await other.fetchval(count) for count in counts]
+    await storage.swept()
+
+    assert [1, 1] == [len(near), len(matching)]
+    assert [36, 36] == left
+    assert [1, 1] == [await other.fetchval(count) for count in counts]
+    assert 0 == await other.fetchval("SELECT count(*) FROM financia.pending_deletes")
 
 
 async def _waiting(other: asyncpg.Connection, count: int, call: Any) -> asyncio.Task[Any]:

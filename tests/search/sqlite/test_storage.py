@@ -12,9 +12,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -29,8 +30,8 @@ from backend.models import device_matrix
 from backend.models.device_matrix import DeviceMatrix
 from backend.search.filters import Comparison
 from backend.search.keywords import TERMS_VERSION
-from backend.search.records import KeywordQuery, ListPage
-from backend.search.sqlite import files, leavings, postings
+from backend.search.records import KeywordQuery, ListRange
+from backend.search.sqlite import files, pending_deletes, postings, store_files
 from backend.search.sqlite.contents import Contents
 from backend.search.sqlite.database import Database
 from backend.search.sqlite.schema import STEPS, VERSION
@@ -78,31 +79,53 @@ class TestSegments:
         """No search falls between the new chunks and the segment that they move to."""
         await ContractOfSearch().test_searches_while_files_are_added(storage)
 
-    async def test_removed_chunks_leave_the_segments(self, storage: SqliteStorage, tmp_path: Path):
-        """A segment that is mostly of removed files is made anew: the words of deleted documents do not stay."""
+    @pytest.mark.parametrize("way", ["detached", "deleted", "attached anew"])
+    async def test_words_of_removed_files_do_not_stay(self, storage: SqliteStorage, tmp_path: Path, way: str):
+        """Not one, of one file among many: neither in a row, nor in a free page, nor in the write-ahead log."""
         await storage.add_store(vector_store())
         for number in range(8):
-            await add_indexed(storage, f"file-{number}", ["alpha secret", f"alpha {number}"])
-        for number in range(1, 8):
-            await storage.detach("vs_1", f"file-{number}")
+            await add_indexed(storage, f"file-{number}", ["alpha", f"alpha secret{number} {_tax_id(number)}"])
+        if way == "deleted":
+            await storage.delete_file("ana", "file-5")
+        elif way == "detached":
+            await storage.detach("vs_1", "file-5")
+        else:
+            await storage.attach([store_file("file-5")])
+        await storage.swept()
 
-        kept = _rows(tmp_path, "SELECT DISTINCT term FROM postings UNION SELECT terms FROM fresh_terms ORDER BY 1")
-        assert ["0", "alpha", "secret"] == [term for (term,) in kept]
-        assert 2 == len(await storage.matching(await current(storage), ALPHA, None, 10))
+        terms = {term for (term,) in _rows(tmp_path, "SELECT term FROM postings UNION SELECT terms FROM fresh_terms")}
+        on_disk = b"".join(path.read_bytes() for path in (tmp_path / "search").glob("search.db*"))
+        assert {"alpha", *(f"secret{number}" for number in range(8) if number != 5)} <= {
+            word for term in terms for word in term.split("\n")
+        }
+        assert not any("secret5" in term for term in terms)
+        assert _tax_id(4).encode() in on_disk
+        assert _tax_id(5).encode() not in on_disk
+        assert 14 == len(await storage.matching(await current(storage), ALPHA, None, 100))
 
-    @pytest.mark.parametrize("way", ["deleted", "attached anew"])
-    async def test_so_do_chunks_of_files_that_go_another_way(self, storage: SqliteStorage, tmp_path: Path, way: str):
+    async def test_files_that_go_while_a_segment_is_rewritten(
+        self, storage: SqliteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Their words go as well, also those in terms that had been rewritten by then."""
+        monkeypatch.setattr(pending_deletes, "ROWS_AT_ONCE", 1)
         await storage.add_store(vector_store())
         for number in range(8):
             await add_indexed(storage, f"file-{number}", ["alpha", f"alpha secret{number}"])
-        for number in range(1, 8):
-            if way == "deleted":
-                await storage.delete_file("ana", f"file-{number}")
-            else:
-                await storage.attach([store_file(f"file-{number}")])
+        sweep, slices = pending_deletes.sweep, 0
 
-        kept = _rows(tmp_path, "SELECT DISTINCT term FROM postings UNION SELECT terms FROM fresh_terms ORDER BY 1")
-        assert ["alpha", "secret0"] == [term for (term,) in kept]
+        def counted(connection: sqlite3.Connection) -> bool:
+            nonlocal slices
+            slices += 1
+            if slices == 6:  # a segment is half rewritten
+                store_files.detach(connection, "vs_1", "file-0")
+            return sweep(connection)
+
+        monkeypatch.setattr(pending_deletes, "sweep", counted)
+        await storage.detach("vs_1", "file-1")
+        await storage.swept()
+
+        kept = _rows(tmp_path, "SELECT term FROM postings UNION SELECT terms FROM fresh_terms")
+        assert not {"secret0", "secret1"} & {word for (term,) in kept for word in term.split("\n")}
 
     async def test_broken_postings_are_made_anew(self, storage: SqliteStorage, tmp_path: Path):
         """From the texts, and the search that found them broken is answered."""
@@ -147,13 +170,13 @@ class TestDeletion:
 
     @pytest.fixture(autouse=True)
     def _small_slices(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(leavings, "ROWS_AT_ONCE", 10)
+        monkeypatch.setattr(pending_deletes, "ROWS_AT_ONCE", 10)
 
     @pytest.fixture
     def unswept(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
         """As if the process ended between a deletion and its slices; undone when called."""
         with monkeypatch.context() as patch:
-            patch.setattr(leavings, "sweep", lambda _: False)
+            patch.setattr(pending_deletes, "sweep", lambda _: False)
             yield patch.undo
 
     @pytest.mark.parametrize("memory_bytes", [0, 2**30])
@@ -175,7 +198,7 @@ class TestDeletion:
             await getattr(ContractOfSearch(), check)(opened[0], reopen)
             await opened[-1].close()
             connection = sqlite3.connect(tmp_path / check / "search.db")
-            (left,) = connection.execute("SELECT count(*) FROM leavings").fetchone()
+            (left,) = connection.execute("SELECT count(*) FROM pending_deletes").fetchone()
             connection.close()
 
             assert left > 0
@@ -205,6 +228,7 @@ class TestDeletion:
         rows = _rows(tmp_path, "SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)")
         unswept()
         storage = await reopen()
+        await storage.swept()
 
         assert [(36, 72 if what == "encoder" else 36)] == rows
         assert kept[0] == seen[0]
@@ -212,7 +236,7 @@ class TestDeletion:
         assert [kept] == _rows(tmp_path, "SELECT (SELECT count(*) FROM chunks), (SELECT count(*) FROM vectors)")
         assert [(0, kept[0])] == _rows(
             tmp_path,
-            "SELECT (SELECT count(*) FROM leavings) + (SELECT count(*) FROM stores WHERE is_deleted), "
+            "SELECT (SELECT count(*) FROM pending_deletes) + (SELECT count(*) FROM stores WHERE is_deleted), "
             "(SELECT count(*) FROM fresh_terms)",
         )
 
@@ -239,6 +263,7 @@ class TestDeletion:
         rebuilding = len(changes)
         await storage.delete_file("ana", "file-0")
         await storage.delete_store("ana", "vs_1")
+        await storage.swept()
 
         assert rebuilding > 2 * 600 / 10
         assert len(changes) - rebuilding > 600 / 10
@@ -291,6 +316,43 @@ class TestMemory:
                 assert np.argsort(-(vectors @ vectors[7]))[:5].tolist() == [chunk.index for chunk in chunks]
                 assert 200 == len(await storage.matching(store, ALPHA, None, 1000))
                 assert storage.report()["memory_bytes"] <= memory_bytes
+        finally:
+            await storage.close()
+
+    @pytest.mark.parametrize("at_once", [1, 2])
+    async def test_room_is_reserved_before_a_store_is_loaded(
+        self, tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+    ):
+        """All stores together never take more than the limit: not while one is loaded, nor while two are."""
+        alive: weakref.WeakSet[VectorMatrix] = weakref.WeakSet()
+        most_bytes = 0
+        loading, add = threading.Barrier(at_once), VectorMatrix.add
+
+        def watched(self: VectorMatrix, rows: np.ndarray) -> None:
+            nonlocal most_bytes
+            alive.add(self)
+            add(self, rows)
+            with suppress(threading.BrokenBarrierError):  # the other one reads from the disk
+                loading.wait(0.3)
+            most_bytes = max(most_bytes, sum(matrix.memory_bytes + 16 * matrix.rows for matrix in alive))
+
+        limit = 3 * 200 * (WIDTH + 4 + 16) // 2
+        storage = SqliteStorage(SqliteOptions(tmp_path / "search", memory_bytes=limit))
+        await storage.start()
+        try:
+            vectors, stores = unit_vectors(200), []
+            for store_id in ("vs_1", "vs_2"):
+                await storage.add_store(vector_store(store_id))
+                await add_indexed(storage, "file-1", ["alpha"] * 200, store_id=store_id)
+                stores.append(await current(storage, store_id))
+            monkeypatch.setattr(VectorMatrix, "add", watched)
+            if at_once == 2:
+                found = await asyncio.gather(*(storage.nearest(store, vectors[7], None, 5) for store in stores))
+            else:
+                found = [await storage.nearest(store, vectors[7], None, 5) for store in stores]
+
+            assert [5, 5] == [len(hits) for hits in found]
+            assert 0 < most_bytes <= limit
         finally:
             await storage.close()
 
@@ -428,7 +490,7 @@ class TestProcesses:
         await reopen()
 
         with pytest.raises(Unavailable):
-            await storage.stores("ana", ListPage())
+            await storage.stores("ana", ListRange())
 
     async def test_tables_of_a_newer_release(self, storage: SqliteStorage, tmp_path: Path):
         """Are left alone."""
@@ -488,7 +550,7 @@ class TestCrash:
         storage = SqliteStorage(SqliteOptions(folder))
         await storage.start()
         try:
-            files = {file.file_id: file for file in await storage.store_files("vs_1", ListPage(limit=10_000))}
+            files = {file.file_id: file for file in await storage.store_files("vs_1", ListRange(limit=10_000))}
             store = await current(storage)
             hits = await storage.matching(store, ALPHA, None, 10_000)
             near = await storage.nearest(store, unit_vectors(1)[0], None, 10_000)
@@ -522,7 +584,7 @@ class TestCrash:
                 await adding
             await storage.waiting()
 
-        rows = await storage.files("ana", ListPage())
+        rows = await storage.files("ana", ListRange())
         contents = [path.name for path in (tmp_path / "search" / "files").glob("??/*")]
         assert len(rows) == len(contents) == (0 if step == "bytes" else 1)
         for row in rows:
@@ -530,18 +592,91 @@ class TestCrash:
             assert content is not None
             content.close()
 
-    async def test_bytes_without_a_row_are_removed_at_the_start(self, storage: SqliteStorage, tmp_path, reopen):
-        """And so are uploads that were cut short; the others stay."""
+    async def test_bytes_without_a_row_are_set_aside_at_the_start(self, storage: SqliteStorage, tmp_path, reopen):
+        """Uploads that were cut short are deleted; all other bytes are kept for a week."""
+        folder = tmp_path / "search"
         await upload(storage, "file-1", b"kept")
         for name in ("ab" + "0" * 62, "ab" + "1" * 62 + ".part"):
-            (tmp_path / "search" / "files" / "ab").mkdir(exist_ok=True)
-            (tmp_path / "search" / "files" / "ab" / name).write_bytes(b"orphan")
-        content = await (await reopen()).content("file-1")
+            (folder / "files" / "ab").mkdir(exist_ok=True)
+            (folder / "files" / "ab" / name).write_bytes(b"unknown")
 
-        assert content is not None
-        assert b"kept" == content.content()
-        content.close()
+        assert b"kept" == await _content(await reopen(), "file-1")
+        assert 1 == len(list((folder / "files").glob("??/*")))
+        (path,) = (folder / "lost").iterdir()
+        assert b"unknown" == path.read_bytes()
+        week_ago_s = path.stat().st_mtime - 7 * 86_400 - 1
+        os.utime(path, (week_ago_s, week_ago_s))
+        await reopen()
+        assert [] == list((folder / "lost").iterdir())
+
+    @pytest.mark.parametrize("state", ["missing", "empty", "without tables"])
+    async def test_a_database_that_is_gone_beside_uploads(self, storage: SqliteStorage, tmp_path: Path, state: str):
+        """The start is refused with what to do, again and again, and no upload is touched."""
+        await upload(storage, "file-1", b"kept")
+        await storage.close()
+        folder = tmp_path / "search"
+        (folder / "search.db").rename(tmp_path / "kept.db")
+        if state != "missing":
+            (folder / "search.db").touch()
+        if state == "without tables":
+            connection = sqlite3.connect(folder / "search.db")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.close()
+        for _ in range(2):
+            refused = SqliteStorage(SqliteOptions(folder))
+            with pytest.raises(SetupError, match=r"Put search\.db back"):
+                await refused.start()
+            await refused.close()
+        (tmp_path / "kept.db").replace(folder / "search.db")
+        again = SqliteStorage(SqliteOptions(folder))
+        await again.start()
+        try:
+            assert b"kept" == await _content(again, "file-1")
+        finally:
+            await again.close()
+
+    async def test_an_older_database(self, storage: SqliteStorage, tmp_path: Path, reopen):
+        """Uploads that it does not know are set aside, and are there again with the newer one; deleted ones are not."""
+        folder = tmp_path / "search"
+        for number in range(2):
+            await upload(storage, f"file-{number}", f"bytes {number}".encode())
+        older, newer = sqlite3.connect(tmp_path / "older.db"), sqlite3.connect(folder / "search.db")
+        newer.backup(older)
+        await upload(storage, "file-2", b"bytes 2")
+        await storage.delete_file("ana", "file-0")
+        await storage.swept()
+        newer.close()
+        older.close()
+        await storage.close()
+        (folder / "search.db").rename(tmp_path / "newer.db")
+        (tmp_path / "older.db").rename(folder / "search.db")
+
+        storage = await reopen()
+        assert b"bytes 1" == await _content(storage, "file-1")
+        assert await storage.file("ana", "file-2") is None
+        await storage.close()
+        (tmp_path / "newer.db").replace(folder / "search.db")
+        storage = await reopen()
+        assert b"bytes 2" == await _content(storage, "file-2")
+        assert [] == list((folder / "lost").iterdir())
+
+    async def test_bytes_that_a_crash_left_of_a_deleted_file(
+        self, storage: SqliteStorage, tmp_path: Path, reopen, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Are deleted after the next start, not set aside; one with this id that was added again stays."""
+        with monkeypatch.context() as patch:
+            patch.setattr(Contents, "delete", lambda *_: False)
+            for file_id in ("file-1", "file-2"):
+                await upload(storage, file_id, b"deleted")
+                await storage.delete_file("ana", file_id)
+            await storage.swept()
+        await upload(storage, "file-2", b"added again")
+        storage = await reopen()
+        await storage.swept()
+
+        assert b"added again" == await _content(storage, "file-2")
         assert 1 == len(list((tmp_path / "search" / "files").glob("??/*")))
+        assert not (tmp_path / "search" / "lost").exists()
 
     async def test_backup_by_copying(self, storage: SqliteStorage, tmp_path: Path):
         """SQLite's backup of the database, then the files: opened elsewhere, it answers as the original did."""
@@ -575,7 +710,7 @@ class TestBrokenFiles:
         storage = SqliteStorage(SqliteOptions(tmp_path / "search"))
         await storage.start()
         try:
-            for call in (storage.stores("ana", ListPage()), storage.add_store(vector_store()), upload(storage, "f")):
+            for call in (storage.stores("ana", ListRange()), storage.add_store(vector_store()), upload(storage, "f")):
                 with pytest.raises(StorageCorrupt, match=r"the database is broken.*backup") as told:
                     await call
 
@@ -600,7 +735,7 @@ class TestBrokenFiles:
         await broken.start()
         try:
             with pytest.raises(StorageCorrupt) as told:
-                await broken.stores("ana", ListPage())
+                await broken.stores("ana", ListRange())
 
             assert "\n" not in str(told.value)
             assert "***" not in str(told.value)
@@ -700,6 +835,7 @@ class TestFullDisk:
                 assert str(small_disk) not in str(told.value)
                 assert await storage.detach("vs_1", f"file-{number}")
                 assert await storage.delete_file("ana", f"file-{number}")
+                await storage.swept()
             assert await storage.delete_store("ana", "vs_1")
             (small_disk / "full-0").unlink()
             await upload(storage, "file-9", b"x" * 1000)
@@ -743,6 +879,18 @@ def _file_size_limit(size_bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
+def _tax_id(number: int) -> str:
+    """A word that stands in a file of the storage only where it was written."""
+    return f"esb1234567{number}zz"
+
+
+async def _content(storage: SqliteStorage, file_id: str) -> bytes:
+    content = await storage.content(file_id)
+    assert content is not None
+    with closing(content):
+        return content.content()
+
+
 def _rows(tmp_path: Path, query: str) -> list:
     connection = sqlite3.connect(tmp_path / "search" / "search.db")
     try:
@@ -767,7 +915,9 @@ def _as_of_the_first_release(path: Path) -> None:
     tables = [row[0] for row in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     for table in [table for table in tables if table != "sqlite_sequence"] + ["sqlite_sequence"]:
         columns = [row[1] for row in old.execute(f"PRAGMA table_info({table})")]
-        rows = connection.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
+        kept = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        values = ", ".join(column if column in kept else "0" for column in columns)
+        rows = connection.execute(f"SELECT {values} FROM {table}").fetchall()
         old.execute(f"DELETE FROM {table}")
         old.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})", rows)
     old.execute("PRAGMA user_version = 1")

@@ -1,6 +1,7 @@
 """What is deleted for everybody and still takes space: marked in one short transaction, then removed in slices.
 
 Between two slices others write. What a crash leaves behind is removed after the next start, or with the next deletion.
+The last slices rewrite the postings that name removed chunks: their words are those of deleted documents.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import sqlite3
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.search.sqlite import postings
+
 ROWS_AT_ONCE = 1000  # chunks of a slice: some 10 ms of the writer
 _FILES_AT_ONCE = 50  # of a deleted store, each with dozens of attributes
 _HIDDEN = "\x00"  # before the id of a deleted store, and its owner's name: no caller has such ones
@@ -17,27 +20,34 @@ _HIDDEN = "\x00"  # before the id of a deleted store, and its owner's name: no c
 
 def mark_chunks(connection: sqlite3.Connection, store: int, first: int, last: int) -> None:
     """Chunks of a file that is in no store any more."""
-    connection.execute("INSERT INTO leavings (store, first_chunk, last_chunk) VALUES (?, ?, ?)", (store, first, last))
+    connection.execute(
+        "INSERT INTO pending_deletes (store, first_chunk, last_chunk) VALUES (?, ?, ?)", (store, first, last)
+    )
 
 
 def mark_vectors(connection: sqlite3.Connection, store: int, kept: int) -> None:
     """The vectors of a store by all other encoders than one."""
     connection.execute(
-        "INSERT INTO leavings (store, encoder) SELECT ?, number FROM encoders WHERE number <> ?", (store, kept)
+        "INSERT INTO pending_deletes (store, encoder) SELECT ?, number FROM encoders WHERE number <> ?", (store, kept)
     )
 
 
 def mark_encoder(connection: sqlite3.Connection, store: int, encoder: int) -> None:
-    connection.execute("INSERT INTO leavings (store, encoder) VALUES (?, ?)", (store, encoder))
+    connection.execute("INSERT INTO pending_deletes (store, encoder) VALUES (?, ?)", (store, encoder))
 
 
 def keep_encoder(connection: sqlite3.Connection, store: int, encoder: int) -> None:
     """Vectors of this encoder are wanted again; those that are left are as good as new ones."""
-    connection.execute("DELETE FROM leavings WHERE store = ? AND encoder = ?", (store, encoder))
+    connection.execute("DELETE FROM pending_deletes WHERE store = ? AND encoder = ?", (store, encoder))
 
 
 def hide_store(connection: sqlite3.Connection, store: int) -> None:
     """Nobody finds the store any more, its claims are lost, and its id is free."""
+    connection.execute(
+        "INSERT OR REPLACE INTO past_positions (kind, list, id, created_s) "
+        "SELECT 'store', owner, id, created_s FROM stores WHERE number = ?",
+        (store,),
+    )
     connection.execute(
         "UPDATE stores SET is_deleted = 1, id = ? || number, owner = ?, encoder = NULL, next_encoder = NULL, "
         "expires_after_days = NULL WHERE number = ?",
@@ -48,21 +58,21 @@ def hide_store(connection: sqlite3.Connection, store: int) -> None:
     )
 
 
-def leaving_chunks(connection: sqlite3.Connection, store: int, chunk_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+def pending_chunks(connection: sqlite3.Connection, store: int, chunk_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which of these chunks are marked. Shapes: (chunks) -> (chunks)."""
     rows = connection.execute(
-        "SELECT first_chunk, last_chunk FROM leavings WHERE store = ? AND first_chunk IS NOT NULL", (store,)
+        "SELECT first_chunk, last_chunk FROM pending_deletes WHERE store = ? AND first_chunk IS NOT NULL", (store,)
     )
-    is_leaving = np.zeros(len(chunk_ids), np.bool_)
+    is_pending = np.zeros(len(chunk_ids), np.bool_)
     for first, last in rows:
-        is_leaving |= (chunk_ids >= first) & (chunk_ids <= last)
-    return is_leaving
+        is_pending |= (chunk_ids >= first) & (chunk_ids <= last)
+    return is_pending
 
 
 def sweep(connection: sqlite3.Connection) -> bool:
     """Remove a slice; False where nothing was left."""
     row = connection.execute(
-        "SELECT number, store, encoder, first_chunk, last_chunk FROM leavings ORDER BY number LIMIT 1"
+        "SELECT number, store, encoder, first_chunk, last_chunk FROM pending_deletes ORDER BY number LIMIT 1"
     ).fetchone()
     if row is not None:
         number, store, encoder, first, last = row
@@ -72,14 +82,17 @@ def sweep(connection: sqlite3.Connection) -> bool:
             else _sweep_vectors(connection, store, encoder)
         )
         if is_done:
-            connection.execute("DELETE FROM leavings WHERE number = ?", (number,))
+            connection.execute("DELETE FROM pending_deletes WHERE number = ?", (number,))
         elif encoder is None:
-            connection.execute("UPDATE leavings SET first_chunk = ? WHERE number = ?", (first + ROWS_AT_ONCE, number))
+            connection.execute(
+                "UPDATE pending_deletes SET first_chunk = ? WHERE number = ?", (first + ROWS_AT_ONCE, number)
+            )
         return True
     row = connection.execute("SELECT number FROM stores WHERE is_deleted LIMIT 1").fetchone()
     if row is not None:
         _sweep_store(connection, row[0])
-    return row is not None
+        return True
+    return postings.rewrite_slice(connection, ROWS_AT_ONCE)
 
 
 def sweep_postings(connection: sqlite3.Connection, store: int) -> bool:
@@ -111,6 +124,7 @@ def _sweep_chunks(connection: sqlite3.Connection, store: int, first: int, last: 
             "DELETE FROM vectors WHERE store = ? AND encoder = ? AND chunk BETWEEN ? AND ?",
             (store, encoder, first, end),
         )
+    postings.mark_stale(connection, store, first, end)
     return end == last
 
 
