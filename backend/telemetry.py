@@ -70,6 +70,8 @@ BackgroundTask = Literal[
     "warm_search",
     "watch_keys",
     "keep_usage",
+    "share_quotas",
+    "keep_http_workers",
 ]  # what backend/supervision runs
 
 

@@ -10,13 +10,10 @@ from typing import Any
 from backend.callers.callers import KeyRing, LiveKeys, Quotas, read_key_ring
 from backend.callers.key_file import read_key_file
 from backend.callers.key_watch import KeyWatch
-from backend.callers.quota_sync import QuotaSync
+from backend.callers.quota_sync import QuotaSync, RedisQuotas
 from backend.callers.quotas import Meters
-from backend.callers.shared_usage import RedisUsage
 from backend.callers.usage import UsageKeeper, UsageLedger, UsageService
-from backend.callers.usage_database import UsageDatabase
-from backend.callers.usage_records import UsageStore
-from backend.callers.usage_redis import RedisUsageStore
+from backend.callers.usage_store import RedisUsageStore, UsageDatabase, UsageStore
 from backend.config import Settings
 from backend.lanes.cache.redis_client import RedisOptions
 from backend.supervision import Supervisor
@@ -53,7 +50,7 @@ class Metering:
 
     def start(self, supervisor: Supervisor) -> None:
         if self.sync is not None:
-            self.sync.start()
+            self.sync.start(supervisor)
         if self.keeper is not None:
             self.keeper.start(supervisor)
         if self.watch is not None:
@@ -126,7 +123,7 @@ def _metering(
     has_rates = any(rates) or settings.key_file is not None
     sync = None
     if settings.redis_url is not None and has_rates:
-        sync = QuotaSync(meters, RedisUsage(RedisOptions(settings.redis_url, prefix=settings.cache_prefix)))
+        sync = QuotaSync(meters, RedisQuotas(RedisOptions(settings.redis_url, prefix=settings.cache_prefix)))
     return Metering(keys, meters, quotas, sync, ledger, watch, keeper)
 
 

@@ -83,7 +83,7 @@ class Bucket:
         self.change(limit, setting)
         self._clock, self._on_charge = clock, on_charge
         self._level: Level = OwnLevel()
-        self._untold_s = 0.0  # of that, what the other replicas were not told
+        self._unreported_s = 0.0  # what the other replicas do not know of it
 
     def share(self, level: Level) -> None:
         """Count together with the other processes of the service; before the first charge."""
@@ -102,7 +102,7 @@ class Bucket:
         """Use so much, whether or not it is there."""
         cost_s = units * self._unit_s
         self._level.add(self._clock(), cost_s)
-        self._untold_s += cost_s
+        self._unreported_s += cost_s
         self._on_charge(self)
 
     @property
@@ -123,12 +123,12 @@ class Bucket:
 
     def take_charge(self) -> Charge:
         """What the other replicas do not know. If they are not reached, it is part of the next ``floor_s``."""
-        cost_s, self._untold_s = self._untold_s, 0.0
+        cost_s, self._unreported_s = self._unreported_s, 0.0
         return Charge(cost_s, max(0.0, self._refill_s() - cost_s - _SLACK_S))
 
-    def settle(self, refill_s: float, told_at_s: float) -> None:
-        """Learn how long the refill takes with what all replicas used, as of ``told_at_s`` on the clock."""
-        self._level.set(told_at_s + refill_s + self._untold_s)
+    def settle(self, refill_s: float, reported_at_s: float) -> None:
+        """Learn how long the refill takes with what all replicas used, as of ``reported_at_s`` on the clock."""
+        self._level.set(reported_at_s + refill_s + self._unreported_s)
 
     def _refill_s(self) -> float:
         refill_s = self._level.full_at_s - self._clock()

@@ -1,6 +1,6 @@
 """What each caller uses by minute, day and month: counted here, kept by a store that outlives the process.
 
-A request waits for none of it. What is counted and not kept yet is told at most a second later; while the store is
+A request waits for none of it. What is counted and not kept yet is reported at most a second later; while the store is
 away it waits in memory, and comes to the minute, day and month in which it was used.
 """
 
@@ -11,19 +11,19 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from backend.callers.callers import Caller, LiveKeys
+from backend.callers.pusher import Pusher
 from backend.callers.quotas import Bucket, Meters, Used
-from backend.callers.usage_records import COUNTED, Batch, Counts, Slice, Usage, UsageStore
+from backend.callers.usage_store import COUNTED, Batch, CallerUsage, Counts, Slice, UsageStore
 from backend.errors import NotFound, Unavailable
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
 EVERY_S = 1.0
-TELL_S = 0.2  # after which an HTTP worker tells the service process what it counted
+REPORT_S = 0.2  # after which an HTTP worker reports to the service process what it counted
 _CLOSE_S = 2.0  # for the last batch; what is not kept then is lost with the process
 _RETRY_S = (1.0, 30.0)
 _AWAY_S = 900  # while the store is away slices are so long, or a day would take 86,400 of each caller
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class UsageLedger:
-    """Counts what is not told yet; `services.quotas.Uses`. Event loop only.
+    """Counts what is not reported yet; `services.quotas.Uses`. Event loop only.
 
     Args:
         clock: monotonic seconds.
@@ -58,7 +58,7 @@ class UsageLedger:
         self._midnight_s = (self.clock() - self._now_s()) % 86_400  # one midnight in UTC, on the clock
 
     def on_first(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called when something is to be told, once until it is taken."""
+        """Have ``listener`` called when something is to be reported, once until it is taken."""
         self._on_first = listener
 
     def add(self, owner: str, kind: Used, units: int) -> None:
@@ -88,55 +88,48 @@ class UsageLedger:
             self._on_first()
 
 
-class UsageTeller:
-    """Passes what an HTTP worker counts on to the service process, ``TELL_S`` after it began to count."""
+class UsageReporter:
+    """Passes what an HTTP worker counts on to the service process, ``REPORT_S`` after it began to count."""
 
-    def __init__(self, ledger: UsageLedger, tell: Callable[[tuple[Slice, ...]], None]) -> None:
-        self._ledger, self._tell = ledger, tell
+    def __init__(self, ledger: UsageLedger, report: Callable[[tuple[Slice, ...]], None]) -> None:
+        self._ledger, self._report = ledger, report
         self._loop = asyncio.get_running_loop()
-        ledger.on_first(self._tell_soon)
+        ledger.on_first(self._report_soon)
 
-    def _tell_soon(self) -> None:
-        self._loop.call_later(TELL_S, self.flush)
+    def _report_soon(self) -> None:
+        self._loop.call_later(REPORT_S, self.flush)
 
     def flush(self) -> None:
-        """Tell it now."""
+        """Report it now."""
         if slices := self._ledger.take():
-            self._tell(slices)
+            self._report(slices)
 
 
 class UsageKeeper:
     """Has a store keep what a ledger counts. Used on the event loop only."""
 
     def __init__(self, ledger: UsageLedger, store: UsageStore, *, every_s: float = EVERY_S) -> None:
-        self.ledger, self.store, self._every_s = ledger, store, every_s
+        self.ledger, self.store = ledger, store
         self._source, self._number = secrets.token_hex(8), 0
-        self._unkept: Batch | None = None  # told, and perhaps not kept
+        self._unkept: Batch | None = None  # reported, and perhaps not kept
         self._taken_s = 0.0  # when its slices were as old as they say
         self._away = ""  # why the store does not answer
-        self._telling = asyncio.Lock()
-        self._wake, self._stopping = asyncio.Event(), asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        ledger.on_first(self._wake.set)
+        self._reporting = asyncio.Lock()
+        self._pusher = Pusher(self.flush, every_s=every_s, retry_s=_RETRY_S)
+        ledger.on_first(self._pusher.wake)
 
     def start(self, supervisor: Supervisor) -> None:
-        self._task = supervisor.keep("keep_usage", self._run)
+        self._pusher.start(supervisor, "keep_usage")
 
     async def close(self) -> None:
         """Have all be kept that is not yet, once and within two seconds, and stop."""
-        self._stopping.set()
-        self._wake.set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
-                if self._task is not None:
-                    await asyncio.wait({self._task})
-                if not await self.flush():
-                    log_event(_log, logging.ERROR, "usage of callers was lost", reason=self._away)
+        if not await self._pusher.close(_CLOSE_S):
+            log_event(_log, logging.ERROR, "usage of callers was lost", reason=self._away or "no answer in time")
         await self.store.close()
 
     async def flush(self) -> bool:
         """Have the store keep all that was counted; whether it has it."""
-        async with self._telling:
+        async with self._reporting:
             try:
                 while (batch := self._unkept or self._next()) is not None:
                     self._unkept = batch
@@ -158,24 +151,6 @@ class UsageKeeper:
         self._number, self._taken_s = self._number + 1, self.ledger.clock()
         return Batch(self._source, self._number, slices)
 
-    async def _run(self) -> None:
-        retry_s = _RETRY_S[0]
-        while not self._stopping.is_set():
-            await self._wake.wait()
-            self._wake.clear()
-            if await self.flush():
-                retry_s = _RETRY_S[0]
-                await self._pause(self._every_s)
-            else:
-                self._wake.set()
-                await self._pause(retry_s)
-                retry_s = min(retry_s * 2, _RETRY_S[1])
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-
     def _note(self, away: str) -> None:
         if away and not self._away:
             log_event(_log, logging.WARNING, "the usage of callers is not kept for now", reason=away)
@@ -191,7 +166,7 @@ class TenantUsage:
     """What one caller has used and may use."""
 
     caller: Caller
-    usage: Usage
+    usage: CallerUsage
     buckets: tuple[Bucket, ...]  # of its quotas a minute
 
 
@@ -221,7 +196,7 @@ class UsageService:
             if not tenants:
                 raise NotFound(f"tenant: there is no '{name[:64]}' among those that this key may see", param="tenant")
         if self._keeper is None:
-            now = Usage(datetime.now(UTC).timestamp())
+            now = CallerUsage(datetime.now(UTC).timestamp())
             return [TenantUsage(one, now, ()) for one in tenants]
         await self._keeper.flush()
         used = await self._keeper.store.read([one.owner for one in tenants])

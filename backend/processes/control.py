@@ -6,7 +6,7 @@ import pickle
 from dataclasses import dataclass
 
 from backend.callers.callers import KeyRing
-from backend.callers.usage_records import Slice
+from backend.callers.usage_store import Slice
 from backend.config import Settings
 from backend.processes.channel import Kind, Message
 from backend.processes.work_messages import Parts
@@ -33,7 +33,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageTold:
+class UsageReport:
     """What the callers of an HTTP worker have used; from it."""
 
     slices: tuple[Slice, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from functools import partial
 from typing import Any
 
 from backend.bootstrap.metering import Metering
@@ -19,6 +20,7 @@ from backend.processes.service_socket import create_folder, socket_in
 from backend.processes.shared_page import SharedPage
 from backend.processes.worker_process import WorkerProcess
 from backend.serving.catalog import Catalog
+from backend.supervision import Supervisor
 from backend.telemetry import Snapshot, Telemetry, add_snapshots, log_event, without_gauges
 
 _log = logging.getLogger(__name__)
@@ -34,9 +36,17 @@ class HttpWorkers:
     """All workers of one service. Belongs to the loop's thread."""
 
     def __init__(
-        self, settings: Settings, batcher: Batcher, catalog: Catalog, telemetry: Telemetry, metering: Metering
+        self,
+        settings: Settings,
+        batcher: Batcher,
+        catalog: Catalog,
+        telemetry: Telemetry,
+        metering: Metering,
+        *,
+        supervisor: Supervisor,
     ) -> None:
         self._settings, self._batcher, self._telemetry, self._metering = settings, batcher, telemetry, metering
+        self._supervisor = supervisor
         self._table = EngineTable(catalog)
         owners = [caller.owner for caller in metering.keys.ring.callers]
         self.page = SharedPage.create(settings, owners)
@@ -63,7 +73,7 @@ class HttpWorkers:
         """Start all workers and wait until they listen. Raises: SetupError."""
         host, port = self._port.open()
         for index in range(len(self._workers)):
-            self._keepers.append(asyncio.create_task(self._keep(index), name=f"http-worker-{index}"))
+            self._keepers.append(self._supervisor.keep("keep_http_workers", partial(self._keep, index)))
         try:
             async with asyncio.timeout(START_S):
                 while len(self._ready()) < len(self._workers):

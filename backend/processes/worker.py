@@ -17,8 +17,8 @@ import uvloop
 
 from backend.api.app import create_app
 from backend.bootstrap.services import api_options
-from backend.callers.usage import UsageTeller
-from backend.callers.usage_records import Slice
+from backend.callers.usage import UsageReporter
+from backend.callers.usage_store import Slice
 from backend.config import publish
 from backend.processes.channel import Channel, Kind, Message
 from backend.processes.control import (
@@ -30,7 +30,7 @@ from backend.processes.control import (
     Ready,
     Samples,
     Start,
-    UsageTold,
+    UsageReport,
     read_control,
     write_control,
 )
@@ -78,7 +78,7 @@ class HttpWorker:
         services = await build_worker_services(settings, start.models, self._batcher, start.keys.ring)
         self._shared = SharedPage.open(self._page, settings, start.index + 1, start.keys.owners)
         self._shared.share(services.text_work, services.metering)
-        self._usage = UsageTeller(services.metering.ledger, self._tell_usage)
+        self._usage = UsageReporter(services.metering.ledger, self._report_usage)
         self._services = services
         if self._new_keys is not None:
             self._take_keys(services, self._new_keys)
@@ -132,8 +132,8 @@ class HttpWorker:
         self._shared.add_owners(keys.owners)
         services.metering.keys.replace(keys.ring)
 
-    def _tell_usage(self, slices: tuple[Slice, ...]) -> None:
-        self._channel.send(*write_control(UsageTold(slices)))
+    def _report_usage(self, slices: tuple[Slice, ...]) -> None:
+        self._channel.send(*write_control(UsageReport(slices)))
 
     async def _take_models(self, models: Models) -> None:
         """One that cannot be taken ends this worker: its next one reads what is there now."""

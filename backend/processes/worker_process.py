@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from backend.callers.usage_records import Slice
+from backend.callers.usage_store import Slice
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
 from backend.processes.channel import Channel, Kind, Message
@@ -25,7 +25,7 @@ from backend.processes.control import (
     Ready,
     Samples,
     Start,
-    UsageTold,
+    UsageReport,
     read_control,
     write_control,
 )
@@ -146,7 +146,7 @@ class WorkerProcess:
             log_event(_log, logging.INFO, "an HTTP worker listens", pid=self.pid)
         elif isinstance(record, ModelsTaken):
             self.models_version = record.version
-        elif isinstance(record, UsageTold):
+        elif isinstance(record, UsageReport):
             self._on_usage(record.slices)
             return
         elif isinstance(record, Samples):

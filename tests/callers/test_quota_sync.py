@@ -10,18 +10,21 @@ from dataclasses import dataclass, field
 import pytest
 
 from backend.callers.callers import Caller, Quotas
-from backend.callers.quota_sync import QuotaSync
+from backend.callers.quota_sync import QuotaSync, RedisQuotas
 from backend.callers.quotas import Charge, Meter, Meters
-from backend.errors import QuotaExceeded, Unavailable
+from backend.errors import BadSettings, QuotaExceeded, Unavailable
+from backend.lanes.cache.redis_client import RedisOptions
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S, ManualClock
+from tests.redis_server import RedisServer
 
 MINUTE = 60.0
 
 
 @dataclass
-class FakeUsage:
-    """What `RedisUsage` does, in memory; away where ``away`` is set."""
+class FakeQuotas:
+    """What `RedisQuotas` does, in memory; away where ``away`` is set."""
 
     clock: ManualClock
     full_at_s: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class FakeUsage:
         self.closing.set()
 
 
-def replica(clock: ManualClock, shared: FakeUsage, limit: int = 10) -> tuple[Meter, QuotaSync]:
+def replica(clock: ManualClock, shared: FakeQuotas, limit: int = 10) -> tuple[Meter, QuotaSync]:
     meters = Meters(Telemetry(), clock=clock)
     meters.open([Caller("team", "owner", quotas=Quotas(requests_per_minute=limit))])
     return meters.of("owner"), QuotaSync(meters, shared, every_s=0.0, clock=clock)
@@ -67,7 +70,7 @@ def admitted(meter: Meter, most: int) -> int:
 async def test_replicas_share_a_quota():
     """What one admitted, the other knows as soon as it asks."""
     clock = ManualClock()
-    shared = FakeUsage(clock)
+    shared = FakeQuotas(clock)
     (one, first), (two, second) = replica(clock, shared), replica(clock, shared)
 
     assert 6 == admitted(one, 6)
@@ -80,7 +83,7 @@ async def test_replicas_share_a_quota():
 async def test_more_than_the_quota_is_a_debt():
     """Replicas that did not know of each other admit too much once; the caller then waits for all of it."""
     clock = ManualClock()
-    shared = FakeUsage(clock)
+    shared = FakeQuotas(clock)
     (one, first), (two, second) = replica(clock, shared), replica(clock, shared)
     assert 20 == admitted(one, 10) + admitted(two, 10)
     for _ in range(2):
@@ -97,7 +100,7 @@ async def test_shared_usage_is_away(caplog: pytest.LogCaptureFixture):
     """Each replica goes on by itself, says so once, and what it counted is known to the others again later."""
     caplog.set_level(logging.INFO)
     clock = ManualClock()
-    shared = FakeUsage(clock, away=True)
+    shared = FakeQuotas(clock, away=True)
     (one, first), (two, second) = replica(clock, shared, 600), replica(clock, shared, 600)
     assert 600 == admitted(one, 700)
     assert not await first.push()
@@ -119,7 +122,7 @@ async def test_shared_usage_is_away(caplog: pytest.LogCaptureFixture):
 async def test_shared_usage_restarts_empty():
     """The next charge restores what the replica knows."""
     clock = ManualClock()
-    shared = FakeUsage(clock)
+    shared = FakeQuotas(clock)
     one, first = replica(clock, shared, 600)
     assert 500 == admitted(one, 500)
     await first.push()
@@ -137,14 +140,14 @@ async def test_delays_are_no_usage():
     """However often replicas talk, and however late answers come, nothing is used but what was admitted."""
     clock = ManualClock()
 
-    class SlowUsage(FakeUsage):
+    class SlowQuotas(FakeQuotas):
         async def add(self, owner: str, charges: Sequence[tuple[str, Charge]]) -> list[float]:
             clock.advance(0.02)
             refills_s = await super().add(owner, charges)
             clock.advance(0.03)
             return refills_s
 
-    one, first = replica(clock, SlowUsage(clock), 6000)
+    one, first = replica(clock, SlowQuotas(clock), 6000)
     for _ in range(1000):  # 1,000 of 6,000 a minute, in 50 seconds: what is used is refilled before the next
         one.admit()
         await first.push()
@@ -155,9 +158,9 @@ async def test_delays_are_no_usage():
 async def test_the_task_pushes_by_itself():
     """Charges reach the others without anybody asking; closing tells the rest."""
     clock = ManualClock()
-    shared = FakeUsage(clock)
+    shared = FakeQuotas(clock)
     one, first = replica(clock, shared)
-    first.start()
+    first.start(Supervisor(Telemetry()))
     one.admit()
     async with asyncio.timeout(TEST_TIMEOUT_S):
         await shared.added.wait()
@@ -171,11 +174,11 @@ async def test_the_task_pushes_by_itself():
 async def test_closing_does_not_wait_for_a_silent_shared_usage():
     """The last charges have ``close_s``; then the connections are closed, which ends what waits for an answer."""
     clock = ManualClock()
-    shared = FakeUsage(clock, silent=True)
+    shared = FakeQuotas(clock, silent=True)
     meters = Meters(Telemetry(), clock=clock)
     meters.open([Caller("team", "owner", quotas=Quotas(requests_per_minute=10))])
     sync = QuotaSync(meters, shared, every_s=0.0, close_s=0.0, clock=clock)
-    sync.start()
+    sync.start(Supervisor(Telemetry()))
     meters.of("owner").admit()
     async with asyncio.timeout(TEST_TIMEOUT_S):
         await shared.added.wait()
@@ -185,11 +188,102 @@ async def test_closing_does_not_wait_for_a_silent_shared_usage():
     assert shared.closed
 
 
+async def test_a_fault_that_nobody_expects_is_counted_and_survived():
+    """The task was its own: it died in silence, and replicas no longer shared."""
+
+    class Broken(FakeQuotas):
+        async def add(self, owner: str, charges: Sequence[tuple[str, Charge]]) -> list[float]:
+            if not self.added.is_set():
+                self.added.set()
+                raise KeyError(owner)
+            self.closing.set()
+            return await super().add(owner, charges)
+
+    clock, telemetry = ManualClock(), Telemetry()
+    shared = Broken(clock)
+    one, first = replica(clock, shared)
+    first.start(Supervisor(telemetry, sleep=lambda _seconds: asyncio.sleep(0)))
+    one.admit()
+    async with asyncio.timeout(TEST_TIMEOUT_S):
+        await shared.added.wait()
+        one.admit()
+        await shared.closing.wait()
+
+    assert 1 == telemetry.background_failures_total.labels("share_quotas")._value.get()
+    await first.close()
+
+
 async def test_nothing_is_sent_without_charges():
     """An idle service asks Redis nothing."""
     clock = ManualClock()
-    shared = FakeUsage(clock)
+    shared = FakeQuotas(clock)
     _, first = replica(clock, shared)
 
     assert await first.push()
     assert not shared.added.is_set()
+
+
+@pytest.fixture
+async def quotas(redis_server: RedisServer):
+    quotas = RedisQuotas(RedisOptions(redis_server.url))
+    yield quotas
+    await quotas.close()
+
+
+async def test_charges_add_up(quotas: RedisQuotas, redis_server: RedisServer):
+    """Over replicas; each quota by itself, each owner by itself."""
+    other = RedisQuotas(RedisOptions(redis_server.url))
+    assert pytest.approx([2000.0, 300.0], abs=5.0) == await quotas.add(
+        "team", [("requests", Charge(2000.0, 0.0)), ("tokens", Charge(300.0, 0.0))]
+    )
+    assert pytest.approx([5000.0], abs=60.0) == await other.add("team", [("requests", Charge(3000.0, 0.0))])
+    assert pytest.approx([1.5], abs=0.01) == await other.add("another", [("requests", Charge(1.5, 0.0))])
+    await other.close()
+
+
+async def test_a_floor_restores_what_redis_lost(quotas: RedisQuotas):
+    """It is what the replica knows of before; where Redis knows of more, it changes nothing."""
+    assert pytest.approx([4100.0], abs=5.0) == await quotas.add("team", [("pages", Charge(100.0, 4000.0))])
+    assert pytest.approx([4200.0], abs=60.0) == await quotas.add("team", [("pages", Charge(100.0, 500.0))])
+
+
+async def test_a_clock_that_was_set_back(quotas: RedisQuotas, redis_server: RedisServer):
+    """An hour: nobody waits for it. What was used stays used, of every quota."""
+    seconds, micros = redis_server.client.time()
+    later_us = (seconds + 3600) * 1_000_000 + micros
+    full = {"requests": later_us + 30_000_000, "tokens": later_us + 50_000_000, "at": later_us}
+    redis_server.client.hset("financia:usage:team", mapping=full)
+
+    assert pytest.approx([31.0], abs=2.0) == await quotas.add("team", [("requests", Charge(1.0, 0.0))])
+    assert pytest.approx([51.0], abs=2.0) == await quotas.add("team", [("tokens", Charge(1.0, 0.0))])
+
+
+async def test_keys_expire(quotas: RedisQuotas, redis_server: RedisServer):
+    """Nothing stays for ever, and no key names a caller's key."""
+    await quotas.add("digest", [("requests", Charge(2000.0, 0.0)), ("tokens", Charge(10.0, 0.0))])
+    [key] = redis_server.client.keys("*")
+
+    assert b"financia:usage:digest" == key
+    assert 1900 < redis_server.client.ttl(key) <= 2001
+
+
+async def test_redis_is_away(quotas: RedisQuotas, redis_server: RedisServer):
+    """It is said, and without the password."""
+    redis_server.kill()
+
+    with pytest.raises(Unavailable):
+        await quotas.add("team", [("requests", Charge(1.0, 0.0))])
+
+
+async def test_a_foreign_value(quotas: RedisQuotas, redis_server: RedisServer):
+    """A key of another kind counts as Redis being away."""
+    redis_server.client.set("financia:usage:team", "something else")
+
+    with pytest.raises(Unavailable, match="ResponseError"):
+        await quotas.add("team", [("requests", Charge(1.0, 0.0))])
+
+
+def test_a_bad_address():
+    """It stops the start."""
+    with pytest.raises(BadSettings, match="REDIS_URL"):
+        RedisQuotas(RedisOptions("redis://:pass/word@host"))

@@ -16,6 +16,7 @@ from backend.processes.control import Models, Start
 from backend.processes.http_workers import HttpWorkers
 from backend.processes.remote_batcher import RemoteEngine
 from backend.serving.catalog import Catalog
+from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import EchoEngine
 from tests.text.service_stack import loaded_model
@@ -109,7 +110,7 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
     settings = Settings(server_processes=2, host="127.0.0.1", port=0)
     telemetry = Telemetry()
     metering = metering_of(settings, telemetry)
-    workers = HttpWorkers(settings, None, catalog, telemetry, metering)  # type: ignore[arg-type]  # fakes submit nothing
+    workers = HttpWorkers(settings, None, catalog, telemetry, metering, supervisor=Supervisor(telemetry))  # type: ignore[arg-type]  # fakes
     service = Service(workers, catalog, spawned)
 
     def create(_batcher: object, _engines: object, on_change: Callable[[], None], **_listeners: object) -> FakeWorker:

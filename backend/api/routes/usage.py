@@ -18,7 +18,7 @@ from backend.api.routing import get
 from backend.callers.callers import Caller, Quotas
 from backend.callers.quotas import Bucket
 from backend.callers.usage import TenantUsage
-from backend.callers.usage_records import Counts
+from backend.callers.usage_store import Counts
 
 
 class UsagePeriod(TypedDict):
