@@ -905,3 +905,60 @@ def test_a_misread_digit_is_no_wrong_total(confidence: float, valid: bool, repai
     (total,) = (field for field in money.fields if field.name == "InvoiceTotal")
 
     assert (total.value, total.repair, money.validity.totals) == ("127.00", repair, valid)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            """
+Base imp.                                   710,17 €
+10.00% I.V.A.                                48,29 €
+Cuota IVA                                     9,09 €
+TOTAL FACTURA                               767,55 €
+""",
+            {"SubTotal": "710.17", "TotalTax": "57.38", "InvoiceTotal": "767.55"},
+            id="two-taxes-of-which-one-says-its-rate",
+        ),
+        pytest.param(
+            """
+Base 3 094,60
+Cuota IVA 4 123,78
+Total factura 3 218,38
+""",
+            {"SubTotal": "3094.60", "TotalTax": "123.78", "InvoiceTotal": "3218.38"},
+            id="a-rate-and-an-amount-that-read-as-one-number",
+        ),
+        pytest.param(
+            """
+BI                                       38.059,94 €
+Cuota de IVA 10,00%                       3.805,99 €
+RECARGO DE EQUIVALENCIA                     532,84 €
+LÍQUIDO A PERCIBIR                       42.398,77 €
+""",
+            {"SubTotal": "38059.94", "TotalTax": "4338.83", "InvoiceTotal": "42398.77"},
+            id="a-surcharge-without-its-rate",
+        ),
+    ],
+)
+def test_totals_that_labels_do_not_tell_are_the_assignment_that_adds_up(text: str, expected: dict[str, str]) -> None:
+    money = money_of(text)
+    values = values_of(money)
+    assert {name: values.get(name) for name in expected} == expected
+    assert money.validity.totals is True
+
+
+def test_a_tax_table_that_contradicts_the_total_is_not_explained_away() -> None:
+    money = money_of(
+        """
+PAPEL COCINA 4R            20,02
+TOMATE RAMA KG              2,20
+CHOCOLATE 70% 100G          2,20
+TOTAL EUR                  24,42
+IVA      BASE     CUOTA
+21%     14,02     11,94
+10%      1,89      0,19
+4%       5,17      0,21
+"""
+    )
+    assert money.validity.totals is False

@@ -87,7 +87,7 @@ def settle(found: Candidates, rows: Sequence[TaxRow], withheld: Candidate | None
         balance = max(
             _balances(found, context, withheld, total, extras), key=lambda balance: balance.score, default=Balance()
         )
-        balance = _with_due(found, balance)
+        balance = with_due(found, balance)
         balance = replace(balance, score=balance.score + _payment_bonus(found, balance))
         if balance.score > best.score:
             best = balance
@@ -242,7 +242,7 @@ def _is(expected: int | None, cents: int) -> bool:
     return expected is not None and abs(expected - cents) <= CENTS
 
 
-def _with_due(found: Candidates, balance: Balance) -> Balance:
+def with_due(found: Candidates, balance: Balance) -> Balance:
     """The amount to be paid beside a total: what is left after withholding, payments and with an older balance."""
     total = balance.total
     if total is None:

@@ -13,9 +13,10 @@ from backend.files.pages import Word
 from backend.files.visual_rows import PageRows
 from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import Vocabulary
-from backend.invoices.money.balance import CENTS, Balance, settle
+from backend.invoices.money.balance import CENTS, Balance, settle, with_due
 from backend.invoices.money.candidates import Candidate, Candidates, candidates
 from backend.invoices.money.lines import MoneyLines, money_lines
+from backend.invoices.money.proof import Proof, prove, with_types
 from backend.invoices.money.taxes import TAX_TOLERANCE, TaxRow, Withholding, tax_rows, with_bases, withholding_of
 from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Difference, Field, FieldRow, Validity
@@ -349,6 +350,10 @@ def find_money(pages: Sequence[PageRows], mark: str, items: ItemLines | None) ->
     rows = with_bases(rows, lines, _whole_base(balance))
     digital = all(page.page.source == "text_layer" for page in pages)
     equations = equations_of(balance, rows, items_sum, complete=digital)
+    if totals_hold(equations) is not True and (proof := prove(lines, found, rows)) is not None:
+        proven = _proven(proof, found, rows, withheld, items_sum, complete=digital)
+        if totals_hold(proven.equations):
+            balance, rows, withheld, equations = proven
     repair = repair_of(balance, rows, items_sum) if totals_hold(equations) is False else None
     if repair is not None:
         equations = repair.equations
@@ -361,6 +366,32 @@ def find_money(pages: Sequence[PageRows], mark: str, items: ItemLines | None) ->
     fields = [_with_repair(field, balance, repair) for field in fields]
     differences = tuple(equation.difference for equation in equations if not equation.holds)
     return Money(tuple(fields), Validity(totals=totals_hold(equations), differences=differences))
+
+
+class _Settled(NamedTuple):
+    balance: Balance
+    rows: tuple[TaxRow, ...]
+    withheld: Withholding | None
+    equations: tuple[Equation, ...]
+
+
+def _proven(
+    proof: Proof,
+    found: Candidates,
+    known: Sequence[TaxRow],
+    withheld: Withholding | None,
+    items: Decimal | None,
+    *,
+    complete: bool,
+) -> _Settled:
+    """What a proof settles, with its equations."""
+    held, balance = proof.withheld, proof.balance
+    if held is not None:
+        withheld = Withholding(held.number, held.rate, None, held.page, None)
+    else:  # it may stand below the total
+        balance = replace(balance, withheld=_withheld_candidate(withheld))
+    balance, rows = with_due(found, balance), with_types(proof.rows, known)
+    return _Settled(balance, rows, withheld, equations_of(balance, rows, items, complete=complete))
 
 
 def _with_repair(field: Field, balance: Balance, repair: Repair | None) -> Field:

@@ -1,0 +1,378 @@
+"""Looks for the assignment of printed amounts that adds up, where the one that labels suggest does not.
+
+Totals that stand where nobody expects them are bound to the wrong neighbours; the figures themselves then tell what is
+what: base x rate = tax, and bases, taxes, surcharges and withholding make the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from functools import cached_property
+from itertools import combinations, islice
+from typing import NamedTuple
+
+from backend.files.visual_rows import PageRows
+from backend.invoices.money.balance import CENTS, Balance
+from backend.invoices.money.candidates import Candidate, Candidates
+from backend.invoices.money.labels import KNOWN_RATES, SURCHARGE_RATES, Kind
+from backend.invoices.money.lines import MoneyLines
+from backend.invoices.money.taxes import TaxRow, is_included_tax, is_tax
+from backend.tables.numbers import Number
+from backend.text.patterns.numbers import parse_number
+
+_MOST_AMOUNTS = 90  # of a document that are tried: the last ones, where sums stand
+_MOST_TOTALS = 12
+_MOST_ROWS_OF_A_RATE = 6
+_MOST_RATES = 8
+_MOST_TAXES = 4  # rates of one document
+_MOST_GROUPS = 2000
+_MOST_RATE = 27  # percent, of all taxes on a base
+_LEAST_LABEL = 0.3  # of the total that is proven
+_LEAST_TAX = 5  # cents: smaller ones agree with anything
+_TO_BEGIN_WITH = -0.3  # what labels have to make up for
+_OF_PARTS = 0.4  # weight of a base's and a tax's label, beside the total's
+_CONTRADICTS = 4.0  # more than all that labels and sums may add
+# Score of a label that says one thing and nothing else: what it names must have a place.
+_CLEAR: tuple[tuple[Kind, float], ...] = (("total", 0.75), ("due", 0.75), ("base", 0.8), ("tax", 0.9))
+_STEPS: tuple[Kind, ...] = ("paid", "balance", "discount", "charge", "rounding")
+_COMMON_RATES = KNOWN_RATES - {Decimal(rate) for rate in (0, 1, 2, 3, 12, 24)}
+_WITHHOLDING_RATES = frozenset(
+    map(Decimal, ("15", "7", "19", "24", "2", "1", "20", "21", "11.5", "25", "18", "9", "35"))
+)
+_SURCHARGES_OF = {21: ("5.2", "1.75"), 10: ("1.4",), 4: ("0.5",), 5: ("0.62",)}
+
+
+class Withheld(NamedTuple):
+    """An amount that is withheld at a rate."""
+
+    number: Number
+    rate: Decimal
+    page: PageRows
+
+
+class Proof(NamedTuple):
+    """Amounts that add up, the tax rows they are made of, and what is withheld."""
+
+    balance: Balance
+    rows: tuple[TaxRow, ...]
+    withheld: Withheld | None
+
+
+class _Printed(NamedTuple):
+    number: Number
+    page: PageRows
+
+    @property
+    def cents(self) -> int:
+        return abs(int((self.number.value * 100).to_integral_value()))
+
+
+class _Row(NamedTuple):
+    rate: Decimal
+    base: _Printed
+    tax: _Printed
+    surcharge: _Printed | None = None
+    surcharge_rate: Decimal = Decimal(0)
+
+    @property
+    def taxes(self) -> tuple[_Printed, ...]:
+        return (self.tax,) if self.surcharge is None else (self.tax, self.surcharge)
+
+    @property
+    def cents(self) -> int:
+        return self.base.cents + sum(tax.cents for tax in self.taxes)
+
+
+class _Sum(NamedTuple):
+    """Parts that make a total."""
+
+    total: _Printed
+    rows: tuple[_Row, ...]
+    bases: tuple[_Printed, ...]  # those of the rows first
+    taxes: tuple[_Printed, ...]
+    withheld: Withheld | None
+    bonus: float  # how telling it is that they do
+
+
+def prove(lines: MoneyLines, found: Candidates, known: Sequence[TaxRow]) -> Proof | None:
+    """The likeliest assignment in which everything adds up; None where there is none with a likely total.
+
+    Args:
+        found: candidates by labels: they say how likely each amount is what it is taken for.
+        known: the tax rows that were read.
+    """
+    said = {row.rate for row in known} | {rate for label in lines.labelled for rate in map(abs, label.rates)}
+    search = _Search(found, known, _amounts(lines), frozenset(_rates(lines)) | said, frozenset(said))
+    best, most = None, 0.0
+    for total in search.totals:
+        for option in search.sums(total):
+            score = option.bonus + search.likelihood(option)
+            if score > most:
+                proof = search.proof(option)
+                score -= search.unexplained(proof)
+                if score > most:
+                    best, most = proof, score
+    return best
+
+
+def with_types(rows: Sequence[TaxRow], known: Sequence[TaxRow]) -> tuple[TaxRow, ...]:
+    """The proven rows, with the types that labels told."""
+    types = {row.rate: row.type for row in known if row.type != "Tax"}
+    common = next(iter(types.values()), "Tax")
+    return tuple(row if row.is_surcharge else replace(row, type=types.get(row.rate, common)) for row in rows)
+
+
+def _amounts(lines: MoneyLines) -> dict[int, _Printed]:
+    """The printed amounts by their cents: of equal ones the last."""
+    found: list[_Printed] = []
+    for page, _, numbers in (*lines.goods, *lines.plain):
+        amounts = [n for n in numbers if not n.percent and (n.decimals == CENTS or n.currency) and n.value]
+        found += [_Printed(number, page) for n in amounts for number in (*_behind_rate(n), n)]
+    return {printed.cents: printed for printed in found[-_MOST_AMOUNTS:]}
+
+
+def _behind_rate(number: Number) -> Iterator[Number]:
+    """The amount in "IVA 21 123,78", where a rate and an amount read as one number."""
+    lead, _, rest = number.digits.partition(" ")
+    if rest and Decimal(lead.replace(",", ".")) in KNOWN_RATES:
+        yield number._replace(value=parse_number(rest, rest[-3]), digits=rest)
+
+
+def _rates(lines: MoneyLines) -> Iterator[Decimal]:
+    """The rates that are printed, with a percent sign or as a number that may be one."""
+    for _, _, numbers in (*lines.goods, *lines.plain):
+        for number in numbers:
+            lead = number.digits.partition(" ")[0]
+            if number.percent or abs(number.value) in KNOWN_RATES:
+                yield abs(number.value)
+            elif lead != number.digits and lead.isdigit():
+                yield Decimal(lead)
+
+
+@dataclass(frozen=True)
+class _Search:
+    found: Candidates
+    known: Sequence[TaxRow]
+    printed: dict[int, _Printed]
+    rates: frozenset[Decimal]
+    said: frozenset[Decimal]  # those with a percent sign, or in a row of taxes
+
+    @cached_property
+    def totals(self) -> list[_Printed]:
+        """Amounts that may be the total: those with a label for it, and the greatest."""
+        options = self.found.of("total", "due")
+        labelled = [abs(c.cents) for c in options if c.page is not None and c.score >= _LEAST_LABEL]
+        cents = dict.fromkeys([*labelled, *sorted(self.printed, reverse=True)[:2]])
+        return [self.printed[value] for value in cents if value in self.printed][:_MOST_TOTALS]
+
+    @cached_property
+    def groups(self) -> list[tuple[_Row, ...]]:
+        """Rows of different rates whose amounts are not each other's."""
+        options = {rate: rows for rate in sorted(self.rates, reverse=True) if (rows := self._rows(rate))}
+        most = max((total.cents for total in self.totals), default=0)
+        return list(islice(_grown(options, list(options)[:_MOST_RATES], (), 2 * most), _MOST_GROUPS))
+
+    def _rows(self, rate: Decimal) -> list[_Row]:
+        """Printed bases with their printed taxes at a rate, the greatest first."""
+        rows: list[_Row] = []
+        if not 0 < rate <= _MOST_RATE or (rate in SURCHARGE_RATES and rate not in KNOWN_RATES):
+            return rows
+        for cents in sorted(self.printed, reverse=True):
+            tax = self._tax(cents, rate)
+            itself = tax is not None and tax.number.value == rate and rate not in self.said  # "100,00 22,00" is no 22 %
+            if tax is not None and tax.cents != cents and not itself:
+                rows.append(_Row(rate, self.printed[cents], tax))
+                for extra in map(Decimal, _SURCHARGES_OF.get(int(rate), ())):
+                    surcharge = self._tax(cents, extra) if extra in self.rates else None
+                    if surcharge is not None:
+                        rows.append(_Row(rate, self.printed[cents], tax, surcharge, extra))
+        return rows[:_MOST_ROWS_OF_A_RATE]
+
+    def _tax(self, base: int, rate: Decimal) -> _Printed | None:
+        exact = int((base * rate / 100).to_integral_value())
+        tax = self._near(exact)
+        right = tax is not None and is_tax(Decimal(base) / 100, rate, Decimal(tax.cents) / 100)
+        return tax if right and exact >= _LEAST_TAX else None
+
+    def _near(self, cents: int) -> _Printed | None:
+        """The printed amount, to a cent."""
+        return next((self.printed[near] for near in (cents, cents - 1, cents + 1) if near in self.printed), None)
+
+    def sums(self, total: _Printed) -> Iterator[_Sum]:
+        """The ways in which printed amounts make a total."""
+        yield from self._of_rows(total)
+        yield from self._of_base_and_taxes(total)
+        yield from self._with_tax_inside(total)
+
+    def _of_rows(self, total: _Printed) -> Iterator[_Sum]:
+        """Rows as they are, less withholding, or with an untaxed base."""
+        for rows in self.groups:
+            whole, base = sum(row.cents for row in rows), sum(row.base.cents for row in rows)
+            bases, taxes = tuple(row.base for row in rows), tuple(tax for row in rows for tax in row.taxes)
+            slack, used = CENTS + len(rows), {part.cents for part in (*bases, *taxes)}
+            bonus = 0.2 * (len(rows) - 1)
+            if abs(whole - total.cents) <= slack:
+                yield _Sum(total, rows, bases, taxes, None, 1.0 + bonus)
+            for free in self._untaxed:
+                if abs(whole + free.cents - total.cents) <= slack and free.cents not in used:
+                    yield _Sum(total, rows, (*bases, free), taxes, None, 0.6 + bonus)
+            if _LEAST_TAX < whole - total.cents < base and total.cents not in used:
+                for held in self._withheld(base):
+                    near = abs(whole - held.number_cents - total.cents) <= slack
+                    if near and held.number_cents not in used:
+                        yield _Sum(total, rows, bases, taxes, held.withheld, 0.9 + bonus)
+
+    @cached_property
+    def _untaxed(self) -> list[_Printed]:
+        if Decimal(0) not in self.rates:
+            return []
+        options = (self.printed.get(abs(c.cents)) for c in self.found.of("base", "gross")[:4] if c.page is not None)
+        return [option for option in options if option is not None]
+
+    def _withheld(self, base: int) -> Iterator[_Held]:
+        """Printed amounts that are withheld from a base at a printed rate."""
+        for rate in self.rates & _WITHHOLDING_RATES:
+            printed = self._near(int((base * rate / 100).to_integral_value()))
+            if printed is not None and printed.cents >= _LEAST_TAX:
+                yield _Held(printed.cents, Withheld(printed.number, rate, printed.page))
+
+    def _of_base_and_taxes(self, total: _Printed) -> Iterator[_Sum]:
+        """A base with one tax, or with a few that labels name, whatever their rates; less withholding."""
+        for cents, base in self.printed.items():
+            for held in (None, *self._withheld(cents)):
+                missing = total.cents - cents + (0 if held is None else held.number_cents)
+                if not _LEAST_TAX < missing <= cents * _MOST_RATE / 100 + CENTS:
+                    continue
+                taxes = (self.printed[missing],) if missing in self.printed else self._named_taxes.get(missing, ())
+                used = [cents, total.cents, *(tax.cents for tax in taxes), *([held.number_cents] if held else [])]
+                if taxes and len(set(used)) == len(used):
+                    known = any(is_tax(Decimal(cents), rate, Decimal(missing)) for rate in _COMMON_RATES)
+                    bonus = (0.5 if known or len(taxes) > 1 else 0.25) - (0.1 if held else 0)
+                    yield _Sum(total, (), (base,), taxes, held.withheld if held else None, bonus)
+
+    @cached_property
+    def _named_taxes(self) -> dict[int, tuple[_Printed, ...]]:
+        """Sums of two or three printed amounts that labels call taxes."""
+        options = self.found.of("tax", "surcharge")[:6]
+        named = [self.printed[abs(c.cents)] for c in options if c.page is not None and abs(c.cents) in self.printed]
+        return {sum(t.cents for t in group): group for count in (3, 2) for group in combinations(named, count)}
+
+    def _with_tax_inside(self, total: _Printed) -> Iterator[_Sum]:
+        """A total with the printed tax that is in it at a printed rate."""
+        named = {abs(c.cents) for c in self.found.of("tax")} | {abs(int(row.amount.value * 100)) for row in self.known}
+        rates, whole = self.rates & _COMMON_RATES, abs(total.number.value)
+        for cents in named & self.printed.keys():
+            if cents >= _LEAST_TAX and any(is_included_tax(whole, rate, Decimal(cents) / 100) for rate in rates):
+                yield _Sum(total, (), (), (self.printed[cents],), None, 0.3)
+
+    def _label(self, cents: int, *kinds: Kind) -> float:
+        options = self.found.of(*kinds)
+        return max((min(c.score, 1.0) for c in options if abs(c.cents) == cents and c.page is not None), default=0.0)
+
+    def likelihood(self, option: _Sum) -> float:
+        """What labels say for it, and against it: what is left to pay is no base, what was paid no tax."""
+        score = _TO_BEGIN_WITH + self._label(option.total.cents, "total", "due")
+        for part in option.bases:
+            own, other = self._label(part.cents, "base", "gross"), self._label(part.cents, "due", "paid", "balance")
+            score += _OF_PARTS * own - max(0.0, other - own)
+        for part in option.taxes:
+            own = self._label(part.cents, "tax", "surcharge")
+            other = self._label(part.cents, "paid", "withholding", "discount", "balance")
+            score += _OF_PARTS * own - max(0.0, other - own)
+        return score
+
+    def proof(self, option: _Sum) -> Proof:
+        """The balance of a sum, and its tax rows: those that were read where it has none of its own."""
+        sign = -1 if option.total.number.value < 0 else 1
+        total, tax = self._candidate((option.total,), sign), self._candidate(option.taxes, sign)
+        base = Candidate(total.value - tax.value, 0.5, (), None, "the total without its tax")
+        held = option.withheld
+        balance = Balance(
+            base=self._candidate(option.bases, sign) if option.bases else base,
+            tax=tax,
+            total=total,
+            withheld=held and Candidate(sign * abs(held.number.value), 1.0, (held.number,), held.page, "withholding"),
+            withheld_in_total=held is not None,
+            adds_up=True,
+        )
+        rows = tuple(made for row in option.rows for made in _tax_rows(row))
+        if not rows:
+            kept = tuple(row for row in self.known if row.holds is not False)
+            off = abs(sum((row.amount.value for row in kept), Decimal(0))) - abs(tax.value)
+            rows = kept if abs(off) <= Decimal("0.05") else ()
+        return Proof(balance, rows, held)
+
+    def _candidate(self, parts: Sequence[_Printed], sign: int) -> Candidate:
+        """The printed amount, or the sum of several: printed, too, or computed."""
+        cents = sum(part.cents for part in parts)
+        whole = parts[0] if len(parts) == 1 else self.printed.get(cents)
+        if whole is not None:
+            why = "only so the amounts add up"
+            return Candidate(sign * abs(whole.number.value), 0.9, (whole.number,), whole.page, why)
+        numbers = tuple(part.number for part in parts)
+        return Candidate(sign * Decimal(cents) / 100, 0.9, numbers, None, "sum of the tax rows")
+
+    def unexplained(self, proof: Proof) -> float:
+        """How much of what is clearly labelled has no place in it: a wrong total is still the total."""
+        proven = _starts(row.amount for row in proof.rows)
+        if any(row.by == "table" and row.holds is False and not proven & _starts([row.amount]) for row in self.known):
+            return _CONTRADICTS
+        balance = proof.balance
+        parts = [part for part in (balance.base, balance.tax, balance.total, balance.withheld) if part is not None]
+        words = proven | _starts(number for part in parts for number in part.numbers)
+        known = self._explained(proof)
+        return _CONTRADICTS * sum(
+            not words & _starts(option.numbers) and not any(abs(abs(option.cents) - k) <= CENTS for k in known)
+            for kind, least in _CLEAR
+            for option in self.found.of(kind)
+            if option.page is not None and option.score >= least
+        )
+
+    def _explained(self, proof: Proof) -> set[int]:
+        """Amounts that may be printed beside those of a proof: before a discount or withholding, after a payment."""
+        balance = proof.balance
+        base, tax, total = (
+            0 if part is None else abs(part.cents) for part in (balance.base, balance.tax, balance.total)
+        )
+        held = 0 if balance.withheld is None else abs(balance.withheld.cents)
+        steps = {0, held, *(abs(step.cents) for step in self.found.of(*_STEPS)[:6])}
+        known = {base, tax, base + tax, held} | {total + sign * step for step in steps for sign in (1, -1)}
+        known |= {base + step for step in steps}
+        known |= {abs(int(row.base.value * 100)) for row in proof.rows if row.base is not None}
+        for gross in self.printed:
+            if gross > base and gross - base in self.printed:
+                known |= {gross, gross - base}
+        return known
+
+
+class _Held(NamedTuple):
+    number_cents: int
+    withheld: Withheld
+
+
+def _grown(
+    options: dict[Decimal, list[_Row]], rates: Sequence[Decimal], taken: tuple[_Row, ...], most: int
+) -> Iterator[tuple[_Row, ...]]:
+    if taken:
+        yield taken
+    if len(taken) == _MOST_TAXES:
+        return
+    used = {part.cents for row in taken for part in (row.base, row.tax)}
+    for index, rate in enumerate(rates):
+        for row in options[rate]:
+            if row.base.cents not in used and row.tax.cents not in used and row.cents <= most:
+                yield from _grown(options, rates[index + 1 :], (*taken, row), most)
+
+
+def _tax_rows(row: _Row) -> Iterator[TaxRow]:
+    yield TaxRow(row.rate, row.tax.number, row.base.number, row.tax.page, "Tax", "sum")
+    if row.surcharge is not None:
+        number, page = row.surcharge.number, row.surcharge.page
+        yield TaxRow(row.surcharge_rate, number, row.base.number, page, "RE", "sum")
+
+
+def _starts(numbers: Iterable[Number]) -> set[int]:
+    """Where the words of numbers begin."""
+    return {word.start for number in numbers for word in number.words}
