@@ -4,38 +4,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Generic, Protocol, TypeVar, cast
 
 from starlette.requests import Request
 
 from backend.api.traffic import Traffic
 from backend.callers.callers import ANYBODY, Caller, LiveKeys, Quotas
 from backend.callers.quotas import NO_METER, Meter, Meters
-from backend.callers.usage import UsageService
-from backend.documents.service import DocumentService
-from backend.files.limits import FileLimits
-from backend.images.classification import ImageClassificationService
-from backend.jobs.service import JobService
 from backend.lanes.cache.scope import CacheScope
 from backend.lanes.inference import Timing
 from backend.lanes.text_work import TextWork
-from backend.replicas.model_wishes import AloneWithModels, ModelWishes
-from backend.search.files import FileService
-from backend.search.retrieval import SearchService
-from backend.search.vector_stores import VectorStoreService
-from backend.serving.catalog import Catalog
-from backend.serving.health import HealthService
-from backend.serving.model_swap import ModelSwapper
-from backend.speech.transcription import TranscriptionService
-from backend.summaries.service import SummaryService
 from backend.telemetry import Telemetry
-from backend.text.analysis import AnalysisService
-from backend.text.classification import ClassificationService
-from backend.text.embeddings import EmbeddingService
-from backend.text.entities import EntityService
-from backend.text.reranking import RerankService
-from backend.text.similarity import SimilarityService
 
+Service = TypeVar("Service")
 CONTEXT_KEY = "financia.request_context"  # in the ASGI scope
 
 
@@ -68,67 +49,10 @@ class ApiOptions:
 
 
 class Services(Protocol):
-    """The services that routes call; ``backend.bootstrap.services.Services`` implements it."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-
-    @property
-    def embeddings(self) -> EmbeddingService: ...
-
-    @property
-    def entities(self) -> EntityService: ...
-
-    @property
-    def classification(self) -> ClassificationService: ...
-
-    @property
-    def reranking(self) -> RerankService: ...
-
-    @property
-    def similarity(self) -> SimilarityService: ...
-
-    @property
-    def analysis(self) -> AnalysisService: ...
-
-    @property
-    def summaries(self) -> SummaryService: ...
-
-    @property
-    def speech(self) -> TranscriptionService: ...
-
-    @property
-    def images(self) -> ImageClassificationService: ...
+    """What every app needs of its services; each route takes others by a `Handle`."""
 
     @property
     def text_work(self) -> TextWork: ...
-
-    @property
-    def documents(self) -> DocumentService: ...
-
-    @property
-    def jobs(self) -> JobService: ...
-
-    @property
-    def files(self) -> FileService: ...
-
-    @property
-    def vector_stores(self) -> VectorStoreService: ...
-
-    @property
-    def search(self) -> SearchService: ...
-
-    @property
-    def file_limits(self) -> FileLimits: ...
-
-    @property
-    def health(self) -> HealthService: ...
-
-    @property
-    def loader(self) -> ModelSwapper: ...
-
-    @property
-    def model_wishes(self) -> ModelWishes | AloneWithModels: ...
 
     @property
     def telemetry(self) -> Telemetry: ...
@@ -137,13 +61,23 @@ class Services(Protocol):
     def meters(self) -> Meters: ...
 
     @property
-    def usage(self) -> UsageService: ...
-
-    @property
     def limits(self) -> ApiLimits: ...
 
-    def system(self) -> dict[str, Any]:
-        """Every resolved choice of this process with its reason, ready to be written as JSON."""
+
+class Handle(Generic[Service]):
+    """A service by its name among the app's: a route imports the types of those that it calls, and of no others.
+
+    A test compares the types with those of the running services. Source: hynek/svcs, one key a service.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, request: Request) -> Service:
+        """The service of the app that got ``request``."""
+        return cast("Service", getattr(request.app.state.services, self.name))
 
 
 @dataclass(slots=True)
@@ -167,5 +101,10 @@ def context_of(request: Request) -> RequestContext:
 
 
 def services_of(request: Request) -> Services:
-    """The services behind this app."""
+    """What every app needs of its services."""
     return cast("Services", request.app.state.services)
+
+
+def limits_of(request: Request) -> ApiLimits:
+    """The limits of requests."""
+    return services_of(request).limits

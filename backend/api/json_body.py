@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from backend.api.dependencies import ApiLimits, context_of
+from backend.api.dependencies import context_of, limits_of
 from backend.api.service_call import read_within_limit
 from backend.errors import BadInput, CallerGone, InvalidField, TooLarge, WrongMediaType
 
@@ -28,7 +28,7 @@ _MOST_LISTS = 50_000
 _UNCOUNTED_BYTES = 100_000  # a shorter body cannot hold so many
 
 
-async def read_json(request: Request, schema: type[Schema], limits: ApiLimits) -> Schema:
+async def read_json(request: Request, schema: type[Schema]) -> Schema:
     """The request's body as ``schema``, parsed from its bytes in one pass.
 
     Raises: WrongMediaType (415), TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422),
@@ -38,7 +38,7 @@ async def read_json(request: Request, schema: type[Schema], limits: ApiLimits) -
     context = context_of(request)
     context.meter.require("tokens")
     _require_json(context.headers)
-    body = await read_within_limit(request, read_body(request, limits.body_bytes))
+    body = await read_within_limit(request, read_body(request, limits_of(request).body_bytes))
     if len(body) > _UNCOUNTED_BYTES:
         await _require_few_values(body)
     try:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
-from backend.api.dependencies import ApiLimits, context_of, services_of
+from backend.api.dependencies import ApiLimits, context_of, limits_of, services_of
 from backend.api.request_fields import number_of
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
 from backend.lanes.inference import Timing
@@ -67,7 +67,7 @@ async def call_service(
 async def call_within_limit(request: Request, call: Coroutine[Any, Any, Result]) -> Result:
     """As ``call_service``, of a call that takes no deadline because it computes nothing: a storage's."""
     try:
-        limit_s = time_limit_s(request, services_of(request).limits)
+        limit_s = time_limit_s(request, limits_of(request))
     except BaseException:
         call.close()
         raise
@@ -86,7 +86,7 @@ async def read_within_limit(
         whatever ``read`` raises.
     """
     try:
-        limit_s = time_limit_s(request, services_of(request).limits, most_s)
+        limit_s = time_limit_s(request, limits_of(request), most_s)
     except BaseException:
         read.close()
         raise

@@ -14,7 +14,7 @@ from python_multipart.exceptions import FormParserError, MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.service_call import read_within_limit
 from backend.documents.formats.registry import Format, require_kind
 from backend.documents.recordings import transcription_options
@@ -24,6 +24,8 @@ from backend.files.file_types import FileType, sniff
 from backend.files.limits import FileLimits, check_bytes
 from backend.files.stored_file import StoredFile
 from backend.speech.pages import KIND
+
+_file_limits_of: Handle[FileLimits] = Handle("file_limits")
 
 _FILE = "file"
 _XML = "xml"  # an electronic invoice that belongs to the file; small, and so a field
@@ -104,9 +106,8 @@ async def receive_upload(request: Request, *, most_s: float | None = None) -> As
         WrongMediaType, BadInput, InvalidField for what is no upload; CallerGone when the client disconnected while
         sending, DeadlineExceeded when it took too long; QuotaExceeded for a caller in debt of tokens or pages.
     """
-    services = services_of(request)
     context_of(request).meter.require("tokens", "pages")
-    limits: FileLimits = services.file_limits
+    limits: FileLimits = _file_limits_of(request)
     _check_length(request, limits)
     reader = _reader(request, limits)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, cast
@@ -77,19 +77,14 @@ class EmbeddingResult:
         """Which inputs were cut at the model's length."""
         return [row.truncated for row in self.rows]
 
-    def written(self, index: int, form: str, write: Callable[[Vectors], bytes]) -> bytes:
-        """One vector serialised in a form such as "float": the cache's bytes, else those of ``write``.
+    def keep_fragment(self, index: int, form: str, fragment: bytes) -> None:
+        """Have the cache keep a vector as it was serialised in a form such as "float"; its row has it from then on.
 
-        From a text's second request on, the serialised form is cached beside its vector: formatting 384 floats takes
-        as long as finding them. A text requested once is not worth the memory.
+        From a text's second request on: formatting 384 floats takes as long as finding them. A text requested once is
+        not worth the memory.
         """
-        row = self.rows[index]
-        fragment = row.fragment(form)
-        if fragment is None:
-            fragment = write(row.vector)
-            if self.cache is not None and self.keys[index] not in self.computed:
-                self.cache.keep_fragment(self.keys[index], form, fragment)
-        return fragment
+        if self.cache is not None and self.keys[index] not in self.computed:
+            self.cache.keep_fragment(self.keys[index], form, fragment)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,15 @@ import threading
 import weakref
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from pkgutil import iter_modules
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
+from backend.api import routes, upload
+from backend.api.dependencies import Handle
 from backend.bootstrap import models
 from backend.bootstrap.metering import metering_of
 from backend.bootstrap.models import TUNING_FILE
@@ -148,6 +152,23 @@ async def test_settings_reach_their_parts(start, tiny: TinyModels):
     assert (3.0, 9) == (services.limits.request_s, services.limits.text_chars)
     with pytest.raises(Exception, match="LIMIT_QUEUE_TOKENS"):
         await services.embeddings.embed(["la factura " * 60, "el recibo " * 60])
+
+
+@pytest.mark.slow
+async def test_routes_get_the_services_that_they_name(start):
+    """Each handle's name is a service of the type that the route takes it for."""
+    services = await start(**QUICK)
+    modules = [import_module(f"{routes.__name__}.{found.name}") for found in iter_modules(routes.__path__)]
+    handles = [
+        (handle.name, get_args(hint)[0])
+        for module in (upload, *modules)
+        for name, hint in get_type_hints(module).items()
+        if isinstance(handle := getattr(module, name), Handle)
+    ]
+
+    assert len(handles) > 30
+    for name, kind in handles:
+        assert isinstance(getattr(services, name), get_origin(kind) if name == "system" else kind), name
 
 
 def test_the_api_gets_its_options():

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import services_of
+from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import encoded_vector, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
@@ -28,9 +28,11 @@ from backend.api.routes.embeddings import Usage, usage
 from backend.api.routes.entities import ENTITY_EXAMPLES, EntityAnswer, entity_answer
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
-from backend.text.analysis import Analysis, KeySentence
+from backend.text.analysis import Analysis, AnalysisService, KeySentence
 from backend.text.key_phrases import KeyPhrase
 from backend.text.language import Language
+
+_analysis_of: Handle[AnalysisService] = Handle("analysis")
 
 Feature = Literal["language", "key_phrases", "key_sentences", "classes", "entities", "vector"]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
@@ -162,14 +164,13 @@ async def analyze(request: Request) -> Response:
     `features` picks among them; what is not asked for is absent from the answer, what could not be told is null.
     `start` and `end` count Unicode code points of the text as it was sent.
     """
-    services = services_of(request)
-    body = await read_json(request, AnalyzeRequest, services.limits)
-    characters = check_limits([body.input], services.limits, "input")
-    check_labels(body.labels, services.limits)
+    body = await read_json(request, AnalyzeRequest)
+    characters = check_limits([body.input], limits_of(request), "input")
+    check_labels(body.labels, limits_of(request))
     analysis = await call_service_timed(
         request,
         partial(
-            services.analysis.analyze,
+            _analysis_of(request).analyze,
             body.input,
             features=body.features,
             top_phrases=body.top_phrases,

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import validate_fields
 from backend.api.problems import openai_error, problem_of
@@ -42,12 +42,15 @@ from backend.files.speech_records import Segment, SpeechTask, Transcript
 from backend.lanes.inference import Urgency
 from backend.speech.languages import LANGUAGES, language_code
 from backend.speech.subtitles import srt, webvtt
+from backend.speech.transcription import TranscriptionService
 from backend.speech.transcription_records import (
     Transcription,
     TranscriptionCallback,
     TranscriptionEvent,
     TranscriptionOptions,
 )
+
+_speech_of: Handle[TranscriptionService] = Handle("speech")
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 Granularity = Literal["segment", "word"]
@@ -371,10 +374,9 @@ class MinuteCharge:
 
 
 async def _transcribe(request: Request, schema: type[TranslationForm]) -> Response:
-    services = services_of(request)
-    async with receive_upload(request, most_s=services.limits.transcription_s) as upload:
+    async with receive_upload(request, most_s=limits_of(request).transcription_s) as upload:
         form = validate_fields(schema, audio_fields(upload.fields, upload.repeated))
-        _require_model(form.model, services.speech.names)
+        _require_model(form.model, _speech_of(request).names)
         if form.stream:
             return await _streamed(request, upload, form)
         transcript = await _whole(request, upload, form)
@@ -389,11 +391,11 @@ def _require_model(name: str | None, known: tuple[str, ...]) -> None:
 
 async def _whole(request: Request, upload: Upload, form: TranslationForm) -> Transcript:
     """The transcript of an upload; the caller is charged for its minutes."""
-    services, context = services_of(request), context_of(request)
-    charge, options, most_s = MinuteCharge(context.meter), form.options(), services.limits.transcription_s
+    context = context_of(request)
+    charge, options, most_s = MinuteCharge(context.meter), form.options(), limits_of(request).transcription_s
 
     async def call(*, deadline_s: float) -> Transcription:
-        return await services.speech.transcribe(
+        return await _speech_of(request).transcribe(
             upload.stored, options, Urgency(deadline_s=deadline_s), lambda event: charge.add(event.done_s)
         )
 
@@ -435,14 +437,14 @@ def _fields(transcript: Transcript, form: TranslationForm) -> TranscriptionAnswe
 
 async def _streamed(request: Request, upload: Upload, form: TranslationForm) -> Response:
     """Server-sent events, once there is a segment or the end: what fails before is answered with its status."""
-    services, context = services_of(request), context_of(request)
-    limit_s = time_limit_s(request, services.limits, services.limits.transcription_s)
+    context = context_of(request)
+    limit_s = time_limit_s(request, limits_of(request), limits_of(request).transcription_s)
     deadline_s, charge, options = context.arrived_s + limit_s, MinuteCharge(context.meter), form.options()
     stored = upload.stored.shared()  # the upload is freed when this returns
 
     async def work(on_event: Callable[[TranscriptionEvent], None]) -> Transcription:
         try:
-            result = await services.speech.transcribe(stored, options, Urgency(deadline_s=deadline_s), on_event)
+            result = await _speech_of(request).transcribe(stored, options, Urgency(deadline_s=deadline_s), on_event)
         finally:
             stored.close()
         charge.add(result.transcript.duration_s)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Services, context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
@@ -30,8 +30,10 @@ from backend.api.request_fields import (
 from backend.api.routing import REQUEST_TIMEOUT, delete, get, name_parameter, put
 from backend.api.service_call import call_service
 from backend.errors import InvalidField, NotFound
-from backend.text.classification import ClassifierInfo
+from backend.text.classification import ClassificationService, ClassifierInfo
 from backend.text.classifiers import LABEL_CHARACTERS_MAX, NAME_PATTERN
+
+_classification_of: Handle[ClassificationService] = Handle("classification")
 
 # Texts and labels that are not blank.
 _ExampleText = Annotated[str, Field(min_length=1), WithJsonSchema({**TEXT, "pattern": r"\S"})]
@@ -134,13 +136,13 @@ def classifier_answer(info: ClassifierInfo) -> ClassifierAnswer:
 
 async def list_classifiers(request: Request) -> Response:
     """The classifiers there are: bundled ones, learnt ones, and a configured model."""
-    data = [classifier_answer(info) for info in services_of(request).classification.classifiers()]
+    data = [classifier_answer(info) for info in _classification_of(request).classifiers()]
     return json_response(ClassifierList(object="list", data=data))
 
 
 async def retrieve_classifier(request: Request) -> Response:
     """One classifier, by its name."""
-    return json_response(classifier_answer(_find(services_of(request), request.path_params["name"])))
+    return json_response(classifier_answer(_find(request, request.path_params["name"])))
 
 
 async def learn_classifier(request: Request) -> Response:
@@ -150,13 +152,13 @@ async def learn_classifier(request: Request) -> Response:
     `(none)` are examples of what belongs to no class, so that it may abstain. It is kept across restarts. Every key may
     use it; the key that taught it, and those of ADMIN_KEYS, may replace and forget it.
     """
-    services, context = services_of(request), context_of(request)
-    body = await read_json(request, LearnRequest, services.limits)
+    context = context_of(request)
+    body = await read_json(request, LearnRequest)
     examples = body.by_label()
-    check_labels(examples.keys(), services.limits)
-    characters = check_limits([text for texts in examples.values() for text in texts], services.limits, "examples")
+    check_labels(examples.keys(), limits_of(request))
+    characters = check_limits([text for texts in examples.values() for text in texts], limits_of(request), "examples")
     name = request.path_params["name"]
-    train = partial(services.classification.train_classifier, name, examples, caller=context.caller)
+    train = partial(_classification_of(request).train_classifier, name, examples, caller=context.caller)
     info = await call_service(request, train, characters=characters)
     context.meter.charge("tokens", info.tokens)
     return json_response(classifier_answer(info))
@@ -165,12 +167,12 @@ async def learn_classifier(request: Request) -> Response:
 async def forget_classifier(request: Request) -> Response:
     """Forget a learnt classifier and its examples: one of this key's own, or any with a key of ADMIN_KEYS."""
     name = request.path_params["name"]
-    await services_of(request).classification.delete_classifier(name, context_of(request).caller)
+    await _classification_of(request).delete_classifier(name, context_of(request).caller)
     return json_response(ForgottenClassifier(object="classifier", name=name, deleted=True))
 
 
-def _find(services: Services, name: str) -> ClassifierInfo:
-    infos = services.classification.classifiers()
+def _find(request: Request, name: str) -> ClassifierInfo:
+    infos = _classification_of(request).classifiers()
     for info in infos:
         if info.name == name:
             return info

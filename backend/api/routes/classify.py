@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import read_json, validate_fields
 from backend.api.request_fields import (
@@ -52,7 +52,11 @@ from backend.files.stored_file import StoredFile
 from backend.images.classification import ImageClassificationService
 from backend.images.page_choice import ClassifiedPage, ImageClassification, PageChoice
 from backend.lanes.inference import Urgency
-from backend.text.classification import ClassificationResult, ClassifiedText
+from backend.text.classification import ClassificationResult, ClassificationService, ClassifiedText
+
+_classification_of: Handle[ClassificationService] = Handle("classification")
+_images_of: Handle[ImageClassificationService] = Handle("images")
+_file_limits_of: Handle[FileLimits] = Handle("file_limits")
 
 _PLACEHOLDER = "{}"
 # {} once, and no other braces
@@ -291,16 +295,15 @@ async def classify(request: Request) -> Response:
 
 
 async def _of_json(request: Request) -> Response:
-    services = services_of(request)
-    body = await read_json(request, ClassifyRequest, services.limits)
+    body = await read_json(request, ClassifyRequest)
     if isinstance(body.input, ImageInputs):
         return await _of_images(request, body, body.input)
-    characters = check_limits(body.input, services.limits, "input")
-    check_labels(body.labels, services.limits)
+    characters = check_limits(body.input, limits_of(request), "input")
+    check_labels(body.labels, limits_of(request))
     classified = await call_service_timed(
         request,
         partial(
-            services.classification.classify,
+            _classification_of(request).classify,
             body.input,
             labels=body.labels,
             model=body.classifier,
@@ -315,14 +318,14 @@ async def _of_json(request: Request) -> Response:
 
 
 async def _of_file(request: Request) -> Response:
-    services, context = services_of(request), context_of(request)
+    context = context_of(request)
     async with receive_upload(request) as upload:
         form = validate_fields(ClassifyForm, upload.fields)
         _require_no_labels(upload.fields)
-        _require_name(services.images, form.classifier)
+        _require_name(_images_of(request), form.classifier)
 
         async def call(*, deadline_s: float) -> ImageClassification:
-            return await services.images.classify(
+            return await _images_of(request).classify(
                 upload.stored,
                 form.choice(),
                 Urgency(deadline_s=deadline_s),
@@ -337,14 +340,16 @@ async def _of_file(request: Request) -> Response:
 
 
 async def _of_images(request: Request, body: ClassifyRequest, images: ImageInputs) -> Response:
-    services, context = services_of(request), context_of(request)
+    context = context_of(request)
     context.meter.require("pages")
-    check_count(images.encoded, services.limits, "input")
-    _require_name(services.images, body.classifier)
-    services.images.require()
+    check_count(images.encoded, limits_of(request), "input")
+    _require_name(_images_of(request), body.classifier)
+    _images_of(request).require()
 
     async def call(*, deadline_s: float) -> list[ImageClassification]:
-        return await _classified(services.images, services.file_limits, images, body, Urgency(deadline_s=deadline_s))
+        return await _classified(
+            _images_of(request), _file_limits_of(request), images, body, Urgency(deadline_s=deadline_s)
+        )
 
     results = await call_service(request, call)
     pages: list[ClassifiedPage] = [page for result in results for page in result.pages]

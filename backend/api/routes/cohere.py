@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import CHARS_PER_ITEM, INLINE_ITEMS, JsonPieces, index_ranges, json_pieces
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
@@ -30,7 +30,10 @@ from backend.api.request_fields import (
 from backend.api.routes.embeddings import TRUNCATE, EmbeddingType, InputType, embed, encoded_vectors, truncated_indices
 from backend.api.routing import post
 from backend.errors import InvalidField
+from backend.serving.catalog import Catalog
 from backend.text.embeddings import EmbeddingResult, EmbedOptions
+
+_catalog_of: Handle[Catalog] = Handle("catalog")
 
 _PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": TEXT}, "required": ["type", "text"]}
 _INPUT = {
@@ -238,7 +241,7 @@ async def create_v1(request: Request) -> Response:
     queries, search_document that of passages. Texts beyond the model's length are cut, and `meta.warnings` says which,
     unless `truncate` is NONE.
     """
-    body = await read_json(request, CohereEmbedRequest, services_of(request).limits)
+    body = await read_json(request, CohereEmbedRequest)
     embedded = await embed(request, body.texts, body.options(), param="texts", model=body.model)
     request_id = context_of(request).request_id
     if not body.encodings:
@@ -248,9 +251,8 @@ async def create_v1(request: Request) -> Response:
 
 async def create_v2(request: Request) -> Response:
     """The same for Cohere's second API: by type always, `float` unless `embedding_types` names others."""
-    services = services_of(request)
-    body = await read_json(request, CohereEmbedV2Request, services.limits)
-    max_tokens = services.catalog.embedding(body.model).spec.max_tokens
+    body = await read_json(request, CohereEmbedV2Request)
+    max_tokens = _catalog_of(request).embedding(body.model).spec.max_tokens
     if body.max_tokens is not None and body.max_tokens < max_tokens:
         raise InvalidField(
             f"max_tokens: texts are read to the model's {max_tokens} tokens, got {body.max_tokens}; leave it out, or "

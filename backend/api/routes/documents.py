@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import JsonBytes, index_headers
 from backend.api.json_body import read_json, validate_fields
 from backend.api.request_fields import (
@@ -50,6 +50,7 @@ from backend.documents.records import (
     DocumentFeature,
     DocumentOptions,
 )
+from backend.documents.service import DocumentService
 from backend.documents.text_fields import find_text_fields
 from backend.errors import InvalidField
 from backend.files.page_ranges import check_page_ranges
@@ -58,6 +59,8 @@ from backend.files.text_source import RequestedSource
 from backend.lanes.inference import Urgency
 from backend.ocr.engine_choice import OcrEngineName
 from backend.summaries.records import RequestedMethod
+
+_documents_of: Handle[DocumentService] = Handle("documents")
 
 MOST_SENTENCES = 100
 LEAST_TOKENS, MOST_TOKENS = 8, 2048
@@ -292,10 +295,9 @@ async def create_document(request: Request) -> Response:
     `failed_pages` and costs the others nothing. The pages of a recording are its minutes, and seconds stand where boxes
     do. For long files see `POST /v1/jobs`.
     """
-    services = services_of(request)
     async with receive_upload(request) as upload:
         form = validate_fields(DocumentRequest, upload.fields)
-        check_labels(form.labels, services.limits)
+        check_labels(form.labels, limits_of(request))
         document_format = negotiate(accept_header(request), form.format)
         upload.require_format(document_format)
         options = form.options()
@@ -310,7 +312,7 @@ async def create_document(request: Request) -> Response:
 
 async def process_upload(request: Request, upload: Upload, options: DocumentOptions) -> records.DocumentAnswer:
     """The pages of an upload and what they say; the caller is charged for them."""
-    process, context = services_of(request).documents.process, context_of(request)
+    process, context = _documents_of(request).process, context_of(request)
 
     def charge_page(event: DocumentEvent) -> None:
         if event.page is not None:
@@ -338,7 +340,7 @@ async def respond_in(
         return JsonBytes(await run_off_loop(answer.document, to_json))
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
-        reader, password = services_of(request).documents.extractor, answer.options.password
+        reader, password = _documents_of(request).extractor, answer.options.password
         return await reader.searchable_pdf(upload.stored, answer.document, password=password, until=deadline_s)
 
     headers = index_headers("X-Failed-Pages", [page.number for page in answer.failed])
@@ -460,10 +462,10 @@ async def _of_file(request: Request) -> Response:
 
 
 async def _of_text(request: Request) -> Response:
-    services, meter = services_of(request), context_of(request).meter
+    meter = context_of(request).meter
     meter.require("pages")
-    body = await read_json(request, FieldsRequest, services.limits)
-    characters = check_chars([body.input], services.limits, "input")
+    body = await read_json(request, FieldsRequest)
+    characters = check_chars([body.input], limits_of(request), "input")
     answer = await call_service(request, partial(find_text_fields, body.input), characters=characters)
     meter.charge("pages", 1)
     return JsonBytes(await run_off_loop(answer.document, partial(document_bytes, answer)))

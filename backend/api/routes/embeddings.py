@@ -13,14 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import services_of
+from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import VECTOR_ENCODINGS, JsonBytes
 from backend.api.json_body import read_json
 from backend.api.request_fields import AnyTruncate, Count, InputsOrObjects, NotServed, WireRequest, check_limits
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
 from backend.errors import InvalidField
-from backend.text.embeddings import EmbeddingResult, EmbedOptions
+from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
+
+_embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
 
 Prompts = tuple[str, ...]  # names, best first
 
@@ -233,13 +235,22 @@ def truncated_indices(flags: Sequence[bool]) -> list[int]:
 
 async def encoded_vectors(embedded: EmbeddingResult, encoding: str) -> list[bytes]:
     """Each vector in ``encoding``. Large answers are written in slices, because writing blocks the event loop."""
-    encode, count = VECTOR_ENCODINGS[encoding], len(embedded.rows)
+    count = len(embedded.rows)
     step = max(1, _SLICE_FLOATS // max(1, len(embedded.rows[0].vector)))
-    vectors = [embedded.written(index, encoding, encode) for index in range(min(step, count))]
+    vectors = [_written(embedded, index, encoding) for index in range(min(step, count))]
     for start in range(step, count, step):
         await asyncio.sleep(0)
-        vectors += [embedded.written(index, encoding, encode) for index in range(start, min(start + step, count))]
+        vectors += [_written(embedded, index, encoding) for index in range(start, min(start + step, count))]
     return vectors
+
+
+def _written(embedded: EmbeddingResult, index: int, encoding: str) -> bytes:
+    row = embedded.rows[index]
+    fragment = row.fragment(encoding)
+    if fragment is None:
+        fragment = VECTOR_ENCODINGS[encoding](row.vector)
+        embedded.keep_fragment(index, encoding, fragment)
+    return fragment
 
 
 async def create_embeddings(request: Request) -> Response:
@@ -249,8 +260,7 @@ async def create_embeddings(request: Request) -> Response:
     and its index listed in `truncated`. A text is read as it is, unless `prompt_name`, `task` or `input_type` chooses
     one of the model's prompts. The `Server-Timing` header tells where the time went.
     """
-    services = services_of(request)
-    body = await read_json(request, EmbeddingsRequest, services.limits)
+    body = await read_json(request, EmbeddingsRequest)
     embedded = await embed(request, body.input, body.options(), param="input", model=body.model)
     return await openai_embeddings(embedded, body.encoding)
 
@@ -262,9 +272,8 @@ async def embed(
 
     Raises: TooLarge, CallerGone, DeadlineExceeded, and whatever the service raises.
     """
-    services = services_of(request)
-    characters = check_limits(inputs, services.limits, param)
-    call = partial(services.embeddings.embed, inputs, options, model=model)
+    characters = check_limits(inputs, limits_of(request), param)
+    call = partial(_embeddings_of(request).embed, inputs, options, model=model)
     return await call_service_timed(request, call, characters=characters)
 
 

@@ -10,15 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import services_of
+from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import TextInputs, WireRequest, check_limits
 from backend.api.routes.embeddings import Usage, usage
 from backend.api.routing import post
 from backend.api.service_call import call_service_timed
-from backend.text.entities import EntityResult, TextEntities
+from backend.text.entities import EntityResult, EntityService, TextEntities
 from backend.text.entity_merge import Entity, Lost
+
+_entities_of: Handle[EntityService] = Handle("entities")
 
 Source = Literal["model", "pattern"]
 
@@ -134,13 +136,12 @@ async def find_entities(request: Request) -> Response:
     checksum is right. Where two overlap one is kept; `explain` tells which gave way and why. Long texts are read in
     overlapping windows; nothing is cut. Order is kept; equal texts are read once.
     """
-    services = services_of(request)
-    body = await read_json(request, EntitiesRequest, services.limits)
-    characters = check_limits(body.input, services.limits, "input")
+    body = await read_json(request, EntitiesRequest)
+    characters = check_limits(body.input, limits_of(request), "input")
     result = await call_service_timed(
         request,
         partial(
-            services.entities.find,
+            _entities_of(request).find,
             body.input,
             types=body.types,
             min_score=body.min_score,

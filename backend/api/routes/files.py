@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import validate_fields
 from backend.api.parameters import (
@@ -33,8 +33,10 @@ from backend.api.service_call import call_within_limit
 from backend.api.upload import receive_upload
 from backend.errors import InvalidField
 from backend.files.stored_file import StoredFile
-from backend.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
+from backend.search.files import LEAST_EXPIRY_S, MOST_EXPIRY_S, FileService
 from backend.search.records import FileRecord
+
+_files_of: Handle[FileService] = Handle("files")
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
@@ -171,10 +173,10 @@ async def create_file(request: Request) -> Response:
     It is durable when this is answered. `expires_after[anchor]=created_at` and `expires_after[seconds]` let it be
     deleted by itself.
     """
-    services, owner = services_of(request), context_of(request).caller.owner
+    owner = context_of(request).caller.owner
     async with receive_upload(request) as upload:
         form = validate_fields(FileForm, upload.fields)
-        call = services.files.upload(
+        call = _files_of(request).upload(
             owner, upload.stored, upload.name or "file", form.purpose, expires_after_s=form.seconds
         )
         file = await call_within_limit(request, call)
@@ -184,27 +186,27 @@ async def create_file(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """The files of this key, the newest first."""
     query = validate_fields(FileListQuery, request.query_params)
-    call = services_of(request).files.list_files(context_of(request).caller.owner, query.page(), query.purpose)
+    call = _files_of(request).list_files(context_of(request).caller.owner, query.page(), query.purpose)
     files, has_more = await call_within_limit(request, call)
     return await written_json(lambda: list_answer([file_answer(file) for file in files], has_more=has_more), len(files))
 
 
 async def retrieve_file(request: Request) -> Response:
     """A file: its name, size and purpose."""
-    call = services_of(request).files.find(context_of(request).caller.owner, path_id(request, "file"))
+    call = _files_of(request).find(context_of(request).caller.owner, path_id(request, "file"))
     return json_response(file_answer(await call_within_limit(request, call)))
 
 
 async def delete_file(request: Request) -> Response:
     """Delete a file, also from every vector store."""
     file_id = path_id(request, "file")
-    await call_within_limit(request, services_of(request).files.delete(context_of(request).caller.owner, file_id))
+    await call_within_limit(request, _files_of(request).delete(context_of(request).caller.owner, file_id))
     return json_response(DeletedAnswer(id=file_id, object="file", deleted=True))
 
 
 async def retrieve_content(request: Request) -> Response:
     """The bytes of a file, as they were sent."""
-    call = services_of(request).files.content(context_of(request).caller.owner, path_id(request, "file"))
+    call = _files_of(request).content(context_of(request).caller.owner, path_id(request, "file"))
     file, stored = await call_within_limit(request, call)
     return StoredFileResponse(stored, file.name)
 
@@ -213,7 +215,7 @@ async def retrieve_page(request: Request) -> Response:
     """A page of a file as a PNG, turned to stand upright as it was read: boxes of hits fit it."""
     file_id = path_id(request, "file")
     number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
-    call = services_of(request).files.page_image(context_of(request).caller.owner, file_id, number, dpi)
+    call = _files_of(request).page_image(context_of(request).caller.owner, file_id, number, dpi)
     return Response(await call_within_limit(request, call), media_type="image/png")
 
 

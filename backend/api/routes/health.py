@@ -9,11 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import json_response
 from backend.api.problems import MEDIA_TYPE, Problem, ProblemDetails, problem_response
 from backend.api.routing import JSON, described, get
 from backend.errors import Unavailable
+from backend.serving.health import HealthService
+
+_health_of: Handle[HealthService] = Handle("health")
 
 
 class Live(TypedDict):
@@ -117,7 +120,7 @@ async def ready(request: Request) -> Response:
     """
     reasons = await _reasons(request)
     if not reasons:
-        return json_response(Ready(status="ready", reasons=[], degraded=services_of(request).health.degraded()))
+        return json_response(Ready(status="ready", reasons=[], degraded=_health_of(request).degraded()))
     problem = Problem(
         status=Unavailable.status,
         code=Unavailable.code,
@@ -137,14 +140,14 @@ async def health(request: Request) -> Response:
     not be fetched yet.
     """
     reasons = await _reasons(request)
-    report = services_of(request).health.report()
+    report = _health_of(request).report()
     status = {"status": "unavailable" if reasons else "ready", "reasons": reasons}
     return json_response({**report, **status}, status=503 if reasons else 200)
 
 
 async def _reasons(request: Request) -> list[str]:
     """Why requests are not answered now; empty when they are."""
-    readiness = await services_of(request).health.ready()
+    readiness = await _health_of(request).ready()
     draining = [_DRAINING] if request.app.state.draining else []
     return draining if readiness.ready else [*draining, *readiness.reasons]
 

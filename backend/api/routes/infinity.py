@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import Count, FilledTexts, InfinityModel, WireRequest, check_limits
@@ -28,11 +28,16 @@ from backend.api.routes.models import CARD_EXAMPLE, ModelCard, model_card
 from backend.api.routes.tei import TEI_HEADERS, AnswerId, Created, now_s, tei_headers, tei_predictions
 from backend.api.routing import get, post
 from backend.api.service_call import call_service_timed
-from backend.serving.catalog import LoadedModel
+from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.ner import TASK as NER
 from backend.serving.engines.scoring import CLASSIFIER, RERANKER
-from backend.text.classification import ClassificationResult
+from backend.serving.health import HealthService
+from backend.text.classification import ClassificationResult, ClassificationService
+
+_classification_of: Handle[ClassificationService] = Handle("classification")
+_health_of: Handle[HealthService] = Handle("health")
+_catalog_of: Handle[Catalog] = Handle("catalog")
 
 
 def _none_for_zero(value: Any) -> Any:
@@ -138,7 +143,7 @@ def infinity_model(model: LoadedModel, stats: InfinityStats) -> InfinityModelCar
 
 async def create_embeddings(request: Request) -> Response:
     """Vectors of texts or token ids, as `POST /v1/embeddings` answers, with infinity's two fields more."""
-    body = await read_json(request, InfinityEmbeddingsRequest, services_of(request).limits)
+    body = await read_json(request, InfinityEmbeddingsRequest)
     embedded = await embed(request, body.input, body.options(), param="input", model=body.model)
     return await openai_embeddings(embedded, body.encoding, infinity_fields(context_of(request).request_id))
 
@@ -148,10 +153,9 @@ async def classify(request: Request) -> Response:
 
     `model` is a classifier or a classifying model; unset, CLASSIFIER_MODEL's, else the bundled one for document types.
     """
-    services = services_of(request)
-    body = await read_json(request, InfinityClassifyRequest, services.limits)
-    characters = check_limits(body.input, services.limits, "input")
-    call = partial(services.classification.predict, body.input, model=body.model, raw_scores=bool(body.raw_scores))
+    body = await read_json(request, InfinityClassifyRequest)
+    characters = check_limits(body.input, limits_of(request), "input")
+    call = partial(_classification_of(request).predict, body.input, model=body.model, raw_scores=bool(body.raw_scores))
     classified = await call_service_timed(request, call, characters=characters)
     headers = tei_headers(classified.tokens, truncated_indices([row.truncated for row in classified.rows]))
     answer = partial(infinity_classes, classified, context_of(request).request_id)
@@ -160,16 +164,15 @@ async def classify(request: Request) -> Response:
 
 async def list_models(request: Request) -> Response:
     """The loaded models: as `GET /v1/models` answers, with infinity's fields more."""
-    services = services_of(request)
-    lanes = services.health.lanes()
+    lanes = _health_of(request).lanes()
     stats: InfinityStats = {
         "queue_absolute": lanes.queued_jobs,
         "results_pending": lanes.queued_jobs + lanes.busy,
-        "batch_size": services.limits.inputs,
+        "batch_size": limits_of(request).inputs,
     }
     models: InfinityModels = {
         "object": "list",
-        "data": [infinity_model(model, stats) for model in services.catalog.models()],
+        "data": [infinity_model(model, stats) for model in _catalog_of(request).models()],
     }
     return json_response(models)
 

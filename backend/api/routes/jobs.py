@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import validate_fields
 from backend.api.parameters import DPI_PARAMETER, NUMBER_PARAMETER, dots_per_inch, page_number
@@ -36,11 +36,15 @@ from backend.api.sse import MEDIA_TYPE, EventStream, ServerEvent
 from backend.api.upload import receive_upload
 from backend.documents.formats.plain_json import document_fields, pages_fields
 from backend.documents.formats.registry import FORMAT_NAMES, Format, negotiate
+from backend.documents.service import DocumentService
 from backend.errors import InvalidField, NotFound
 from backend.files.pages import Document
 from backend.jobs.event_watch import EventWatch
 from backend.jobs.records import Failure, Job, JobEvent, JobQuota
-from backend.jobs.service import JobRequest, JobResult
+from backend.jobs.service import JobRequest, JobResult, JobService
+
+_jobs_of: Handle[JobService] = Handle("jobs")
+_documents_of: Handle[DocumentService] = Handle("documents")
 
 
 class JobForm(DocumentRequest):
@@ -124,7 +128,7 @@ class PartialDocument(TypedDict):
 
 async def job_of(request: Request) -> Job:
     """The job that the path names. Raises: NotFound, also for somebody else's job; Unavailable."""
-    return await services_of(request).jobs.find(request.path_params["id"], context_of(request).caller.owner)
+    return await _jobs_of(request).find(request.path_params["id"], context_of(request).caller.owner)
 
 
 def job_fields(job: Job) -> dict[str, Any]:
@@ -196,10 +200,10 @@ async def create_job(request: Request) -> Response:
     while it lives or was answered (200 and `Idempotent-Replay: true`); so is a request with an `Idempotency-Key` that
     came before. Jobs are seen with the API key they were sent with.
     """
-    services, caller = services_of(request), context_of(request).caller
+    caller = context_of(request).caller
     async with receive_upload(request) as upload:
         form = validate_fields(JobForm, upload.fields)
-        check_labels(form.labels, services.limits)
+        check_labels(form.labels, limits_of(request))
         document_format = negotiate(None, form.format)
         upload.require_format(document_format)
         options = form.options()
@@ -218,7 +222,7 @@ async def create_job(request: Request) -> Response:
 
         async def work(*, deadline_s: float) -> tuple[Job, bool]:
             del deadline_s  # of the request, not of the job
-            return await services.jobs.submit(job_request)
+            return await _jobs_of(request).submit(job_request)
 
         job, replayed = await call_service(request, work)
     headers = {"Location": f"/v1/jobs/{job.id}"}
@@ -233,13 +237,13 @@ async def retrieve_job(request: Request) -> Response:
     with_result = request.query_params.get("result", "true").lower()
     if with_result not in ("true", "false", "1", "0"):
         raise InvalidField(f"result: must be true or false, got '{with_result[:40]}'", param="result")
-    result = await services_of(request).jobs.result(job) if with_result in ("true", "1") else None
+    result = await _jobs_of(request).result(job) if with_result in ("true", "1") else None
     return JsonBytes(await job_bytes(job, result))
 
 
 async def delete_job(request: Request) -> Response:
     """Cancel a job that is queued or runs, at once: it keeps the pages read so far. Forget one that has ended (204)."""
-    job = await services_of(request).jobs.cancel(request.path_params["id"], context_of(request).caller.owner)
+    job = await _jobs_of(request).cancel(request.path_params["id"], context_of(request).caller.owner)
     return Response(status_code=204) if job is None else json_response(job_fields(job) | {"result": None})
 
 
@@ -252,7 +256,7 @@ async def watch_job(request: Request) -> Response:
     after = _last_event_id(request)
     job = await job_of(request)
     async with AsyncExitStack() as stack:
-        watch = services_of(request).jobs.events(job, after)
+        watch = _jobs_of(request).events(job, after)
         stack.push_async_callback(watch.aclose)
         first = await anext(watch, None) if job.ended else None
         if job.ended and first is None:
@@ -419,17 +423,16 @@ async def retrieve_result(request: Request) -> Response:
     form = _format(request, job)
     headers = {} if job.status == "succeeded" else {"X-Partial": "true"}
     if form.name == "json":
-        result = await services_of(request).jobs.result(job)
+        result = await _jobs_of(request).result(job)
         if result is None:
             raise _no_result(job)
         return JsonBytes(await result_bytes(job, result), headers=headers)
-    services = services_of(request)
-    document = await services.jobs.document(job)
+    document = await _jobs_of(request).document(job)
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
-        stored, password = await services.jobs.file(job), services.jobs.password(job)
+        stored, password = await _jobs_of(request).file(job), _jobs_of(request).password(job)
         try:
-            return await services.documents.extractor.searchable_pdf(
+            return await _documents_of(request).extractor.searchable_pdf(
                 stored, document, password=password, until=deadline_s
             )
         finally:
@@ -445,7 +448,7 @@ async def retrieve_page(request: Request) -> Response:
 
     async def work(*, deadline_s: float) -> bytes:
         del deadline_s  # rendering has its own, LIMIT_PAGE_S
-        return await services_of(request).jobs.page_image(job, number, dpi)
+        return await _jobs_of(request).page_image(job, number, dpi)
 
     return Response(await call_service(request, work), media_type="image/png")
 

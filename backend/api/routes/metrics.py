@@ -5,11 +5,14 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, services_of
 from backend.api.json_answers import json_response
 from backend.api.routing import JSON, described, get
 from backend.device.watch.gpu_metrics import gpu_samples
+from backend.serving.health import HealthService
 from backend.telemetry import render_samples
+
+_health_of: Handle[HealthService] = Handle("health")
 
 _TEXT = "text/plain"
 _EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # the format of Telemetry.render; a test compares the two
@@ -30,7 +33,7 @@ async def gpu_metrics(request: Request) -> Response:
     has the same fields and says why. What nobody can tell is null, never 0. JSON, unless `Accept` names `text/plain`
     or OpenMetrics and not JSON, as Prometheus does.
     """
-    report = services_of(request).health.gpu()
+    report = _health_of(request).gpu()
     if _wants_text(context_of(request).headers.get(b"accept", b"")):
         return Response(render_samples(gpu_samples(report)), media_type=_EXPOSITION)
     return json_response(report)

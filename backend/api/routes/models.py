@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -11,13 +11,23 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from backend.api.api_keys import require_admin
-from backend.api.dependencies import services_of
+from backend.api.dependencies import Handle
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
 from backend.api.routing import get, name_parameter, post
+from backend.images.classification import ImageClassificationService
 from backend.images.loaded_engines import LoadedImageModel
-from backend.serving.catalog import LoadedModel
+from backend.replicas.model_wishes import AloneWithModels, ModelWishes
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.model_swap import ModelSwapper
 from backend.speech.transcription import TranscriptionService
+
+_system_of: Handle[Callable[[], dict[str, Any]]] = Handle("system")
+_catalog_of: Handle[Catalog] = Handle("catalog")
+_images_of: Handle[ImageClassificationService] = Handle("images")
+_speech_of: Handle[TranscriptionService] = Handle("speech")
+_model_wishes_of: Handle[ModelWishes | AloneWithModels] = Handle("model_wishes")
+_loader_of: Handle[ModelSwapper] = Handle("loader")
 
 
 class LoadModelRequest(BaseModel):
@@ -141,31 +151,30 @@ def _card(
 
 async def list_models(request: Request) -> Response:
     """The loaded models: OpenAI's list, with device, dtype, runtime, revision and sizes."""
-    services = services_of(request)
-    models = services.catalog.models()
+    models, images, speech = _catalog_of(request).models(), _images_of(request).engines, _speech_of(request)
     cards: list[ModelCard | SpeechModelCard | ImageModelCard] = [model_card(model) for model in models]
-    if services.images.engines is not None:
-        cards.append(image_model_card(services.images.engines.model))
-    if services.speech.names:
-        cards.append(speech_model_card(services.speech, models[0].created_s))
+    if images is not None:
+        cards.append(image_model_card(images.model))
+    if speech.names:
+        cards.append(speech_model_card(speech, models[0].created_s))
     return json_response(ModelList(object="list", data=cards))
 
 
 async def retrieve_model(request: Request) -> Response:
     """One model, by any of its names."""
-    services, name = services_of(request), request.path_params["name"]
-    known = {model_name for model in services.catalog.models() for model_name in model.names}
-    if name in services.speech.names and name not in known:
-        return json_response(speech_model_card(services.speech, services.catalog.embedding(None).created_s))
-    images = services.images.engines
+    name, catalog, speech = request.path_params["name"], _catalog_of(request), _speech_of(request)
+    known = {model_name for model in catalog.models() for model_name in model.names}
+    if name in speech.names and name not in known:
+        return json_response(speech_model_card(speech, catalog.embedding(None).created_s))
+    images = _images_of(request).engines
     if images is not None and name in images.model.names and name not in known:
         return json_response(image_model_card(images.model))
-    return json_response(model_card(services.catalog.find(name)))
+    return json_response(model_card(catalog.find(name)))
 
 
 async def system(request: Request) -> Response:
     """Device, precision, lanes, budgets, cache and limits of this process, each with why it was chosen."""
-    return json_response(services_of(request).system())
+    return json_response(_system_of(request)())
 
 
 CARD_EXAMPLE = {
@@ -223,9 +232,8 @@ async def load_model(request: Request) -> Response:
     quarter of them at a time, once it serves here. `shared_state` in `GET /v1/system` of any replica has the progress.
     """
     require_admin(request)
-    services = services_of(request)
-    body = await read_json(request, LoadModelRequest, services.limits)
-    swap = services.model_wishes.wish if body.replicas == "all" else services.loader.load
+    body = await read_json(request, LoadModelRequest)
+    swap = _model_wishes_of(request).wish if body.replicas == "all" else _loader_of(request).load
     return json_response(model_card(await swap(body.source, body.task)))
 
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import CHARS_PER_ITEM, echoed_json, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
@@ -32,7 +32,9 @@ from backend.api.routing import post
 from backend.api.service_call import call_service_timed
 from backend.errors import InvalidField
 from backend.models.tokenizer import Truncate
-from backend.text.reranking import RankedDocument, RerankResult
+from backend.text.reranking import RankedDocument, RerankResult, RerankService
+
+_reranking_of: Handle[RerankService] = Handle("reranking")
 
 Document = str | dict[str, Any]
 # Objects have the field text, unless rank_fields names others.
@@ -202,18 +204,17 @@ async def rerank_v2(request: Request) -> Response:
 
 
 async def _rerank(request: Request, *, version: str, documents_by_default: bool) -> Response:
-    services = services_of(request)
-    body = await read_json(request, RerankRequest, services.limits)
-    check_count(body.documents, services.limits, "documents")
-    characters = check_limits([body.query], services.limits, "query")
+    body = await read_json(request, RerankRequest)
+    check_count(body.documents, limits_of(request), "documents")
+    characters = check_limits([body.query], limits_of(request), "query")
     texts = body.texts()
-    characters += check_limits(texts, services.limits, "documents")
+    characters += check_limits(texts, limits_of(request), "documents")
     with_documents = documents_by_default if body.return_documents is None else body.return_documents
     documents = echoed_documents(body.documents) if with_documents else None
     reranked = await call_service_timed(
         request,
         partial(
-            services.reranking.rerank,
+            _reranking_of(request).rerank,
             body.query,
             texts,
             top_n=body.top_n,

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import written_json
 from backend.api.json_body import read_json
 from backend.api.parameters import path_id
@@ -42,8 +42,13 @@ from backend.lanes.inference import Urgency
 from backend.search.filters import COMPARISONS, Comparison, Compound, Filter
 from backend.search.limits import SearchLimits
 from backend.search.records import Scalar, VectorStore
+from backend.search.retrieval import SearchService
 from backend.search.search_records import Highlight, Hit, Place, Ranker, SearchAnswer, SearchOptions
+from backend.search.vector_stores import VectorStoreService
 from backend.speech.pages import seconds_of
+
+_search_of: Handle[SearchService] = Handle("search")
+_vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 _TYPO_LETTERS = 2  # wrong, missing or too many
 _MOST_CHECKED = 20  # of one object; the others are counted
@@ -479,17 +484,17 @@ async def search(request: Request) -> Response:
     (`found_attributes` of its file). 409 `wrong_encoder`: another model made the vectors of this store; `POST
     …/reembed`.
     """
-    services, context = services_of(request), context_of(request)
+    context = context_of(request)
     store_id = path_id(request, KIND)
-    body = await read_json(request, SearchRequest, services.limits)
-    characters = check_chars(body.query, services.limits, "query")
+    body = await read_json(request, SearchRequest)
+    characters = check_chars(body.query, limits_of(request), "query")
     options = body.options()
 
     async def work(*, deadline_s: float) -> SearchAnswer:
         urgency = Urgency(deadline_s=deadline_s)
         owner = context.caller.owner
-        found = await services.search.search(owner, store_id, body.query, options, urgency)
-        store = await services.vector_stores.find(owner, store_id)
+        found = await _search_of(request).search(owner, store_id, body.query, options, urgency)
+        store = await _vector_stores_of(request).find(owner, store_id)
         return replace(found, warnings=(*body.warnings(), *_of_files_to_come(store), *found.warnings))
 
     answer = await call_service(request, work, characters=characters)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
 from backend.api.request_fields import LIMIT_KEYWORD, Count, Sentence, WireRequest, check_chars, check_count
@@ -19,7 +19,9 @@ from backend.api.routing import post
 from backend.api.service_call import call_service
 from backend.models.tokenizer import Truncate
 from backend.text.embeddings import EmbedOptions
-from backend.text.similarity import SimilarityResult
+from backend.text.similarity import SimilarityResult, SimilarityService
+
+_similarity_of: Handle[SimilarityService] = Handle("similarity")
 
 
 class CompareRequest(WireRequest):
@@ -84,11 +86,10 @@ async def compare(request: Request) -> Response:
     `score` estimates how alike people would find the two texts, whatever the model's range of cosines. `truncated`
     counts the source as input 0 and the first sentence as input 1.
     """
-    services = services_of(request)
-    body = await read_json(request, CompareRequest, services.limits)
-    check_count(body.sentences, services.limits, "sentences")
-    characters = check_chars([body.source, *body.sentences], services.limits, "sentences")
-    call = partial(services.similarity.compare, body.source, body.sentences, body.options(), model=body.model)
+    body = await read_json(request, CompareRequest)
+    check_count(body.sentences, limits_of(request), "sentences")
+    characters = check_chars([body.source, *body.sentences], limits_of(request), "sentences")
+    call = partial(_similarity_of(request).compare, body.source, body.sentences, body.options(), model=body.model)
     compared = await call_service(request, call, characters=characters)
     context = context_of(request)
     context.timing = compared.embedded.timing

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import CHARS_PER_ITEM, json_response, written_json
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import (
@@ -48,8 +48,10 @@ from backend.api.routing import REQUEST_TIMEOUT, action, delete, get, post
 from backend.api.service_call import call_within_limit
 from backend.errors import BadInput, FinanciaError, InvalidField, WrongMediaType
 from backend.search.records import IndexFailure, PageSize, PlacedWord, Scalar, StoredChunk, StoreFile
-from backend.search.vector_stores import FileBatch, NewFile, index_warnings
+from backend.search.vector_stores import FileBatch, NewFile, VectorStoreService, index_warnings
 from backend.speech.pages import seconds_of
+
+_vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 
 def _read_files(value: Any, info: ValidationInfo) -> list[NewFile] | None:
@@ -380,9 +382,9 @@ async def add_file(request: Request) -> Response:
 
     `status`, `progress` and `last_error` of the file tell how far it is.
     """
-    services, store_id = services_of(request), path_id(request, KIND)
-    body = await read_json(request, AddFileRequest, services.limits)
-    call = services.vector_stores.add_files(context_of(request).caller.owner, store_id, [body.file()])
+    store_id = path_id(request, KIND)
+    body = await read_json(request, AddFileRequest)
+    call = _vector_stores_of(request).add_files(context_of(request).caller.owner, store_id, [body.file()])
     [file] = await call_within_limit(request, call)
     return json_response(store_file_answer(file))
 
@@ -395,23 +397,22 @@ async def list_files(request: Request) -> Response:
 async def retrieve_file(request: Request) -> Response:
     """A file of a vector store: its status, attributes, those found in the document, and its pages."""
     owner, store_id, file_id = _owner_store_file(request)
-    file = await call_within_limit(request, services_of(request).vector_stores.file(owner, store_id, file_id))
+    file = await call_within_limit(request, _vector_stores_of(request).file(owner, store_id, file_id))
     return json_response(store_file_with_pages(file))
 
 
 async def change_attributes(request: Request) -> Response:
     """Set the attributes of a file in place of all that it had; searches see them at once."""
     owner, store_id, file_id = _owner_store_file(request)
-    services = services_of(request)
-    body = await read_json(request, AttributesRequest, services.limits)
-    call = services.vector_stores.set_attributes(owner, store_id, file_id, body.attributes or {})
+    body = await read_json(request, AttributesRequest)
+    call = _vector_stores_of(request).set_attributes(owner, store_id, file_id, body.attributes or {})
     return json_response(store_file_answer(await call_within_limit(request, call)))
 
 
 async def remove_file(request: Request) -> Response:
     """Take a file out of a vector store; the file itself stays."""
     owner, store_id, file_id = _owner_store_file(request)
-    await call_within_limit(request, services_of(request).vector_stores.remove_file(owner, store_id, file_id))
+    await call_within_limit(request, _vector_stores_of(request).remove_file(owner, store_id, file_id))
     return json_response(DeletedAnswer(id=file_id, object="vector_store.file.deleted", deleted=True))
 
 
@@ -420,7 +421,7 @@ async def retrieve_content(request: Request) -> Response:
     owner, store_id, file_id = _owner_store_file(request)
 
     async def read() -> list[ChunkAnswer]:
-        stores = services_of(request).vector_stores
+        stores = _vector_stores_of(request)
         file = await stores.file(owner, store_id, file_id)
         is_spoken = any(page.is_time for page in file.pages)
         chunks = stores.chunks(owner, store_id, file_id)
@@ -439,23 +440,23 @@ async def retrieve_content(request: Request) -> Response:
 
 async def create_batch(request: Request) -> Response:
     """Have many files indexed at once; all or none are added."""
-    services, store_id = services_of(request), path_id(request, KIND)
-    body = await read_json(request, AddBatchRequest, services.limits)
-    call = services.vector_stores.add_batch(context_of(request).caller.owner, store_id, body.new_files())
+    store_id = path_id(request, KIND)
+    body = await read_json(request, AddBatchRequest)
+    call = _vector_stores_of(request).add_batch(context_of(request).caller.owner, store_id, body.new_files())
     return json_response(batch_answer(await call_within_limit(request, call)))
 
 
 async def retrieve_batch(request: Request) -> Response:
     """A batch: how many of its files are indexed."""
     owner, store_id, batch_id = _owner_store_batch(request)
-    call = services_of(request).vector_stores.batch(owner, store_id, batch_id)
+    call = _vector_stores_of(request).batch(owner, store_id, batch_id)
     return json_response(batch_answer(await call_within_limit(request, call)))
 
 
 async def cancel_batch(request: Request) -> Response:
     """Stop indexing the files of a batch that are not indexed yet; those that are stay."""
     owner, store_id, batch_id = _owner_store_batch(request)
-    call = services_of(request).vector_stores.cancel_batch(owner, store_id, batch_id)
+    call = _vector_stores_of(request).cancel_batch(owner, store_id, batch_id)
     return json_response(batch_answer(await call_within_limit(request, call)))
 
 
@@ -466,7 +467,7 @@ async def list_batch_files(request: Request) -> Response:
 
 async def _list_files(request: Request, *, batch_id: str | None) -> Response:
     store_id, query = path_id(request, KIND), validate_fields(StoreFileListQuery, request.query_params)
-    call = services_of(request).vector_stores.list_files(
+    call = _vector_stores_of(request).list_files(
         context_of(request).caller.owner, store_id, query.page(), status=query.filter, batch_id=batch_id
     )
     files, has_more = await call_within_limit(request, call)

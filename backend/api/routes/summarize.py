@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import read_json, validate_fields
 from backend.api.problems import openai_error, problem_of
@@ -38,9 +38,14 @@ from backend.documents import records
 from backend.documents.records import DocumentOptions
 from backend.errors import InvalidField, WrongMediaType
 from backend.files.file_types import sniff
+from backend.files.limits import FileLimits
 from backend.files.text_files import read_text_file
 from backend.summaries.records import RequestedMethod, Summary, SummaryOptions
 from backend.summaries.remarks import NO_TEXT
+from backend.summaries.service import SummaryService
+
+_file_limits_of: Handle[FileLimits] = Handle("file_limits")
+_summaries_of: Handle[SummaryService] = Handle("summaries")
 
 _METHOD = (
     "extractive: the text's own sentences. abstractive: written by SUMMARY_MODEL, where that is not set by SUMMARY_URL;"
@@ -170,7 +175,7 @@ async def _plain_text(request: Request, upload: Upload) -> str | None:
     try:
         sniff(upload.stored.head)
     except WrongMediaType as error:
-        limits = services_of(request).file_limits
+        limits = _file_limits_of(request)
         text = await asyncio.to_thread(lambda: read_text_file(upload.stored.content(), upload.name, limits))
         if text is None:
             raise WrongMediaType(f"{error} Plain text is read too, in UTF-8, UTF-16 or Windows-1252.") from error
@@ -181,9 +186,8 @@ async def _plain_text(request: Request, upload: Upload) -> str | None:
 async def _of_plain_text(request: Request, upload: Upload, text: str, options: SummaryOptions) -> Response:
     if not text.strip():
         raise InvalidField("file: it has no text, only blanks or tags; send one that has", param="file")
-    services = services_of(request)
     result = await call_service_timed(
-        request, partial(services.summaries.summarize, text, options), characters=len(text)
+        request, partial(_summaries_of(request).summarize, text, options), characters=len(text)
     )
     unused = [name for name in _OF_PAGES if upload.fields.get(name)]
     warning = (f"{', '.join(unused)}: not used for a file of plain text, which has no pages",) if unused else ()
@@ -192,11 +196,10 @@ async def _of_plain_text(request: Request, upload: Upload, text: str, options: S
 
 
 async def _of_text(request: Request) -> Response:
-    services = services_of(request)
-    body = await read_json(request, SummarizeRequest, services.limits)
-    characters = check_limits([body.input], services.limits, "input")
+    body = await read_json(request, SummarizeRequest)
+    characters = check_limits([body.input], limits_of(request), "input")
     result = await call_service_timed(
-        request, partial(services.summaries.summarize, body.input, body.options()), characters=characters
+        request, partial(_summaries_of(request).summarize, body.input, body.options()), characters=characters
     )
     return json_response(summary_answer(result.summary, result.tokens))
 

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import ApiLimits, context_of, services_of
+from backend.api.dependencies import ApiLimits, Handle, context_of, limits_of
 from backend.api.json_answers import CHARS_PER_ITEM, JsonBytes, index_headers, json_response, written_json
 from backend.api.json_body import read_json
 from backend.api.request_fields import (
@@ -53,10 +53,15 @@ from backend.api.routing import get, post
 from backend.api.service_call import call_service, call_service_timed, run_until_disconnect, time_limit_s
 from backend.errors import BadInput, CallerGone, InvalidField
 from backend.models.tokenizer import TokenizedText, Truncate
-from backend.serving.catalog import LoadedModel
-from backend.text.classification import Prediction
-from backend.text.embeddings import EmbeddingResult, EmbedOptions
-from backend.text.reranking import RerankResult
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.text.classification import ClassificationService, Prediction
+from backend.text.embeddings import EmbeddingResult, EmbeddingService, EmbedOptions
+from backend.text.reranking import RerankResult, RerankService
+
+_embeddings_of: Handle[EmbeddingService] = Handle("embeddings")
+_classification_of: Handle[ClassificationService] = Handle("classification")
+_reranking_of: Handle[RerankService] = Handle("reranking")
+_catalog_of: Handle[Catalog] = Handle("catalog")
 
 
 class TruncatingRequest(WireRequest):
@@ -409,19 +414,18 @@ async def create_vectors(request: Request) -> Response:
     `X-Compute-Tokens` counts the tokens; `X-Truncated` lists the inputs that were cut, where any was, as
     ranges (`0-4,7`), and `X-Truncated-Count` counts them.
     """
-    body = await read_json(request, EmbedRequest, services_of(request).limits)
+    body = await read_json(request, EmbedRequest)
     return await tei_embeddings(await embed(request, body.inputs, body.options(), param="inputs"))
 
 
 async def compare(request: Request) -> Response:
     """Cosine similarity of one sentence with each of the others."""
-    services = services_of(request)
-    body = await read_json(request, SimilarityRequest, services.limits)
+    body = await read_json(request, SimilarityRequest)
     source, sentences = body.inputs.source_sentence, body.inputs.sentences
-    check_count(sentences, services.limits, "inputs.sentences")
-    characters = check_chars([source, *sentences], services.limits, "inputs.sentences")
+    check_count(sentences, limits_of(request), "inputs.sentences")
+    characters = check_chars([source, *sentences], limits_of(request), "inputs.sentences")
     options = body.parameters.options() if body.parameters else EmbedOptions(normalize=True)
-    call = partial(services.embeddings.similarity, source, sentences, options)
+    call = partial(_embeddings_of(request).similarity, source, sentences, options)
     scores, embedded = await call_service(request, call, characters=characters)
     context, tokens = context_of(request), sum(embedded.tokens)
     context.timing = embedded.timing
@@ -436,12 +440,14 @@ async def predict(request: Request) -> Response:
     of two texts is `[["a"], ["b"]]`. The classifier is CLASSIFIER_MODEL's, else the bundled one for document types,
     which reads single texts only. `POST /v1/classify` can be asked for others.
     """
-    services = services_of(request)
-    body = await read_json(request, PredictRequest, services.limits)
-    check_count(body.inputs.rows, services.limits, "inputs")
-    characters = check_chars(body.inputs.texts, services.limits, "inputs")
+    body = await read_json(request, PredictRequest)
+    check_count(body.inputs.rows, limits_of(request), "inputs")
+    characters = check_chars(body.inputs.texts, limits_of(request), "inputs")
     call = partial(
-        services.classification.predict, body.inputs.rows, raw_scores=bool(body.raw_scores), truncate=body.truncation()
+        _classification_of(request).predict,
+        body.inputs.rows,
+        raw_scores=bool(body.raw_scores),
+        truncate=body.truncation(),
     )
     classified = await call_service_timed(request, call, characters=characters)
 
@@ -460,14 +466,13 @@ async def rank(request: Request) -> Response:
     With `texts` it is text-embeddings-inference's route and answers a bare list, with `documents` infinity's and
     answers an object. Scores are 0 to 1 unless `raw_scores`.
     """
-    services = services_of(request)
-    body = await read_json(request, RankTextsRequest, services.limits)
-    characters = check_limits([body.query], services.limits, "query")
+    body = await read_json(request, RankTextsRequest)
+    characters = check_limits([body.query], limits_of(request), "query")
     if body.documents is not None:
         return await _rank_documents(request, body, characters)
     texts = body.contents()
-    characters += check_limits(texts, services.limits, "texts")
-    call = partial(services.reranking.rerank, body.query, texts, truncate=body.truncation())
+    characters += check_limits(texts, limits_of(request), "texts")
+    call = partial(_reranking_of(request).rerank, body.query, texts, truncate=body.truncation())
     reranked = await call_service_timed(request, call, characters=characters)
     scores = [(ranked.index, ranked.raw_score if body.raw_scores else ranked.score) for ranked in reranked.results]
     ranks = partial(tei_ranks, scores, texts if body.return_text else None)
@@ -477,11 +482,11 @@ async def rank(request: Request) -> Response:
 
 async def _rank_documents(request: Request, body: RankTextsRequest, characters: int) -> Response:
     """The same for infinity's clients."""
-    services, documents = services_of(request), body.contents()
-    characters += check_limits(documents, services.limits, "documents")
+    documents = body.contents()
+    characters += check_limits(documents, limits_of(request), "documents")
     truncate = body.truncation()
     call = partial(
-        services.reranking.rerank, body.query, documents, top_n=body.top_n, model=body.model, truncate=truncate
+        _reranking_of(request).rerank, body.query, documents, top_n=body.top_n, model=body.model, truncate=truncate
     )
     reranked = await call_service_timed(request, call, characters=characters)
     answer = partial(
@@ -497,25 +502,23 @@ async def _rank_documents(request: Request, body: RankTextsRequest, characters: 
 
 async def tokenize(request: Request) -> Response:
     """The model's tokens of each text; `start` and `stop` count Unicode code points of the caller's own text."""
-    services = services_of(request)
-    body = await read_json(request, TokenizeRequest, services.limits)
-    characters = check_limits(body.inputs, services.limits, "inputs")
+    body = await read_json(request, TokenizeRequest)
+    characters = check_limits(body.inputs, limits_of(request), "inputs")
     call = partial(
-        services.embeddings.tokenize,
+        _embeddings_of(request).tokenize,
         body.inputs,
         add_special_tokens=body.add_special_tokens,
         prompt_name=body.prompt_name,
-        max_tokens=services.limits.tokenize_tokens,
+        max_tokens=limits_of(request).tokenize_tokens,
     )
     return token_answer(
-        await call_service(request, call, characters=characters), time_limit_s(request, services.limits)
+        await call_service(request, call, characters=characters), time_limit_s(request, limits_of(request))
     )
 
 
 async def info(request: Request) -> Response:
     """What is served, in text-embeddings-inference's words."""
-    services = services_of(request)
-    return json_response(tei_info(services.catalog.embedding(None), services.limits, request.app.version))
+    return json_response(tei_info(_catalog_of(request).embedding(None), limits_of(request), request.app.version))
 
 
 _PREDICTIONS: dict[str, Any] = {"type": "array", "items": {"$ref": "#/components/schemas/PredictionAnswer"}}

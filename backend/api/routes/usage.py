@@ -12,13 +12,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Services, context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import json_response
 from backend.api.routing import get
 from backend.callers.callers import Caller, Quotas
 from backend.callers.quotas import Bucket
-from backend.callers.usage import TenantUsage
+from backend.callers.usage import TenantUsage, UsageService
 from backend.callers.usage_store import Counts
+from backend.jobs.service import JobService
+from backend.search.files import FileService
+
+_usage_of: Handle[UsageService] = Handle("usage")
+_jobs_of: Handle[JobService] = Handle("jobs")
+_files_of: Handle[FileService] = Handle("files")
 
 
 class UsagePeriod(TypedDict):
@@ -125,20 +131,20 @@ async def read_usage(request: Request) -> Response:
     requests of all processes (with Redis of all replicas) up to now, those of the last second perhaps not yet. Without
     keys nobody is counted, and all is 0. 503 while what keeps the counts is away: nothing is lost then.
     """
-    services, caller = services_of(request), context_of(request).caller
-    tenants = await services.usage.of(caller, request.query_params.get("tenant"))
-    holding = await _holding_of(services, tenants[0].caller) if len(tenants) == 1 else Holding()
+    caller = context_of(request).caller
+    tenants = await _usage_of(request).of(caller, request.query_params.get("tenant"))
+    holding = await _holding_of(request, tenants[0].caller) if len(tenants) == 1 else Holding()
     cards = [usage_card(tenant, holding) for tenant in tenants]
     as_of = moment(tenants[0].usage.now_s)
-    return json_response(UsageList(object="list", data=cards, as_of=as_of, counted_by=services.usage.counted_by))
+    return json_response(UsageList(object="list", data=cards, as_of=as_of, counted_by=_usage_of(request).counted_by))
 
 
-async def _holding_of(services: Services, caller: Caller) -> Holding:
+async def _holding_of(request: Request, caller: Caller) -> Holding:
     """Asked for one tenant only: it costs what holds them some calls for each."""
     quotas = caller.quotas
     return Holding(
-        jobs=None if quotas.jobs is None else await services.jobs.live(caller.owner),
-        stored_bytes=None if quotas.stored_bytes is None else await services.files.kept_bytes(caller.owner),
+        jobs=None if quotas.jobs is None else await _jobs_of(request).live(caller.owner),
+        stored_bytes=None if quotas.stored_bytes is None else await _files_of(request).kept_bytes(caller.owner),
     )
 
 

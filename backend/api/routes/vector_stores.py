@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import context_of, services_of
+from backend.api.dependencies import Handle, context_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
@@ -37,7 +37,16 @@ from backend.search.attributes import (
 from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
 from backend.search.limits import SearchLimits
 from backend.search.records import FILE_STATUSES, Attributes, Chunking, Scalar, VectorStore
-from backend.search.vector_stores import MOST_DAYS, NewFile, StoreChange, checked_chunking, checked_days
+from backend.search.vector_stores import (
+    MOST_DAYS,
+    NewFile,
+    StoreChange,
+    VectorStoreService,
+    checked_chunking,
+    checked_days,
+)
+
+_vector_stores_of: Handle[VectorStoreService] = Handle("vector_stores")
 
 _MOST_ATTRIBUTES = SearchLimits().attributes
 PLAIN = {"type": "string", "pattern": f"^[^{TEXT_CONTROLS}]*$"}
@@ -395,9 +404,8 @@ KIND = "vector store"
 
 async def create_store(request: Request) -> Response:
     """Make a vector store, with files if they are given: these are read and indexed in the background."""
-    services = services_of(request)
-    body = await read_json(request, CreateStoreRequest, services.limits)
-    call = services.vector_stores.create(
+    body = await read_json(request, CreateStoreRequest)
+    call = _vector_stores_of(request).create(
         context_of(request).caller.owner,
         name=body.name or "",
         description=body.description or "",
@@ -411,7 +419,7 @@ async def create_store(request: Request) -> Response:
 async def list_stores(request: Request) -> Response:
     """The vector stores of this key, the newest first."""
     page = validate_fields(ListQuery, request.query_params).page()
-    call = services_of(request).vector_stores.list_stores(context_of(request).caller.owner, page)
+    call = _vector_stores_of(request).list_stores(context_of(request).caller.owner, page)
     stores, has_more = await call_within_limit(request, call)
     now_s = time.time()  # noqa: TID251 - a date, not a duration
     return json_response(list_answer([store_answer(store, now_s) for store in stores], has_more=has_more))
@@ -419,22 +427,22 @@ async def list_stores(request: Request) -> Response:
 
 async def retrieve_store(request: Request) -> Response:
     """A vector store: how many files of it are indexed, whose vectors it holds, and whether these are being changed."""
-    call = services_of(request).vector_stores.find(context_of(request).caller.owner, path_id(request, KIND))
+    call = _vector_stores_of(request).find(context_of(request).caller.owner, path_id(request, KIND))
     return _answer(await call_within_limit(request, call))
 
 
 async def change_store(request: Request) -> Response:
     """Change the name, the description, the metadata or the expiry of a vector store; what is absent stays."""
-    services, store_id = services_of(request), path_id(request, KIND)
-    body = await read_json(request, ChangeStoreRequest, services.limits)
-    call = services.vector_stores.change(context_of(request).caller.owner, store_id, body.change())
+    store_id = path_id(request, KIND)
+    body = await read_json(request, ChangeStoreRequest)
+    call = _vector_stores_of(request).change(context_of(request).caller.owner, store_id, body.change())
     return _answer(await call_within_limit(request, call))
 
 
 async def delete_store(request: Request) -> Response:
     """Delete a vector store with all that was indexed; the files themselves stay."""
     store_id = path_id(request, KIND)
-    call = services_of(request).vector_stores.delete(context_of(request).caller.owner, store_id)
+    call = _vector_stores_of(request).delete(context_of(request).caller.owner, store_id)
     await call_within_limit(request, call)
     return json_response(DeletedAnswer(id=store_id, object="vector_store.deleted", deleted=True))
 
@@ -444,7 +452,7 @@ async def reembed_store(request: Request) -> Response:
 
     `reembedding` of the store tells how far it is. Asked again, it goes on where it stopped.
     """
-    call = services_of(request).vector_stores.reembed(context_of(request).caller.owner, path_id(request, KIND))
+    call = _vector_stores_of(request).reembed(context_of(request).caller.owner, path_id(request, KIND))
     return _answer(await call_within_limit(request, call))
 
 
