@@ -142,7 +142,7 @@ def document_kind(pages: Sequence[PageRows], document_type: str | None = None) -
     Args:
         document_type: the label of the bundled classifier of document types, where it is known.
     """
-    evidence = _evidence(pages)
+    evidence = evidence_of(pages)
     hinted = KIND_OF_TYPE.get(document_type or "")
     is_letter = evidence.has_total and (evidence.titled or "id" in evidence.reasons)
     is_prose = evidence.prose > _MOST_PROSE and not is_letter
@@ -164,13 +164,7 @@ def document_kind(pages: Sequence[PageRows], document_type: str | None = None) -
     return DocumentKind(kind, f"read as {kind.replace('_', ' ')}: {', '.join(evidence.reasons)}{hint}")
 
 
-def is_whole(page: PageRows) -> bool:
-    """Whether a page alone has a title, a number and a total, as an invoice of one page has."""
-    evidence = _evidence([page])
-    return evidence.kind is not None and {"id", "total"} <= set(evidence.reasons)
-
-
-class _Evidence(NamedTuple):
+class Evidence(NamedTuple):
     points: float
     kind: Kind | None  # of its title
     has_total: bool
@@ -181,7 +175,7 @@ class _Evidence(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def _evidence(pages: Sequence[PageRows]) -> _Evidence:
+def evidence_of(pages: Sequence[PageRows]) -> Evidence:
     cells = [(page, cell) for page in pages for cell in page.cells][:_MOST_CELLS]
     titles: dict[str, float] = {}
     seen: set[str] = set()
@@ -215,7 +209,7 @@ def _evidence(pages: Sequence[PageRows]) -> _Evidence:
     reasons += [name for name in _POINTS if name in seen]
     titled = max(titles.values(), default=0.0) > 1
     share = prose / max(1, words)
-    return _Evidence(points, kind, "total" in seen, is_statement, titled, other, share, tuple(reasons))
+    return Evidence(points, kind, "total" in seen, is_statement, titled, other, share, tuple(reasons))
 
 
 def _is_top(page: PageRows, cell: Cell) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
-from typing import NamedTuple
 
 from stdnum import iban
 from stdnum.es import nif
@@ -15,7 +14,8 @@ from backend.files.einvoice.records import EInvoice
 from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
 from backend.files.visual_rows import PageRows, rows_of
-from backend.invoices.document_kind import document_kind, is_whole
+from backend.invoices.document_kind import document_kind
+from backend.invoices.first_document import FirstDocument, first_document
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import find_items
 from backend.invoices.money.find import find_money
@@ -115,42 +115,6 @@ def _differences(invoice: EInvoice) -> tuple[Difference, ...]:
 _AMOUNTS = frozenset({"SubTotal", "TotalTax", "InvoiceTotal", "WithholdingAmount"})
 
 
-_MOST_PAGES = 20  # that are compared: the second document begins early or not at all
-
-
-class FirstDocument(NamedTuple):
-    """The pages of the first document."""
-
-    pages: Sequence[PageRows]
-    why: str  # what follows it; empty where nothing does
-
-
-def first_document(pages: Sequence[PageRows]) -> FirstDocument:
-    """The pages before one that begins another document.
-
-    A page begins another one where it is whole by itself (title, number, total), as an earlier one is, and its number
-    is a different one. An invoice that repeats its head on each page has the same number on all.
-    """
-    if len(pages) < 2:
-        return FirstDocument(pages, "")
-    whole = [index for index, page in enumerate(pages[:_MOST_PAGES]) if is_whole(page)]
-    if len(whole) < 2:
-        return FirstDocument(pages, "")
-    numbers = {index: _number(pages[index]) for index in whole}
-    first = numbers[whole[0]]
-    for index in whole[1:]:
-        if first and numbers[index] and numbers[index] != first:
-            page = pages[index].page.number
-            return FirstDocument(
-                pages[:index], f"another one, {numbers[index]}, begins on page {page}: ask with `pages`"
-            )
-    return FirstDocument(pages, "")
-
-
-def _number(page: PageRows) -> str:
-    return next((field.value for field in find_header([page], None) if field.name == "InvoiceId"), "")
-
-
 def extract_fields(document: Document, document_type: str | None = None) -> ExtractedFields:
     """The fields of an invoice, a receipt or a bank statement.
 
@@ -158,8 +122,13 @@ def extract_fields(document: Document, document_type: str | None = None) -> Extr
         document: with its electronic invoice, where there is one: that wins.
         document_type: the label of the bundled classifier of document types, where it is known.
     """
-    printed = _printed_fields(document, document_type)
-    return printed if document.einvoice is None else with_electronic(printed, document.einvoice)
+    pages: Sequence[PageRows] = rows_of(document)
+    first = first_document(pages)
+    printed = _printed_fields(document, pages, first, document_type)
+    invoice = document.einvoice
+    if invoice is None or (invoice.page is not None and all(page.page.number != invoice.page for page in first.pages)):
+        return printed  # a code on a page of another document says nothing of this one
+    return with_electronic(printed, invoice)
 
 
 def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFields:
@@ -171,13 +140,14 @@ def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFie
     return ExtractedFields(fields, einvoice_validity(fields, invoice), why)
 
 
-def _printed_fields(document: Document, document_type: str | None) -> ExtractedFields:
-    pages: Sequence[PageRows] = rows_of(document)
+def _printed_fields(
+    document: Document, pages: Sequence[PageRows], first: FirstDocument, document_type: str | None
+) -> ExtractedFields:
     kind, why = document_kind(pages, document_type)
     if kind is None:
         return ExtractedFields((), Validity(), why)
-    pages, others = first_document(pages)
-    why = f"{why}; {others}" if others else why
+    pages = first.pages
+    why = f"{why}; {first.why}" if first.why else why
     mark = decimal_mark_of(document)
     if kind == "bank_statement":
         statement = find_statement(pages, mark)

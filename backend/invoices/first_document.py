@@ -1,0 +1,100 @@
+"""Cuts a file into documents: where another invoice begins, by what its pages say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stdnum.es import nif
+from stdnum.eu import vat
+
+from backend.files.visual_rows import PageRows
+from backend.invoices.document_kind import evidence_of
+from backend.invoices.header.find import find_header
+
+_MOST_PAGES = 20  # that are compared: the second document begins early or not at all
+_BEGINS = 2.5  # points with which a page begins a document
+_MARK = re.compile(
+    r"(?i)\b(?:p[áa]g(?:ina)?|page|seite|hoja|folha|feuille|full|fulla)\b\.?\s*:?\s*(\d{1,3})\s*(?:de|of|von|sur|di|/)\s*(\d{1,3})\b"
+)
+_TAX_ID = re.compile(r"\b(?:[A-Z]{2}[ -]?)?(?:[A-Z][ -]?)?\d[\d.\- ]{5,14}[A-Z0-9]\b")
+
+
+class FirstDocument(NamedTuple):
+    """The pages of the first document."""
+
+    pages: Sequence[PageRows]
+    why: str  # what follows it; empty where nothing does
+
+
+@dataclass(slots=True)
+class _Said:
+    """What pages say of the document they are of."""
+
+    number: str = ""
+    ids: set[str] = field(default_factory=set)
+    has_total: bool = False
+    titled: bool = False
+    mark: tuple[int, int] | None = None  # this page and how many there are
+
+    def add(self, page: _Said) -> None:
+        """What another page of it says."""
+        self.number = self.number or page.number
+        self.ids |= page.ids
+        self.has_total |= page.has_total
+        self.mark = page.mark
+
+
+def first_document(pages: Sequence[PageRows]) -> FirstDocument:
+    """The pages before one that begins another document."""
+    if len(pages) < 2:
+        return FirstDocument(pages, "")
+    said = _said(pages[0])
+    for index, page in enumerate(pages[1:_MOST_PAGES], 1):
+        own = _said(page)
+        if _begins(own, said, page):
+            name = f"another one, {own.number}," if own.number else "another one"
+            return FirstDocument(pages[:index], f"{name} begins on page {page.page.number}: ask with `pages`")
+        said.add(own)
+    return FirstDocument(pages, "")
+
+
+def _said(page: PageRows) -> _Said:
+    number = next((found.value for found in find_header([page], None) if found.name == "InvoiceId"), "")
+    evidence = evidence_of([page])
+    mark = _MARK.search(page.page.text)
+    return _Said(
+        number,
+        _tax_ids(page.page.text),
+        "total" in evidence.reasons,
+        any(reason.startswith("title") for reason in evidence.reasons),
+        (int(mark[1]), int(mark[2])) if mark else None,
+    )
+
+
+def _tax_ids(text: str) -> set[str]:
+    """The ids with right check digits, without their country."""
+    found: set[str] = set()
+    for match in _TAX_ID.finditer(text):
+        number = re.sub(r"[ .\-]", "", match[0])
+        if nif.is_valid(number) or (number[:2].isalpha() and vat.is_valid(number)):
+            found.add(number[2:] if number[:2].isalpha() else number)
+    return found
+
+
+def _begins(page: _Said, before: _Said, rows: PageRows) -> bool:
+    """Whether a page begins a document, after the pages of another one."""
+    if page.mark is not None and before.mark is not None and before.mark[0] < before.mark[1] == page.mark[1]:
+        return False
+    if before.number and any(word.text.strip(".,:;()#") == before.number for word in rows.page.words):
+        return False
+    points = 1.0 if before.has_total else -1.5
+    points += 2.0 * bool(page.number and before.number and page.number != before.number)
+    points += 1.5 * (before.mark is not None and before.mark[0] == before.mark[1])
+    points += 0.0 if page.mark is None else 1.5 if page.mark[0] == 1 else -3.0
+    points += 1.0 * page.titled + 0.5 * page.has_total
+    if page.ids and before.ids:
+        points += -1.0 if page.ids & before.ids else 2.0
+    return points >= _BEGINS
