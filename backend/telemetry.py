@@ -72,6 +72,7 @@ BackgroundTask = Literal[
     "keep_usage",
     "share_quotas",
     "keep_http_workers",
+    "watch_http_workers",
 ]  # what backend/supervision runs
 
 

@@ -63,6 +63,16 @@ class ModelsTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Show that the event loop runs, by a `Pong`; to an HTTP worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The event loop runs; from an HTTP worker."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Finish what was accepted, and end; to an HTTP worker."""
 

@@ -29,6 +29,10 @@ MODELS_S = START_S  # for a worker to take the models of a swap, also one that i
 SAMPLES_S = 2.0  # for a worker to tell its metrics; its last ones count where it does not
 _BACKOFF_S = (0.1, 10.0)  # before a worker that died is started again; each pause is twice the one before
 _STABLE_S = 30.0  # a worker that lived so long starts again at once
+PING_S = 1.0  # between two questions to each worker whether its event loop runs
+_MOST_UNANSWERED = (
+    10  # then it is killed; counted, not timed: a service that was stopped itself kills nobody when it goes on
+)
 _EXTRA_S = 5.0  # beyond LIMIT_DRAIN_S, until a worker that does not end is killed
 
 
@@ -61,6 +65,7 @@ class HttpWorkers:
         self._changed = asyncio.Event()
         self._asked = 0
         self._stop = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
         self._failure: SetupError | None = None  # of the start
         telemetry.http_workers.set_function(lambda: len(self._ready()))
 
@@ -74,6 +79,7 @@ class HttpWorkers:
         host, port = self._port.open()
         for index in range(len(self._workers)):
             self._keepers.append(self._supervisor.keep("keep_http_workers", partial(self._keep, index)))
+        self._watcher = self._supervisor.keep("watch_http_workers", self._watch)
         try:
             async with asyncio.timeout(START_S):
                 while len(self._ready()) < len(self._workers):
@@ -104,9 +110,10 @@ class HttpWorkers:
         """Kill what still lives, and remove the socket."""
         self._stop.set()
         self._kill()
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        tasks = [*self._keepers, *([] if self._watcher is None else [self._watcher])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._port.close()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -165,29 +172,48 @@ class HttpWorkers:
                 on_usage=self._metering.ledger.merge,
                 tracer=self._telemetry.tracer,
             )
-            code: int | str
             try:
-                with self._port.socket_of_worker() as listener:
-                    await worker.spawn(listener, self.page.descriptor)
-                self._workers[index] = (
-                    worker  # in one step with its models: a swap waits for it, or it begins with them
-                )
-                if self._stop.is_set():
-                    worker.kill()  # it has accepted nothing
-                else:
-                    worker.begin(Start(self._settings, index, self.service_path, self._models, self._keys))
-                code = await worker.ended()
-            except (SetupError, OSError) as error:
-                code = str(error)
-            self._workers[index] = None
-            self.page.clear(index + 1)
-            self._departed = add_snapshots(self._departed, without_gauges(worker.last_samples))
+                code = await self._run(index, worker)
+            except BaseException:
+                worker.kill()
+                raise
+            finally:
+                self._workers[index] = None
+                self.page.clear(index + 1)
+                self._departed = add_snapshots(self._departed, without_gauges(worker.last_samples))
             if self._stop.is_set():
                 break
             self._note_end(index, worker, code)
             pause_s = _BACKOFF_S[0] if worker.lived_s() > _STABLE_S else min(2 * pause_s, most_s)
             await asyncio.sleep(pause_s)
         self._changed.set()
+
+    async def _run(self, index: int, worker: WorkerProcess) -> int | str:
+        """Until the worker ends: its exit code, or why there is none."""
+        try:
+            with self._port.socket_of_worker() as listener:
+                await worker.spawn(listener, self.page.descriptor)
+            self._workers[index] = worker  # in one step with its models: a swap waits for it, or it begins with them
+            if self._stop.is_set():
+                worker.kill()  # it has accepted nothing
+            else:
+                worker.begin(Start(self._settings, index, self.service_path, self._models, self._keys))
+            return await worker.ended()
+        except (SetupError, OSError) as error:
+            return str(error)
+
+    async def _watch(self) -> None:
+        """Kill workers whose event loop does not run, or which never listen; their places get new ones."""
+        while not self._stop.is_set():
+            for worker in self._living():
+                if worker.unanswered_pings >= _MOST_UNANSWERED or (not worker.is_ready and worker.lived_s() > START_S):
+                    log_event(
+                        _log, logging.ERROR, "an HTTP worker was killed", pid=worker.pid, reason="does not answer"
+                    )
+                    worker.kill()
+                elif worker.is_ready:
+                    worker.ping()
+            await asyncio.sleep(PING_S)
 
     def _note_end(self, index: int, worker: WorkerProcess, code: int | str) -> None:
         if worker.pid:

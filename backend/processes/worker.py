@@ -27,6 +27,8 @@ from backend.processes.control import (
     Keys,
     Models,
     ModelsTaken,
+    Ping,
+    Pong,
     Ready,
     Samples,
     Start,
@@ -111,6 +113,8 @@ class HttpWorker:
     def _obey(self, record: object) -> None:
         if isinstance(record, Start):
             self._started.set_result(record)
+        elif isinstance(record, Ping):
+            self._channel.send(*write_control(Pong()))
         elif isinstance(record, Drain):
             if self._server is None:  # nothing was accepted yet
                 os._exit(0)

@@ -22,6 +22,8 @@ from backend.processes.control import (
     Keys,
     Models,
     ModelsTaken,
+    Ping,
+    Pong,
     Ready,
     Samples,
     Start,
@@ -59,6 +61,7 @@ class WorkerProcess:
         self._told: dict[int, asyncio.Event] = {}  # by the number of the question
         self.is_ready = self.was_ready = False
         self.models_version = 0
+        self.unanswered_pings = 0
         self._started_s = time.monotonic()
         self.last_samples: Snapshot = []
         self._process: asyncio.subprocess.Process | None = None
@@ -110,6 +113,11 @@ class WorkerProcess:
         self._lose()
         return code
 
+    def ping(self) -> None:
+        """Ask it for a sign of life; every message of it is one."""
+        self.unanswered_pings += 1
+        self._channel.send(*write_control(Ping()))
+
     def drain(self) -> None:
         """Have it finish what it accepted, and end."""
         self._channel.send(*write_control(Drain()))
@@ -137,6 +145,7 @@ class WorkerProcess:
             del self._told[number]
 
     def _take(self, message: Message) -> None:
+        self.unanswered_pings = 0
         if message.kind is not Kind.CONTROL:
             self._items.take(message)
             return
@@ -148,6 +157,8 @@ class WorkerProcess:
             self.models_version = record.version
         elif isinstance(record, UsageReport):
             self._on_usage(record.slices)
+            return
+        elif isinstance(record, Pong):
             return
         elif isinstance(record, Samples):
             self.last_samples = record.rows

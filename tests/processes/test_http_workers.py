@@ -32,6 +32,7 @@ class FakeWorker:
         self.models: Models | None = None
         self.hangs = self.is_ready = self.was_ready = False
         self.models_version, self.pid = 0, 1
+        self.unanswered_pings = 0
         self.last_samples: list[Any] = []
 
     async def spawn(self, _listener: object, _page: int) -> None:
@@ -57,6 +58,10 @@ class FakeWorker:
         self.hangs = False
         self.send_models(models)
 
+    def ping(self) -> None:
+        if self.hangs:
+            self.unanswered_pings += 1
+
     def drain(self) -> None:
         self.calls.append("drain")
         self._finish(0)
@@ -66,7 +71,7 @@ class FakeWorker:
         self._finish(-9)
 
     def lived_s(self) -> float:
-        return 1000.0  # so that its next one starts at once
+        return 100.0  # so that its next one starts at once
 
     async def ended(self) -> int:
         code = await self._end
@@ -187,6 +192,18 @@ async def test_a_worker_that_takes_no_models_is_killed(service, monkeypatch):
     assert "kill" not in first.calls
     assert "kill" == second.calls[-1]
     assert service.serves(service.processes[2])
+
+
+async def test_a_worker_whose_loop_stands_still_is_killed(service, monkeypatch):
+    """After ten questions without an answer; the next one of that place serves."""
+    monkeypatch.setattr(http_workers, "PING_S", 0.0)
+    first, second = await listening(service)
+    second.hangs = True
+    await turns(lambda: len(service.processes) == 3)
+
+    assert "kill" not in first.calls
+    assert ["spawn", "begin", "kill"] == second.calls[:3]
+    assert 10 == second.unanswered_pings
 
 
 async def test_a_drain_reaches_a_worker_that_does_not_listen_yet(service):

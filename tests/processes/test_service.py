@@ -307,6 +307,22 @@ def test_a_killed_worker_costs_its_own_connections_only(run):
     assert victim not in processes["pids"]
 
 
+def test_a_stopped_worker_is_replaced(run):
+    """Its process lives and answers nobody: it is killed after ten seconds, another one listens, and metrics tell."""
+    process = run(**TWO)
+    process.ready()
+    with connect(process) as client:
+        victim = system(client)["pids"][0]
+    os.kill(victim, signal.SIGSTOP)
+    process.says("an HTTP worker listens", 3)
+    with connect(process) as client:
+        processes, restarts = system(client), metric(client, "financia_http_worker_restarts_total")
+
+    assert (2, 1.0) == (processes["ready"], restarts)
+    assert victim not in processes["pids"]
+    assert "does not answer" in process.log
+
+
 def test_a_lost_device_ends_all_processes(run):
     """The caller gets 503 device_lost, and the service ends by itself with 3."""
     process = run("-c", LOSES_ITS_DEVICE, **TWO)
