@@ -15,8 +15,7 @@ from backend.device.choice.selection import DeviceRequest, is_ambiguous, wants_g
 from backend.device.facts.machine import probe
 from backend.device.facts.torch_source import installed_build
 from backend.device.memory.device_memory import apply_ceiling
-from backend.device.plan.placement import place_all, with_vectors
-from backend.device.plan.start_line import EVENT, start_line
+from backend.device.plan.placement import EVENT, place_all, start_line, with_vectors
 from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.tuning_cache import TuningCache
 from backend.errors import HubUnreachable, ModelUnavailable

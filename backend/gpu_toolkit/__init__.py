@@ -1,52 +1,41 @@
-"""The names of GPU guides in one place, as they import them: ``from backend.gpu_toolkit import GPUConfig, GPUManager``.
+"""GPU guides' own objects over ``device`` and ``training``, and all their names in one place for type checkers.
 
-Those of devices are exported by ``backend.device`` too, those of training by ``backend.training``.
+``from backend.gpu_toolkit import GPUConfig, GPUManager``: see ``lazy_exports``.
 """
 
 from typing import TYPE_CHECKING
 
 from backend.lazy_exports import lazy_exports
-from backend.training import REFUSED
 
 if TYPE_CHECKING:
-    from backend.device import DeviceType as DeviceType
-    from backend.device import GPUConfig as GPUConfig
-    from backend.device import GPUInfo as GPUInfo
-    from backend.device import GPUManager as GPUManager
-    from backend.device import GPUMemoryOptimizer as GPUMemoryOptimizer
-    from backend.device import GPUPerformanceMonitor as GPUPerformanceMonitor
-    from backend.device import cleanup_gpu_memory as cleanup_gpu_memory
-    from backend.device import get_device_info as get_device_info
-    from backend.device import get_gpu_manager as get_gpu_manager
-    from backend.device import get_optimal_batch_size as get_optimal_batch_size
-    from backend.device import gpu_memory_guard as gpu_memory_guard
-    from backend.device import move_to_device as move_to_device
-    from backend.device import optimize_model_for_inference as optimize_model_for_inference
-    from backend.device import profile_model as profile_model
-    from backend.training import IntegratedGPUTrainingSystem as IntegratedGPUTrainingSystem
-    from backend.training import MixedPrecisionConfig as MixedPrecisionConfig
-    from backend.training import MixedPrecisionTrainer as MixedPrecisionTrainer
-    from backend.training import TrainingConfig as TrainingConfig
+    from backend.device.memory.device_memory import cleanup_gpu_memory as cleanup_gpu_memory
+    from backend.device.memory.device_memory import gpu_memory_guard as gpu_memory_guard
+    from backend.device.plan.attention import attention_report as attention_report
+    from backend.device.plan.attention import check_flash_attention as check_flash_attention
+    from backend.device.records import DeviceType as DeviceType
+    from backend.device.records import GPUInfo as GPUInfo
+    from backend.device.transfer import move_to_device as move_to_device
+    from backend.device.transfer import optimize_model_for_inference as optimize_model_for_inference
+    from backend.device.watch.monitor import GPUPerformanceMonitor as GPUPerformanceMonitor
+    from backend.gpu_toolkit.device_info import detect_platform as detect_platform
+    from backend.gpu_toolkit.gpu_config import GPUConfig as GPUConfig
+    from backend.gpu_toolkit.manager import GPUManager as GPUManager
+    from backend.gpu_toolkit.manager import get_device_info as get_device_info
+    from backend.gpu_toolkit.manager import get_gpu_manager as get_gpu_manager
+    from backend.gpu_toolkit.memory_optimizer import GPUMemoryOptimizer as GPUMemoryOptimizer
+    from backend.gpu_toolkit.memory_optimizer import get_optimal_batch_size as get_optimal_batch_size
+    from backend.gpu_toolkit.mixed_precision import MixedPrecisionTrainer as MixedPrecisionTrainer
+    from backend.gpu_toolkit.throughput import profile_model as profile_model
+    from backend.gpu_toolkit.training_system import IntegratedGPUTrainingSystem as IntegratedGPUTrainingSystem
+    from backend.training.lora import add_lora as add_lora
+    from backend.training.losses import classification_loss as classification_loss
+    from backend.training.memory.activation_checkpointing import checkpoint_activations as checkpoint_activations
+    from backend.training.records import LossPart as LossPart
+    from backend.training.records import MixedPrecisionConfig as MixedPrecisionConfig
+    from backend.training.records import Task as Task
+    from backend.training.records import TrainingConfig as TrainingConfig
+    from backend.training.records import TrainingResult as TrainingResult
+    from backend.training.trainer.loop import train as train
+    from backend.training.trainer.model_setup import make_schedule as make_schedule
 
-_MODULES = {  # exported name -> the package that exports it
-    "DeviceType": "backend.device",
-    "GPUConfig": "backend.device",
-    "GPUInfo": "backend.device",
-    "GPUManager": "backend.device",
-    "GPUMemoryOptimizer": "backend.device",
-    "GPUPerformanceMonitor": "backend.device",
-    "IntegratedGPUTrainingSystem": "backend.training",
-    "MixedPrecisionConfig": "backend.training",
-    "MixedPrecisionTrainer": "backend.training",
-    "TrainingConfig": "backend.training",
-    "cleanup_gpu_memory": "backend.device",
-    "get_device_info": "backend.device",
-    "get_gpu_manager": "backend.device",
-    "get_optimal_batch_size": "backend.device",
-    "gpu_memory_guard": "backend.device",
-    "move_to_device": "backend.device",
-    "optimize_model_for_inference": "backend.device",
-    "profile_model": "backend.device",
-}
-__all__ = sorted(_MODULES)  # noqa: PLE0605  # the table is the list
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES, REFUSED)
+__getattr__, __dir__, __all__ = lazy_exports(__name__)  # the table is the list

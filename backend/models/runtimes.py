@@ -128,7 +128,7 @@ def _load(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encode
 
 def _load_packed(spec: ModelSpec, candidate: Candidate, placement: Placement) -> Encoder:
     if candidate.runtime == "torch-compiled":
-        from backend.models.torch_compiled import CompiledEncoder
+        from backend.models.torch_packed import CompiledEncoder
 
         return CompiledEncoder(spec, dtype=candidate.dtype, device=placement.device, threads=placement.threads)
     from backend.models.torch_packed import PackedEncoder

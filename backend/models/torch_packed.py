@@ -11,6 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from backend.device.facts.compiler import compiler_fault
+from backend.device.records import DeviceType
+from backend.errors import ModelUnavailable
 from backend.models.encoder import Ids, TokenBatch, Vectors
 from backend.models.readout import QueuedResults, Readout
 from backend.models.spec import ModelSpec, Pooling
@@ -198,3 +201,19 @@ def _attention_of(spec: ModelSpec, weights: EncoderWeights, device: torch.device
 def _bounds(batch: TokenBatch) -> NDArray[np.int64]:
     """First row of each text, and one past the last."""
     return np.append(batch.starts, batch.tokens)
+
+
+class CompiledEncoder(PackedEncoder):
+    """What follows attention is compiled, which fuses biases, activations and norms.
+
+    Attention stays as it is, so that one compiled function serves all layers. It is compiled again for the second
+    number of rows that it meets, and then for any.
+    """
+
+    runtime = "torch-compiled"
+
+    def __init__(self, spec: ModelSpec, *, dtype: str, device: str, threads: int) -> None:
+        """As PackedEncoder; the first batches compile. Raises: ModelUnavailable also without a C compiler."""
+        if fault := compiler_fault(DeviceType(device.partition(":")[0])):
+            raise ModelUnavailable(f"{fault}; RUNTIME=torch-packed runs the same uncompiled")
+        super().__init__(spec, dtype=dtype, device=device, threads=threads, rest=torch.compile(rest_of_layer))

@@ -1,49 +1,45 @@
-"""The re-exports of backend.device: complete, and lazy enough not to import torch."""
+"""The names of guides: in each package that guides import them from, lazy enough not to import torch."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import backend.device
-from backend.device import _MODULES
+import backend.gpu_toolkit
+from backend.lazy_exports import NAMES
 
 PROMISED = {  # the names of the guides
     *("GPUManager", "get_gpu_manager", "GPUConfig", "GPUInfo", "DeviceType", "move_to_device", "gpu_memory_guard"),
     *("optimize_model_for_inference", "get_optimal_batch_size", "profile_model", "get_device_info"),
     *("GPUMemoryOptimizer", "GPUPerformanceMonitor", "detect_platform", "check_flash_attention", "cleanup_gpu_memory"),
+    *("MixedPrecisionTrainer", "MixedPrecisionConfig", "IntegratedGPUTrainingSystem", "TrainingConfig"),
 }
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED.union(_MODULES)))
-def test_names(name: str):
-    """Each one is the object of its module."""
-    exported = getattr(backend.device, name)
+@pytest.mark.parametrize("package", ["backend.device", "backend.training", "backend.gpu_toolkit"])
+def test_names(package: str):
+    """Each one is the object of its module; an unknown or refused one says so."""
+    module = importlib.import_module(package)
 
-    assert _MODULES[name] == exported.__module__
-    assert name in dir(backend.device)
-    assert name in backend.device.__all__
-
-
-def test_an_unknown_name():
-    with pytest.raises(AttributeError, match="has no attribute 'GPUManger'"):
-        _ = backend.device.GPUManger
+    assert PROMISED <= set(NAMES) == set(module.__all__) <= set(dir(module))
+    assert {name: getattr(module, name).__module__ for name in NAMES} == NAMES
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'GPUManger'"):
+        _ = module.GPUManger
+    with pytest.raises(ImportError, match=r"has no SignTrainer: train\(task, config\)"):
+        _ = module.SignTrainer
 
 
 def test_type_checkers_see_the_same_names():
-    tree = ast.parse(Path(backend.device.__file__).read_text(encoding="utf-8"))
-    declared = {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module not in ("typing", "backend.lazy_exports")
-        for alias in node.names
-    }
+    tree = ast.parse(Path(backend.gpu_toolkit.__file__).read_text(encoding="utf-8"))
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    declared = {alias.name: node.module for node in imports for alias in node.names if node.module != "typing"}
 
-    assert declared == _MODULES
+    assert declared == {**NAMES, "lazy_exports": "backend.lazy_exports"}
 
 
 def test_facts_import_no_torch():

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from backend import gpu_toolkit
 from backend.device import default_device
 from backend.device.choice.saved_choice import CHOICE_FILE, ChoiceFile, choice_of
 from backend.device.facts.machine import probe
@@ -458,10 +457,3 @@ def test_004_the_script_of_verification(tmp_path: Path, monkeypatch: pytest.Monk
 def test_004_memory_is_cleaned_up(device: str) -> None:
     """Between batches, where a program wants it."""
     assert cleanup_gpu_memory(device) >= 0
-
-
-def test_the_names_are_those_of_the_guides() -> None:
-    """Each is exported once, and is the one of its package."""
-    assert set(gpu_toolkit.__all__) <= set(dir(gpu_toolkit))
-    for name, package in gpu_toolkit._MODULES.items():
-        assert getattr(gpu_toolkit, name) is getattr(importlib.import_module(package), name)

@@ -7,16 +7,16 @@ import pytest
 from backend.device.facts.compiler import compiler_fault
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable
-from backend.models import torch_compiled
+from backend.models import torch_packed
 from backend.models.readout import TokenVectors
-from backend.models.torch_compiled import CompiledEncoder
+from backend.models.torch_packed import CompiledEncoder
 from tests.models.test_parity import assert_same
 from tests.models.test_torch_packed import ids_of, packed, values
 from tests.tiny_models import TinyModels, spec_of
 
 
 def test_without_a_compiler_the_reason_is_told(tiny: TinyModels, monkeypatch):
-    monkeypatch.setattr(torch_compiled, "compiler_fault", lambda _kind: "neither gcc nor clang is installed")
+    monkeypatch.setattr(torch_packed, "compiler_fault", lambda _kind: "neither gcc nor clang is installed")
 
     with pytest.raises(ModelUnavailable, match="neither gcc nor clang is installed; RUNTIME=torch-packed"):
         CompiledEncoder(spec_of(tiny.plain("bert")), dtype="fp32", device="cpu", threads=1)

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-import backend.training
 from backend.device import default_device
 from backend.device.facts.machine import probe
-from backend.training import _MODULES, IntegratedGPUTrainingSystem, MixedPrecisionTrainer
+from backend.training import IntegratedGPUTrainingSystem, MixedPrecisionTrainer
 from backend.training.cli import TASKS, make_parser
 from backend.training.records import MixedPrecisionConfig, TrainingConfig
 
@@ -114,14 +113,3 @@ def test_methods_of_the_guides(name: str):
     assert callable(
         getattr({each.__name__: each for each in (MixedPrecisionTrainer, IntegratedGPUTrainingSystem)}[owner], method)
     )
-
-
-@pytest.mark.parametrize("name", sorted(_MODULES))
-def test_exported_names(name: str):
-    """Each can be imported from backend.training and is the one of its module."""
-    found = getattr(backend.training, name)
-
-    assert _MODULES[name] == found.__module__
-    assert name in dir(backend.training)
-    with pytest.raises(AttributeError, match="has no attribute 'Trainer'"):
-        _ = backend.training.Trainer

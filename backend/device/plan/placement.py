@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest, Selection, choose, device_string, gib
 from backend.device.plan.precision import DtypeChoice, common, dtypes_for
-from backend.device.records import DeviceType, GPUInfo, MachineFacts
+from backend.device.records import DeviceType, GPUInfo, MachineFacts, TorchBuild
 from backend.errors import BadSettings
 
 _FREE_MEMORY_RATIO = 0.9  # of what is free at the start, as vLLM's gpu_memory_utilization
@@ -250,3 +251,34 @@ def _reserve(facts: MachineFacts, gpu: GPUInfo) -> tuple[int, str]:
     if gpu.unified:
         return _HOST_BYTES, "the service itself, which shares this memory"
     return _CONTEXT_BYTES, "the CUDA context"
+
+
+EVENT = "this process computes with"
+NONE = "none"
+
+
+def start_line(facts: MachineFacts, placements: Sequence[Placement], installed: TorchBuild) -> dict[str, str]:
+    """Its fields, in the order in which they are read; every value without a line break.
+
+    Args:
+        installed: torch as its files tell, for a start that did not import it.
+    """
+    torch = facts.torch if facts.torch.version else installed
+    fields = {
+        "torch": torch.version or NONE,
+        "cuda": torch.cuda or (f"none (ROCm {torch.hip})" if torch.hip else NONE),
+        "driver": facts.driver.version or (NONE if facts.driver.fault else "not asked"),
+        "device": "; ".join(_name(facts, placement) for placement in placements),
+    }
+    if placements[0].type is DeviceType.CPU:
+        fields["why"] = placements[0].why[0]
+    return {name: " ".join(value.split()) for name, value in fields.items()}
+
+
+def _name(facts: MachineFacts, placement: Placement) -> str:
+    card = card_of(facts, placement)
+    if card is None:
+        return f"cpu ({facts.cpu_name or 'unknown processor'}, {facts.cores} cores)"
+    capability = ".".join(map(str, card.capability))
+    compute = f", compute capability {capability}" if card.capability != (0, 0) else ""
+    return f"{placement.device} ({card.name}, {gib(card.total_bytes)}{compute})"

@@ -351,13 +351,13 @@ def test_an_encoder_on_a_card_is_served_without_cudnn(cudnn_attention, monkeypat
 
 
 def test_training_runs_without_cudnn(cudnn_attention):
-    """While a run lasts; then as it was."""
+    """While a run on a card lasts; then as it was."""
     import torch
 
     from backend.training.records import TrainingConfig
     from backend.training.trainer.precision import torch_settings
 
-    with torch_settings(TrainingConfig(), torch.device("cpu")):
+    with torch_settings(TrainingConfig(), torch.device("cuda")):
         assert not cudnn_attention()
 
     assert cudnn_attention()

@@ -12,8 +12,7 @@ from backend.config import load_settings
 from backend.device.choice.selection import DeviceRequest
 from backend.device.facts.simulated import facts
 from backend.device.facts.torch_source import installed_build
-from backend.device.plan.placement import place_all
-from backend.device.plan.start_line import EVENT, start_line
+from backend.device.plan.placement import EVENT, place_all, start_line
 from backend.device.records import TorchBuild
 from backend.telemetry import Telemetry
 from tests.device.fakes import APPLE, CPU, ON_APPLE, ON_CARD, ON_CPU, ON_OTHER, TWO_CARDS, FakeDriver

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from backend.device.watch import periodic_thread as module
-from backend.device.watch.periodic_thread import PeriodicThread
+from backend.device.watch import monitor as module
+from backend.device.watch.monitor import PeriodicThread
 from tests.device.fakes import Turnstile
 
 SOON = 0.001  # the pace of tests that count turns; none depends on it

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from backend.models.bundled_encoders.unigram_tokenizer import tokenizer_json
+from backend.models.bundled_encoders.conversion import tokenizer_json
 from tests.models.bundled_encoders.packed_files import PIECES
 
 
