@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal, get_args
@@ -355,15 +356,21 @@ class Telemetry:
         """Have ``render_all`` add what other processes of the service count."""
         self._others = others
 
-    async def render_all(self) -> bytes:
-        """The exposition text that Prometheus scrapes: of all processes of the service together."""
-        if self._others is None:
+    async def render_all(self, *, hidden: Collection[str] = ()) -> bytes:
+        """The exposition text that Prometheus scrapes: of all processes of the service together.
+
+        Args:
+            hidden: labels to leave out; what they told apart is summed.
+        """
+        if self._others is None and not hidden:
             return self.render()
         added: dict[str, dict[tuple[str, LabelValues], float]] = {}  # by family
-        for family, name, labels, value in add_snapshots(*await self._others()):
+        others = [] if self._others is None else await self._others()
+        for family, name, labels, value in add_snapshots(*others):
             added.setdefault(family, {})[name, labels] = value
         self._complete()
-        return _render([_summed(one, added.get(one.name, {})) for one in self.registry.collect()])
+        families = [_summed(one, added.get(one.name, {})) for one in self.registry.collect()]
+        return _render([_without(hidden, family) for family in families])
 
     def render(self) -> bytes:
         """The same of this process alone."""
@@ -449,6 +456,21 @@ def _summed(family: Exposed, others: Mapping[tuple[str, LabelValues], float]) ->
         more = added.pop((sample.name, tuple(sorted(sample.labels.items()))), 0.0)
         summed.samples.append(sample._replace(value=sample.value + more))
     for (name, labels), value in added.items():
+        summed.add_sample(name, dict(labels), value)
+    return summed
+
+
+def _without(hidden: Collection[str], family: Exposed) -> Exposed:
+    """The family without these labels, its series that are the same then summed."""
+    if not any(label in sample.labels for sample in family.samples for label in hidden):
+        return family
+    sums: defaultdict[tuple[str, LabelValues], float] = defaultdict(float)
+    for sample in family.samples:
+        if not sample.name.endswith("_created"):  # a time
+            labels = tuple((name, value) for name, value in sample.labels.items() if name not in hidden)
+            sums[sample.name, labels] += sample.value
+    summed = Exposed(family.name, family.documentation, family.type, family.unit)
+    for (name, labels), value in sums.items():
         summed.add_sample(name, dict(labels), value)
     return summed
 

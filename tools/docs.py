@@ -46,6 +46,7 @@ METRICS_INTRO = f"""\
 `GET /metrics` gives them to Prometheus. Every series whose label values are known beforehand exists from the first
 scrape, so rates and alerts need no special case for a series that has not happened yet. Seconds everywhere; the
 first bucket of every duration is 0.5 ms. Besides these there are Python's own `process_*` and `python_*`.
+Where there are `API_KEYS`, the label `key` is for scrapes with an admin's key; others get the sums over all callers.
 
 | metric | kind | labels | what it says |
 |---|---|---|---|"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from starlette.requests import Request
@@ -16,9 +17,10 @@ from backend.callers.quotas import Meters
 from backend.errors import Forbidden, KeyExpired, QuotaExceeded, Unauthorized
 from backend.lanes.cache.scope import Enter, share_with_all
 
+METRICS_PATH = "/metrics"
 OPEN_PATHS = frozenset(
     (
-        *("/health", "/health/live", "/health/ready", "/metrics", "/metrics/gpu", "/openapi.json"),
+        *("/health", "/health/live", "/health/ready", METRICS_PATH, "/metrics/gpu", "/openapi.json"),
         *DOCS_PATHS,
         *PAGE_PATHS,
     )
@@ -69,6 +71,9 @@ class ApiKeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; raises Unauthorized, Forbidden, QuotaExceeded, which ``ProblemMiddleware`` answers."""
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            if scope.get("path") == METRICS_PATH:
+                with suppress(Unauthorized):  # they are open; an admin sees more
+                    scope[CONTEXT_KEY].caller = self._find(scope[CONTEXT_KEY])
             await self._app(scope, receive, send)
             return
         context: RequestContext = scope[CONTEXT_KEY]
@@ -83,6 +88,12 @@ class ApiKeyMiddleware:
             raise
 
     def _identify(self, context: RequestContext) -> Caller:
+        caller = context.caller = self._find(context)
+        context.meter = self._meters.of(caller.owner)
+        context.meter.admit()
+        return caller
+
+    def _find(self, context: RequestContext) -> Caller:
         scheme, _, key = context.headers.get(b"authorization", b"").partition(b" ")
         if scheme.lower() != b"bearer" or not key:
             raise Unauthorized("a key is needed: send the header 'Authorization: Bearer <key>' (API_KEYS)")
@@ -92,9 +103,6 @@ class ApiKeyMiddleware:
         if caller.expires_s is not None and caller.expires_s <= self._now_s():
             when = datetime.fromtimestamp(caller.expires_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             raise KeyExpired(f"this key of '{caller.name}' expired at {when}; ask the operator for a new one")
-        context.caller = caller
-        context.meter = self._meters.of(caller.owner)
-        context.meter.admit()
         return caller
 
 

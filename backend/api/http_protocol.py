@@ -186,6 +186,9 @@ class GuardedProtocol(HttpToolsProtocol):
         fields = len(self.headers)
         if fields > self._limits.header_fields:
             self._fail(HeadersTooLarge("header fields", fields, self._limits.header_fields))
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if self.address and hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):  # HTTP workers ask it
+            self._fail(BadInput(f"a request has one Host header (RFC 9112), this one {hosts or 'none'}"))
         if len(self.pipeline) >= self._limits.pipelined:
             self._fail(BadInput(f"over {self._limits.pipelined} requests were sent without waiting for an answer"))
         self._is_upgrade = self.parser.should_upgrade()

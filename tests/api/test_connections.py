@@ -394,6 +394,8 @@ def test_a_body_that_comes_slowly_is_no_late_header(serve):
         pytest.param(b"GET / HTTP/1.1\r\nHost : test\r\n\r\n", id="a-space-before-the-colon"),
         pytest.param(b"POST / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", id="two-lengths"),
         pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", id="http2"),
+        pytest.param(b"GET / HTTP/1.1\r\n\r\n", id="no-host"),
+        pytest.param(get("/", "Host: other"), id="two-hosts"),
         pytest.param(b"CONNECT example.com:443 HTTP/1.1\r\nHost: test\r\n\r\n", id="connect"),
     ],
 )

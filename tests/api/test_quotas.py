@@ -184,7 +184,7 @@ async def test_metrics_by_name(services: FakeServices) -> None:
         for key, body in ((MINE, {"input": "a"}), (MINE, {}), (YOURS, {"input": "a"}), (ADMIN, {"input": "a"})):
             await client.post(TEXTS, json=body, headers=key)
         await client.post(TEXTS, json={"input": "a"}, headers={"Authorization": "Bearer wrong"})
-        metrics = (await client.get("/metrics")).text
+        metrics = (await client.get("/metrics", headers=ADMIN)).text
 
     assert {
         '{key="team",status="2xx"}': 1.0,
@@ -219,3 +219,20 @@ async def test_admin_keys_alone(services: FakeServices) -> None:
         statuses = [(await client.get("/v1/models", headers=key)).status_code for key in ({}, MINE, ADMIN)]
 
     assert [401, 401, 200] == statuses
+
+
+async def test_scrapes_tell_callers_to_admins_only(services: FakeServices) -> None:
+    """Everybody may scrape; who uses how much only an admin's key is told, others the sums."""
+    async with connect(services, options()) as client:
+        for key in (MINE, YOURS):
+            await client.post(TEXTS, json={"input": "a b c"}, headers=key)
+        scrapes = [
+            await client.get("/metrics", headers=key) for key in (ADMIN, MINE, {"authorization": "Bearer no"}, {})
+        ]
+    named, *others = [answer.text for answer in scrapes]
+
+    assert {200} == {answer.status_code for answer in scrapes}
+    assert 'financia_key_requests_total{key="team",status="2xx"} 1.0' in named
+    for text in others:
+        assert 'key="' not in text
+        assert 'financia_key_requests_total{status="2xx"} 2.0' in text

@@ -21,9 +21,12 @@ _EXPOSITION = "text/plain; version=1.0.0; charset=utf-8"  # the format of Teleme
 async def metrics(request: Request) -> Response:
     """Every metric in Prometheus' text format, summed over the processes of the service.
 
-    All series exist from the first scrape.
+    All series exist from the first scrape. Where the service has keys, the names of callers (the label `key`) are told
+    to an admin's key alone; others get the sums over all callers.
     """
-    return Response(await services_of(request).telemetry.render_all(), media_type=_EXPOSITION)
+    caller = context_of(request).caller
+    hidden = ("key",) if request.app.state.keys_needed and not caller.is_admin else ()
+    return Response(await services_of(request).telemetry.render_all(hidden=hidden), media_type=_EXPOSITION)
 
 
 async def gpu_metrics(request: Request) -> Response:
