@@ -14,7 +14,7 @@ from starlette.types import Receive
 from backend.api.dependencies import ApiLimits, context_of, limits_of, services_of
 from backend.api.request_fields import number_of
 from backend.errors import CallerGone, DeadlineExceeded, InvalidField
-from backend.lanes.inference import Timing
+from backend.lanes.inference import Timing, count_started
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -45,7 +45,7 @@ class ServiceCall(Protocol[Result_co]):
 async def call_service(
     request: Request, call: ServiceCall[Result], *, characters: int = 0, most_s: float | None = None
 ) -> Result:
-    """The result of ``call``.
+    """The result of ``call``. Whoever leaves, or asks for more than can be done in time, pays for what has begun.
 
     Args:
         most_s: instead of LIMIT_REQUEST_S.
@@ -57,11 +57,14 @@ async def call_service(
     services = services_of(request)
     limit_s = time_limit_s(request, services.limits, most_s)
     deadline_s = context_of(request).arrived_s + limit_s
-    with services.text_work.admit(characters):
+    with services.text_work.admit(characters), count_started() as started:
         try:
             return await run_until_disconnect(call(deadline_s=deadline_s), request.receive, limit_s, deadline_s)
-        except DeadlineExceeded as error:  # a batch knows only the time that was left to it
-            raise DeadlineExceeded(limit_s) from error
+        except (DeadlineExceeded, CallerGone) as error:
+            context_of(request).meter.charge("tokens", started.tokens)
+            if isinstance(error, CallerGone):
+                raise
+            raise DeadlineExceeded(limit_s) from error  # a batch knows only the time that was left to it
 
 
 async def call_within_limit(request: Request, call: Coroutine[Any, Any, Result]) -> Result:

@@ -28,7 +28,7 @@ from backend.jobs.records import Claim, Failure, Job
 from backend.jobs.states import Change, move
 from backend.jobs.store import JobStore, StoreRetry
 from backend.lanes.cache.scope import Enter, share_with_all
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, count_started
 from backend.lanes.work_item import Priority
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
@@ -314,7 +314,7 @@ class JobRunner:
     async def _outcome(self, run: _Run, writer: ProgressWriter) -> _Outcome:
         """What became of an attempt: of its work, its deadline, or whoever stopped it."""
         job = run.job
-        with self._enter(job.owner):
+        with self._enter(job.owner), count_started() as started:
             run.work = asyncio.create_task(self._work(job, writer))
         if run.stopped:
             run.work.cancel()
@@ -323,6 +323,8 @@ class JobRunner:
         finally:
             run.work.cancel()
             await asyncio.wait({run.work})
+        if run.stopped == "cancelled" or (run.stopped is None and _is_overdue(run.work)):
+            self._meter_of(job.owner).charge("tokens", started.tokens)
         if run.stopped in ("cancelled", "lost"):
             return None
         if run.work.cancelled():
@@ -431,6 +433,10 @@ def _note_outcome(traced: SpanScope, outcome: _Outcome) -> None:
         traced.fail(outcome.code)
     elif not isinstance(outcome, bytes):  # requeued, cancelled, or taken by another process
         traced.set("financia.job.stopped", value=True)
+
+
+def _is_overdue(work: asyncio.Task[bytes]) -> bool:
+    return work.cancelled() or isinstance(work.exception(), DeadlineExceeded)
 
 
 def _overdue(job: Job) -> DeadlineExceeded:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -56,6 +58,26 @@ class Urgency(NamedTuple):
     def until_s(self) -> float | None:
         """The deadline as worker processes take it; None: no deadline."""
         return None if math.isinf(self.deadline_s) else self.deadline_s
+
+
+class StartedWork:
+    """Tokens that lanes began to compute for a caller: what a request costs that never got its answer."""
+
+    tokens = 0
+
+
+_started_work: ContextVar[StartedWork | None] = ContextVar("started_work", default=None)
+
+
+@contextmanager
+def count_started() -> Iterator[StartedWork]:
+    """Count the tokens that lanes begin to compute for this task, and those that it starts meanwhile."""
+    started = StartedWork()
+    token = _started_work.set(started)
+    try:
+        yield started
+    finally:
+        _started_work.reset(token)
 
 
 class Usage:
@@ -301,6 +323,8 @@ class Inference:
             return await self._infer(request, keys, tokens)  # it was the deadline of a caller whose item we shared
         finally:
             self._in_flight.leave(pending)
+            if (started := _started_work.get()) is not None:
+                started.tokens += sum(result.item.cost for result in pending if result.item.started_s)
         if sampled() is not None:
             record_items([result.item for result in pending])
         self._store(request, keys, tokens, request.pipeline.postprocess(results))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 import pytest
@@ -14,6 +15,11 @@ from tests.api.asgi import Call
 from tests.api.checks import json_paths, path_of_store, problem
 from tests.api.conftest import connect
 from tests.api.fakes import FakeServices
+from tests.fakes import GatedEngine
+from tests.text.conftest import build, clock
+from tests.text.service_stack import ServiceStack
+
+__all__ = ["build", "clock"]
 
 TEXTS = "/v1/embeddings"
 KEYS = {"api_keys": ("team=mine", "yours"), "admin_keys": ("ops=root",)}
@@ -81,6 +87,20 @@ async def test_a_refusal_reads_no_body(services: FakeServices) -> None:
 
         assert (429, 0) == (answer.status_code, call.received)
         assert f"QUOTA_{quota.upper()}_PER_MINUTE" in answer.json()["detail"]
+
+
+async def test_what_began_is_paid_for(services: FakeServices, build: Callable[..., ServiceStack]) -> None:
+    """A request that times out costs what a lane began to compute of it, and nothing while it only waited."""
+    stack = build(GatedEngine(), clock=time.monotonic)
+    services.embeddings = stack.service  # type: ignore[assignment]
+    impatient = {**MINE, "x-request-timeout-s": "0.3"}
+    async with connect(services, options(tokens_per_minute=100)) as client:
+        began = await client.post(TEXTS, json={"input": "abc"}, headers=impatient)
+        cost = counts(services, "key_tokens_total")
+        waited = await client.post(TEXTS, json={"input": "another"}, headers=impatient)
+
+    assert [504, 504] == [began.status_code, waited.status_code]
+    assert {'{key="team"}': 3.0} == cost == counts(services, "key_tokens_total")
 
 
 CHARGED: tuple[tuple[str, object, int | None], ...] = (
