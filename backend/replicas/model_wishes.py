@@ -23,7 +23,7 @@ from backend import __version__
 from backend.errors import FinanciaError, InvalidField, ModelUnavailable, Unavailable
 from backend.models.fingerprint import OUTPUT_VERSION
 from backend.models.spec import ModelSpec
-from backend.replicas.records import Entry, SharedRecords, Version, merge, new_id
+from backend.replicas.records import Entry, SharedRecords, Version, new_id
 from backend.replicas.wish_file import WishFile
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
@@ -126,9 +126,8 @@ async def wishes_at_start(records: SharedRecords, file: WishFile) -> dict[str, W
     try:
         async with asyncio.timeout(_START_S):
             index = await records.index(KIND)
-        todo = merge({task: entry.version for task, entry in entries.items()}, index)
-        kept = {task: entry for task, entry in entries.items() if task not in todo.forget}  # the store may be empty
-        entries = {**kept, **{task: index.entries[task] for task in todo.take}}
+        if index.mark:  # else it was emptied, and is given what was seen last
+            entries = dict(index.entries)
     except (Unavailable, TimeoutError) as error:
         log_event(_log, logging.WARNING, "wished models are those that were seen last", reason=error)
     wishes = {task: read_wish(task, entry) for task, entry in entries.items()}
@@ -263,14 +262,15 @@ class ModelWishes:
         self._away = ""
 
     async def _compare(self) -> None:
-        """Take newer wishes, and give back to the store what it has lost."""
+        """Follow the store; one that was emptied is given what this replica has seen last."""
         index = await self.records.index(KIND)
-        todo = merge({task: entry.version for task, entry in self._entries.items()}, index)
-        for task in todo.offer:
-            await self.records.offer(KIND, task, self._entries[task], {})
-        kept = {task: entry for task, entry in self._entries.items() if task not in todo.forget}
-        await self._know({**kept, **{task: index.entries[task] for task in todo.take}})
-        self._mark = None if todo.offer else index.mark
+        if not index.mark and self._entries:
+            for task, entry in self._entries.items():
+                parts: dict[str, bytes] | None = None if entry.is_deleted else {}
+                await self.records.write(KIND, task, new_id(), expected=None, header=entry.header, parts=parts)
+            index = await self.records.index(KIND)
+        await self._know(dict(index.entries))
+        self._mark = index.mark
 
     async def _know(self, entries: dict[str, Entry]) -> None:
         if entries != self._entries:

@@ -1,8 +1,8 @@
-"""What replicas share: records with versions, who runs, and turns. The protocol of the stores, and how copies merge.
+"""What replicas share: records with versions, who runs, and turns. The protocol of the stores.
 
-Every replica keeps copies of what it has seen, so that a store that was emptied, or was set back by a failover, gets
-back what it lost: of two versions of a record the greater one stands everywhere. Versions are counted by the store, and
-leases run by its clock: the clocks of two machines are never compared.
+The store is the truth, and every replica follows it. A record is replaced only where it is of the version that the
+writer knows. Versions are counted by the store, and leases run by its clock: the clocks of two machines are never
+compared.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-TOMBSTONES_MAX = 1000  # deletions that a store remembers of one kind; below the oldest of them it keeps ``floor``
+TOMBSTONES_MAX = 1000  # deletions that a store remembers of one kind
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Version:
-    """Orders the writes of one record, and those that two stores made apart: equal everywhere, whoever compares."""
+    """One write of a record."""
 
     number: int
     id: str  # of the write: 16 hexadecimal digits, random
@@ -37,9 +37,7 @@ class Index:
     """All records of a kind."""
 
     mark: str = ""  # another one after every change; "" before the first
-    floor: int = 0  # deletions up to this number are forgotten: an older copy of what is absent was deleted
     entries: Mapping[str, Entry] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()  # whose values are gone, and wait for a replica that has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +48,9 @@ class Outcome:
     entry: Entry | None = None  # what stands in the store now, unless it is full
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """What a replica has to do where its copies and the store differ."""
-
-    take: tuple[str, ...]  # the store's is newer, or not here
-    offer: tuple[str, ...]  # the store lost it, or was set back
-    forget: tuple[str, ...]  # deleted, so long ago that the store only knows its floor
-
-
 def new_id() -> str:
     """For a version or a mark."""
     return os.urandom(8).hex()
-
-
-def merge(copies: Mapping[str, Version], index: Index) -> Merge:
-    """Compare copies, deletions among them, with a store."""
-    entries = index.entries
-    absent = [name for name in copies if name not in entries]
-    return Merge(
-        take=tuple(name for name, entry in entries.items() if name not in copies or copies[name] < entry.version),
-        offer=(
-            *(name for name, version in copies.items() if name in entries and entries[name].version < version),
-            *(name for name in copies if name in index.lost and entries[name].version == copies[name]),
-            *(name for name in absent if copies[name].number > index.floor),
-        ),
-        forget=tuple(name for name in absent if copies[name].number <= index.floor),
-    )
 
 
 class SharedRecords(Protocol):
@@ -120,20 +94,11 @@ class SharedRecords(Protocol):
             limit: records of this kind; 0: any number. Only a new one can be one too many.
         """
 
-    async def offer(self, kind: str, name: str, entry: Entry, parts: Mapping[str, bytes]) -> bool:
-        """Write a version that the store has lost; False where it has this one or a newer one."""
-
     async def part(self, kind: str, name: str, version: Version, part: str) -> bytes | None:
         """One large value of a version; None where there is none, or the version was replaced."""
 
     async def add_part(self, kind: str, name: str, version: Version, part: str, value: bytes) -> bool:
         """Add a value to a version that still stands, has others, and has none of this name."""
-
-    async def drop_lost(self, kind: str, name: str, version: Version) -> None:
-        """Note in `Index.lost` that a version's parts are gone, so that a replica that has them offers it again.
-
-        The version itself stays: it is not deleted, and whoever owns it still does.
-        """
 
     async def report(self, replica: str, payload: bytes, keep_s: float) -> dict[str, bytes]:
         """Say that this replica runs, for ``keep_s``; what every running one said last, this one too."""

@@ -18,7 +18,7 @@ from backend.replicas.records import TOMBSTONES_MAX, Entry, Index, Outcome, Vers
 _SETTLE_S = 5.0  # of one command: a large classifier takes longer than a look-up in the cache
 _CONNECTIONS = 4
 _RETRY_S = 2.0
-_MARK, _FLOOR, _LOST = ":mark", ":floor", ":lost:"  # fields beside the names of records, which cannot begin so
+_MARK = ":mark"  # a field beside the names of records, which cannot begin with a colon
 _LIVE, _DELETED = b"0", b"1"
 
 # An entry is "NUMBER ID DELETED HEADER". One that cannot be read counts as older than all others.
@@ -32,7 +32,6 @@ local function set(index, name, raw, number, mark)
   local revision = tonumber(redis.call('HGET', index, ':revision') or '0')
   redis.call('HSET', index, name, raw, ':mark', mark,
     ':revision', string.format('%.0f', math.max(revision, number)))
-  redis.call('HDEL', index, ':lost:' .. name)
 end
 local function forget_old_deletions(index, most)
   local rows, deletions = redis.call('HGETALL', index), {}
@@ -74,19 +73,6 @@ if now then redis.call('UNLINK', KEYS[1] .. ':' .. name .. ':' .. now.id) end
 forget_old_deletions(KEYS[1], tonumber(ARGV[8]))
 return {{'done', entry}}
 """
-# KEYS: index, values of the version; ARGV: name, number, id, entry, mark, tombstones, part, value, ...
-_OFFER = f"""{_SHARED}
-local name, number, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now = parse(redis.call('HGET', KEYS[1], name))
-if now and (now.number > number or (now.number == number and now.id > id)) then return 0 end
-if not now and number <= tonumber(redis.call('HGET', KEYS[1], ':floor') or '0') then return 0 end
-if now and now.id == id and (#ARGV < 7 or redis.call('EXISTS', KEYS[2]) == 1) then return 0 end
-for at = 7, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 1]) end
-set(KEYS[1], name, ARGV[4], number, ARGV[5])
-if now and now.id ~= id then redis.call('UNLINK', KEYS[1] .. ':' .. name .. ':' .. now.id) end
-forget_old_deletions(KEYS[1], tonumber(ARGV[6]))
-return 1
-"""
 # KEYS: index, values of the version; ARGV: name, id, mark, part, value
 _ADD_PART = f"""{_SHARED}
 local now = parse(redis.call('HGET', KEYS[1], ARGV[1]))
@@ -94,15 +80,6 @@ if not now or now.id ~= ARGV[2] or now.deleted or redis.call('EXISTS', KEYS[2]) 
 if redis.call('HSETNX', KEYS[2], ARGV[4], ARGV[5]) == 0 then return 0 end
 redis.call('HSET', KEYS[1], ':mark', ARGV[3])
 return 1
-"""
-# KEYS: index, values of the version; ARGV: name, id, mark
-_DROP_LOST = f"""{_SHARED}
-local now = parse(redis.call('HGET', KEYS[1], ARGV[1]))
-local lost = ':lost:' .. ARGV[1]
-if now and now.id == ARGV[2] and not now.deleted and redis.call('EXISTS', KEYS[2]) == 0
-  and redis.call('HGET', KEYS[1], lost) ~= ARGV[2] then
-  redis.call('HSET', KEYS[1], lost, ARGV[2], ':mark', ARGV[3])
-end
 """
 _NOW = """
 local time = redis.call('TIME')
@@ -157,9 +134,7 @@ class RedisRecords:
         rows = await self._ask("HGETALL", self._index(kind))
         fields = {_text(name): value for name, value in zip(rows[::2], rows[1::2], strict=True)}
         entries = {name: _entry(raw) for name, raw in fields.items() if name[:1] != ":"}
-        lost = {name: _text(fields.get(_LOST + name)) for name in entries}
-        gone = frozenset(name for name, entry in entries.items() if entry.version.id and lost[name] == entry.version.id)
-        return Index(_text(fields.get(_MARK)), int(fields.get(_FLOOR, b"0")), entries, gone)
+        return Index(_text(fields.get(_MARK)), entries)
 
     async def write(
         self,
@@ -178,13 +153,6 @@ class RedisRecords:
         status, raw = await self._run_again(_WRITE, self._keys(kind, name, write_id), words)
         return Outcome(_text(status), None if raw is None else _entry(raw))  # type: ignore[arg-type]  # of the script
 
-    async def offer(self, kind: str, name: str, entry: Entry, parts: Mapping[str, bytes]) -> bool:
-        version = entry.version
-        deleted = _DELETED if entry.is_deleted else _LIVE
-        raw = b"%d %s %s %s" % (version.number, version.id.encode(), deleted, entry.header)
-        words = (name, version.number, version.id, raw, new_id(), TOMBSTONES_MAX, *_pairs(parts))
-        return bool(await self._run_again(_OFFER, self._keys(kind, name, version.id), words))
-
     async def part(self, kind: str, name: str, version: Version, part: str) -> bytes | None:
         value: bytes | None = await self._ask("HGET", self._keys(kind, name, version.id)[1], part)
         return value
@@ -192,9 +160,6 @@ class RedisRecords:
     async def add_part(self, kind: str, name: str, version: Version, part: str, value: bytes) -> bool:
         words = (name, version.id, new_id(), part, value)
         return bool(await self._run_again(_ADD_PART, self._keys(kind, name, version.id), words))
-
-    async def drop_lost(self, kind: str, name: str, version: Version) -> None:
-        await self._run_again(_DROP_LOST, self._keys(kind, name, version.id), (name, version.id, new_id()))
 
     async def report(self, replica: str, payload: bytes, keep_s: float) -> dict[str, bytes]:
         keys = (f"{self._prefix}:replicas",)

@@ -9,12 +9,12 @@ import json
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.durable_files import flush, replace_json
+from backend.durable_files import flush
 from backend.errors import ModelUnavailable
 from backend.models.classifier_head import ClassifierHead, write_head
 from backend.replicas.records import Version
@@ -26,7 +26,6 @@ except ImportError:  # on Windows, where several processes do not share a folder
 
 EXAMPLES = "examples.jsonl"
 _OWNER, _VERSION = "owner", "version"
-_DELETED = ".deleted.json"  # versions of deletions, by name
 _LOCK = ".lock"
 _BEFORE_SHARING = ".before-sharing"
 _OLD = ".old"
@@ -132,24 +131,15 @@ def read_version(folder: Path) -> Version | None:
 
 
 def set_aside(root: Path, name: str) -> Path:
-    """Hide a classifier that another one replaces, for people to look at. Raises: OSError."""
+    """Hide a classifier that is not the store's, and return where. Renamed back, it is shared at the next start.
+
+    Raises: OSError.
+    """
     aside = root / f"{_HIDDEN}{name}{_BEFORE_SHARING}"
     shutil.rmtree(aside, ignore_errors=True)
-    return (root / name).rename(aside)
-
-
-def read_deletions(root: Path) -> dict[str, Version]:
-    """The versions of deletions that replicas know; none where they cannot be read."""
-    try:
-        rows = json.loads((root / _DELETED).read_text(encoding="utf-8"))
-        return {str(name): Version(int(number), str(version_id)) for name, (number, version_id) in rows.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
-
-
-def write_deletions(root: Path, deletions: Mapping[str, Version]) -> None:
-    """Raises: OSError."""
-    replace_json(root / _DELETED, {name: [version.number, version.id] for name, version in deletions.items()})
+    moved = (root / name).rename(aside)
+    (moved / _VERSION).unlink(missing_ok=True)
+    return moved
 
 
 @contextmanager

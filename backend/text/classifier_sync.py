@@ -1,8 +1,9 @@
 """Taught classifiers that all replicas share: what one is taught, the others answer within a second.
 
-The store has the examples, and a head for each embedding model that serves; this replica has copies of all, in memory
-and on its disk. It answers from these while the store is away, and teaches nothing then. Heads for other embedding
-models lie side by side, so that two releases serve the same classifier during an upgrade.
+The store is the truth: it has the examples, and a head for each embedding model that serves. Each replica has copies of
+all, in memory and on its disk, and follows the store. It answers from the copies while the store is away, and teaches
+nothing then. Heads for other embedding models lie side by side, so that two releases serve the same classifier during
+an upgrade.
 """
 
 from __future__ import annotations
@@ -12,19 +13,28 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from backend.callers.callers import Caller
 from backend.errors import InvalidField, ModelUnavailable, Unavailable
-from backend.models.classifier_head import NONE, ClassifierHead, pack_head, unpack_head
-from backend.replicas.records import Entry, Index, Outcome, SharedRecords, Version, merge, new_id
+from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, pack_head, unpack_head
+from backend.replicas.records import Entry, Index, Outcome, SharedRecords, Version, new_id
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 from backend.text import classifiers
-from backend.text.classifier_copies import Copy, CopyFolder
-from backend.text.classifier_files import Example, pack_examples, unpack_examples
+from backend.text.classifier_files import (
+    Example,
+    locked,
+    pack_examples,
+    read_version,
+    remove_folder,
+    set_aside,
+    unpack_examples,
+    write_folder,
+)
 from backend.text.classifiers import Classifier, ClassifierRegistry, too_many
 
 KIND = "classifiers"
@@ -38,6 +48,16 @@ _START_S = 5.0  # to know what there is, before this replica says that it is rea
 _REFRESH_S = 2.0  # of a request for a classifier that is not known here
 _CONFLICTS = 8  # of one PUT with those of other replicas
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """One version of a classifier, as all replicas have it."""
+
+    version: Version
+    owner: str | None
+    examples: Sequence[Example]
+    head: ClassifierHead | None  # None: still to be learnt for this replica's embedding model
 
 
 @dataclass(slots=True)
@@ -72,26 +92,21 @@ class ClassifierSync:
     records: SharedRecords
     supervisor: Supervisor
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _folder: CopyFolder = field(init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of the copies
     _mark: str | None = None  # of the store when the copies were last compared
-    _lost: dict[str, Version] = field(default_factory=dict)  # the store's, whose values neither it nor this one has
+    _seen: dict[str, Version] = field(default_factory=dict)  # the store's records then, deletions among them
+    _lost: list[str] = field(default_factory=list)  # of these, those whose examples neither it nor this replica has
     _refused: dict[str, Version] = field(default_factory=dict)  # the newest of each that cannot be read here
-    _unwritten: tuple[str, ...] = ()  # the store has lost them, and this replica cannot write them again
     _reach: _Reach = field(default_factory=_Reach)
     _on_waiting: Callable[[], None] = lambda: None
     _task: asyncio.Task[None] | None = None
     _refreshing: asyncio.Task[None] | None = None
-
-    def __post_init__(self) -> None:
-        self._folder = CopyFolder(self.registry.folder)
 
     def watch(self, on_waiting: Callable[[], None]) -> None:
         self._on_waiting = on_waiting
 
     async def start(self) -> None:
         """Take over what there is. A store that is away is tried again in the background."""
-        await asyncio.to_thread(self._folder.read)
         with suppress(Unavailable):
             await self._refresh_within(_START_S)
         self._task = self.supervisor.keep("share_classifiers", self._run)
@@ -113,7 +128,7 @@ class ClassifierSync:
         async with self._lock:
             outcome, owner = await self._write(name, caller, parts)
             assert outcome.entry is not None
-            copy = Copy(outcome.entry.version, owner, examples, head)
+            copy = _Copy(outcome.entry.version, owner, examples, head)
             classifier = await asyncio.shield(asyncio.create_task(self._use(name, copy)))
         assert classifier is not None
         return classifier
@@ -123,12 +138,12 @@ class ClassifierSync:
         async with self._lock:
             outcome, _ = await self._write(name, caller, None)
             assert outcome.entry is not None
-            await asyncio.shield(asyncio.create_task(self._forget(name, outcome.entry.version)))
+            await asyncio.shield(asyncio.create_task(self._forget(name, is_deleted=True)))
 
     async def examples(self, name: str) -> list[Example]:
         try:
-            return await self._own_examples(name)
-        except ModelUnavailable:
+            return await asyncio.to_thread(self.registry.examples, name)
+        except ModelUnavailable:  # the disk refused it
             version = self.version(name)
             packed = None if version is None else await self.records.part(KIND, name, version, _EXAMPLES)
             if packed is None:
@@ -154,7 +169,7 @@ class ClassifierSync:
                 if version is None and name in self.registry.unshared():
                     await asyncio.to_thread(self.registry.save, name, head, examples)
                 return
-            await self._use(name, Copy(version, self.registry.owner(name), examples, head))
+            await self._use(name, _Copy(version, self.registry.owner(name), examples, head))
             with suppress(Unavailable):  # then each replica learns for itself
                 packed = await asyncio.to_thread(pack_head, head)
                 await self.records.add_part(KIND, name, version, _head_part(head), packed)
@@ -169,11 +184,7 @@ class ClassifierSync:
 
     def degraded(self) -> tuple[str, ...]:
         if not self._reach.is_away:
-            return tuple(
-                f"classifier '{name}': the store has lost its examples, and this replica has none to write again; "
-                "teach it again, or start a replica that has them"
-                for name in dict.fromkeys((*self._lost, *self._unwritten))
-            )
+            return tuple(f"classifier '{name}': the store has lost its examples; teach it again" for name in self._lost)
         return (f"classifiers are answered from this replica's copies, and none can be taught: {self._reach.why_not}",)
 
     async def _run(self) -> None:
@@ -206,44 +217,49 @@ class ClassifierSync:
         self._reach.note(None)
 
     async def _pull(self) -> None:
-        """Take what is newer, offer what the store lost. What fails is tried again at the next look."""
-        index = await self.records.index(KIND)
-        for name in self.registry.unshared():
-            await self._share(name, index)
+        """Follow the store: have what it has, and nothing else. What fails is tried again at the next look.
+
+        Before the first change of a store, a new one or one that was emptied, it is given what this replica has.
+        """
+        index = await self._shared(await self.records.index(KIND))
+        self._seen = {name: entry.version for name, entry in index.entries.items()}
+        self._lost = [name for name in self._lost if name in self._seen]
         copies = self.registry.versions()
-        todo = merge({**self._folder.deletions, **copies}, index)
-        returned = [name for name in self._lost if name in index.entries and name not in index.lost]
-        for name in dict.fromkeys((*todo.take, *returned)):
-            if name in index.lost:
-                self._note_lost(name, index.entries[name])
-            elif self._refused.get(name) != index.entries[name].version:
-                await self._take(name, index.entries[name])
-        self._lost = {name: index.entries[name].version for name in index.lost if name in {*todo.take, *self._lost}}
-        self._unwritten = tuple([name for name in todo.offer if not await self._offer(name)])
-        for name in todo.forget:
-            await self._forget(name, None)
+        for name in copies:
+            if name not in index.entries:
+                await self._forget(name, is_deleted=False)
+        for name, entry in index.entries.items():
+            if entry.is_deleted:
+                if name in copies:
+                    await self._forget(name, is_deleted=True)
+            elif entry.version not in (copies.get(name), self._refused.get(name)):
+                await self._take(name, entry)
         for name in self.registry.stale():
             await self._take_head(name)
-        self._mark = index.mark  # what was offered has changed it
+        self._mark = index.mark
         if self.registry.waiting():
             self._on_waiting()
 
+    async def _shared(self, index: Index) -> Index:
+        """Have the store take what only this replica has, and return what it has then."""
+        own = [*self.registry.unshared(), *(() if index.mark else self.registry.versions())]
+        for name in own:
+            await self._share(name, index)
+        return await self.records.index(KIND) if own else index
+
     async def _take(self, name: str, entry: Entry) -> None:
-        if entry.is_deleted:
-            await self._forget(name, entry.version)
-            return
         owner, fault = _read_header(entry.header)
         if fault:
             self._refuse(name, entry.version, fault)
             return
         packed = await self.records.part(KIND, name, entry.version, _EXAMPLES)
-        if packed is None:  # replaced meanwhile, or lost: another replica has it then
-            await self.records.drop_lost(KIND, name, entry.version)
+        if packed is None:  # replaced meanwhile, or evicted
+            self._note_lost(name, entry.version, owner)
             return
         head = await self._head(name, entry.version)
         try:
             examples = await asyncio.to_thread(unpack_examples, packed)
-            await self._use(name, Copy(entry.version, owner, examples, head))
+            await self._use(name, _Copy(entry.version, owner, examples, head))
         except (ModelUnavailable, InvalidField) as error:
             self._refuse(name, entry.version, str(error))
 
@@ -251,19 +267,12 @@ class ClassifierSync:
         self._refused[name] = version
         self.registry.refuse_copy(name, version, reason)
 
-    def _note_lost(self, name: str, entry: Entry) -> None:
-        """What this replica has of it answers on; where it has nothing, its name and owner are known."""
-        owner, fault = _read_header(entry.header)
-        if not fault and not self.registry.knows(name):
+    def _note_lost(self, name: str, version: Version, owner: str | None) -> None:
+        """An older copy answers on; where there is none, its name and owner are known, so that these may teach it."""
+        self._lost = [*dict.fromkeys((*self._lost, name))]
+        if not self.registry.knows(name):
             with suppress(InvalidField):
-                self.registry.use_copy(name, entry.version, owner, None, ())
-
-    async def _own_examples(self, name: str) -> list[Example]:
-        """What this replica has kept, of the version that it knows. Raises: NotFound, ModelUnavailable."""
-        unkept = self._folder.unkept.get(name)
-        if unkept is not None and unkept.version == self.version(name):
-            return list(unkept.examples)
-        return await asyncio.to_thread(self.registry.examples, name)
+                self.registry.use_copy(name, version, owner, None, ())
 
     async def _take_head(self, name: str) -> None:
         """Use what another replica has learnt for this embedding model, if it has."""
@@ -272,32 +281,13 @@ class ClassifierSync:
             return
         with suppress(ModelUnavailable):
             examples = await self.examples(name)
-            await self._use(name, Copy(version, self.registry.owner(name), examples, head))
-
-    async def _offer(self, name: str) -> bool:
-        """Write what the store has lost; False where this replica has nothing to restore it from."""
-        version = self.version(name)
-        if version is None:
-            await self.records.offer(KIND, name, Entry(self._folder.deletions[name], True, b""), {})
-            return True
-        if self._refused.get(name) == version:
-            return False  # a later release's: its owner is not known here either
-        head = self.registry.learnt_head(name)
-        try:
-            examples = await self._own_examples(name)
-        except ModelUnavailable:
-            return False
-        parts = await asyncio.to_thread(_parts, examples, head)
-        entry = Entry(version, False, _header(self.registry.owner(name)))
-        if await self.records.offer(KIND, name, entry, parts):
-            log_event(_log, logging.WARNING, "the store had lost a classifier, it is written again", name=name)
-        return True
+            await self._use(name, _Copy(version, self.registry.owner(name), examples, head))
 
     async def _share(self, name: str, index: Index) -> None:
-        """A classifier of the time before this replica shared any: the store's of this name wins, deleted or not."""
+        """Have the store take a classifier that it never had; its own of this name wins, deleted or not."""
         if name in index.entries:
             if index.entries[name].is_deleted:
-                await self._forget(name, index.entries[name].version)
+                await self._forget(name, is_deleted=False)
             return  # else it is taken
         try:
             examples = await asyncio.to_thread(self.registry.examples, name)
@@ -309,13 +299,11 @@ class ClassifierSync:
             KIND, name, new_id(), expected=None, header=_header(owner), parts=parts, limit=classifiers.CLASSIFIERS_MAX
         )
         if outcome.status == "done" and outcome.entry is not None:
-            copy = Copy(outcome.entry.version, owner, examples, head)
-            self.registry.use_copy(name, copy.version, owner, head, _labels(examples))
-            await asyncio.to_thread(self._folder.adopt, name, copy)
+            await self._use(name, _Copy(outcome.entry.version, owner, examples, head), is_own=True)
 
     async def _write(self, name: str, caller: Caller, parts: dict[str, bytes] | None) -> tuple[Outcome, str | None]:
         """Replace or delete a classifier where it is as this replica knows it; else get to know it, and check again."""
-        write_id, lost = new_id(), 0
+        write_id = new_id()
         for _ in range(_CONFLICTS):
             if parts is None:
                 self.registry.check_deletable(name, caller)
@@ -327,7 +315,7 @@ class ClassifierSync:
                 KIND,
                 name,
                 write_id,
-                expected=None if lost > 1 else self._known(name),
+                expected=self._seen.get(name),
                 header=b"" if parts is None else _header(owner),
                 parts=parts,
                 limit=classifiers.CLASSIFIERS_MAX,
@@ -335,24 +323,23 @@ class ClassifierSync:
             if outcome.status == "full":
                 raise too_many(classifiers.CLASSIFIERS_MAX)
             if outcome.status == "done":
+                assert outcome.entry is not None
+                self._seen[name] = outcome.entry.version
+                self._lost = [other for other in self._lost if other != name]
                 self._mark = None  # a store that is set back to the mark before this has lost it
                 return outcome, owner
-            lost += outcome.entry is None  # for good, where this replica has nothing to restore it from either
             await self._pull()
         raise Unavailable(f"classifier '{name}': other replicas keep replacing it. Try again")
 
-    def _known(self, name: str) -> Version | None:
-        """What this replica takes for the store's version, deletions among them."""
-        return self._lost.get(name) or self.version(name) or self._folder.deletions.get(name)
-
-    async def _use(self, name: str, copy: Copy) -> Classifier | None:
+    async def _use(self, name: str, copy: _Copy, *, is_own: bool = False) -> Classifier | None:
         classifier = self.registry.use_copy(name, copy.version, copy.owner, copy.head, _labels(copy.examples))
-        await asyncio.to_thread(self._folder.keep, name, copy)
+        await asyncio.to_thread(_keep, self.registry.folder, name, copy, is_own=is_own)
         return classifier
 
-    async def _forget(self, name: str, version: Version | None) -> None:
+    async def _forget(self, name: str, *, is_deleted: bool) -> None:
+        """It is no longer in the store. Only what a deletion names is deleted; else its folder is set aside."""
         self.registry.forget_copy(name)
-        await asyncio.to_thread(self._folder.delete, name, version)
+        await asyncio.to_thread(_drop, self.registry.folder, name, is_deleted=is_deleted)
 
     async def _head(self, name: str, version: Version) -> ClassifierHead | None:
         """The head for this replica's embedding model; None where nobody has learnt it, or it cannot be read."""
@@ -372,6 +359,50 @@ class ClassifierSync:
             f"{self._reach.why_not}",
             retry_after_s=_AWAY_S[1],
         )
+
+
+def _keep(root: Path, name: str, copy: _Copy, *, is_own: bool) -> None:
+    """Write a copy, unless the folder, which several replicas may share, has it whole. On a thread.
+
+    A disk that refuses is logged: the store has everything, this replica has the head in memory.
+
+    Args:
+        is_own: of this replica alone until now; else what only this replica had gives way.
+    """
+    try:
+        with locked(root):
+            folder = root / name
+            before = read_version(folder)
+            if before == copy.version and (copy.head is None or (folder / CONFIG).exists()):
+                return
+            if before is None and folder.exists() and not is_own:
+                kept_in = set_aside(root, name).name
+                message = "a classifier of this replica alone gives way to the shared one"
+                log_event(_log, logging.WARNING, message, name=name, kept_in=kept_in)
+            write_folder(root, name, copy.head, copy.examples, copy.owner, version=copy.version)
+    except OSError as error:
+        _refused_by_disk(name, error)
+
+
+def _drop(root: Path, name: str, *, is_deleted: bool) -> None:
+    """Remove a copy, or set it aside where nobody deleted it. On a thread."""
+    try:
+        with locked(root):
+            if not (root / name).exists():
+                return
+            if is_deleted and read_version(root / name) is not None:
+                remove_folder(root, name)
+            else:
+                kept_in = set_aside(root, name).name
+                message = "the store does not have a classifier, its copy is set aside"
+                log_event(_log, logging.WARNING, message, name=name, kept_in=kept_in)
+    except OSError as error:
+        _refused_by_disk(name, error)
+
+
+def _refused_by_disk(name: str, error: OSError) -> None:
+    reason = error.strerror or type(error).__name__
+    log_event(_log, logging.WARNING, "no copy of a classifier can be kept on the disk", name=name, reason=reason)
 
 
 def _parts(examples: Sequence[Example], head: ClassifierHead | None) -> dict[str, bytes]:

@@ -1,15 +1,13 @@
-"""The stores of shared records keep their promises: one order of writes, none lost, none undone by an older copy."""
+"""The stores of shared records keep their promises: one order of writes, and each done once."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backend.replicas import redis_records
-from backend.replicas.records import Entry, Index, Outcome, Version, merge, new_id
+from backend.replicas.records import Entry, Index, Outcome, Version, new_id
 from backend.search.postgres import shared_records as postgres_records
 
 KIND = "classifiers"
@@ -57,7 +55,7 @@ async def test_the_second_of_two_writers_is_told(open_records):
 
 
 async def test_a_record_that_was_never_there_is_no_version(records):
-    """A copy whose record the store has lost does not replace what came since, nor nothing."""
+    """A record that the store has lost is not replaced by whoever still knows it, but by whoever knows that."""
     outcome = await write(records, expected=Version(7, "ab"))
     again = kept(await write(records))
 
@@ -75,14 +73,13 @@ async def test_a_write_whose_answer_was_lost_is_done_once(records):
 
 
 async def test_a_deletion_is_remembered(records):
-    """It has a version of its own, counts for no limit, and an older copy that is offered does not undo it."""
+    """It has a version of its own, and counts for no limit."""
     first = kept(await write(records, limit=1))
     gone = kept(await write(records, expected=first.version, header=b"", parts=None))
-    offered = await records.offer(KIND, "a", first, PARTS)
     other = await write(records, "b", limit=1)
     back = await write(records, expected=gone.version, limit=2)
 
-    assert (True, 2, False) == (gone.is_deleted, gone.version.number, offered)
+    assert (True, 2) == (gone.is_deleted, gone.version.number)
     assert ("done", "done") == (other.status, back.status)
     assert 4 == kept(back).version.number
 
@@ -93,28 +90,6 @@ async def test_a_limit(records):
 
     assert Outcome("full") == await write(records, "b", limit=1)
     assert "done" == (await write(records, expected=first.version, limit=1)).status
-
-
-async def test_a_store_that_was_emptied_gets_back_what_copies_have(records):
-    """With its version, so that the next write counts on from there; once only."""
-    lost = Entry(Version(41, new_id()), False, b"header")
-    first, second = [await records.offer(KIND, "a", lost, PARTS) for _ in range(2)]
-    after = kept(await write(records, expected=lost.version))
-
-    assert (True, False) == (first, second)
-    assert 42 == after.version.number
-    assert PARTS["head"] == await records.part(KIND, "a", after.version, "head")
-
-
-async def test_two_stores_that_were_written_apart(records):
-    """Of two versions with one number the same one stands, in whichever order they are offered."""
-    low, high = (Entry(Version(3, digits * 16), False, digits.encode()) for digits in "1f")
-    verdicts = [await records.offer(KIND, "a", each, {"part": each.header}) for each in (low, high, low)]
-
-    assert [True, True, False] == verdicts
-    assert high == (await records.index(KIND)).entries["a"]
-    assert b"f" == await records.part(KIND, "a", high.version, "part")
-    assert None is await records.part(KIND, "a", low.version, "part")
 
 
 async def test_parts_are_added_to_the_version_that_stands(records):
@@ -131,38 +106,15 @@ async def test_parts_are_added_to_the_version_that_stands(records):
     assert None is await records.part(KIND, "a", second.version, "more")
 
 
-async def test_old_deletions_are_forgotten_below_a_floor(records, monkeypatch):
-    """So that the store does not grow; an older copy of what was deleted is still refused."""
+async def test_old_deletions_are_forgotten(records, monkeypatch):
+    """So that the store does not grow."""
     for module in (redis_records, postgres_records):
         monkeypatch.setattr(module, "TOMBSTONES_MAX", 2)
     entries = {name: kept(await write(records, name)) for name in "abcd"}
     for name, entry in entries.items():
         await write(records, name, entry.version, header=b"", parts=None)
-    index = await records.index(KIND)
 
-    assert (["c", "d"], 6) == (sorted(index.entries), index.floor)
-    assert not await records.offer(KIND, "a", entries["a"], PARTS)
-    assert ("a", "b") == merge({name: entry.version for name, entry in entries.items()}, index).forget
-
-
-async def test_a_version_that_lost_its_parts(records):
-    """It is noted where they are really gone, and whoever has them writes them again; nobody takes it for deleted."""
-    whole = kept(await write(records, "whole"))
-    empty = kept(await write(records, "empty", parts={}))
-    for name, entry in (("whole", whole), ("empty", empty)):
-        await records.drop_lost(KIND, name, entry.version)
-    index = await records.index(KIND)
-    await records.drop_lost(KIND, "empty", empty.version)
-    again = await records.index(KIND)
-    is_added = await records.add_part(KIND, "empty", empty.version, "head", b"1")
-    is_written = await records.offer(KIND, "empty", empty, PARTS)
-
-    assert (frozenset({"empty"}), {"whole", "empty"}) == (index.lost, set(index.entries))
-    assert ("empty",) == merge({"whole": whole.version, "empty": empty.version}, index).offer
-    assert index.mark == again.mark, "noted once"
-    assert (False, True) == (is_added, is_written)
-    assert frozenset() == (await records.index(KIND)).lost
-    assert PARTS["examples"] == await records.part(KIND, "empty", empty.version, "examples")
+    assert ["c", "d"] == sorted((await records.index(KIND)).entries)
 
 
 async def test_replicas_and_turns(open_records):
@@ -183,23 +135,6 @@ async def test_replicas_and_turns(open_records):
     assert {"one": b"\n{}", "two": b"2"} == told
     assert [True, False, True, True, True] == turns
     assert {"two": b"3"} == await two.report("two", b"3", keep_s=600.0)
-
-
-VERSIONS = st.builds(Version, st.integers(1, 5), st.sampled_from(["a", "b"]))
-
-
-@given(st.dictionaries(st.sampled_from("xyz"), VERSIONS), st.dictionaries(st.sampled_from("xyz"), VERSIONS))
-def test_merging_ends_with_the_greater_version_everywhere(copies, stored):
-    """Each name is taken, offered or equal, never two of these."""
-    index = Index("mark", 0, {name: Entry(version, False, b"") for name, version in stored.items()})
-
-    todo = merge(copies, index)
-
-    assert not todo.forget
-    for name in copies.keys() | stored.keys():
-        mine, theirs = copies.get(name, Version(0, "")), stored.get(name, Version(0, ""))
-
-        assert (theirs > mine, mine > theirs) == (name in todo.take, name in todo.offer)
 
 
 @pytest.mark.parametrize("raw", [b"", b"nonsense", b"12 zz", b"\xff \xfe 1 x"])

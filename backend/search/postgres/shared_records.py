@@ -17,7 +17,7 @@ from backend.search.postgres.connections import ConnectionLimits, PostgresConnec
 
 T = TypeVar("T")
 _LIMITS = ConnectionLimits(connections=2, connect_s=3.0, command_s=10.0)
-_ENTRY = "SELECT number, id, deleted, header, lost FROM shared_entries WHERE kind = $1 AND name = $2"
+_ENTRY = "SELECT number, id, deleted, header FROM shared_entries WHERE kind = $1 AND name = $2"
 _PUT_ENTRY = """
 INSERT INTO shared_entries (kind, name, number, id, deleted, header) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (kind, name) DO UPDATE SET number = $3, id = $4, deleted = $5, header = $6, lost = false
@@ -47,15 +47,10 @@ class _Kind:
     connection: asyncpg.Connection
     name: str
     revision: int
-    floor: int
 
     async def entry(self, name: str) -> Entry | None:
         row = await self.connection.fetchrow(_ENTRY, self.name, name)
         return None if row is None else _entry(row)
-
-    async def is_lost(self, name: str) -> bool:
-        row = await self.connection.fetchrow(_ENTRY, self.name, name)
-        return row is not None and row["lost"]
 
     async def live(self) -> int:
         query = "SELECT count(*) FROM shared_entries WHERE kind = $1 AND NOT deleted"
@@ -93,12 +88,11 @@ class PostgresRecords:
 
     async def index(self, kind: str) -> Index:
         async with self._postgres.transaction(isolation="repeatable_read", readonly=True) as connection:
-            row = await connection.fetchrow("SELECT mark, floor FROM shared_kinds WHERE kind = $1", kind)
-            query = "SELECT name, number, id, deleted, header, lost FROM shared_entries WHERE kind = $1 ORDER BY name"
+            row = await connection.fetchrow("SELECT mark FROM shared_kinds WHERE kind = $1", kind)
+            query = "SELECT name, number, id, deleted, header FROM shared_entries WHERE kind = $1 ORDER BY name"
             rows = await connection.fetch(query, kind)
         entries = {each["name"]: _entry(each) for each in rows}
-        lost = frozenset(each["name"] for each in rows if each["lost"])
-        return Index("", 0, entries) if row is None else Index(row["mark"], row["floor"], entries, lost)
+        return Index("" if row is None else row["mark"], entries)
 
     async def write(
         self,
@@ -128,21 +122,6 @@ class PostgresRecords:
 
         return await _twice(once)
 
-    async def offer(self, kind: str, name: str, entry: Entry, parts: Mapping[str, bytes]) -> bool:
-        async def once() -> bool:
-            async with self._changing(kind) as state:
-                now = await state.entry(name)
-                if now is not None and now.version > entry.version:
-                    return False
-                if now is not None and now.version == entry.version and not await state.is_lost(name):
-                    return False  # one transaction writes an entry with its parts: those of an equal one are there
-                if now is None and entry.version.number <= state.floor:
-                    return False
-                await state.put(name, entry, parts)
-                return True
-
-        return await _twice(once)
-
     async def part(self, kind: str, name: str, version: Version, part: str) -> bytes | None:
         query = (
             "SELECT content FROM shared_parts JOIN shared_entries USING (kind, name) "
@@ -155,7 +134,7 @@ class PostgresRecords:
         async def once() -> bool:
             async with self._changing(kind) as state:
                 now = await state.entry(name)
-                if now is None or now.version != version or now.is_deleted or await state.is_lost(name):
+                if now is None or now.version != version or now.is_deleted:
                     return False
                 query = "INSERT INTO shared_parts VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING true"
                 if not await state.connection.fetchval(query, kind, name, part, value):
@@ -164,16 +143,6 @@ class PostgresRecords:
                 return True
 
         return await _twice(once)
-
-    async def drop_lost(self, kind: str, name: str, version: Version) -> None:
-        async with self._changing(kind) as state:
-            query = (
-                "UPDATE shared_entries e SET lost = true WHERE kind = $1 AND name = $2 AND id = $3 AND NOT deleted "
-                "AND NOT lost AND NOT EXISTS "
-                "(SELECT FROM shared_parts p WHERE p.kind = e.kind AND p.name = e.name) RETURNING true"
-            )
-            if await state.connection.fetchval(query, kind, name, version.id):
-                await state.changed()
 
     async def report(self, replica: str, payload: bytes, keep_s: float) -> dict[str, bytes]:
         async with self._postgres.connection() as connection:
@@ -207,9 +176,9 @@ class PostgresRecords:
         async with self._postgres.transaction() as connection:
             insert = "INSERT INTO shared_kinds VALUES ($1, '', 0, 0) ON CONFLICT DO NOTHING"
             await connection.execute(insert, kind)
-            query = "SELECT revision, floor FROM shared_kinds WHERE kind = $1 FOR UPDATE"
+            query = "SELECT revision FROM shared_kinds WHERE kind = $1 FOR UPDATE"
             row = await connection.fetchrow(query, kind)
-            yield _Kind(connection, kind, row["revision"], row["floor"])
+            yield _Kind(connection, kind, row["revision"])
 
 
 async def _twice(once: Callable[[], Awaitable[T]]) -> T:
