@@ -7,11 +7,13 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import uvloop
 
+from backend.api.app import create_app
 from backend.bootstrap.models import AskForGpu
-from backend.bootstrap.services import build
+from backend.bootstrap.services import Services, api_options, build
 from backend.config import Settings, load_settings, publish
 from backend.device.choice.prompt import choose_card, is_interactive
 from backend.device.choice.saved_choice import ChoiceFile, SavedChoice
@@ -20,10 +22,12 @@ from backend.device.facts.host import cpu, platform
 from backend.device.memory.device_memory import allocator_options
 from backend.device.records import MachineFacts
 from backend.errors import SetupError
-from backend.processes.service import serve_until_stopped
+from backend.processes.http_server import DrainingServer, server_config, spare_collections
+from backend.processes.http_workers import HttpWorkers
 from backend.telemetry import configure_logging, log_event
 
 _log = logging.getLogger("backend")
+_NEVER_S = 10**9  # after which a kept connection of an HTTP worker is closed: it would race with a request
 EXIT_SETUP = 2  # wrong settings, device or model: restarting does not help
 EXIT_DEVICE_LOST = 3  # the device's context is dead: restarting is the cure
 
@@ -37,12 +41,58 @@ async def serve(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
     services = await build(settings, gpu=gpu, ask=ask)
     loss = asyncio.create_task(services.batcher.device_lost())
     try:
-        await serve_until_stopped(services, settings, loss)
+        await _serve_until_stopped(services, settings, loss)
         return EXIT_DEVICE_LOST if loss.done() else 0
     finally:
         loss.cancel()
         await services.close()
         log_event(_log, logging.INFO, "services closed")
+
+
+async def _serve_until_stopped(services: Services, settings: Settings, loss: asyncio.Task[str]) -> None:
+    """Serve until SIGTERM, SIGINT or the end of ``loss``, then finish what was accepted. Raises: SetupError."""
+    if settings.server_processes > 1:
+        await _serve_with_workers(services, settings, loss)
+    else:
+        await _serve_alone(services, settings, loss)
+
+
+async def _serve_alone(services: Services, settings: Settings, loss: asyncio.Task[str]) -> None:
+    options = api_options(settings, services.metering.keys)
+    app = create_app(services, options)
+    server = DrainingServer(server_config(app, settings, services.telemetry, options.traffic), app)
+    services.telemetry.connections.set_function(lambda: len(server.server_state.connections))
+    spare_collections()
+    loss.add_done_callback(lambda _task: server.stop())
+    await server.serve()
+
+
+async def _serve_with_workers(services: Services, settings: Settings, loss: asyncio.Task[str]) -> None:
+    """Clients reach the HTTP workers; what those do not do themselves, they forward to this process."""
+    workers = HttpWorkers(
+        settings,
+        services.batcher,
+        services.catalog,
+        services.telemetry,
+        services.metering,
+        supervisor=services.supervisor,
+    )
+    try:
+        services = replace(services, processes=workers.report)
+        workers.page.share(services.text_work, services.metering)
+        services.health.watch(workers.degraded)
+        services.loader.announce_to(workers.announce_models)
+        services.telemetry.add_others(workers.snapshots)
+        options = api_options(settings, services.metering.keys)
+        app = create_app(services, options)
+        config = server_config(app, settings, services.telemetry, options.traffic)
+        config.uds, config.timeout_keep_alive = workers.service_path, _NEVER_S
+        server = DrainingServer(config, app, workers)
+        spare_collections()
+        loss.add_done_callback(lambda _task: server.stop())
+        await server.serve()
+    finally:
+        await workers.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

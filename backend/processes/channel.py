@@ -80,7 +80,7 @@ class Channel:
         self._unsent = bytearray()
         self._unparsed = bytearray()
         self._fragments: list[bytes] = []
-        self._told = 0  # what the other side knows of ``reader.read_to``
+        self._acked = 0  # what the other side knows of ``reader.read_to``
         self._flush_set = self._waits_for_socket = False
         self.is_closed = False
 
@@ -132,8 +132,8 @@ class Channel:
             for view in views:
                 block[start : start + view.nbytes] = view
                 start += view.nbytes
-        self._told = self._reader.read_to
-        self._unsent += _HEADER.pack(kind, len(meta), position, size, self._told)
+        self._acked = self._reader.read_to
+        self._unsent += _HEADER.pack(kind, len(meta), position, size, self._acked)
         self._unsent += meta
         return True
 
@@ -193,7 +193,7 @@ class Channel:
             self._lose()
             return
         self._empty_outbox()
-        if self._reader.read_to - self._told > self._ack_bytes:
+        if self._reader.read_to - self._acked > self._ack_bytes:
             self._write(Kind.READ, b"", (), 0)  # past the outbox: the other side may wait for it with its own
         if self._unsent:
             self._flush_soon()

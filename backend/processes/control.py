@@ -29,7 +29,7 @@ class Keys:
     """The keys that hold from now on, as the service process has read them; to an HTTP worker."""
 
     ring: KeyRing
-    owners: tuple[str, ...]  # in the order of their places on the shared page
+    owners: tuple[str, ...]  # in the order of their slots on the shared page
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from backend.bootstrap.metering import Metering
 from backend.callers.callers import KeyRing
 from backend.config import Settings
 from backend.errors import SetupError
 from backend.lanes.batcher import Batcher
+from backend.lanes.engine import Engine
+from backend.models.tokenizer import TextTokenizer
 from backend.processes.control import Keys, Models, Start
-from backend.processes.engine_table import EngineTable
 from backend.processes.listening_port import ListeningPort
+from backend.processes.remote_batcher import RemoteEngine
 from backend.processes.service_socket import create_folder, socket_in
 from backend.processes.shared_page import SharedPage
 from backend.processes.worker_process import WorkerProcess
-from backend.serving.catalog import Catalog
+from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Snapshot, Telemetry, add_snapshots, log_event, without_gauges
 
@@ -34,6 +37,45 @@ _MOST_UNANSWERED = (
     10  # then it is killed; counted, not timed: a service that was stopped itself kills nobody when it goes on
 )
 _EXTRA_S = 5.0  # beyond LIMIT_DRAIN_S, until a worker that does not end is killed
+
+
+class EngineTable:
+    """Numbers that are never given twice. An engine stays until no worker names it any more."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.engines: dict[int, Engine] = {}
+        self._versions: dict[int, tuple[int, ...]] = {}  # the engines of each version
+        self._version = 0
+        self._next = 1
+
+    def describe(self) -> Models:
+        """The models that serve now, under a new version."""
+        self._version += 1
+        before = set(self.engines)
+        loaded = tuple(self._described(model) for model in self._catalog.models())
+        self._versions[self._version] = tuple(set(self.engines) - before)
+        return Models(self._version, loaded, self._catalog.pending.models())
+
+    def forget_before(self, version: int) -> None:
+        """All workers name engines of this version or later ones."""
+        for old in [number for number in self._versions if number < version]:
+            for engine_id in self._versions.pop(old):
+                del self.engines[engine_id]
+
+    def _described(self, model: LoadedModel) -> LoadedModel:
+        return replace(
+            model,
+            engine=self._add(model.engine),
+            token_engine=self._add(model.token_engine),
+            tokenizer=cast("TextTokenizer", None),  # each worker reads its own
+            residents=(),
+        )
+
+    def _add(self, engine: Engine) -> RemoteEngine:
+        engine_id, self._next = self._next, self._next + 1
+        self.engines[engine_id] = engine
+        return RemoteEngine(engine_id, engine.name, engine.budget, engine.padding_cost, engine.launch_cost)
 
 
 class HttpWorkers:
@@ -162,7 +204,7 @@ class HttpWorkers:
         return {"processes": {"http_workers": len(self._workers), "ready": len(self._ready()), "pids": pids}}
 
     async def _keep(self, index: int) -> None:
-        """Start the worker of this place, again and again."""
+        """Start the worker of this slot, again and again."""
         pause_s, most_s = _BACKOFF_S
         while not self._stop.is_set():
             worker = WorkerProcess(
@@ -203,7 +245,7 @@ class HttpWorkers:
             return str(error)
 
     async def _watch(self) -> None:
-        """Kill workers whose event loop does not run, or which never listen; their places get new ones."""
+        """Kill workers whose event loop does not run, or which never listen; their slots get new ones."""
         while not self._stop.is_set():
             for worker in self._living():
                 if worker.unanswered_pings >= _MOST_UNANSWERED or (not worker.is_ready and worker.lived_s() > START_S):

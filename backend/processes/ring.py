@@ -34,7 +34,7 @@ def map_memory(descriptor: int) -> memoryview:
 
 
 class RingWriter:
-    """The writing side. A position counts all bytes since the start; modulo the ring's size it is a place."""
+    """The writing side. A position counts all bytes since the start; modulo the ring's size it is an offset."""
 
     def __init__(self, memory: memoryview) -> None:
         self._memory, self._size = memory, len(memory)
@@ -48,8 +48,8 @@ class RingWriter:
     def reserve(self, size: int) -> int | None:
         """The position of a new block of ``size`` bytes; None while the reader has not freed enough."""
         start = self._next
-        if (place := start % self._size) + size > self._size:
-            start += self._size - place  # a block never wraps around
+        if (offset := start % self._size) + size > self._size:
+            start += self._size - offset  # a block never wraps around
         end = start + _aligned(size)
         if end - self._freed > self._size:
             return None
@@ -58,8 +58,8 @@ class RingWriter:
 
     def view(self, position: int, size: int) -> memoryview:
         """The bytes of a block, to be written."""
-        place = position % self._size
-        return self._memory[place : place + size]
+        offset = position % self._size
+        return self._memory[offset : offset + size]
 
     def free_to(self, position: int) -> None:
         """The reader is done with everything before ``position``."""
@@ -75,8 +75,8 @@ class RingReader:
 
     def view(self, position: int, size: int) -> memoryview:
         """The bytes of a block; valid until ``done``."""
-        place = position % self._size
-        return self._memory[place : place + size]
+        offset = position % self._size
+        return self._memory[offset : offset + size]
 
     def done(self, position: int, size: int) -> None:
         """The block was copied or used, and may be overwritten."""

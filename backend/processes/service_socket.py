@@ -21,7 +21,7 @@ _SETTLED_S = 60.0  # a younger socket may be about to listen
 def create_folder() -> Path:
     """A new folder, once those of service processes that were killed are gone.
 
-    It is in TMPDIR, or in a place of a shorter name where a socket's path would be too long for the system.
+    It is in TMPDIR, or in a folder of a shorter name where a socket's path would be too long for the system.
 
     Raises: SetupError where no folder can be made.
     """
@@ -49,7 +49,7 @@ def _create_in(parent: Path) -> Path:
 
 
 def socket_in(folder: Path) -> Path:
-    """The place of the socket."""
+    """The path of the socket."""
     return folder / _SOCKET
 
 

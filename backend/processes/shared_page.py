@@ -1,6 +1,6 @@
 """Numbers that all processes of one service read and write: what each holds, and what each caller has used.
 
-Each process writes the numbers of its own place only. Quotas are written by all, under a lock of the file, which the
+Each process writes the numbers of its own slot only. Quotas are written by all, under a lock of the file, which the
 kernel releases when its holder dies.
 """
 
@@ -16,8 +16,8 @@ from backend.config import Settings
 from backend.lanes.text_work import TextWork
 from backend.processes.ring import create_memory, map_memory
 
-_NUMBERS = 8  # of a place: a cache line, so that two processes never write the same one
-_CHARACTERS = 0  # the place's first number
+_NUMBERS = 8  # of a slot: a cache line, so that two processes never write the same one
+_CHARACTERS = 0  # the slot's first number
 _BYTES = 8  # of a number
 MOST_OWNERS = (
     100_000  # that a service knows in its life, those of tenants that left included; pages nobody wrote are free
@@ -25,43 +25,43 @@ MOST_OWNERS = (
 
 
 class SharedPage:
-    """The numbers of ``places`` processes, and of the quotas of callers by their ``owner``.
+    """The numbers of ``slots`` processes, and of the quotas of callers by their ``owner``.
 
     Belongs to the loop's thread: the lock is the process's, so it holds back other processes and no other thread.
 
     Args:
-        place: of this process.
+        slot: of this process.
     """
 
-    def __init__(self, descriptor: int, places: int, place: int, owners: Sequence[str]) -> None:
+    def __init__(self, descriptor: int, slots: int, slot: int, owners: Sequence[str]) -> None:
         self.descriptor = descriptor
         self._numbers = map_memory(descriptor).cast("d")
-        self._places, self._place = places, place
+        self._slots, self._slot = slots, slot
         self._owners: dict[str, int] = {}
         self.add_owners(owners)
 
     @classmethod
     def create(cls, settings: Settings, owners: Sequence[str]) -> SharedPage:
-        """A page of zeros for a service process, which has the first place. Raises: SetupError."""
+        """A page of zeros for a service process, which has the first slot. Raises: SetupError."""
         numbers = (settings.server_processes + 1) * _NUMBERS + MOST_OWNERS * len(RATED)
         return cls.open(create_memory("numbers", numbers * _BYTES), settings, 0, owners)
 
     @classmethod
-    def open(cls, descriptor: int, settings: Settings, place: int, owners: Sequence[str]) -> SharedPage:
+    def open(cls, descriptor: int, settings: Settings, slot: int, owners: Sequence[str]) -> SharedPage:
         """The page behind a descriptor, which stays open: closing it would let go of locks.
 
         Args:
             owners: those of the service process, in its order.
         """
-        return cls(descriptor, settings.server_processes + 1, place, owners)
+        return cls(descriptor, settings.server_processes + 1, slot, owners)
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The callers that have a place, in the order of their places."""
+        """The callers that have a slot, in the order of their slots."""
         return tuple(self._owners)
 
     def add_owners(self, owners: Iterable[str]) -> None:
-        """Give each owner that has none the next place. Nobody loses one: a process may still write to it.
+        """Give each owner that has none the next slot. Nobody loses one: a process may still write to it.
 
         Those that are too many count in each process alone.
         """
@@ -69,14 +69,14 @@ class SharedPage:
             if len(self._owners) < MOST_OWNERS:
                 self._owners.setdefault(owner, len(self._owners))
 
-    def clear(self, place: int) -> None:
-        """The process of this place has ended."""
-        for number in range(place * _NUMBERS, (place + 1) * _NUMBERS):
+    def clear(self, slot: int) -> None:
+        """The process of this slot has ended."""
+        for number in range(slot * _NUMBERS, (slot + 1) * _NUMBERS):
             self._numbers[number] = 0.0
 
     def hold_characters(self, characters: int) -> None:
         """This process works on texts of so many characters now."""
-        self._numbers[self._place * _NUMBERS + _CHARACTERS] = characters
+        self._numbers[self._slot * _NUMBERS + _CHARACTERS] = characters
 
     def characters_elsewhere(self) -> int:
         """Characters that the other processes work on."""
@@ -86,7 +86,7 @@ class SharedPage:
         """What a caller has used of a quota, in all processes together."""
         if owner not in self._owners:
             return OwnLevel()
-        index = self._places * _NUMBERS + self._owners[owner] * len(RATED) + RATED.index(kind)
+        index = self._slots * _NUMBERS + self._owners[owner] * len(RATED) + RATED.index(kind)
         return _SharedLevel(self, index)
 
     def share(self, text_work: TextWork, metering: Metering) -> None:
@@ -108,7 +108,7 @@ class SharedPage:
             fcntl.lockf(self.descriptor, fcntl.LOCK_UN)
 
     def _others(self) -> Iterator[int]:
-        return (place for place in range(self._places) if place != self._place)
+        return (slot for slot in range(self._slots) if slot != self._slot)
 
 
 class _SharedLevel:

@@ -58,7 +58,7 @@ class WorkerProcess:
     ) -> None:
         self._on_change, self._on_usage, self._tracer = on_change, on_usage, tracer
         self._batcher, self._engines = batcher, engines
-        self._told: dict[int, asyncio.Event] = {}  # by the number of the question
+        self._asked: dict[int, asyncio.Event] = {}  # by the number of the question
         self.is_ready = self.was_ready = False
         self.models_version = 0
         self.unanswered_pings = 0
@@ -137,12 +137,12 @@ class WorkerProcess:
         """Ask for its metrics, and wait until ``last_samples`` are those; not beyond its end."""
         if not self.is_ready:
             return
-        told = self._told[number] = asyncio.Event()
+        answered = self._asked[number] = asyncio.Event()
         self._channel.send(*write_control(AskSamples(number)))
         try:
-            await told.wait()
+            await answered.wait()
         finally:
-            del self._told[number]
+            del self._asked[number]
 
     def _take(self, message: Message) -> None:
         self.unanswered_pings = 0
@@ -162,13 +162,13 @@ class WorkerProcess:
             return
         elif isinstance(record, Samples):
             self.last_samples = record.rows
-            if (told := self._told.get(record.number)) is not None:
-                told.set()
+            if (answered := self._asked.get(record.number)) is not None:
+                answered.set()
         self._on_change()
 
     def _lose(self) -> None:
         self.is_ready = False
         self._items.abandon()
-        for told in self._told.values():
-            told.set()
+        for answered in self._asked.values():
+            answered.set()
         self._on_change()

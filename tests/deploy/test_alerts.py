@@ -11,7 +11,7 @@ import yaml
 
 from backend.api.api_keys import OPEN_PATHS
 from backend.config import Settings
-from tests.deploy.promql import DEPLOY, Selector, faults, parse, promtool, shown_labels
+from tests.deploy.promql import DEPLOY, faults, parse, promtool, shown_labels
 
 FOLDER = DEPLOY / "prometheus"
 GUIDE = DEPLOY.parent / "docs" / "operations.md"
@@ -132,40 +132,3 @@ def test_targets_are_instances_of_compose(file: Path):
 
     assert name == {"cpu": "financia_backend", "gpu": "financia_backend_gpu"}[file.stem]
     assert int(port) == Settings.model_fields["port"].default
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("financia_nothing > 1", ["financia_nothing"], id="metric"),
-        pytest.param('financia_requests_total{code="200"}', ["financia_requests_total{code}"], id="label"),
-        pytest.param(
-            'financia_cache_circuit_state{state="broken"}', ["financia_cache_circuit_state{state=broken}"], id="value"
-        ),
-        pytest.param(
-            'financia_requests_total{route=~"/v1/.*|/nowhere"}',
-            ["financia_requests_total{route=~/nowhere}"],
-            id="one-of-several",
-        ),
-        pytest.param(
-            'financia_request_duration_seconds_bucket{le="0.7"}',
-            ["financia_request_duration_seconds_bucket{le=0\\.7}"],
-            id="a-bound-that-no-bucket-has",
-        ),
-        pytest.param("financia_request_duration_seconds", ["financia_request_duration_seconds"], id="bare-histogram"),
-        pytest.param("sum by (nobody) (rate(financia_tokens_total[5m]))", ["grouped by nobody"], id="grouping"),
-        pytest.param("vector(1)", ["nothing is asked for"], id="nothing"),
-        pytest.param("sum by (task) (rate(financia_tokens_total[5m])) > 1", [], id="sound"),
-    ],
-)
-def test_what_does_not_exist_is_found(text: str, expected: list[str]):
-    """The reader of expressions has eyes."""
-    assert expected == faults(text)
-
-
-def test_what_an_expression_names():
-    """Selectors with their matchers in order, and groupings; functions, ranges and keywords are neither."""
-    expression = parse('sum by (job) (rate(up{job="a,b", x!~"c|d"}[5m])) / on (job) up offset 15m unless time() > 1.5')
-
-    assert [Selector("up", [("job", "=", "a,b"), ("x", "!~", "c|d")]), Selector("up")] == expression.selectors
-    assert [frozenset({"job"}), frozenset({"job"})] == expression.groupings

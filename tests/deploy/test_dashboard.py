@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.deploy.promql import DEPLOY, faults, promtool, shown_labels
 
@@ -17,6 +21,17 @@ FOLDER = DEPLOY / "grafana"
 BOARD: dict[str, Any] = json.loads((FOLDER / "dashboards" / "financia.json").read_text(encoding="utf-8"))
 PANELS: list[dict[str, Any]] = BOARD["panels"]
 CHARTS = [panel for panel in PANELS if panel["type"] != "row"]
+# Fields that Grafana's own Prometheus editor writes, and that its schemas leave to the data source.
+OF_THE_DATA_SOURCE = {
+    "/templating/list[]/definition",
+    "/annotations/list[]/builtIn",
+    "/annotations/list[]/step",
+    "/annotations/list[]/tagKeys",
+    "/annotations/list[]/textFormat",
+    "/annotations/list[]/titleFormat",
+    "/annotations/list[]/useValueForTime",
+    "/id",  # null: Grafana gives one
+}
 EVERY = pytest.mark.parametrize("panel", CHARTS, ids=lambda panel: re.sub(r"\W+", "-", panel["title"]))
 
 
@@ -141,3 +156,29 @@ def test_annotations_are_about_what_is_exported():
 
     assert expressions
     assert [] == [fault for expression in expressions for fault in faults(asked(expression))]
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    """Where what Grafana's model has kept is not what was written; what it adds are its defaults."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name, value in ours.items():
+            if name in theirs:
+                yield from differences(value, theirs[name], f"{path}/{name}")
+            else:
+                yield f"{path}/{name}"
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for one, other in zip(ours, theirs, strict=True):
+            yield from differences(one, other, f"{path}[]")
+    elif ours != theirs:
+        yield path
+
+
+def through_grafana(board: dict[str, Any]) -> dict[str, Any]:
+    register_default_plugins()
+    read: dict[str, Any] = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(board)))
+    return read
+
+
+def test_grafana_knows_every_field():
+    """Read by Grafana's model and written again, nothing is lost or changed."""
+    assert OF_THE_DATA_SOURCE >= set(differences(BOARD, through_grafana(BOARD)))

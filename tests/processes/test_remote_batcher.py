@@ -18,7 +18,7 @@ from backend.lanes.policy import QueueLimits
 from backend.lanes.work_item import Priority, WorkItem
 from backend.processes.channel import Channel, Message
 from backend.processes.engine_host import WorkerItems
-from backend.processes.engine_table import EngineTable
+from backend.processes.http_workers import EngineTable
 from backend.processes.remote_batcher import RemoteBatcher, RemoteEngine
 from backend.processes.ring import RingReader, RingWriter, create_memory, map_memory
 from backend.processes.work_messages import Finished, read_results, write_results

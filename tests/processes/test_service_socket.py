@@ -55,20 +55,6 @@ def test_what_a_killed_service_left_is_removed(folder: Path, monkeypatch):
         assert 0o700 == new.stat().st_mode & 0o777
 
 
-def test_a_long_temporary_folder_is_not_taken(folder: Path, monkeypatch):
-    """The socket can be bound all the same, in a place of a shorter name; nothing is left in the long one."""
-    long = folder / ("d" * 100)
-    long.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(long))
-    monkeypatch.setattr(service_socket, "_SHORT", (str(folder / "absent"), str(folder)))
-    made = create_folder()
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(socket_in(made)))
-
-    assert folder == made.parent
-    assert [] == list(long.iterdir())
-
-
 def test_the_longest_temporary_folder_that_fits(folder: Path, monkeypatch):
     """One byte more goes elsewhere, so that every folder that is taken can be bound."""
     spare = 103 - len("/financia-http-12345678/service.sock") - len(str(folder)) - 1
@@ -78,10 +64,14 @@ def test_the_longest_temporary_folder_that_fits(folder: Path, monkeypatch):
     for parent in (fits, too_long):
         parent.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(parent))
-        parents.append(create_folder().parent)
+        made = create_folder()
+        parents.append(made.parent)
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.bind(str(socket_in(made)))
 
     assert [fits, folder] == parents
     assert 103 == len(str(socket_in(next(fits.iterdir()))))
+    assert [] == list(too_long.iterdir())
 
 
 def test_no_folder_for_the_socket_says_what_to_change(folder: Path, monkeypatch):
