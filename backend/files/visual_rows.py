@@ -72,6 +72,7 @@ class PageRows:
     start: int  # where the page's text begins in the document's
     slope: float  # vertical by horizontal, of its text lines
     rows: tuple[VisualRow, ...]
+    is_first: bool = True  # of its document
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -89,14 +90,16 @@ class PageRows:
 
 def rows_of(document: Document) -> tuple[PageRows, ...]:
     """The rows of each page."""
-    return tuple(page_rows(page, start) for page, start in zip(document.pages, document.page_starts, strict=True))
+    starts = zip(document.pages, document.page_starts, strict=True)
+    return tuple(page_rows(page, start, is_first=page is document.pages[0]) for page, start in starts)
 
 
-def page_rows(page: Page, start: int = 0) -> PageRows:
+def page_rows(page: Page, start: int = 0, *, is_first: bool = True) -> PageRows:
     """The rows of one page.
 
     Args:
         start: where the page's text begins in the document's.
+        is_first: of its document.
     """
     words = [word for word in page.words if _is_printed(word.box)]
     slope = _slope(words)
@@ -105,7 +108,7 @@ def page_rows(page: Page, start: int = 0) -> PageRows:
     for row in _rows(level):
         cells = _cells(row, page.number, len(rows))
         rows.append(VisualRow(page.number, len(rows), cells, bounding_box(cell.box for cell in cells)))
-    return PageRows(page, start, slope, tuple(rows))
+    return PageRows(page, start, slope, tuple(rows), is_first)
 
 
 def _is_printed(box: Box) -> bool:

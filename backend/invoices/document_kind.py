@@ -213,7 +213,7 @@ def evidence_of(pages: Sequence[PageRows]) -> Evidence:
 
 
 def _is_top(page: PageRows, cell: Cell) -> bool:
-    return page.page.number == 1 and cell.middle < _TOP * max(page.page.height, 1.0)
+    return page.is_first and cell.middle < _TOP * max(page.page.height, 1.0)
 
 
 def _names_in_sentence(cell: Cell) -> set[str]:

@@ -15,7 +15,7 @@ from backend.files.einvoice.xml_tree import compact_id
 from backend.files.pages import Box, Document, TextLocation
 from backend.files.visual_rows import PageRows, rows_of
 from backend.invoices.document_kind import document_kind
-from backend.invoices.first_document import FirstDocument, first_document
+from backend.invoices.documents_in_file import documents_in
 from backend.invoices.header.find import find_header
 from backend.invoices.items.find import find_items
 from backend.invoices.money.find import find_money
@@ -30,6 +30,7 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "CustomerTaxId": lambda number: bool(nif.is_valid(number) or vat.is_valid(number)),
     "IBAN": lambda number: bool(iban.is_valid(number)),
 }
+_MOST_NAMED = 3  # later documents of a file, in the first one's reason
 _PRINTED_FORM = ("InvoiceId", "RectifiedInvoiceId")  # series and number are data in parts; paper has them joined
 
 
@@ -122,36 +123,49 @@ def extract_fields(document: Document, document_type: str | None = None) -> Extr
         document: with its electronic invoice, where there is one: that wins.
         document_type: the label of the bundled classifier of document types, where it is known.
     """
-    pages: Sequence[PageRows] = rows_of(document)
-    first = first_document(pages)
-    printed = _printed_fields(document, pages, first, document_type)
+    pages, invoice = rows_of(document), document.einvoice
+    whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
+    parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages)
+    first, *others = [_of_part(document, part, document_type if len(parts) == 1 else None) for part in parts]
+    if not others:
+        return first
+    names = [f"another one{_number(other)} begins on page {other.pages[0]}" for other in others[:_MOST_NAMED]]
+    return replace(first, why="; ".join([first.why, *names]) + " (`documents`)", others=tuple(others))
+
+
+def _number(extracted: ExtractedFields) -> str:
+    return next((f", {field.value}," for field in extracted.fields if field.name == "InvoiceId"), "")
+
+
+def _of_part(document: Document, pages: Sequence[PageRows], document_type: str | None) -> ExtractedFields:
+    """The fields of one document of a file."""
+    part = replace(document, pages=tuple(page.page for page in pages))
+    printed = _printed_fields(part, pages, document_type)
+    numbers = tuple(page.page.number for page in pages)
     invoice = document.einvoice
-    if invoice is None or (invoice.page is not None and all(page.page.number != invoice.page for page in first.pages)):
-        return printed  # a code on a page of another document says nothing of this one
-    return with_electronic(printed, invoice)
+    if invoice is not None and (invoice.page is None or invoice.page in numbers):
+        printed = with_electronic(printed, invoice)  # a code on another document's page says nothing of this one
+    return replace(printed, pages=numbers)
 
 
 def with_electronic(printed: ExtractedFields, invoice: EInvoice) -> ExtractedFields:
     """What is printed, where the electronic invoice does not say otherwise."""
     fields = with_einvoice(printed.fields, invoice)
     why = f"{printed.why}; the electronic invoice ({invoice.format}) wins"
+    validity = einvoice_validity(fields, invoice)
     if invoice.page is not None:  # a code says a few values of the page: the page's own amounts are checked
-        return replace(_with_ids(fields, printed.validity), why=why)
-    return ExtractedFields(fields, einvoice_validity(fields, invoice), why)
+        validity = _with_ids(fields, printed.validity).validity
+    return replace(printed, fields=fields, validity=validity, why=why, kind=printed.kind or "invoice")
 
 
-def _printed_fields(
-    document: Document, pages: Sequence[PageRows], first: FirstDocument, document_type: str | None
-) -> ExtractedFields:
+def _printed_fields(document: Document, pages: Sequence[PageRows], document_type: str | None) -> ExtractedFields:
     kind, why = document_kind(pages, document_type)
     if kind is None:
         return ExtractedFields((), Validity(), why)
-    pages = first.pages
-    why = f"{why}; {first.why}" if first.why else why
     mark = decimal_mark_of(document)
     if kind == "bank_statement":
         statement = find_statement(pages, mark)
-        return replace(_with_ids(statement, Validity()), why=why)
+        return replace(_with_ids(statement, Validity()), why=why, kind=kind)
     items = find_items(pages, mark)
     money = find_money(pages, mark, items)
     found = [*find_parties(pages, kind), *find_header(pages, items), *money.fields]
@@ -159,7 +173,7 @@ def _printed_fields(
         found.append(items.field)
     by_name = {field.name: field for field in reversed(found)}  # the first of a name counts
     fields = tuple(by_name[name] for name in FIELD_NAMES if name in by_name)
-    return replace(_with_ids(fields, money.validity), why=why)
+    return replace(_with_ids(fields, money.validity), why=why, kind=kind)
 
 
 def _with_ids(fields: tuple[Field, ...], validity: Validity) -> ExtractedFields:

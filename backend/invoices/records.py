@@ -67,8 +67,11 @@ class Validity:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFields:
-    """The fields of a document."""
+    """The fields of a document: of the first one where a file holds several."""
 
     fields: tuple[Field, ...]  # each name once
     validity: Validity
     why: str  # one sentence: what kind of document it was read as, or why there are no fields
+    kind: str | None = None  # "invoice", "receipt", …; None where it is none of them
+    pages: tuple[int, ...] = ()  # numbers of its pages in the file
+    others: tuple[ExtractedFields, ...] = ()  # the documents after it in the same file

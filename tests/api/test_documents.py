@@ -336,7 +336,8 @@ async def test_the_fields_of_a_file(client: httpx.AsyncClient, services: FakeSer
     )
     table = await client.post("/v1/fields", files=FILE, data={"format": "csv"})
 
-    assert {"fields", "fields_why", "valid"} <= answer.json().keys()
+    assert {"fields", "fields_why", "valid", "documents"} <= answer.json().keys()
+    assert [{"pages", "kind", "fields", "fields_why", "valid"}] == [one.keys() for one in answer.json()["documents"]]
     assert "chunks" not in answer.json()
     assert "text/csv; charset=utf-8" == table.headers["content-type"]
     [first, second] = [options for _, options, _ in services.documents.calls]

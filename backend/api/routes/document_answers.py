@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
@@ -105,9 +105,44 @@ class TableAnswer(TypedDict):
     cells: list[TableCellAnswer]
 
 
-def fields_answer(extracted: ExtractedFields | None) -> FieldsAnswer:
+class OneDocumentAnswer(TypedDict):
+    """One document of a file: nothing of one is told of another."""
+
+    pages: Annotated[list[int], Field(description="Numbers of its pages in the file.")]
+    kind: Annotated[str | None, Field(description="invoice, receipt, bank_statement, …; null where it is none.")]
+    fields: FieldsAnswer
+    fields_why: str
+    valid: ValidityAnswer
+    tables: NotRequired[list[TableAnswer]]
+
+
+def documents_answer(
+    extracted: ExtractedFields, tables: list[TableAnswer] | None, pages: Sequence[int]
+) -> list[OneDocumentAnswer]:
+    """The documents of a file, each with the tables that begin on its pages.
+
+    Args:
+        tables: None where nobody asked for them.
+        pages: numbers of the file's pages, of which is what could not be read for a fault.
+    """
+    documents = []
+    for one in (extracted, *extracted.others):
+        own: OneDocumentAnswer = {
+            "pages": list(one.pages or pages),
+            "kind": one.kind,
+            "fields": fields_answer(one),
+            "fields_why": one.why,
+            "valid": validity_answer(one.validity),
+        }
+        if tables is not None:
+            own["tables"] = [table for table in tables if table["page"] in own["pages"]]
+        documents.append(own)
+    return documents
+
+
+def fields_answer(extracted: ExtractedFields) -> FieldsAnswer:
     """The fields by name; empty where none were found."""
-    return {} if extracted is None else {field.name: _field_answer(field) for field in extracted.fields}
+    return {field.name: _field_answer(field) for field in extracted.fields}
 
 
 def validity_answer(validity: Validity) -> ValidityAnswer:
@@ -365,6 +400,12 @@ class DocumentAnswer(TypedDict):
         Annotated[str, Field(description="What the document was read as, or why it has no fields.")]
     ]
     valid: NotRequired[ValidityAnswer]
+    documents: NotRequired[
+        Annotated[
+            list[OneDocumentAnswer],
+            Field(description="Each document of a file that holds several; `fields` and `valid` are the first one's."),
+        ]
+    ]
     tables: NotRequired[list[TableAnswer]]
     summary: NotRequired[Annotated[SummaryFields | None, Field(default=None)]]
     skipped: NotRequired[
@@ -388,7 +429,7 @@ def document_bytes(answer: records.DocumentAnswer, encoding: str = "float") -> b
     if "entities" in omitted:
         omitted.add("coverage")
     if "fields" in omitted:
-        omitted |= {"fields_why", "valid"}
+        omitted |= {"fields_why", "valid", "documents"}
     fields = {name: value for name, value in _document_answer(answer, encoding).items() if name not in omitted}
     if answer.document.kind == KIND:
         fields["duration_s"] = round(max((page.width for page in answer.document.pages), default=0.0), 3)
@@ -401,6 +442,10 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
     """Every feature; null or empty where nothing was found or it was not requested."""
     understood, document = answer.understood, answer.document
     head = document_fields(document)
+    tables = [table_answer(table) for table in understood.tables]
+    found = understood.fields or ExtractedFields(
+        (), Validity(), "", pages=tuple(page.number for page in document.pages)
+    )
     return {
         "object": "document",
         "kind": head["kind"],
@@ -424,10 +469,13 @@ def _document_answer(answer: records.DocumentAnswer, encoding: str) -> DocumentA
         "vector": None if understood.vector is None else encoded_vector(understood.vector, encoding),
         "chunks": [_chunk_answer(index, chunk, encoding) for index, chunk in enumerate(understood.chunks)],
         "coverage": understood.coverage,
-        "fields": fields_answer(understood.fields),
-        "fields_why": understood.fields.why if understood.fields else "",
-        "valid": validity_answer(understood.fields.validity if understood.fields else Validity()),
-        "tables": [table_answer(table) for table in understood.tables],
+        "fields": fields_answer(found),
+        "fields_why": found.why,
+        "valid": validity_answer(found.validity),
+        "documents": documents_answer(
+            found, tables if "tables" in answer.options.features else None, [page.number for page in document.pages]
+        ),
+        "tables": tables,
         "summary": None if understood.summary is None else summary_fields(understood.summary, document),
         "model": understood.model or None,
         "device": answer.device,

@@ -395,6 +395,16 @@ DOCUMENT_EXAMPLE = {
     "fields": {"InvoiceTotal": FIELD_EXAMPLE},
     "fields_why": "read as invoice: title invoice, id, total",
     "valid": VALIDITY_EXAMPLE,
+    "documents": [
+        {
+            "pages": [1],
+            "kind": "invoice",
+            "fields": {"InvoiceTotal": FIELD_EXAMPLE},
+            "fields_why": "read as invoice: title invoice, id, total",
+            "valid": VALIDITY_EXAMPLE,
+            "tables": [TABLE_EXAMPLE],
+        }
+    ],
     "tables": [TABLE_EXAMPLE],
     "summary": SUMMARY_EXAMPLE,
     "model": "intfloat/multilingual-e5-small",

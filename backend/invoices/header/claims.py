@@ -553,4 +553,4 @@ def _prose_trust(page: LabelledPage, label: LabelMatch) -> float:
 def _placed(page: LabelledPage, row: int, score: float) -> float:
     """A score less what its place on the pages costs: the head of the first one is where these fields stand."""
     share = row / max(1, len(page.page.rows))
-    return score * (1.0 if page.page.page.number == 1 else _LATER_PAGE) - _LOWER * share
+    return score * (1.0 if page.page.is_first else _LATER_PAGE) - _LOWER * share

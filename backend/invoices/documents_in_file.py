@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from stdnum.es import nif
 from stdnum.eu import vat
@@ -14,19 +14,11 @@ from backend.files.visual_rows import PageRows
 from backend.invoices.document_kind import evidence_of
 from backend.invoices.header.find import find_header
 
-_MOST_PAGES = 20  # that are compared: the second document begins early or not at all
 _BEGINS = 2.5  # points with which a page begins a document
 _MARK = re.compile(
     r"(?i)\b(?:p[áa]g(?:ina)?|page|seite|hoja|folha|feuille|full|fulla)\b\.?\s*:?\s*(\d{1,3})\s*(?:de|of|von|sur|di|/)\s*(\d{1,3})\b"
 )
 _TAX_ID = re.compile(r"\b(?:[A-Z]{2}[ -]?)?(?:[A-Z][ -]?)?\d[\d.\- ]{5,14}[A-Z0-9]\b")
-
-
-class FirstDocument(NamedTuple):
-    """The pages of the first document."""
-
-    pages: Sequence[PageRows]
-    why: str  # what follows it; empty where nothing does
 
 
 @dataclass(slots=True)
@@ -47,18 +39,20 @@ class _Said:
         self.mark = page.mark
 
 
-def first_document(pages: Sequence[PageRows]) -> FirstDocument:
-    """The pages before one that begins another document."""
+def documents_in(pages: Sequence[PageRows]) -> list[Sequence[PageRows]]:
+    """The pages of each document, in order; one without pages where there are none."""
     if len(pages) < 2:
-        return FirstDocument(pages, "")
-    said = _said(pages[0])
-    for index, page in enumerate(pages[1:_MOST_PAGES], 1):
+        return [pages]
+    starts, said = [0], _said(pages[0])
+    for index, page in enumerate(pages[1:], 1):
         own = _said(page)
         if _begins(own, said, page):
-            name = f"another one, {own.number}," if own.number else "another one"
-            return FirstDocument(pages[:index], f"{name} begins on page {page.page.number}: ask with `pages`")
-        said.add(own)
-    return FirstDocument(pages, "")
+            starts.append(index)
+            said = own
+        else:
+            said.add(own)
+    ends = pairwise([*starts, len(pages)])
+    return [[replace(pages[start], is_first=True), *pages[start + 1 : end]] for start, end in ends]
 
 
 def _said(page: PageRows) -> _Said:

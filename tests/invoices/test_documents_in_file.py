@@ -1,4 +1,4 @@
-"""Several invoices in one file: the first is read, and the others are told."""
+"""Several invoices in one file: each is read, and nothing of one is told of another."""
 
 from __future__ import annotations
 
@@ -36,6 +36,10 @@ def test_two_invoices_in_one_file() -> None:
     values = {field.name: field.value for field in extracted.fields}
     assert ("A-1", "121.00") == (values["InvoiceId"], values["InvoiceTotal"])
     assert "another one, A-2, begins on page 2" in extracted.why
+    assert [one.pages for one in (extracted, *extracted.others)] == [(1,), (2,)]
+    others = {field.name: (field.value, field.places[0].page) for field in extracted.others[0].fields if field.places}
+    assert others["InvoiceId"] == ("A-2", 2)
+    assert others["InvoiceTotal"] == ("121.00", 2)
 
 
 def test_an_invoice_that_repeats_its_head() -> None:
@@ -74,8 +78,8 @@ def test_a_page_that_counts_on_is_the_same_invoice() -> None:
     assert "another one" not in extracted.why
 
 
-def test_a_code_on_another_invoices_page_says_nothing() -> None:
-    """The tax QR code of page 2 is not reported under the invoice of page 1."""
+def test_a_code_on_another_invoices_page_is_that_ones() -> None:
+    """The tax QR code of page 2 is reported under the invoice of page 2 alone."""
     both = _document(HEAD.format(number="A-1") + SUMS, HEAD.format(number="A-2") + SUMS)
     values = {"InvoiceId": "A-2", "InvoiceTotal": "999.00", "VendorTaxId": "A28079093"}
     extracted = extract_fields(replace(both, einvoice=EInvoice("VERI*FACTU", values, page=2, box=(0, 0, 1, 1))))
@@ -83,3 +87,5 @@ def test_a_code_on_another_invoices_page_says_nothing() -> None:
     found = {field.name: (field.value, field.source) for field in extracted.fields}
     assert found["InvoiceTotal"] == ("121.00", "text")
     assert found["InvoiceId"] == ("A-1", "text")
+    other = {field.name: (field.value, field.source) for field in extracted.others[0].fields}
+    assert other["InvoiceTotal"] == ("999.00", "qr")
