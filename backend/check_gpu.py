@@ -1,6 +1,6 @@
 """Command that checks whether the GPU works, which device the service would use, and why. Writes only the saved choice.
 
-python -m backend.check_gpu [--json] [--gpu N] [--choose | --forget] [--as MACHINE] [--full]
+python -m backend.check_gpu [--json] [--gpu N] [--choose | --forget] [--as MACHINE] [--full | --verbose]
 
 The exit code is 0 when all is good, 1 when degraded, 2 when the service would not start. See docs/gpu.md.
 """
@@ -258,7 +258,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--as", dest="machine", metavar="MACHINE", choices=["list", *MACHINES], help="look at a simulated one"
     )
-    parser.add_argument("--full", action="store_true", help="look at torch even where only the CPU is used")
+    parser.add_argument(
+        *("--full", "--verbose"), action="store_true", help="look at torch even where only the CPU is used"
+    )
     return parser
 
 

@@ -5,6 +5,7 @@ MixedPrecisionConfig and TrainingConfig have the names and fields that training 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ class MixedPrecisionConfig:
 
     Fields may be assigned later, as guides do (``config.dtype = "bfloat16"``): a run reads them when it starts,
     ``MixedPrecisionTrainer`` at the beginning of each step. An invalid value raises and leaves the old one.
-    ``dtype = "bfloat16"`` also takes back a ``loss_scaling=True`` that was meant for float16.
+    ``loss_scaling=True`` with bfloat16, as guides write it, is taken back with a warning.
 
     Raises: BadSettings for combinations that only look right.
     """
@@ -52,13 +53,9 @@ class MixedPrecisionConfig:
         object.__setattr__(self, name, value)
         if old is _UNSET:  # in __init__: __post_init__ checks all fields together
             return
-        scaling = self.loss_scaling
         try:
-            if name == "dtype" and _DTYPES.get(value) == "bf16" and scaling:
-                object.__setattr__(self, "loss_scaling", None)
             self._check()
         except (BadSettings, TypeError, ValueError) as error:
-            object.__setattr__(self, "loss_scaling", scaling)
             object.__setattr__(self, name, old)
             if isinstance(error, BadSettings):
                 raise
@@ -77,16 +74,15 @@ class MixedPrecisionConfig:
     def _check(self) -> None:
         if faults := [fault for fault, wrong in self._checks() if wrong]:
             raise BadSettings(faults)
+        if self.loss_scaling and self.short_dtype == "bf16":
+            reason = "bfloat16 has float32's range, so a scaler only skips steps"
+            warnings.warn(f"loss_scaling=True with bfloat16 has no effect: {reason}; leave it out", stacklevel=4)
+            object.__setattr__(self, "loss_scaling", None)
 
     def _checks(self) -> list[tuple[str, bool]]:
         known = self.dtype == "auto" or self.dtype in _DTYPES
-        bf16 = _DTYPES.get(self.dtype) == "bf16"
         return [
             (f"dtype={self.dtype!r}: use auto, bfloat16 or float16", not known),
-            (
-                "loss_scaling=True with bfloat16: it has float32's range, so a scaler only skips steps; leave it out",
-                bf16 and self.loss_scaling is True,
-            ),
             (f"growth_factor={self.growth_factor:g}: must be above 1", not self.growth_factor > 1),
             (f"backoff_factor={self.backoff_factor:g}: must be between 0 and 1", not 0 < self.backoff_factor < 1),
             (f"growth_interval={self.growth_interval}: must be at least 1", self.growth_interval < 1),

@@ -135,7 +135,6 @@ def test_mappings():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"dtype": "bfloat16", "loss_scaling": True}, "scaler only skips steps"),
         ({"dtype": "float16", "hysteresis": 2000}, "hysteresis=2000"),
         ({"growth_factor": 1.0}, "growth_factor"),
         ({"dtype": "float8"}, "dtype='float8'"),

@@ -157,8 +157,8 @@ def performance(snapshot: Snapshot) -> Report:
     """The snapshot of one device as a flat record with the keys of the training guides, and in base units.
 
     ``gpu_utilization`` and ``memory_utilization`` are percent, the latter of the memory's bandwidth; ``…_gb`` are GiB
-    (2**30 bytes), as in the guides. None where unknown; ``memory_allocated_gb`` is always a number: on a CPU it is
-    this process's memory. ``elapsed_s`` is on the monitor's clock, which has an arbitrary zero.
+    (2**30 bytes), as in the guides. None where unknown, "n/a" for percent; ``memory_allocated_gb`` is always a
+    number: on a CPU it is this process's memory. ``elapsed_s`` is on the monitor's clock, which has an arbitrary zero.
     """
     [device] = snapshot.devices
     card, stats = device.card.sample if device.card else CardSample(), device.allocator
@@ -188,8 +188,9 @@ def performance(snapshot: Snapshot) -> Report:
     }
 
 
-def _percent(ratio: float | None) -> float | None:
-    return None if ratio is None else round(100.0 * ratio, 1)
+def _percent(ratio: float | None) -> float | str:
+    """For people, as guides print it: ``f"GPU Util: {metrics['gpu_utilization']}%"``."""
+    return "n/a" if ratio is None else round(100.0 * ratio, 1)
 
 
 def _plain(record: Any) -> Report | None:

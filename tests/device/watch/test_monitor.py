@@ -414,7 +414,7 @@ def test_performance_of_a_vanishing_card(caplog):
         history = recorder.run(5).get_metrics_history()
 
     assert ["", str(LOST), str(LOST), ""] == [record["lost"] for record in history[:4]]
-    assert [50.0, None, None, 50.0] == [record["gpu_utilization"] for record in history[:4]]
+    assert [50.0, "n/a", "n/a", 50.0] == [record["gpu_utilization"] for record in history[:4]]
     assert ["a GPU no longer answers"] == [record.message for record in caplog.records]
 
 
@@ -424,7 +424,7 @@ def test_performance_without_a_gpu():
 
     metrics = recorder.run(1).get_latest_metrics()
 
-    assert ("CPU", 1.0, None, []) == (
+    assert ("CPU", 1.0, "n/a", []) == (
         metrics["name"],
         metrics["memory_allocated_gb"],
         metrics["gpu_utilization"],
@@ -465,7 +465,7 @@ def test_performance_of_this_machine(device):
 
     assert metrics["device"] == device
     assert metrics["memory_allocated_gb"] > 0.0
-    assert (metrics["gpu_utilization"] is None) is (device == "cpu")
+    assert (metrics["gpu_utilization"] == "n/a") is (device == "cpu")
 
 
 @pytest.mark.parametrize("name", MACHINES)
