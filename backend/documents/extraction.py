@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -252,7 +252,7 @@ class DocumentExtractor:
 
     def report(self) -> dict[str, Any]:
         """OCR engines with reasons, default languages, and the reader processes, for GET /v1/system."""
-        return {**self._ocr.report(), "languages": self._languages, "readers": asdict(self._readers.counts())}
+        return {**self._ocr.report(), "languages": self._languages, "readers": self._readers.report()}
 
     async def extract(
         self,

@@ -149,6 +149,10 @@ class FileReaders:
         """Numbers of workers, for metrics."""
         return self._pool.counts()
 
+    def report(self) -> dict[str, Any]:
+        """Numbers of workers, and what keeps them from other files and the network: empty before the first file."""
+        return {**asdict(self._pool.counts()), "confined": self._pool.confined}
+
     def open(
         self,
         source: bytes | bytearray | memoryview | Path | StoredFile,

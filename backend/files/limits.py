@@ -8,6 +8,8 @@ from backend.errors import TooLarge
 
 MEBIBYTE = 2**20
 WALL_RATIO = 3.0  # seconds on the clock for each second of work that is allowed; a longer wait is a hang
+MAX_OPEN_FILES = 4  # in one worker: pages of one request find their file open, and files of many do not pile up
+MAX_OPEN_STREAMS = 64  # of these, beside them: one that is closed has to be decoded from its beginning again
 SMALLER_IMAGE_ADVICE = "Send it smaller; 200 to 300 dpi are enough to read print."
 
 

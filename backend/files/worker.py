@@ -1,7 +1,8 @@
 """The process that parses untrusted files, started as ``python -m backend.files.worker FD``.
 
-A file may crash it, hang it or use up its memory; the service notices and starts another. It therefore gets an
-environment without secrets, may write no files, and has a memory limit. It exits when the service does: a thread waits
+A file may crash it, hang it or use up its memory; the service notices and starts another. A file may also take it over:
+it therefore gets an environment without secrets, reads no files but those it is sent, writes none, has no network
+(`sandbox`), and has a memory limit. It exits when the service does: a thread waits
 for the socket to close, and an alarm ends a call that the service should have ended long before.
 """
 
@@ -32,11 +33,12 @@ from backend.files import frames
 from backend.files.file_types import FileType
 from backend.files.image_file import ImageFile, framed
 from backend.files.image_framing import Framing
-from backend.files.limits import WALL_RATIO, FileLimits
+from backend.files.limits import MAX_OPEN_FILES, MAX_OPEN_STREAMS, WALL_RATIO, FileLimits
 from backend.files.page_codec import unpack_document
 from backend.files.pages import POINTS_PER_INCH
 from backend.files.pdf_file import PdfFile
 from backend.files.qr_codes import qr_codes
+from backend.files.sandbox import confine
 from backend.files.xml_file import XmlFile
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ _GRACE_S = 30.0  # from the time at which the service kills us, however busy the
 _NICENESS = 10  # pages are rendered ahead of OCR; requests for text go first
 _OOM_SCORE = Path("/proc/self/oom_score_adj")  # -1000 to 1000; Linux
 _STATM = Path("/proc/self/statm")
+_DATA_AT_START_BYTES = 256 * 2**20  # where nothing tells it
+_LIBRARIES_BYTES = 512 * 2**20  # of address space, for those that are loaded with the first file that needs them
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _PNG_COMPRESSION = 1  # of zlib: a page in 30 ms; the image is shown once, not stored
 
@@ -56,8 +60,9 @@ Answer = tuple[dict[str, Any], bytes | memoryview]  # header and payload
 class Worker:
     """The open files, by the number that the service gave each, and the calls on them. Main thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, statm: int) -> None:
         self._limits = FileLimits()
+        self._statm = statm  # descriptor of _STATM, opened before the process was confined; -1: not Linux
         self._files: dict[int, ReadableFile] = {}
         self._sources: dict[int, tuple[mmap.mmap, str | None]] = {}  # each file's bytes and its password
         self._calls: dict[str, Callable[[dict[str, Any], tuple[int, ...]], Answer]] = {
@@ -87,12 +92,12 @@ class Worker:
             for fd in frame.fds:
                 with contextlib.suppress(OSError):
                     os.close(fd)
-        header["rss_bytes"] = _resident_bytes()
+        header["rss_bytes"] = self._resident_bytes()
         return header, payload
 
     def _set_limits(self, header: dict[str, Any], _fds: tuple[int, ...]) -> Answer:
         self._limits = FileLimits(**header["limits"])
-        _limit_resources(self._limits.worker_bytes)
+        _limit_resources(self._limits, self._statm)
         return {"pid": os.getpid()}, b""
 
     def _open(self, header: dict[str, Any], fds: tuple[int, ...]) -> Answer:
@@ -175,6 +180,11 @@ class Worker:
                 file.close()
         return {}, b""
 
+    def _resident_bytes(self) -> int:
+        """Memory of this process alone: the mapped files are the service's."""
+        _, resident, shared, *_ = _memory_pages(self._statm)
+        return (resident - shared) * _PAGE_BYTES
+
 
 def _opened(data: mmap.mmap, kind: FileType, password: str | None, limits: FileLimits) -> ReadableFile:
     if kind is FileType.PDF:
@@ -256,33 +266,30 @@ def _error_header(error: Exception, limits: FileLimits) -> dict[str, Any]:
     return header
 
 
-def _resident_bytes() -> int:
-    """Memory of this process alone: the mapped files are the service's."""
-    try:
-        _, resident, shared, *_ = map(int, _STATM.read_text(encoding="ascii").split())
-        return (resident - shared) * _PAGE_BYTES
-    except (OSError, ValueError):  # not Linux
-        return 0
-
-
-def _limit_resources(granted_bytes: int) -> None:
+def _limit_resources(limits: FileLimits, statm: int) -> None:
     """Allow this much memory beyond the current use, no writing of files and no core dumps. POSIX only."""
     try:
         import resource  # not on Windows
     except ImportError:
         return
+    size, _, _, _, _, data, _ = _memory_pages(statm)
     # RLIMIT_DATA counts private writable memory (Linux 4.7); the files are mapped read-only and do not count
-    limit = _data_bytes() + granted_bytes
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    data_bytes = data * _PAGE_BYTES + limits.worker_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
+    if size:  # shared memory counts here alone, as do the files: each at most once, and one beside them
+        mapped_bytes = (MAX_OPEN_FILES + MAX_OPEN_STREAMS + 1) * limits.file_bytes + _LIBRARIES_BYTES
+        address_bytes = size * _PAGE_BYTES + limits.worker_bytes + mapped_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (address_bytes, address_bytes))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _data_bytes() -> int:
+def _memory_pages(statm: int) -> tuple[int, ...]:
+    """The seven numbers of /proc/self/statm."""
     try:
-        return int(_STATM.read_text(encoding="ascii").split()[5]) * _PAGE_BYTES
-    except (OSError, IndexError, ValueError):
-        return 256 * 2**20
+        return tuple(map(int, os.pread(statm, 200, 0).split()))
+    except OSError:  # not Linux
+        return (0, 0, 0, 0, 0, _DATA_AT_START_BYTES // _PAGE_BYTES, 0)
 
 
 def _receive_calls(connection: socket.socket, calls: queue.SimpleQueue[frames.Frame]) -> None:
@@ -304,13 +311,15 @@ def main(fd: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     warnings.simplefilter("ignore")
+    statm = os.open(_STATM, os.O_RDONLY) if _STATM.exists() else -1
+    confined = confine()
     connection = socket.socket(fileno=fd)
     frames.enlarge_buffers(connection)
     calls: queue.SimpleQueue[frames.Frame] = queue.SimpleQueue()
     threading.Thread(target=_receive_calls, args=(connection, calls), daemon=True, name="listen").start()
-    worker = Worker()
+    worker = Worker(statm)
     with contextlib.suppress(OSError):  # the service is gone
-        frames.send(connection, {"ready": True})
+        frames.send(connection, {"ready": True, "confined": confined})
         _silence_output()
         while True:
             frames.send(connection, *worker.answer(calls.get()))

@@ -22,7 +22,7 @@ import psutil
 
 from backend.errors import DeadlineExceeded, Unavailable
 from backend.files import frames
-from backend.files.limits import WALL_RATIO, FileLimits
+from backend.files.limits import MAX_OPEN_FILES, MAX_OPEN_STREAMS, WALL_RATIO, FileLimits
 from backend.telemetry import log_event
 
 MODULE = "backend.files.worker"
@@ -110,6 +110,7 @@ class WorkerProcess:
         self.files: dict[int, bool] = {}
         self.stale: set[int] = set()  # of these, the ones to close
         self.served: set[int] = set()  # every file it ever opened: an earlier one may have caused a crash
+        self.confined: dict[str, str] = {}  # what bounds it, from `sandbox.confine`; set by the first call
         self.calls = 0  # on pages; text and image of one page count twice
         self.rss_bytes = self.rss_at_start_bytes = 0
         self.clock = clock
@@ -190,10 +191,11 @@ class WorkerProcess:
     def _finish_start(self) -> None:
         try:
             start_time = _CallTime(self, _START_S, WALL_RATIO * _START_S)
-            self._receive(start_time, 0)
+            ready = self._receive(start_time, 0).header
             header = self._exchange({"call": "set_limits", "limits": asdict(self._limits)}, start_time, (), 0).header
         except (WorkerGone, WorkerLate) as error:
             raise WorkerNotStarted(str(error)) from error
+        self.confined = {str(what): str(how) for what, how in ready["confined"].items()}
         self.rss_at_start_bytes = self.rss_bytes = int(header["rss_bytes"])
         self._is_ready = True
 
@@ -250,8 +252,6 @@ class WorkerProcess:
 
 _log = logging.getLogger(__name__)
 
-MAX_OPEN_FILES = 4  # in one worker: pages of one request find their file open, and files of many do not pile up
-MAX_OPEN_STREAMS = 64  # of these, beside them: one that is closed has to be decoded from its beginning again
 _MAX_CALLS = 2000  # of one worker, then it is replaced: this bounds what libraries leak
 _MAX_GROWTH_BYTES = 256 * 2**20  # of one worker over its size at start, measured between calls; for the same reason
 _CLOSE_S = 5.0  # for closing files; a worker that takes longer is killed
@@ -278,6 +278,7 @@ class WorkerPool:
     def __init__(
         self, count: int, start_worker: Callable[[], WorkerProcess], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        self.confined: dict[str, str] = {}  # what bounds its workers; empty before the first file
         self._count, self._start_worker, self._clock = count, start_worker, clock
         self._changed = threading.Condition()
         self._idle: list[WorkerProcess] = []
@@ -319,6 +320,7 @@ class WorkerPool:
 
     def release(self, worker: WorkerProcess) -> None:
         """Return a worker after a call that it answered."""
+        self._note_confinement(worker.confined)
         while self._clean_up(worker):
             with self._changed:
                 worker.stale &= worker.files.keys()
@@ -429,6 +431,11 @@ class WorkerPool:
             self._new(None)
         except Unavailable as error:  # the next caller tries again and gets the error
             log_event(_log, logging.WARNING, "reader not started", error=str(error))
+
+    def _note_confinement(self, confined: dict[str, str]) -> None:
+        if confined != self.confined:
+            self.confined = confined
+            log_event(_log, logging.INFO, "readers are confined", **confined)
 
     def _remove(self, worker: WorkerProcess, counter: str) -> None:
         worker.end()

@@ -33,7 +33,7 @@ from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.limits import FileLimits
 from backend.files.worker_pool import WorkerProcess
 from tests.files import faulty_worker as fault
-from tests.files.pdfs import pdf, text
+from tests.files.pdfs import FAULTY_WORKER, pdf, text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [text(b"page %d" % number) for number in range(1, 12)]
@@ -300,9 +300,27 @@ def test_a_worker_ignores_signals_that_are_for_the_service(make_readers: MakeRea
     assert 0 == readers.counts().died
 
 
-def test_a_worker_knows_no_secrets(make_readers: MakeReaders, monkeypatch: pytest.MonkeyPatch):
-    """A worker that was taken over has neither keys nor the service's libraries, and may write no file."""
+def test_a_worker_that_was_taken_over_gets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No secrets, no file but its own, no network and no other process; all of it is there without the confinement."""
     monkeypatch.setenv("API_KEYS", "secret")
+    (tmp_path / "secret").write_text("of another tenant", encoding="utf-8")
+    command = (*FAULTY_WORKER, str(tmp_path))
+    with FileReaders(1, QUICK, start_worker=lambda: WorkerProcess(QUICK, command=command)) as readers:
+        with readers.open(pdf(*[b""] * fault.TAKEN_OVER)) as file:
+            with pytest.raises(UnreadableFile) as caught:
+                readers.page_text(file, fault.TAKEN_OVER)
+            confined = readers.report()["confined"]
+    open_to_us = fault.attacks(tmp_path, os.getpid())
+
+    if any("not confined" in how for how in confined.values()):
+        pytest.skip(f"this kernel confines no process: {confined}")
+    assert "got: []" in str(caught.value)
+    assert 15 == len(open_to_us)
+    assert {"files", "system_calls"} == confined.keys()
+
+
+def test_a_worker_has_bounds_and_none_of_the_services_libraries(make_readers: MakeReaders):
+    """It may write no file, and its private memory and its address space have limits."""
     before = worker_pids()
     readers = make_readers()
     with readers.open(pdf(*PAGES)):
@@ -310,9 +328,9 @@ def test_a_worker_knows_no_secrets(make_readers: MakeReaders, monkeypatch: pytes
         worker = psutil.Process(pid)
         mapped = {Path(mapping.path).name for mapping in worker.memory_maps()}
 
-        assert "API_KEYS" not in worker.environ()
         assert worker.rlimit(psutil.RLIMIT_FSIZE) == (0, 0)
         assert worker.rlimit(psutil.RLIMIT_DATA)[1] < 2 * readers.limits.worker_bytes
+        assert worker.rlimit(psutil.RLIMIT_AS)[1] < 16 * readers.limits.worker_bytes
     assert not [name for name in mapped if "torch" in name or "openvino" in name or "onnxruntime" in name]
 
 
