@@ -15,8 +15,8 @@ from backend.tables.records import Table
 from backend.text.sentences import chunk_spans, sentence_spans
 
 _HEADING_LINE = re.compile(r"[^\n\r\v\f\x85\u2028\u2029]+")
-_MOST_CHARACTERS, _MOST_WORDS = 90, 12  # of a heading
-_MOST_LINES = 3  # title, chapter and clause; more short lines one after another are a list, a form or a table
+_MAX_CHARACTERS, _MAX_WORDS = 90, 12  # of a heading
+_MAX_LINES = 3  # title, chapter and clause; more short lines one after another are a list, a form or a table
 _MARK = r"\s{0,2}(?:[.:)ªº]|\.?\s?[-\u2013\u2014])"
 _ORDINALS = (
     r"primer[oa]|segund[oa]|tercer[oa]|cuart[oa]|quint[oa]|sext[oa]|s[eé]ptim[oa]|octav[oa]|noven[oa]|[uú]nic[oa]"
@@ -46,7 +46,7 @@ def heading_spans(text: str) -> list[Span]:
     found: list[Span] = []
     run: list[tuple[Span, str]] = []
     for index, (start, end) in enumerate(lines):
-        kind = _kind(text, lines, index) if end - start <= _MOST_CHARACTERS else None
+        kind = _kind(text, lines, index) if end - start <= _MAX_CHARACTERS else None
         if kind is not None:
             run.append(((start, end), kind))
             continue
@@ -58,7 +58,7 @@ def heading_spans(text: str) -> list[Span]:
 def _joined(run: Sequence[tuple[Span, str]]) -> Iterator[Span]:
     """The span of lines that follow one another; none of a list, whose items are counted or many."""
     kinds = [kind for _, kind in run if kind]
-    if run and len(run) <= _MOST_LINES and len(kinds) == len(set(kinds)):
+    if run and len(run) <= _MAX_LINES and len(kinds) == len(set(kinds)):
         yield run[0][0][0], run[-1][0][1]
 
 
@@ -66,7 +66,7 @@ def _kind(text: str, lines: Sequence[Span], index: int) -> str | None:
     """How a heading is counted, empty for one that is not; None for a line that is no heading."""
     start, end = lines[index]
     line = text[start:end]
-    if len(line.split()) > _MOST_WORDS or COLUMNS.search(line):
+    if len(line.split()) > _MAX_WORDS or COLUMNS.search(line):
         return None
     if opening := _OPENING.match(line):
         levels = opening["number"].count(".") if opening["number"] else 0

@@ -49,7 +49,7 @@ from backend.tracing.spans import span
 
 _log = logging.getLogger(__name__)
 _ENCODING = re.compile(r"""(<\?xml[^>]{0,200}?\sencoding\s*=\s*["'])[\w.-]{1,40}""")  # of the declaration
-_MOST_PAGES = 3  # with a mention of a code that are searched for one: 20 ms each
+_MAX_PAGES = 3  # with a mention of a code that are searched for one: 20 ms each
 
 
 def read_einvoice(
@@ -94,7 +94,7 @@ def _inside(readers: FileReaders, file: OpenFile, until: float | None) -> EInvoi
 
 
 def _printed(readers: FileReaders, file: OpenFile, pages: Iterable[Page], until: float | None) -> EInvoice | None:
-    for page in islice(filter(_mentions_code, pages), _MOST_PAGES):
+    for page in islice(filter(_mentions_code, pages), _MAX_PAGES):
         try:
             codes = readers.qr_codes(file, page.number, turn=page.rotation, until=until)
         except (BadInput, InferenceFailed):  # the page was read; that no code could be looked for costs nothing else
@@ -112,7 +112,7 @@ def _mentions_code(page: Page) -> bool:
 _AT_ONCE = 2
 # Sentences of nine languages (SIB-200) in pairs, of 270 characters, were told apart without a fault at this score.
 _SURE = 0.9
-_LEAST_WORDS = 20
+_MIN_WORDS = 20
 # Confidence by which a reading in the page's own language may fall behind one in others: a French typescript had 0.839
 # with French and Spanish, 0.842 with Spanish and English, and 0.89 of its words right instead of 0.78 (no
 # other of eight fell behind by more).
@@ -138,7 +138,7 @@ def second_guess(result: OcrResult, read_with: Sequence[str], listed: tuple[str,
 
     They follow from the text alone, so that a page reads the same whatever the first guess was.
     """
-    if set(listed) <= set(read_with) or len(result.words) < _LEAST_WORDS:
+    if set(listed) <= set(read_with) or len(result.words) < _MIN_WORDS:
         return ()
     language = detect(" ".join(word.text for word in result.words))
     if language is None or language.score < _SURE or language.code not in listed:

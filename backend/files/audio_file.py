@@ -226,8 +226,8 @@ _OPTIONS = {
     "max_streams": "64",
 }
 _HEAD_BYTES = 64 * 1024  # that tell the container, behind a tag
-_MOST_READ_ERRORS = 16  # of the container, each skipped; then what was read is all
-_MOST_BAD_PACKETS = 1000  # before the first sound: an encrypted track is not tried to its end
+_MAX_READ_ERRORS = 16  # of the container, each skipped; then what was read is all
+_MAX_BAD_PACKETS = 1000  # before the first sound: an encrypted track is not tried to its end
 _ANNOUNCING = frozenset({"aiff", "caf", "flac", "matroska", "mov", "w64", "wav"})  # that write down their length
 _MISSING_RATIO = 0.05  # of the announced length, and a second: less is rounding
 _PADDING_S = 0.5  # at both ends, which coders add and decoders leave out
@@ -388,7 +388,7 @@ class _Decoding:
                 _check_memory(error)
                 self._last_error = _reason(error)
                 self._read_errors += 1
-                if self._read_errors >= _MOST_READ_ERRORS:
+                if self._read_errors >= _MAX_READ_ERRORS:
                     return
 
     def _decoded(self, packet: Packet[Any]) -> list[AudioFrame]:
@@ -401,7 +401,7 @@ class _Decoding:
             _check_memory(error)
             self._last_error = _reason(error)
             self._bad_packets += 1
-            if self._bad_packets >= _MOST_BAD_PACKETS and not self._sound.seconds:
+            if self._bad_packets >= _MAX_BAD_PACKETS and not self._sound.seconds:
                 raise UnreadableFile(
                     f"file: none of its first {self._bad_packets} packets of sound can be decoded: {self._last_error}"
                 ) from error

@@ -95,10 +95,10 @@ def sniff(head: bytes) -> FileType:
         raise UnreadableFile("file: it is empty (0 bytes)")
     kind = _kind(head)
     if kind is None:
-        likeness = _likeness(head)
-        is_document = any(word in likeness for word in ("document", "book", "presentation"))
+        description = _description(head)
+        is_document = any(word in description for word in ("document", "book", "presentation"))
         advice = f" {_EXPORT}" if is_document else ""
-        raise WrongMediaType(f"file: it looks like {likeness}, which is not read here; read are {ACCEPTED}.{advice}")
+        raise WrongMediaType(f"file: it looks like {description}, which is not read here; read are {ACCEPTED}.{advice}")
     return kind
 
 
@@ -127,20 +127,20 @@ def _brands(head: bytes) -> tuple[bytes, ...]:
     return (head[8:12], *(head[at : at + 4] for at in range(16, size, 4)))
 
 
-def _likeness(head: bytes) -> str:
-    for signature, likeness in _OTHER_SIGNATURES:
+def _description(head: bytes) -> str:
+    for signature, description in _OTHER_SIGNATURES:
         if head.startswith(signature):
-            return likeness
+            return description
     if begins_with_ftyp(head):
         return "an AVIF image" if b"avif" in _brands(head) else "an image of a camera's own format"
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return "a video (avi)"
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-        return next((likeness for entry, likeness in _ZIP_ENTRIES if entry in head), "a zip archive")
-    return _text_likeness(head)
+        return next((description for entry, description in _ZIP_ENTRIES if entry in head), "a zip archive")
+    return _text_description(head)
 
 
-def _text_likeness(head: bytes) -> str:
+def _text_description(head: bytes) -> str:
     if b"\x00" in head:
         return "a binary file of no known kind"
     start = head[:1024].lstrip(b"\xef\xbb\xbf \t\r\n").lower()

@@ -19,7 +19,7 @@ from backend.files.file_types import FileType
 from backend.files.image_framing import Framing
 from backend.files.limits import SMALLER_IMAGE_ADVICE, FileLimits, check_pixels
 from backend.files.mapped_file import MappedFile
-from backend.files.records import MOST_SIZES, PageSize
+from backend.files.records import MAX_SIZES, PageSize
 
 _TRANSPOSES = {
     90: Image.Transpose.ROTATE_270,
@@ -206,7 +206,7 @@ def _view(data: mmap.mmap, kind: FileType) -> Any:
 def _frames(image: Image.Image) -> list[int]:
     """The frames of a TIFF that are pages: not the thumbnails among them."""
     frames = []
-    for index in range(MOST_SIZES):
+    for index in range(MAX_SIZES):
         try:
             image.seek(index)
         except _BROKEN:

@@ -8,7 +8,7 @@ from backend.errors import InvalidField, TooLarge
 from backend.files.limits import FileLimits
 
 _RANGE = re.compile(r"(\d{0,9})(-?)(\d{0,9})", re.ASCII)
-_MOST_PAGES = 10**9  # more than nine digits can say
+_MAX_PAGES = 10**9  # more than nine digits can say
 _EXAMPLE = 'write numbers and ranges such as "1-3,7" or "5-"'
 
 
@@ -37,7 +37,7 @@ def select_pages(ranges: str, page_count: int, limits: FileLimits) -> tuple[int,
 def check_page_ranges(ranges: str) -> None:
     """What can be said of a list of ranges before the file is open. Raises: InvalidField, as `select_pages`."""
     for item in ranges.split(",") if ranges.strip() else []:
-        _bounds(item.strip(), _MOST_PAGES)
+        _bounds(item.strip(), _MAX_PAGES)
 
 
 def _bounds(item: str, page_count: int) -> tuple[int, int]:

@@ -23,12 +23,12 @@ from backend.files import pdf_page
 from backend.files.einvoice.read import read_einvoice
 from backend.files.einvoice.records import EInvoice
 from backend.files.pdf_page import Matrix, matrix_of, objects_of, product, to_viewer
-from backend.files.records import MOST_SIZES, LayerStats, PageSize
+from backend.files.records import MAX_SIZES, LayerStats, PageSize
 from backend.files.text_layout import LayoutWords, lay_out, rotate_boxes
 
-MOST_RULINGS = 5_000  # of a page; a drawing has more, a table of 500 rows of ten cells has 5,000 edges
-_MOST_SEGMENTS = 40_000  # of paths that are looked at; a map or a plot has more
-_LEAST_LENGTH = 4.0  # points
+MAX_RULINGS = 5_000  # of a page; a drawing has more, a table of 500 rows of ten cells has 5,000 edges
+_MAX_SEGMENTS = 40_000  # of paths that are looked at; a map or a plot has more
+_MIN_LENGTH = 4.0  # points
 _THICK = 3.0  # points: a filled rectangle that is thicker is an area
 _STRAIGHT = 0.02  # slope of a line that still counts as level or upright
 _WHITE = 250  # of 255: a filling that nobody sees
@@ -47,7 +47,7 @@ def read_rulings(page: pdfium.PdfPage) -> NDArray[np.float32]:
         if kind != raw.FPDF_PAGEOBJ_PATH:
             continue
         segments += max(0, raw.FPDFPath_CountSegments(handle))
-        if segments > _MOST_SEGMENTS or len(found) > MOST_RULINGS:
+        if segments > _MAX_SEGMENTS or len(found) > MAX_RULINGS:
             return np.zeros((0, 4), np.float32)
         found += _lines_of(handle, matrix, area)
     inside = [side for side in found if side[2] >= left and side[0] <= right and side[3] >= bottom and side[1] <= top]
@@ -100,7 +100,7 @@ def _subpaths(handle: object, matrix: Matrix) -> Iterator[list[_Point]]:
 def _straight(points: Sequence[_Point]) -> Iterator[_Side]:
     for (x0, y0), (x1, y1) in pairwise(points):
         across, down = abs(x1 - x0), abs(y1 - y0)
-        if max(across, down) >= _LEAST_LENGTH and min(across, down) <= _STRAIGHT * max(across, down):
+        if max(across, down) >= _MIN_LENGTH and min(across, down) <= _STRAIGHT * max(across, down):
             yield (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1))
 
 
@@ -122,7 +122,7 @@ def _edges(outline: _Side, page_area: float) -> Iterator[_Side]:
     """A thin rectangle as its middle line, any other as its edges; the page's background has none."""
     left, bottom, right, top = outline
     width, height = right - left, top - bottom
-    if max(width, height) < _LEAST_LENGTH or width * height > 0.8 * page_area:
+    if max(width, height) < _MIN_LENGTH or width * height > 0.8 * page_area:
         return
     if min(width, height) <= _THICK:
         x, y = (left + right) / 2, (bottom + top) / 2
@@ -147,8 +147,8 @@ _NAMES = {
     "Title": "title", "Author": "author", "Subject": "subject", "Keywords": "keywords",
     "Creator": "creator", "Producer": "producer", "CreationDate": "created", "ModDate": "modified",
 }  # fmt: skip
-_MOST_VALUE_CHARS = 1000
-_MOST_ATTACHMENTS = 100  # that are looked at for an invoice
+_MAX_VALUE_CHARS = 1000
+_MAX_ATTACHMENTS = 100  # that are looked at for an invoice
 # ISO 32000-1, 7.9.4, whose apostrophes and minutes many programs leave out; "Z00'00'" is Adobe's.
 _DATE = re.compile(
     r"(?:D:)?(?P<year>\d{4})(?P<month>\d\d)?(?P<day>\d\d)?(?P<hour>\d\d)?(?P<minute>\d\d)?(?P<second>\d\d)?"
@@ -173,7 +173,7 @@ class PdfFile:
         count = len(self._pdf)
         if count < 1:
             raise UnreadableFile("file: the PDF has no pages, or its page tree is broken")
-        sizes = [self._size(index) for index in range(min(count, MOST_SIZES))]
+        sizes = [self._size(index) for index in range(min(count, MAX_SIZES))]
         return {
             "page_count": count,
             "sizes": [(size.width, size.height) for size in sizes],
@@ -184,7 +184,7 @@ class PdfFile:
     @cached_property
     def invoice(self) -> EInvoice | None:
         """The invoice that is attached as XML (Factur-X, ZUGFeRD, UBL, Facturae); None where none is."""
-        for index in range(min(self._pdf.count_attachments(), _MOST_ATTACHMENTS)):
+        for index in range(min(self._pdf.count_attachments(), _MAX_ATTACHMENTS)):
             try:
                 attachment = self._pdf.get_attachment(index)
                 if not attachment.get_name().lower().endswith(".xml"):
@@ -321,4 +321,4 @@ def _open_error(error: int, password: str | None) -> UnreadableFile | PasswordRe
 
 
 def _printable(value: str) -> str:
-    return "".join(character for character in value if character.isprintable()).strip()[:_MOST_VALUE_CHARS]
+    return "".join(character for character in value if character.isprintable()).strip()[:_MAX_VALUE_CHARS]

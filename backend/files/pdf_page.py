@@ -16,8 +16,8 @@ from pypdfium2 import raw
 from backend.files.records import LayerStats
 from backend.files.text_layout import Characters, rotate_boxes
 
-MOST_OBJECTS = 50_000  # that are looked at; a map may have more paths, which decide nothing
-_MOST_NESTING = 5
+MAX_OBJECTS = 50_000  # that are looked at; a map may have more paths, which decide nothing
+_MAX_NESTING = 5
 
 Matrix = tuple[float, float, float, float, float, float]
 _IDENTITY: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
@@ -27,17 +27,17 @@ def objects_of(page: object) -> Iterator[tuple[int, object, Matrix]]:
     """Type, handle and matrix to user space of the page's objects, including those inside form XObjects."""
     count = raw.FPDFPage_CountObjects(page)
     stack = [
-        (raw.FPDFPage_GetObject(page, index), _IDENTITY, 0) for index in range(min(count, MOST_OBJECTS) - 1, -1, -1)
+        (raw.FPDFPage_GetObject(page, index), _IDENTITY, 0) for index in range(min(count, MAX_OBJECTS) - 1, -1, -1)
     ]
     seen = 0
-    while stack and seen < MOST_OBJECTS:
+    while stack and seen < MAX_OBJECTS:
         handle, matrix, depth = stack.pop()
         seen += 1
         kind = raw.FPDFPageObj_GetType(handle)
         yield kind, handle, matrix
-        if kind == raw.FPDF_PAGEOBJ_FORM and depth < _MOST_NESTING:
+        if kind == raw.FPDF_PAGEOBJ_FORM and depth < _MAX_NESTING:
             inner = product(matrix_of(handle), matrix)
-            children = min(raw.FPDFFormObj_CountObjects(handle), MOST_OBJECTS - seen)
+            children = min(raw.FPDFFormObj_CountObjects(handle), MAX_OBJECTS - seen)
             stack += [(raw.FPDFFormObj_GetObject(handle, index), inner, depth + 1) for index in range(children)]
 
 

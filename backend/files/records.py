@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-MOST_SIZES = 10_000  # a damaged file may claim billions of pages
+MAX_SIZES = 10_000  # a damaged file may claim billions of pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class FileInfo:
 
     kind: str  # "pdf", "png", "jpeg", "tiff", "webp", "bmp", "gif", "heic"
     page_count: int
-    sizes: tuple[PageSize, ...]  # of the first MOST_SIZES pages
+    sizes: tuple[PageSize, ...]  # of the first MAX_SIZES pages
     metadata: Mapping[str, str]  # as the file says: "title", "author", "producer", "created", "frames", …
     sha256: str  # hexadecimal
     attachments: int = 0  # of a PDF
     audio: AudioInfo | None = None  # of a recording, which has no pages yet: page_count is 0
 
     def size(self, number: int) -> PageSize:
-        """Size of a page (from 1); zero where it is unknown: the page is broken or beyond MOST_SIZES."""
+        """Size of a page (from 1); zero where it is unknown: the page is broken or beyond MAX_SIZES."""
         return self.sizes[number - 1] if number <= len(self.sizes) else PageSize(0.0, 0.0)
 
 

@@ -18,7 +18,7 @@ _COARSEST_DPI = 60.0  # of a scan; below, the image is a background or a gradien
 # whole scan, and Tesseract was no longer sure of one word in fifty. With it the pixels are the scan's, bit for bit.
 _ROUNDING = 1e-4
 _MODEL_PIXELS = 4  # along a side, for each pixel that an image model takes
-_MOST_MAGNIFIED = 2.0  # OCR of a coarse scan improves up to this factor, and no further
+_MAX_MAGNIFIED = 2.0  # OCR of a coarse scan improves up to this factor, and no further
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,5 +84,5 @@ def _for_scan(image_dpi: float, area: float) -> Resolution:
         return Resolution(image_dpi * (1 - _ROUNDING), f"{image_dpi:.0f} dpi: the scan's own pixels")
     if image_dpi < _COARSEST_DPI:
         return DEFAULT
-    dpi = min(DEFAULT_DPI, image_dpi * _MOST_MAGNIFIED)
+    dpi = min(DEFAULT_DPI, image_dpi * _MAX_MAGNIFIED)
     return Resolution(dpi, f"{dpi:.0f} dpi: a coarse scan of {image_dpi:.0f} dpi, enlarged")

@@ -99,7 +99,7 @@ def upright_to_page(visible: tuple[float, float, float, float], rotate: int, wid
 UNITS_PER_EM = 1000
 ADVANCE = 500  # units, of every character; words are stretched to their boxes
 ASCENT, DESCENT = 800, -200  # units
-MOST_CHARACTERS = 0xFFFE  # codes have two bytes, and 0 is the missing character
+MAX_CHARACTERS = 0xFFFE  # codes have two bytes, and 0 is the missing character
 _CODES_PER_BLOCK = 100  # maximum of one bfchar block (Adobe Technical Note 5411, 1.4.2)
 _JOINED = ("Mn", "Me", "Mc", "Cf")
 _CHECKSUM_MAGIC = 0xB1B0AFBA  # OpenType, head.checksumAdjustment
@@ -217,7 +217,7 @@ def _start_of(tables: Mapping[bytes, bytes], tag: bytes) -> int:
 
 
 _ADVANCE, _DESCENT = ADVANCE / UNITS_PER_EM, DESCENT / UNITS_PER_EM  # of the font's size
-_LEAST_SIZE = 0.1  # page units; for words without an extent
+_MIN_SIZE = 0.1  # page units; for words without an extent
 _STEEPEST = 0.5  # slope of a line of text; above it, the words stand on top of each other
 _GAP = 0.2  # of a line's height: pdftotext joins words closer than 0.15, even with a space between them
 
@@ -240,7 +240,7 @@ def invisible_fonts(pdf: pdfium.PdfDocument, pages: Sequence[Page]) -> Iterator[
     groups: list[tuple[list[int], set[str]]] = []
     for page in pages:
         characters = {character for word in page.words for character in clusters(word.text)} | {" "}
-        if not groups or len(groups[-1][1] | characters) > MOST_CHARACTERS:
+        if not groups or len(groups[-1][1] | characters) > MAX_CHARACTERS:
             groups.append(([], set()))
         groups[-1][0].append(page.number)
         groups[-1][1].update(characters)
@@ -260,12 +260,12 @@ def write_invisible(sheet: pdfium.PdfPage, page: Page, font: InvisibleFont) -> N
     space = upright_to_page(sheet.get_bbox(), sheet.get_rotation(), page.width, page.height)
     scale = abs(space.a * space.d - space.b * space.c) ** 0.5  # user space units to one of the page's
     for line in (line for block in blocks_of(page) for line in block):
-        size = max(_LEAST_SIZE, *(word.box.height for word in line))
+        size = max(_MIN_SIZE, *(word.box.height for word in line))
         bottoms = _baselines([word.box for word in line])
         for word, after, bottom in zip_longest(line, line[1:], bottoms):
             left, right = _with_gap(word.box, after.box if after else None, size * _GAP)
             characters = clusters(word.text)
-            stretch = max(_LEAST_SIZE, right - left) / (len(characters) * _ADVANCE * size * scale)
+            stretch = max(_MIN_SIZE, right - left) / (len(characters) * _ADVANCE * size * scale)
             matrix = Matrix(stretch, 0, 0, -1 / scale, left, bottom + _DESCENT * size).then(space)
             drawn = _in_drawing_order(word.text, characters) + ([" "] if after else [])
             _insert(sheet, font, drawn, size * scale, matrix)
@@ -341,7 +341,7 @@ def _load_font(pdf: pdfium.PdfDocument, codes: Mapping[str, int]) -> Any:
     return loaded
 
 
-_MOST_POINTS = 14_400.0  # a page's longest side in user space units, ISO 32000-1, annex C.2
+_MAX_POINTS = 14_400.0  # a page's longest side in user space units, ISO 32000-1, annex C.2
 _EXIF_ORIENTATION = 0x0112
 _LOSSY = frozenset({"webp", "heic"})  # lossy already; uncompressed pixels would take ten times the size
 _JPEG_QUALITY = 90
@@ -409,7 +409,7 @@ def _with_words(pdf: pdfium.PdfDocument, sheets: list[tuple[pdfium.PdfPage, Page
 def _sheet(pdf: pdfium.PdfDocument, page: Page) -> pdfium.PdfPage:
     """An empty PDF page with the page's size in points, before its orientation."""
     points = POINTS_PER_INCH / page.units_per_inch
-    points *= min(1.0, _MOST_POINTS / (points * max(page.width, page.height)))
+    points *= min(1.0, _MAX_POINTS / (points * max(page.width, page.height)))
     width, height = page.width * points, page.height * points
     return pdf.new_page(height, width) if page.rotation % 180 else pdf.new_page(width, height)
 

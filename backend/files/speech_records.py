@@ -15,7 +15,7 @@ SAMPLE_RATE = 16_000  # Hz, mono: what the models hear
 SpeechTask = Literal["transcribe", "translate"]  # translate: into English
 
 
-class HeardLanguage(NamedTuple):
+class SpokenLanguage(NamedTuple):
     """A language with its score, 0 to 1, over the pieces it was looked for in."""
 
     code: str | None  # ISO 639-1; None where it is unknown
@@ -115,7 +115,7 @@ class Transcript:
     """What was said in one file."""
 
     duration_s: float  # decoded
-    language: HeardLanguage  # of most of the speech
+    language: SpokenLanguage  # of most of the speech
     segments: tuple[Segment, ...]  # by start; no two overlap
     dropped: tuple[DroppedSpeech, ...] = ()
     speech_s: float = 0.0  # in which somebody speaks

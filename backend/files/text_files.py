@@ -26,7 +26,7 @@ _PROGRAMS_TEXT = (b"{\\rtf", b"%!PS", b"%PDF")
 _CONTROLS = {code: " " for code in (*range(9), *range(14, 32), *range(127, 160)) if code != 0x85}
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # without escape, which colours logs
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_MOST_CONTROLS = 0.001  # of the characters; a form feed and the like are blanks
+_MAX_CONTROLS = 0.001  # of the characters; a form feed and the like are blanks
 _DECLARED = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w-]{2,40})|<\?xml[^>]{0,100}?encoding=[\"']([\w-]{2,40})"
 )
@@ -59,7 +59,7 @@ def decode_text(content: bytes) -> str | None:
     text = _decoded(content)
     if text is None or _SURROGATE.search(text):
         return None
-    if len(_CONTROL.findall(text[: 2**20])) > _MOST_CONTROLS * min(len(text), 2**20):
+    if len(_CONTROL.findall(text[: 2**20])) > _MAX_CONTROLS * min(len(text), 2**20):
         return None
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
 

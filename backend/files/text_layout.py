@@ -135,7 +135,7 @@ _SAME_BASELINE = 0.25  # heights between the bottoms of letters of one word; of 
 _UPRIGHT_SHARE = 0.6  # of the characters must have the same orientation for the page to be turned
 _SAME_COLUMN = 0.1  # of the narrower block's width: horizontal overlap of blocks in one column
 _TOUCHING = 0.2  # of the lower block's height by which consecutive blocks may overlap
-_MOST_BLOCKS = 2000  # with more (maps, plots) the order is left as it is: every pair is compared
+_MAX_BLOCKS = 2000  # with more (maps, plots) the order is left as it is: every pair is compared
 
 
 class LayoutWords(NamedTuple):
@@ -347,7 +347,7 @@ def reading_order(boxes: Sequence[Box]) -> list[int]:
     similarity of word order rises from 0.86 to 0.89. An XY cut gave 0.89 too, but broke the page with two columns
     (0.67 instead of 0.86).
     """
-    if len(boxes) < 2 or len(boxes) > _MOST_BLOCKS:
+    if len(boxes) < 2 or len(boxes) > _MAX_BLOCKS:
         return list(range(len(boxes)))
     left, top, right, bottom = np.array(boxes, np.float64).T
     smaller_height = np.minimum.outer(bottom - top, bottom - top)

@@ -78,11 +78,11 @@ _SCAN_RATIO = 0.5  # of the page covered by images
 _UNMAPPED_RATIO = 0.1  # of glyphs; bullets and arrows of symbol fonts stay below
 _REPLACED_RATIO = 0.05  # of characters
 _ODD_RATIO = 0.3  # of characters that are not letters, digits or punctuation
-_LEAST_BIGRAM_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_bigrams)
-_LEAST_BIGRAMS = 60  # fewer decide nothing: codes, abbreviations
+_MIN_BIGRAM_SCORE = 4.1  # between the worst language, 4.4, and the best scramble, 3.8 (letter_bigrams)
+_MIN_BIGRAMS = 60  # fewer decide nothing: codes, abbreviations
 _LATIN_SHARE = 0.5  # of the letters, for the bigrams to be representative
 _SINGLE_RATIO = 0.6  # of words with letters; of 227 dev pages none has over 0.14, letter-spaced ones have 0.9
-_LEAST_WORDS = 20  # with letters; fewer are the marks of a drawing
+_MIN_WORDS = 20  # with letters; fewer are the marks of a drawing
 _ODD_CATEGORIES = frozenset({"So", "Sk", "Cc", "Co", "Cn", "Cs"})  # symbols, lone accents, private use, unassigned
 
 
@@ -160,8 +160,8 @@ def _by_language(layer: TextLayer) -> ChosenSource:
         return ChosenSource(
             "ocr", f"{single_ratio:.0%} of the words of its own text are single letters: its words are torn apart"
         )
-    is_decisive = quality.bigrams.total >= _LEAST_BIGRAMS and quality.latin_share >= _LATIN_SHARE
-    if is_decisive and quality.bigrams.mean < _LEAST_BIGRAM_SCORE:
+    is_decisive = quality.bigrams.total >= _MIN_BIGRAMS and quality.latin_share >= _LATIN_SHARE
+    if is_decisive and quality.bigrams.mean < _MIN_BIGRAM_SCORE:
         return ChosenSource(
             "ocr", "the letters of its own text follow each other as in no language: its fonts are mis-mapped"
         )
@@ -173,7 +173,7 @@ def _by_language(layer: TextLayer) -> ChosenSource:
 def _single_ratio(text: str) -> float:
     """The share of single letters among the words with letters; 0 of few words, and in scripts without upper case."""
     words = [word for word in text.split() if word.lower() != word.upper()]
-    return sum(len(word) == 1 for word in words) / len(words) if len(words) >= _LEAST_WORDS else 0.0
+    return sum(len(word) == 1 for word in words) / len(words) if len(words) >= _MIN_WORDS else 0.0
 
 
 def _is_latin(letter: str) -> bool:

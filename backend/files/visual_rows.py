@@ -22,7 +22,7 @@ _SAME_ROW = 0.5  # of the lower word's height: vertical distance of middles at m
 _NEIGHBOURS = 3  # words of a row on either side of a place: boxes may overlap
 _WIDE_GAP = 1.0  # of the row's height: a gap between cells; spaces within a text are a third of it, in wide fonts half
 _LONG_RUN = 6.0  # of its height: words of a line that long show the page's slope
-_MOST_SLOPE = 0.09  # 5 degrees
+_MAX_SLOPE = 0.09  # 5 degrees
 _LEVEL, _LEVEL_SHARE = 0.0005, 0.25  # slope of a run that is drawn level, and the share of such runs on a drawn page
 
 
@@ -138,7 +138,7 @@ def _slope(words: Sequence[Word]) -> float:
     order = np.argsort(slopes)
     half = np.searchsorted(np.cumsum(np.array(weights)[order]), sum(weights) / 2)
     slope = float(slopes[int(order[int(half)])])
-    return slope if abs(slope) < _MOST_SLOPE else 0.0
+    return slope if abs(slope) < _MAX_SLOPE else 0.0
 
 
 def _line_ends(words: Sequence[Word]) -> list[tuple[Word, Word]]:

@@ -22,7 +22,7 @@ _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _BILINEAR, _BICUBIC = 2, 3
 _FILTERS = range(6)
-_MOST_PX = 4096  # a side of a model's input; the largest published ones have 1024
+_MAX_PX = 4096  # a side of a model's input; the largest published ones have 1024
 _CONVNEXT_WARPS_FROM_PX = 384  # from this size on ConvNeXt's processor squeezes pages instead of cropping them
 _CONVNEXT_CROP = 224 / 256
 
@@ -170,8 +170,8 @@ def _rectangle(value: Any) -> tuple[int, int]:
 
 
 def _side(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_PX:
-        raise ValueError(f"a side of {value!r} px; 1 to {_MOST_PX} are served")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_PX:
+        raise ValueError(f"a side of {value!r} px; 1 to {_MAX_PX} are served")
     return value
 
 

@@ -15,14 +15,14 @@ from backend.ocr.records import Gray, PixelLine
 
 _LONG_SIDE_PX = 1170  # of the page that is searched: a hundred pixels an inch of A4
 _RUN_PX = 28  # of an unbroken line: a quarter of an inch; skewed by 3 degrees, a line of two pixels has runs of 38
-_LEAST_LENGTH_PX = 34
+_MIN_LENGTH_PX = 34
 _BLOCK_PX = 31  # around a pixel, which is dark where it is darker than their mean
 _CONTRAST = 14  # gray levels darker
 _FILLED_SHADE = 0.45  # of the paper's brightness: the inside of a dark area, where nothing lighter is near
 _THICK_PX = 5  # of a line; what is thicker is an area
-_MOST_SLOPE = 0.07  # 4 degrees
+_MAX_SLOPE = 0.07  # 4 degrees
 _FILLED = 0.6  # of an area's box: a filled cell, with light letters on it
-_MOST_RULINGS = 2_000  # of a page; a halftone or a map has more and is left out
+_MAX_RULINGS = 2_000  # of a page; a halftone or a map has more and is left out
 
 
 def find_rulings(pixels: NDArray[np.uint8]) -> tuple[PixelLine, ...]:
@@ -33,7 +33,7 @@ def find_rulings(pixels: NDArray[np.uint8]) -> tuple[PixelLine, ...]:
     level = _lines_along(dark)
     upright = [PixelLine(line.y0, line.x0, line.y1, line.x1) for line in _lines_along(np.ascontiguousarray(dark.T))]
     lines = [*level, *upright]
-    if len(lines) > _MOST_RULINGS:
+    if len(lines) > _MAX_RULINGS:
         return ()
     return tuple(PixelLine(*(step * (side + 0.5) for side in line)) for line in lines)
 
@@ -78,12 +78,12 @@ def _lines_along(dark: Gray) -> list[PixelLine]:
     count, labels, stats, _ = cv2.connectedComponentsWithStats(runs, connectivity=8)
     lines: list[PixelLine] = []
     for label, (left, top, width, height, area) in enumerate(stats.tolist()):
-        if label == 0 or width < _LEAST_LENGTH_PX:
+        if label == 0 or width < _MIN_LENGTH_PX:
             continue
-        if len(lines) > _MOST_RULINGS or count > 20 * _MOST_RULINGS:
+        if len(lines) > _MAX_RULINGS or count > 20 * _MAX_RULINGS:
             break
         thickness = area / width
-        if thickness <= _THICK_PX and height <= _THICK_PX + _MOST_SLOPE * width:
+        if thickness <= _THICK_PX and height <= _THICK_PX + _MAX_SLOPE * width:
             part = labels[top : top + height, left : left + width] == label
             near = max(1, width // 8)
             first, last = (top + float(np.nonzero(side)[0].mean()) for side in (part[:, :near], part[:, -near:]))

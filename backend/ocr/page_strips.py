@@ -18,7 +18,7 @@ from backend.ocr.records import Gray
 _STEP = 2  # pixels of the page for one of the ink's map
 # Measured on 25 cut pages: as much time in all as the whole page takes; CER of prose within 0.005, mostly equal.
 _STRIP_LINES = 5  # of a strip
-_MOST_STRIPS = 8
+_MAX_STRIPS = 8
 _NEAR = 0.35  # strips: how far from its place a cut may be for wider white
 _LINES_BESIDE = 9.0  # glyph heights above and below a cut that show its columns
 _MIN_LINES_BESIDE = 3  # lines within them, of which most have no wide gap: a form's or a table's have
@@ -66,7 +66,7 @@ def cut_into_strips(gray: Gray, glyph_height: float | None) -> tuple[Strip, ...]
     ink = ink_of(shrink(gray, _STEP)) > 0
     letter = max(1.0, glyph_height / _STEP)
     gaps = _gaps(ink)
-    wanted = min(_MOST_STRIPS, (len(gaps) + 1) // _STRIP_LINES)
+    wanted = min(_MAX_STRIPS, (len(gaps) + 1) // _STRIP_LINES)
     if wanted < 2:
         return whole
     usual = float(np.median([gap.height for gap in gaps]))

@@ -149,7 +149,7 @@ STIFF, SOFT = 0.5, 0.005
 _OUTLIER = 0.01  # slope by which a line may differ from its neighbours before it counts less
 _ROUNDS = 4
 _ENOUGH_LINES = 1.0  # of the width that the text covers, squared and summed: from then on lines show the page's slope
-_MOST_SKEW = 0.1  # slope of a page of short pieces
+_MAX_SKEW = 0.1  # slope of a page of short pieces
 _SKEW_STEP = 0.0025
 _LEVEL = 0.15  # of a piece's height: pieces this far apart are level
 _EDGE = 0.1  # of a piece's height: starts this far apart are on one edge
@@ -248,7 +248,7 @@ def prior_slope(slopes: Slopes, middles: Points, height: float) -> float:
         tangents = down / np.maximum(across, 1.0)
         order = np.argsort(tangents)
         return float(tangents[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
-    candidates = np.arange(-_MOST_SKEW, _MOST_SKEW + 1e-9, _SKEW_STEP)
+    candidates = np.arange(-_MAX_SKEW, _MAX_SKEW + 1e-9, _SKEW_STEP)
     levels = middles[:, 1] - candidates[:, None] * middles[:, 0]
     together = np.array([count_level(level, height) for level in levels])
     return float(candidates[np.argmax(together - 1e-3 * np.abs(candidates))])
@@ -275,7 +275,7 @@ def slant_of(starts: Points, slope: float, height: float) -> float:
         slope: of the lines in the middle of the page.
         height: median of the pieces.
     """
-    candidates = np.array([slope, 0.0, *np.arange(-_MOST_SKEW, _MOST_SKEW, _SKEW_STEP)])
+    candidates = np.array([slope, 0.0, *np.arange(-_MAX_SKEW, _MAX_SKEW, _SKEW_STEP)])
     tolerance = _EDGE * max(1.0, height)
     together = np.array([_count_near(starts[:, 0] + slant * starts[:, 1], tolerance) for slant in candidates])
     together[:2] *= _LIKELIER

@@ -15,7 +15,7 @@ from backend.ocr.records import Gray, OcrBlocks, OcrWord, PixelBox
 _PICTURE_RATIO = 0.25  # of the page under one word of a letter or two: that is a frame or a picture
 _PICTURE_LETTERS = 2
 _MIN_CONFIDENCE = 0.5
-_MOST_PARTS = 1000  # of lines; with more (noise, maps) the order is left as it is: every pair is compared
+_MAX_PARTS = 1000  # of lines; with more (noise, maps) the order is left as it is: every pair is compared
 _WIDE_GAP = 2.0  # heights between words that may belong to different columns
 _SLOPE_WORDS = 4  # of a line whose slope counts; with fewer, letters without ascenders tilt it
 _SLOPE_ASPECT = 8.0  # width to height
@@ -117,7 +117,7 @@ def _reordered(blocks: OcrBlocks) -> OcrBlocks:
     """
     lines = [line for block in blocks for line in block]
     parts = [part for line in lines for part in _parts(line)]
-    if len(parts) > _MOST_PARTS:
+    if len(parts) > _MAX_PARTS:
         return blocks
     ordered = in_order(parts)
     in_rows = [word for block in ordered for line in block for word in line]

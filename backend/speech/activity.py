@@ -19,7 +19,7 @@ from backend.lanes.engine import BatchLimits, UnlimitedBatches
 from backend.speech.engine_records import SpeechSpan, activity_cost
 
 WINDOW = 512  # samples, 0.032 s: each gets one probability
-_CONTEXT = 64  # samples before a window that it is heard with
+_CONTEXT = 64  # samples before a window that it is decoded with
 _STATE = 128  # numbers of each of the two states of the network
 _WINDOWS_AT_ONCE = 2048  # 65 s; the state goes on to the next run
 _PACKAGE, _FILE = "faster_whisper", "assets/silero_vad_v6.onnx"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from backend.files.speech_records import HeardLanguage, SpeechTask
+from backend.files.speech_records import SpeechTask, SpokenLanguage
 from backend.lanes.batcher import Batcher
 from backend.lanes.engine import Engine
 
@@ -18,7 +18,7 @@ WHOLE_WINDOW = 3000  # frames of 0.01 s: the 30 s that Whisper was trained with
 # Frames of silence after the piece. Of pieces without silence around them one in 70 was said twice with 100, none with
 # 200; with 50 one clip of 35 looped. Of 70 clips 100 has more words wrong than 200: Spanish 19.2 % and 18.4 %, English
 # 6.5 % and 6.3 % (whole service, one beam), for as much CPU time. A piece with its own silence at the end may still be
-# said twice: the gates hear it again with the whole window.
+# said twice: the hallucination filter decodes it again with the whole window.
 MARGIN = 200
 _STEP = 100  # pieces of the same step share a call, with the same result as alone
 
@@ -35,7 +35,7 @@ def window_frames(samples: int, *, whole: bool) -> int:
     return min(WHOLE_WINDOW, -(-frames // _STEP) * _STEP)
 
 
-MOST_PIECE_S = 30.0  # what Whisper hears at once
+MAX_PIECE_S = 30.0  # what Whisper hears at once
 SPEECH_TASKS = ("speech_activity", "speech")  # names of the engines in metrics
 # Samples in which speech is looked for in the time that a millisecond of them takes to be written: a 30th of it.
 _ACTIVITY_SAMPLES = 480
@@ -56,11 +56,11 @@ class DecodingOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeechPiece:
-    """At most `MOST_PIECE_S` of audio: the payload of the speech engine."""
+    """At most `MAX_PIECE_S` of audio: the payload of the speech engine."""
 
     samples: NDArray[int16]  # 16 kHz, mono
     options: DecodingOptions
-    written: HeardPiece | None = None  # the text that it was heard as before: its words alone are looked for
+    written: DecodedPiece | None = None  # the text that it was decoded as before: its words alone are looked for
 
     @property
     def cost(self) -> int:
@@ -105,11 +105,11 @@ class LanguageRun(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HeardPiece:
+class DecodedPiece:
     """What the model made of a piece."""
 
     segments: tuple[TimedText, ...]
-    language: HeardLanguage
+    language: SpokenLanguage
     avg_logprob: float
     no_speech_prob: float
     compression_ratio: float
@@ -128,7 +128,7 @@ class SpeechSpan(NamedTuple):
 class SpeechEngines:
     """A speech model and a detector of speech. Loading them may wait for their first batch."""
 
-    speech: Engine  # payload: SpeechPiece; result: HeardPiece
+    speech: Engine  # payload: SpeechPiece; result: DecodedPiece
     lanes: Batcher  # of ``speech``
     activity: Engine  # payload: int16 samples; result: tuple of SpeechSpan, with some silence around each
     activity_lanes: Batcher

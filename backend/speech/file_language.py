@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from backend.files.speech_records import HeardLanguage
+from backend.files.speech_records import SpokenLanguage
 
 SURE = 0.7  # from which a piece may be in another language than the rest of its file
 SETTLED_S = 20.0  # of speech, from which the language of a file is taken; its first sentence may be a greeting
@@ -22,7 +22,7 @@ class LanguageTally:
     def spoken_s(self) -> float:
         return sum(self._spoken_s.values())
 
-    def add(self, own: HeardLanguage, taken: str | None, seconds: float) -> None:
+    def add(self, own: SpokenLanguage, taken: str | None, seconds: float) -> None:
         """Count a piece.
 
         Args:
@@ -41,11 +41,11 @@ class LanguageTally:
             share = seconds / self._spoken_s[before]
             self._spoken_s[before] -= seconds
             self._scored_s[before] -= share * self._scored_s[before]
-        self.add(HeardLanguage(None, 0.0), taken, seconds)
+        self.add(SpokenLanguage(None, 0.0), taken, seconds)
 
     @property
     def is_settled(self) -> bool:
-        """Whether enough was heard to tell the language of the file."""
+        """Whether enough was decoded to tell the language of the file."""
         return self.spoken_s >= SETTLED_S
 
     @property
@@ -53,15 +53,15 @@ class LanguageTally:
         """The language of most of the speech so far, for pieces that do not tell themselves."""
         return max(self._scored_s, key=self._scored_s.__getitem__, default=None)
 
-    def found(self) -> HeardLanguage:
+    def found(self) -> SpokenLanguage:
         """The language of most of the speech with its mean score; without a code where that is too low."""
         code = self.likely
         if code is None or not self._spoken_s[code]:
-            return HeardLanguage(None, 0.0)
+            return SpokenLanguage(None, 0.0)
         score = round(self._scored_s[code] / self._spoken_s[code], 4)
-        return HeardLanguage(code if score >= KNOWN else None, score)
+        return SpokenLanguage(code if score >= KNOWN else None, score)
 
 
-def is_doubtful(own: HeardLanguage, likely: str | None) -> bool:
-    """Whether a piece should be heard again in the language of the rest of its file."""
+def is_doubtful(own: SpokenLanguage, likely: str | None) -> bool:
+    """Whether a piece should be decoded again in the language of the rest of its file."""
     return likely is not None and own.code != likely and own.score < SURE

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-MOST_COMPRESSION = 2.4  # text that zlib makes smaller than this repeats itself
-LEAST_LOGPROB = -1.0  # of a token on average; below it the text is doubtful
-MOST_NO_SPEECH = 0.6  # probability that nobody speaks, which counts where the text is doubtful
+MAX_COMPRESSION = 2.4  # text that zlib makes smaller than this repeats itself
+MIN_LOGPROB = -1.0  # of a token on average; below it the text is doubtful
+MAX_NO_SPEECH = 0.6  # probability that nobody speaks, which counts where the text is doubtful
 _TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
-MOST_ATTEMPTS = 5  # of one piece: as asked, with the whole window, and three temperatures
+MAX_ATTEMPTS = 5  # of one piece: as asked, with the whole window, and three temperatures
 # Attempts that repeat themselves before a piece is given up: as asked, with the whole window, and by chance. Each runs
 # to its last token, which takes longer than any text; a count, not seconds, as a text must not depend on the load.
-MOST_LOOPS = 3
+MAX_LOOPS = 3
 _LOOPS = ((1, 8), (2, 5), (4, 4), (8, 3), (30, 3))  # (words of a phrase at most, times one after the other)
 _LOOP_SHARE = 0.5  # of a segment's words that must be in the loop
-_LEAST_REPEATED = 4  # words of a sentence that is said again
-_LEAST_COPIES = 1.6  # of it: the last one may be cut off
+_MIN_REPEATED = 4  # words of a sentence that is said again
+_MIN_COPIES = 1.6  # of it: the last one may be cut off
 _EQUAL_SHARE = 0.75  # of its words: the copies are not always the same
-_LEAST_SEGMENT_S = 0.05  # what is said in less was written after the end of the audio
-_LEAST_GAP_S = 1.5  # of speech without text that is worth another look
+_MIN_SEGMENT_S = 0.05  # what is said in less was written after the end of the audio
+_MIN_GAP_S = 1.5  # of speech without text that is worth another look
 # What subtitles of the training data said while nobody spoke. Each is dropped only where more speaks against it.
 _PHANTOMS = (
     "subtitulos realizados por la comunidad de amara org",
@@ -124,17 +124,17 @@ def judge(tried: Sequence[Heard], asked: Attempt) -> Judgement:
     is_short = not following[last].whole_window
     if (_is_sound(tried[last]) or _nobody_speaks(tried[last])) and not (is_short and _starts_over(tried[last])):
         return Judgement(last, dropped=_dropped(tried[last]))
-    is_looping = sum(map(_repeats, tried)) >= MOST_LOOPS
+    is_looping = sum(map(_repeats, tried)) >= MAX_LOOPS
     if len(tried) < len(following) and not is_looping:
         return Judgement(last, again=following[len(tried)])
     best = max(range(len(tried)), key=lambda index: (not _repeats(tried[index]), tried[index].avg_logprob))
     return Judgement(best, dropped=_dropped(tried[best]))
 
 
-def unheard(heard: Heard, speech: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def undecoded(decoded: Heard, speech: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Stretches in which somebody speaks and no segment has a text: the model sometimes stops early, or skips.
 
-    Pauses within a stretch belong to it: a phrase is heard better with its neighbours.
+    Pauses within a stretch belong to it: a phrase is decoded better with its neighbours.
 
     Args:
         speech: where somebody speaks, in seconds from the piece's beginning, in order.
@@ -142,7 +142,7 @@ def unheard(heard: Heard, speech: Sequence[tuple[float, float]]) -> list[tuple[f
     gaps: list[tuple[float, float]] = []
     for start_s, end_s in speech:
         at_s = start_s
-        for segment in heard.segments:
+        for segment in decoded.segments:
             if segment.end_s <= at_s or segment.start_s >= end_s:
                 continue
             gaps.append((at_s, segment.start_s))
@@ -152,11 +152,11 @@ def unheard(heard: Heard, speech: Sequence[tuple[float, float]]) -> list[tuple[f
     for start_s, end_s in gaps:
         if end_s <= start_s:
             continue
-        if joined and not any(joined[-1][1] < segment.end_s <= start_s for segment in heard.segments):
+        if joined and not any(joined[-1][1] < segment.end_s <= start_s for segment in decoded.segments):
             joined[-1] = (joined[-1][0], end_s)
         else:
             joined.append((start_s, end_s))
-    return [(start_s, end_s) for start_s, end_s in joined if end_s - start_s >= _LEAST_GAP_S]
+    return [(start_s, end_s) for start_s, end_s in joined if end_s - start_s >= _MIN_GAP_S]
 
 
 def has_loop(text: str) -> bool:
@@ -176,7 +176,7 @@ def starts_over(text: str) -> bool:
     words = _plain(text).split()
     return any(
         _equal_share(words[length:], words) >= _EQUAL_SHARE
-        for length in range(_LEAST_REPEATED, int(len(words) / _LEAST_COPIES) + 1)
+        for length in range(_MIN_REPEATED, int(len(words) / _MIN_COPIES) + 1)
     )
 
 
@@ -195,50 +195,50 @@ def _attempts(asked: Attempt) -> list[Attempt]:
     if not asked.whole_window:
         attempts.append(Attempt(asked.temperature, whole_window=True))
     attempts += [Attempt(warmer, whole_window=True) for warmer in _TEMPERATURES if warmer > asked.temperature]
-    return attempts[:MOST_ATTEMPTS]
+    return attempts[:MAX_ATTEMPTS]
 
 
-def _is_sound(heard: Heard) -> bool:
-    return heard.avg_logprob >= LEAST_LOGPROB and not _repeats(heard)
+def _is_sound(decoded: Heard) -> bool:
+    return decoded.avg_logprob >= MIN_LOGPROB and not _repeats(decoded)
 
 
-def _starts_over(heard: Heard) -> bool:
-    text = " ".join(segment.text for segment in heard.segments)
-    spoken_s = sum(segment.end_s - segment.start_s for segment in heard.segments)
-    is_beyond = any(_is_beyond(segment) for segment in heard.segments)
+def _starts_over(decoded: Heard) -> bool:
+    text = " ".join(segment.text for segment in decoded.segments)
+    spoken_s = sum(segment.end_s - segment.start_s for segment in decoded.segments)
+    is_beyond = any(_is_beyond(segment) for segment in decoded.segments)
     return is_beyond or starts_over(text) or len(text) > _FASTEST * max(1.0, spoken_s)
 
 
 def _is_beyond(segment: HeardSegment) -> bool:
-    return segment.end_s - segment.start_s < _LEAST_SEGMENT_S
+    return segment.end_s - segment.start_s < _MIN_SEGMENT_S
 
 
-def _repeats(heard: Heard) -> bool:
-    return heard.compression_ratio > MOST_COMPRESSION or any(has_loop(segment.text) for segment in heard.segments)
+def _repeats(decoded: Heard) -> bool:
+    return decoded.compression_ratio > MAX_COMPRESSION or any(has_loop(segment.text) for segment in decoded.segments)
 
 
-def _nobody_speaks(heard: Heard) -> bool:
-    return heard.no_speech_prob > MOST_NO_SPEECH and heard.avg_logprob < LEAST_LOGPROB
+def _nobody_speaks(decoded: Heard) -> bool:
+    return decoded.no_speech_prob > MAX_NO_SPEECH and decoded.avg_logprob < MIN_LOGPROB
 
 
-def _dropped(heard: Heard) -> dict[int, str]:
+def _dropped(decoded: Heard) -> dict[int, str]:
     """Segments that were not said, with the reason."""
-    if _nobody_speaks(heard):
-        why = f"nobody speaks (probability {heard.no_speech_prob:.2f}), and the text is doubtful"
-        return dict.fromkeys(range(len(heard.segments)), why)
+    if _nobody_speaks(decoded):
+        why = f"nobody speaks (probability {decoded.no_speech_prob:.2f}), and the text is doubtful"
+        return dict.fromkeys(range(len(decoded.segments)), why)
     dropped: dict[int, str] = {}
-    repeats = heard.compression_ratio > MOST_COMPRESSION
-    for index, segment in enumerate(heard.segments):
-        if has_loop(segment.text) or (repeats and len(heard.segments) == 1):
+    repeats = decoded.compression_ratio > MAX_COMPRESSION
+    for index, segment in enumerate(decoded.segments):
+        if has_loop(segment.text) or (repeats and len(decoded.segments) == 1):
             dropped[index] = "the model repeated itself, however it was asked"
         elif _is_beyond(segment):
             dropped[index] = "the model wrote it after the end of the audio"
-        elif why := _phantom(segment, heard):
+        elif why := _phantom(segment, decoded):
             dropped[index] = why
     return dropped
 
 
-def _phantom(segment: HeardSegment, heard: Heard) -> str:
+def _phantom(segment: HeardSegment, decoded: Heard) -> str:
     """Why a segment is a phrase that nobody said; empty where somebody may have."""
     plain, seconds = _plain(segment.text), segment.end_s - segment.start_s
     is_courtesy = plain in _COURTESIES
@@ -246,9 +246,9 @@ def _phantom(segment: HeardSegment, heard: Heard) -> str:
         return ""
     rate = len(segment.text) / max(0.01, seconds)
     reasons = [
-        f"nobody may be speaking (probability {heard.no_speech_prob:.2f})"
-        * (heard.no_speech_prob > _PHANTOM_NO_SPEECH),
-        "the model doubts it" * (heard.avg_logprob < _PHANTOM_LOGPROB),
+        f"nobody may be speaking (probability {decoded.no_speech_prob:.2f})"
+        * (decoded.no_speech_prob > _PHANTOM_NO_SPEECH),
+        "the model doubts it" * (decoded.avg_logprob < _PHANTOM_LOGPROB),
         "nobody says it that fast" * (rate > _FASTEST and not is_courtesy),
         "nobody says it that slowly" * (seconds > _LONGEST_COURTESY_S if is_courtesy else rate < _SLOWEST),
     ]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from backend.files.pages import Box, Document, Page, RawWord, Word, blocks_of, make_page
-from backend.files.speech_records import HeardLanguage, Segment, SpokenWord, Transcript
+from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord, Transcript
 
 KIND = "audio"  # of a `Document`
 PAGE_S = 60.0
@@ -95,7 +95,7 @@ def transcript_of(document: Document) -> Transcript:
     language = max(codes, key=codes.count) if codes else None
     return Transcript(
         duration_s=max((page.width for page in document.pages), default=0.0),
-        language=HeardLanguage(language, 1.0 if language else 0.0),
+        language=SpokenLanguage(language, 1.0 if language else 0.0),
         segments=segments,
         speech_s=sum(segment.end_s - segment.start_s for segment in segments),
         model=document.pages[0].engine if document.pages else "",

@@ -1,4 +1,4 @@
-"""Runs pieces on the lanes: from the cache where an equal one was heard, and again where what came is in doubt."""
+"""Runs pieces on the lanes: from the cache where an equal one was decoded, and again where what came is in doubt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from backend.errors import Overloaded
-from backend.files.speech_records import SAMPLE_RATE, DroppedSpeech, HeardLanguage, Segment, SpokenWord
+from backend.files.speech_records import SAMPLE_RATE, DroppedSpeech, Segment, SpokenLanguage, SpokenWord
 from backend.lanes.batcher import Batcher
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.blobs import BlobCache
@@ -18,8 +18,8 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.engine import Engine
 from backend.lanes.inference import Urgency
 from backend.speech.engine_records import (
+    DecodedPiece,
     DecodingOptions,
-    HeardPiece,
     LanguageRun,
     SpeechEngines,
     SpeechPiece,
@@ -29,7 +29,7 @@ from backend.speech.engine_records import (
     activity_cost,
 )
 from backend.speech.file_language import is_doubtful
-from backend.speech.hallucination_filter import Attempt, judge, unheard
+from backend.speech.hallucination_filter import Attempt, judge, undecoded
 from backend.speech.pieces import Stretch, quietest
 from backend.telemetry import Telemetry
 from backend.tracing.spans import SpanScope, span
@@ -94,7 +94,7 @@ def _parts(runs: Sequence[LanguageRun], borders: Sequence[int], stretches: Seque
 
 
 def _joined(parts: Iterator[LanguagePart]) -> Iterator[LanguagePart]:
-    """Parts in each of which enough is said to be heard; one with less goes with the one before, or after, it."""
+    """Parts in each of which enough is said to be decoded; one with less goes with the one before, or after, it."""
     waiting: LanguagePart | None = None
     for part in parts:
         if waiting is None:
@@ -120,14 +120,14 @@ def _border(least: int, most: int, samples: NDArray[int16], stretches: Sequence[
     return (start + end) // 2 if length > 0 else quietest(samples, least, most)
 
 
-def segments_of(heard: HeardPiece, start_s: float, end_s: float) -> tuple[Segment, ...]:
+def segments_of(decoded: DecodedPiece, start_s: float, end_s: float) -> tuple[Segment, ...]:
     """The segments of a piece, in order.
 
     Args:
         start_s, end_s: of the piece, from the file's beginning. No time lies beyond them.
     """
     segments, after_s = list[Segment](), start_s
-    for timed in heard.segments:
+    for timed in decoded.segments:
         text = " ".join(timed.text.split())
         if not text:
             continue
@@ -141,11 +141,11 @@ def segments_of(heard: HeardPiece, start_s: float, end_s: float) -> tuple[Segmen
                 text,
                 words=tuple(_words(timed.words, text, start_s, (first_s, last_s))),
                 tokens=tuple(timed.tokens),
-                language=heard.language.code,
-                avg_logprob=heard.avg_logprob,
-                compression_ratio=heard.compression_ratio,
-                no_speech_prob=heard.no_speech_prob,
-                temperature=heard.temperature,
+                language=decoded.language.code,
+                avg_logprob=decoded.avg_logprob,
+                compression_ratio=decoded.compression_ratio,
+                no_speech_prob=decoded.no_speech_prob,
+                temperature=decoded.temperature,
             )
         )
         after_s = last_s
@@ -185,20 +185,20 @@ def _within(value: float, least: float, most: float) -> float:
     return max(least, min(value, most))
 
 
-UNHEARD = "somebody may speak here, but the model made no words of it"
+UNDECODED = "somebody may speak here, but the model made no words of it"
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenPart:
     """A part of a piece in one language."""
 
-    own: HeardLanguage  # what it was taken for by itself
+    own: SpokenLanguage  # what it was taken for by itself
     taken: str | None  # the language its text was written in
     speech_s: float  # in which somebody speaks
 
 
 @dataclass(frozen=True, slots=True)
-class HeardSpeech:
+class DecodedSpeech:
     """What was made of a piece; seconds from the beginning of the file."""
 
     segments: tuple[Segment, ...]
@@ -208,11 +208,11 @@ class HeardSpeech:
 
 @dataclass(slots=True)
 class LaneTime:
-    """Seconds of lanes that one recording took, and the speed at which it was heard."""
+    """Seconds of lanes that one recording took, and the speed at which it was decoded."""
 
     lane_s: float = 0.0  # all of it
-    heard_s: float = 0.0  # of audio that the speech model had on a lane: not silence, nor what was in the cache
-    hearing_s: float = 0.0  # of lanes, for that
+    decoded_s: float = 0.0  # of audio that the speech model had on a lane: not silence, nor what was in the cache
+    decoding_s: float = 0.0  # of lanes, for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,58 +238,58 @@ class PieceRuns:
             spans: tuple[SpeechSpan, ...] = await self._on_lane(lanes, self.engines.activity, samples, cost)
         return spans
 
-    async def hear(self, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]) -> HeardSpeech:
-        """What is said in a piece; what the model left out of it is heard again.
+    async def decode(self, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]) -> DecodedSpeech:
+        """What is said in a piece; what the model left out of it is decoded again.
 
         Args:
             start: samples of the file before it.
             stretches: of it in which somebody speaks, counted from its beginning.
         """
         with _piece_span(samples, start):
-            return await self._hear(self.options, samples, start, stretches)
+            return await self._decode(self.options, samples, start, stretches)
 
-    async def hear_in(
+    async def decode_in(
         self, language: str, samples: NDArray[int16], start: int, stretches: Sequence[Stretch]
-    ) -> HeardSpeech:
+    ) -> DecodedSpeech:
         """The same in a language that the rest of the file told."""
         self._retried("language")
         with _piece_span(samples, start):
-            return await self._hear(replace(self.options, language=language), samples, start, stretches)
+            return await self._decode(replace(self.options, language=language), samples, start, stretches)
 
-    async def _hear(
+    async def _decode(
         self,
         options: DecodingOptions,
         samples: NDArray[int16],
         start: int,
         stretches: Sequence[Stretch],
-    ) -> HeardSpeech:
-        heard, dropped, own = await self._best(samples, options)
-        if heard.runs:
-            return await self._hear_by_language(heard.runs, samples, start, stretches)
-        parts = [_placed(heard, dropped, start, len(samples))]
+    ) -> DecodedSpeech:
+        decoded, dropped, own = await self._best(samples, options)
+        if decoded.runs:
+            return await self._decode_by_language(decoded.runs, samples, start, stretches)
+        parts = [_placed(decoded, dropped, start, len(samples))]
         speech = [(first / SAMPLE_RATE, last / SAMPLE_RATE) for first, last in stretches]
-        for start_s, end_s in unheard(heard, speech):
+        for start_s, end_s in undecoded(decoded, speech):
             self._retried("unheard")
             first, last = round(start_s * SAMPLE_RATE), round(end_s * SAMPLE_RATE)
-            again = replace(options, language=heard.language.code)
+            again = replace(options, language=decoded.language.code)
             more, more_dropped, _ = await self._best(samples[first:last], again)
             more_segments, lost = _placed(more, more_dropped, start + first, last - first)
             if not more_segments and not lost:
-                lost = [DroppedSpeech((start + first) / SAMPLE_RATE, (start + last) / SAMPLE_RATE, "", UNHEARD)]
+                lost = [DroppedSpeech((start + first) / SAMPLE_RATE, (start + last) / SAMPLE_RATE, "", UNDECODED)]
             parts.append((more_segments, lost))
         segments = sorted((segment for part in parts for segment in part[0]), key=lambda segment: segment.start_s)
         dropped_parts = sorted((loss for part in parts for loss in part[1]), key=lambda loss: loss.start_s)
         spoken_s = sum(last_s - first_s for first_s, last_s in speech)
-        return HeardSpeech(tuple(segments), tuple(dropped_parts), (SpokenPart(own, heard.language.code, spoken_s),))
+        return DecodedSpeech(tuple(segments), tuple(dropped_parts), (SpokenPart(own, decoded.language.code, spoken_s),))
 
-    async def _hear_by_language(
+    async def _decode_by_language(
         self,
         runs: Sequence[LanguageRun],
         samples: NDArray[int16],
         start: int,
         stretches: Sequence[Stretch],
-    ) -> HeardSpeech:
-        """A piece in which the language changes: each part is heard by itself, as the model writes one language.
+    ) -> DecodedSpeech:
+        """A piece in which the language changes: each part is decoded by itself, as the model writes one language.
 
         In the language that its windows told: asked for the part as a whole, Whisper base took 20 s of English for
         Spanish with a score of 0.87.
@@ -300,25 +300,27 @@ class PieceRuns:
                 continue
             self._retried("language")
             options = replace(self.options, language=part.code)
-            heard = await self._hear(options, samples[part.start : part.end], start + part.start, part.stretches)
-            segments += heard.segments
-            dropped += heard.dropped
-            spoken += [replace(said, own=HeardLanguage(part.code, _score_of(part.code, runs))) for said in heard.parts]
-        return HeardSpeech(tuple(segments), tuple(dropped), tuple(spoken))
+            decoded = await self._decode(options, samples[part.start : part.end], start + part.start, part.stretches)
+            segments += decoded.segments
+            dropped += decoded.dropped
+            spoken += [
+                replace(said, own=SpokenLanguage(part.code, _score_of(part.code, runs))) for said in decoded.parts
+            ]
+        return DecodedSpeech(tuple(segments), tuple(dropped), tuple(spoken))
 
     async def _best(
         self, samples: NDArray[int16], options: DecodingOptions
-    ) -> tuple[HeardPiece, dict[int, str], HeardLanguage]:
+    ) -> tuple[DecodedPiece, dict[int, str], SpokenLanguage]:
         """The attempt that counts, the segments of it that were not said with the reason, and the piece's language."""
-        heard = await self._attempt(samples, options)
-        own = heard.language
-        if heard.runs:  # it is heard again in parts: what came of the whole does not count
-            return heard, {}, own
+        decoded = await self._attempt(samples, options)
+        own = decoded.language
+        if decoded.runs:  # it is decoded again in parts: what came of the whole does not count
+            return decoded, {}, own
         if options.language is None and is_doubtful(own, likely := self.likely()):
             self._retried("language")
             options = replace(options, language=likely)
-            heard = await self._attempt(samples, options)
-        tried, asked = [heard], Attempt(options.temperature, options.whole_window)
+            decoded = await self._attempt(samples, options)
+        tried, asked = [decoded], Attempt(options.temperature, options.whole_window)
         while (judgement := judge(tried, asked)).again is not None:
             again = judgement.again
             self._retried("whole_window" if again.temperature == asked.temperature else "temperature")
@@ -327,8 +329,8 @@ class PieceRuns:
         best = tried[judgement.best]
         return best, dict(judgement.dropped), own if options.language is not None else best.language
 
-    async def _attempt(self, samples: NDArray[int16], options: DecodingOptions) -> HeardPiece:
-        """A piece as it was heard before, or as it is heard now; of a text that is known the words alone are sought."""
+    async def _attempt(self, samples: NDArray[int16], options: DecodingOptions) -> DecodedPiece:
+        """A piece as it was decoded before, or as it is now; of a text that is known the words alone are sought."""
         audio = samples.tobytes()
         as_text, with_words = (
             CacheNamespace("speech piece", self.engines.fingerprint, repr(astuple(how))).key("file", audio)
@@ -340,14 +342,14 @@ class PieceRuns:
         if text is not None and not (options.with_words and text.segments and not text.runs):
             return text
         piece = SpeechPiece(samples, options, written=text)
-        heard: HeardPiece = await self._on_lane(self.engines.lanes, self.engines.speech, piece, piece.cost)
+        decoded: DecodedPiece = await self._on_lane(self.engines.lanes, self.engines.speech, piece, piece.cost)
         if options.with_words:
-            self.cache.put(with_words, _packed(heard))
+            self.cache.put(with_words, _packed(decoded))
         if text is None:
-            self.cache.put(as_text, _packed(_without_words(heard)))
-        return heard
+            self.cache.put(as_text, _packed(_without_words(decoded)))
+        return decoded
 
-    async def _known(self, key: bytes) -> HeardPiece | None:
+    async def _known(self, key: bytes) -> DecodedPiece | None:
         packed = await self.cache.get(key)
         return None if packed is None else _unpacked(packed)
 
@@ -362,8 +364,8 @@ class PieceRuns:
             finally:
                 self.time.lane_s += item.lane_s
                 if engine is self.engines.speech and item.lane_s:
-                    self.time.heard_s += len(payload.samples) / SAMPLE_RATE
-                    self.time.hearing_s += item.lane_s
+                    self.time.decoded_s += len(payload.samples) / SAMPLE_RATE
+                    self.time.decoding_s += item.lane_s
                 item.abandon()
 
         return await retry_bulk(self.urgency, run, also=(Overloaded,))
@@ -384,31 +386,31 @@ def _score_of(code: str, runs: Sequence[LanguageRun]) -> float:
 
 
 def _placed(
-    heard: HeardPiece, dropped: dict[int, str], start: int, samples: int
+    decoded: DecodedPiece, dropped: dict[int, str], start: int, samples: int
 ) -> tuple[tuple[Segment, ...], list[DroppedSpeech]]:
     """Segments that are kept, and those that are not, with seconds from the beginning of the file."""
     start_s, end_s = start / SAMPLE_RATE, (start + samples) / SAMPLE_RATE
-    kept = tuple(text for index, text in enumerate(heard.segments) if index not in dropped)
+    kept = tuple(text for index, text in enumerate(decoded.segments) if index not in dropped)
     lost = [
         DroppedSpeech(start_s + text.start_s, min(end_s, start_s + text.end_s), text.text.strip(), dropped[index])
-        for index, text in enumerate(heard.segments)
+        for index, text in enumerate(decoded.segments)
         if index in dropped
     ]
-    return segments_of(replace(heard, segments=kept), start_s, end_s), lost
+    return segments_of(replace(decoded, segments=kept), start_s, end_s), lost
 
 
-def _without_words(heard: HeardPiece) -> HeardPiece:
-    return replace(heard, segments=tuple(text._replace(words=()) for text in heard.segments))
+def _without_words(decoded: DecodedPiece) -> DecodedPiece:
+    return replace(decoded, segments=tuple(text._replace(words=()) for text in decoded.segments))
 
 
-def _packed(heard: HeardPiece) -> bytes:
-    segments = [[*text[:4], [list(word) for word in text.words]] for text in heard.segments]
-    numbers = [heard.avg_logprob, heard.no_speech_prob, heard.compression_ratio, heard.temperature]
-    runs = [list(run) for run in heard.runs]
-    return orjson.dumps([segments, list(heard.language), numbers, runs], option=orjson.OPT_SERIALIZE_NUMPY)
+def _packed(decoded: DecodedPiece) -> bytes:
+    segments = [[*text[:4], [list(word) for word in text.words]] for text in decoded.segments]
+    numbers = [decoded.avg_logprob, decoded.no_speech_prob, decoded.compression_ratio, decoded.temperature]
+    runs = [list(run) for run in decoded.runs]
+    return orjson.dumps([segments, list(decoded.language), numbers, runs], option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _unpacked(packed: bytes) -> HeardPiece | None:
+def _unpacked(packed: bytes) -> DecodedPiece | None:
     try:
         segments, language, numbers, runs = orjson.loads(packed)
         texts = tuple(
@@ -417,6 +419,8 @@ def _unpacked(packed: bytes) -> HeardPiece | None:
         )
         in_languages = tuple(LanguageRun(*run) for run in runs)
         logprob, no_speech, compression, temperature = numbers
-        return HeardPiece(texts, HeardLanguage(*language), logprob, no_speech, compression, temperature, in_languages)
+        return DecodedPiece(
+            texts, SpokenLanguage(*language), logprob, no_speech, compression, temperature, in_languages
+        )
     except (ValueError, TypeError):
         return None

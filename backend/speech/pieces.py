@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Samples that are heard at once, the short pauses in them included."""
+    """Samples that are decoded at once, the short pauses in them included."""
 
     start: int
     end: int

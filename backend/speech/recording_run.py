@@ -1,4 +1,4 @@
-"""One recording while it is transcribed: decoded slice by slice, cut, heard piece by piece, and joined in order."""
+"""One recording while it is transcribed: decoded slice by slice, cut, decoded piece by piece, and joined in order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from backend.errors import InferenceFailed
-from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, HeardLanguage, Segment, Transcript
+from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, Segment, SpokenLanguage, Transcript
 from backend.lanes.backlog import Admitted
 from backend.speech.file_language import SURE, LanguageTally, is_doubtful
-from backend.speech.piece_runs import UNHEARD, HeardSpeech, PieceRuns
+from backend.speech.piece_runs import UNDECODED, DecodedSpeech, PieceRuns
 from backend.speech.pieces import Piece, PieceLimits, Stretch, cut_pieces
 from backend.speech.transcription_records import TranscriptionCallback, TranscriptionEvent
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 ReadSlice = Callable[[int, float], Awaitable[AudioSlice]]  # from a sample on, so many seconds
 _FIRST_SLICE_S, _SLICE_S = 30.0, 60.0  # the first is short, so that the lanes begin soon
-_PIECES_AHEAD = 8  # for each that may be at a lane: heard, or still to be, behind one that takes long
+_PIECES_AHEAD = 8  # for each that may be at a lane: decoded, or still to be, behind one that takes long
 _UNDECIDED_S = 120.0  # of audio that waits at most for the language of what follows: music may last for an hour
 _SILENT_LEVEL = 33  # of 32768: -60 dB, below what a microphone in a silent room gives
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PlacedPiece:
-    """A piece with its audio, which is let go as soon as it was heard."""
+    """A piece with its audio, which is let go as soon as it was decoded."""
 
     start: int  # samples of the file before it
     piece: Piece
@@ -54,20 +54,20 @@ class _PlacedPiece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Coming:
-    """A piece that is being heard. Where nobody speaks there is only how far the file is silent."""
+    """A piece that is being decoded. Where nobody speaks there is only how far the file is silent."""
 
     until_s: float
     placed: _PlacedPiece | None = None
-    task: asyncio.Task[HeardSpeech] | None = None
+    task: asyncio.Task[DecodedSpeech] | None = None
     ends_in_speech: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A piece that was heard and is not told yet; with its audio where it may be heard again."""
+    """A piece that was decoded and is not told yet; with its audio where it may be decoded again."""
 
     coming: _Coming
-    heard: HeardSpeech | None
+    decoded: DecodedSpeech | None
     is_decided: bool
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class RecordingRun:
     _segments: list[Segment] = field(default_factory=list)
     _dropped: list[DroppedSpeech] = field(default_factory=list)
     _coming: asyncio.Queue[_Coming | None] = field(default_factory=asyncio.Queue)
-    _tasks: set[asyncio.Task[HeardSpeech]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[DecodedSpeech]] = field(default_factory=set)
     _incomplete: str = ""
     _is_cut: bool = False  # the last piece that was told ended amid speech
     _loudest: int = 0
@@ -139,7 +139,7 @@ class RecordingRun:
         )
 
     async def _cut_all(self, slots: asyncio.Semaphore) -> None:
-        """Decode, and begin to hear every piece."""
+        """Decode, and begin to decode every piece."""
         kept, first, start, is_last = np.empty(0, np.int16), 0, 0, False
         known: tuple[Stretch, ...] = ()
         while not is_last:
@@ -172,7 +172,7 @@ class RecordingRun:
     def _begin(self, placed: _PlacedPiece, slots: asyncio.Semaphore) -> None:
         self.speech_s += placed.speech_s
         self.runs.telemetry.speech_pieces_total.labels("speech" if placed.piece.ends_in_speech else "pause").inc()
-        task = asyncio.create_task(self.runs.hear(placed.samples, placed.start, placed.stretches))
+        task = asyncio.create_task(self.runs.decode(placed.samples, placed.start, placed.stretches))
         self._tasks.add(task)
         task.add_done_callback(lambda _: slots.release())
         self._coming.put_nowait(_Coming(placed.end_s, placed, task, placed.piece.ends_in_speech))
@@ -181,8 +181,8 @@ class RecordingRun:
         """Take the pieces in order; those that are in doubt before the language is known wait for it, a while."""
         waiting: deque[_Waiting] = deque()
         while (coming := await self._coming.get()) is not None:
-            heard = await self._heard(coming)
-            waiting.append(_Waiting(coming, heard, self._is_decided(heard)))
+            decoded = await self._decoded(coming)
+            waiting.append(_Waiting(coming, decoded, self._is_decided(decoded)))
             is_due = coming.until_s - self.done_s >= _UNDECIDED_S
             may_decide = is_due or self.tally.is_settled or self._is_whole(coming)
             while waiting and (may_decide or waiting[0].is_decided):
@@ -190,81 +190,81 @@ class RecordingRun:
         while waiting:
             await self._tell(waiting.popleft())
 
-    def _is_decided(self, heard: HeardSpeech | None) -> bool:
-        """Whether no language that follows makes a piece be heard again."""
-        if self.asked is not None or heard is None or not heard.segments or len(heard.parts) != 1:
+    def _is_decided(self, decoded: DecodedSpeech | None) -> bool:
+        """Whether no language that follows makes a piece be decoded again."""
+        if self.asked is not None or decoded is None or not decoded.segments or len(decoded.parts) != 1:
             return True
-        return heard.parts[0].own.score >= SURE
+        return decoded.parts[0].own.score >= SURE
 
     def _is_whole(self, coming: _Coming) -> bool:
         return self.total_s is not None and coming.until_s >= self.total_s
 
-    async def _heard(self, coming: _Coming) -> HeardSpeech | None:
+    async def _decoded(self, coming: _Coming) -> DecodedSpeech | None:
         if coming.task is None or coming.placed is None:
             return None
         try:
-            heard = await coming.task
+            decoded = await coming.task
         except InferenceFailed as error:  # on this piece alone: the others are transcribed
-            return self._not_heard(coming, error)
+            return self._not_decoded(coming, error)
         finally:
             self._tasks.discard(coming.task)
             self._room.release()
-        if heard.segments:
-            for part in heard.parts:
+        if decoded.segments:
+            for part in decoded.parts:
                 self.tally.add(part.own, part.taken, part.speech_s)
-        return heard
+        return decoded
 
-    def _not_heard(self, coming: _Coming, error: InferenceFailed) -> HeardSpeech:
+    def _not_decoded(self, coming: _Coming, error: InferenceFailed) -> DecodedSpeech:
         assert coming.placed is not None
         self._failure = self._failure or error
         start_s = coming.placed.start / SAMPLE_RATE
-        return HeardSpeech((), (DroppedSpeech(start_s, coming.until_s, "", str(error)),), ())
+        return DecodedSpeech((), (DroppedSpeech(start_s, coming.until_s, "", str(error)),), ())
 
     async def _tell(self, waiting: _Waiting) -> None:
-        final = waiting.heard
+        final = waiting.decoded
         if final is not None and not waiting.is_decided:
             final = await self._in_file_language(waiting.coming, final)
         self._emit(waiting.coming, final)
 
-    async def _in_file_language(self, coming: _Coming, heard: HeardSpeech) -> HeardSpeech:
-        """A piece of the beginning, heard again where the language that followed makes its own doubtful."""
+    async def _in_file_language(self, coming: _Coming, decoded: DecodedSpeech) -> DecodedSpeech:
+        """A piece of the beginning, decoded again where the language that followed makes its own doubtful."""
         likely, placed = self.tally.likely, coming.placed
-        [part] = heard.parts
+        [part] = decoded.parts
         if placed is None or likely is None or part.taken == likely or not is_doubtful(part.own, likely):
-            return heard
+            return decoded
         self.tally.move(part.taken, likely, part.speech_s)
-        return await self.runs.hear_in(likely, placed.samples, placed.start, placed.stretches)
+        return await self.runs.decode_in(likely, placed.samples, placed.start, placed.stretches)
 
-    def _emit(self, coming: _Coming, heard: HeardSpeech | None) -> None:
-        if heard is not None:
-            heard = self._with_cuts(coming, heard)
-            self._segments += heard.segments
-            self._dropped += heard.dropped
-            self.runs.telemetry.speech_dropped_total.inc(len(heard.dropped))
+    def _emit(self, coming: _Coming, decoded: DecodedSpeech | None) -> None:
+        if decoded is not None:
+            decoded = self._with_cuts(coming, decoded)
+            self._segments += decoded.segments
+            self._dropped += decoded.dropped
+            self.runs.telemetry.speech_dropped_total.inc(len(decoded.dropped))
         before_s, self.done_s = self.done_s, max(self.done_s, coming.until_s)
         self.admitted.done(self.done_s - before_s)
-        segments = heard.segments if heard is not None else ()
+        segments = decoded.segments if decoded is not None else ()
         if segments or self.done_s > before_s or self._is_whole(coming):
             language = self._language_so_far()
             self.on_event(TranscriptionEvent(self.done_s, self.total_s, segments, language, self.expected_s))
 
-    def _with_cuts(self, coming: _Coming, heard: HeardSpeech) -> HeardSpeech:
+    def _with_cuts(self, coming: _Coming, decoded: DecodedSpeech) -> DecodedSpeech:
         """A piece whose segments tell where it was cut amid speech."""
         begins, self._is_cut = self._is_cut, coming.ends_in_speech
-        last = len(heard.segments) - 1
+        last = len(decoded.segments) - 1
         segments = (
             replace(segment, is_cut=(begins and index == 0) or (coming.ends_in_speech and index == last))
-            for index, segment in enumerate(heard.segments)
+            for index, segment in enumerate(decoded.segments)
         )
-        return replace(heard, segments=tuple(segments))
+        return replace(decoded, segments=tuple(segments))
 
-    def _language_so_far(self) -> HeardLanguage | None:
+    def _language_so_far(self) -> SpokenLanguage | None:
         if self.asked is None and not self.tally.spoken_s:
             return None
         return self._language()
 
-    def _language(self) -> HeardLanguage:
-        return HeardLanguage(self.asked, 1.0) if self.asked is not None else self.tally.found()
+    def _language(self) -> SpokenLanguage:
+        return SpokenLanguage(self.asked, 1.0) if self.asked is not None else self.tally.found()
 
     def _why(self) -> str:
         """Why the transcript is empty or lacks something."""
@@ -275,8 +275,8 @@ class RecordingRun:
             reasons.append("somebody may speak, but the model made no words of it")
         elif not self._segments:
             reasons.append(self._why_nobody_speaks())
-        elif unheard_s := sum(part.end_s - part.start_s for part in self._dropped if part.why == UNHEARD):
-            reasons.append(f"of {unheard_s:.1f} s in which somebody may speak the model made no words")
+        elif undecoded_s := sum(part.end_s - part.start_s for part in self._dropped if part.why == UNDECODED):
+            reasons.append(f"of {undecoded_s:.1f} s in which somebody may speak the model made no words")
         if self._failure is not None:
             reasons.append(f"a part could not be transcribed: {self._failure}")
         return "; ".join(reasons)

@@ -20,7 +20,7 @@ _ROUNDED_S = 0.001  # what rounding takes off a segment's times
 
 @dataclass(slots=True, eq=False)
 class _Listener:
-    """A caller, who may hear of several runs of the same recording, one after the other, and of each second once."""
+    """A caller, who may decode of several runs of the same recording, one after the other, and of each second once."""
 
     on_event: TranscriptionCallback
     told_s: float = -1.0
@@ -74,7 +74,7 @@ class SharedRuns:
         """The result of ``start``, or of an equal one that is under way and at least as urgent.
 
         It ends when its last caller leaves. A caller who joined one with an earlier deadline, or one that waits for no
-        room in a queue, starts anew when it fails of that; what was heard by then is in the cache of pieces.
+        room in a queue, starts anew when it fails of that; what was decoded by then is in the cache of pieces.
         """
         listener = _Listener(on_event)
         while True:

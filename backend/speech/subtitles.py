@@ -16,7 +16,7 @@ from backend.files.pages import printable_line
 from backend.files.speech_records import Segment, SpokenWord, width
 
 LINE_CHARS, CUE_LINES, CUE_S = 42, 2, 7.0
-LEAST_CUE_MS, MS_PER_CHAR = 1000, 50  # 20 columns a second
+MIN_CUE_MS, MS_PER_CHAR = 1000, 50  # 20 columns a second
 _SHORTEST_CUE_MS = 1  # a cue of no length is shown by no player
 _JOINED_PAUSE_MS = 2000  # up to which two phrases may share a cue
 _SENTENCE_ENDS = (".", "?", "!", "…", "。", "\uff1f", "\uff01")
@@ -96,7 +96,7 @@ def _pause_ms(words: _Words, after: _Words) -> int:
 
 def _needed_ms(words: _Words) -> int:
     """For whoever reads it."""
-    return max(LEAST_CUE_MS, MS_PER_CHAR * _columns(words))
+    return max(MIN_CUE_MS, MS_PER_CHAR * _columns(words))
 
 
 def _start_ms(words: _Words) -> int:
@@ -153,7 +153,7 @@ def _cut(words: _Words) -> Iterator[_Words]:
     while first < len(words):
         most = _fitting(words, first)
         end = most if most == len(words) else _good_end(words, first, most)
-        if end < len(words) and _end_ms(words) - _start_ms(words[end:]) < LEAST_CUE_MS:
+        if end < len(words) and _end_ms(words) - _start_ms(words[end:]) < MIN_CUE_MS:
             end = _middle(words, first, most)
         yield words[first:end]
         first = end

@@ -12,7 +12,7 @@ from backend.errors import ModelUnavailable
 from backend.files.speech_records import SpeechTask
 
 SECONDS_PER_TOKEN = 0.02  # of the tokens that tell a time
-MOST_TOKENS = 448  # of prompt and text together: the decoder's positions
+MAX_TOKENS = 448  # of prompt and text together: the decoder's positions
 MULTILINGUAL_TOKENS = 51_865  # a vocabulary as large as this has languages: OpenAI's own rule, and CTranslate2's
 _WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})  # words cannot be told by spaces
 _BROKEN = "\N{REPLACEMENT CHARACTER}"  # a part of a character
@@ -69,7 +69,7 @@ class SpeechTokens:
             before: tokens of what was said before; of too many the last half of what the decoder holds counts.
         """
         start = self.start(task, language)
-        return [self._previous, *before[-(MOST_TOKENS // 2 - 1) :], *start] if before else start
+        return [self._previous, *before[-(MAX_TOKENS // 2 - 1) :], *start] if before else start
 
     def start(self, task: SpeechTask, language: str) -> list[int]:
         """The prompt without what was said before."""

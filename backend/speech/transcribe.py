@@ -13,18 +13,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.files.speech_records import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
 from backend.speech.engine_records import (
     MARGIN,
     WHOLE_WINDOW,
-    HeardPiece,
+    DecodedPiece,
     LanguageRun,
     SpeechPiece,
     TimedText,
     window_frames,
 )
-from backend.speech.tokens import MOST_TOKENS, SpeechTokens
+from backend.speech.tokens import MAX_TOKENS, SpeechTokens
 from backend.speech.whisper import LoadedWhisper, on_host
 from backend.speech.words import align_words, encoded_rows
 
@@ -63,7 +63,7 @@ def _append(segments: list[TimedText], tokens: SpeechTokens, start_s: float, end
 HOP = 160  # samples between two frames: 100 frames a second
 _WINDOW = 400  # samples of a frame
 _RANGE = 8.0  # what is quieter than the loudest value by more than this, in powers of ten, is silence
-_LEAST_POWER = 1e-10
+_MIN_POWER = 1e-10
 _LINEAR_HZ, _MEL_STEP_HZ = 1000.0, 200.0 / 3  # Slaney's scale: linear below, logarithmic above
 _LOG_STEP = np.log(6.4) / 27.0
 
@@ -79,8 +79,8 @@ def log_mel(samples: NDArray[np.int16], mels: int, frames: int) -> NDArray[np.fl
     audio /= 32768.0
     if len(audio) <= _WINDOW:
         audio = np.pad(audio, (0, _WINDOW))
-    log_power = np.log10(np.maximum(_mel_filters(mels) @ _power(audio), _LEAST_POWER))[:, :frames]
-    floor = max(float(log_power.max(initial=np.log10(_LEAST_POWER))) - _RANGE, float(np.log10(_LEAST_POWER)))
+    log_power = np.log10(np.maximum(_mel_filters(mels) @ _power(audio), _MIN_POWER))[:, :frames]
+    floor = max(float(log_power.max(initial=np.log10(_MIN_POWER))) - _RANGE, float(np.log10(_MIN_POWER)))
     features = np.full((mels, frames), floor, np.float32)
     np.maximum(log_power, floor, out=features[:, : log_power.shape[1]])
     features += 4.0
@@ -125,13 +125,13 @@ def _mel_filters(mels: int) -> NDArray[np.float32]:
 
 
 _ROWS_A_SECOND = 50  # of the encoder's output
-_LEAST_S = 4.0  # a shorter piece is in one language
+_MIN_S = 4.0  # a shorter piece is in one language
 _WINDOW_S = 4.0  # in which a language is told well
 _FINER_S, _STEP_S = 3.0, 1.0  # windows that overlap, which tell where a language changes
 _SURE = 0.7  # score of a window from which its language counts
 _SUSPECT = 0.5  # score of the piece's own language in a window, below which windows that overlap are looked at
-_DENIED, _LEAST_DENIED = 0.1, 5  # so many windows that give the piece's own language less say another, if unsurely
-_LEAST_SCORE = 0.01  # a score below says no more than this
+_DENIED, _MIN_DENIED = 0.1, 5  # so many windows that give the piece's own language less say another, if unsurely
+_MIN_SCORE = 0.01  # a score below says no more than this
 _SWITCH = 4.0  # what a change of language must gain, in nats: about one second of clear speech
 
 Scores = Mapping[str, float]
@@ -145,7 +145,7 @@ def language_runs(whisper: LoadedWhisper, encoded: NDArray[Any], seconds: float,
     Args:
         own: the language of the piece as a whole.
     """
-    if seconds < _LEAST_S:
+    if seconds < _MIN_S:
         return ()
     count = max(1, round(seconds / _WINDOW_S))
     coarse = _scores(whisper, encoded, [index * seconds / count for index in range(count)], seconds / count)
@@ -184,7 +184,7 @@ def _sure_of(windows: Sequence[Scores], own: str) -> list[str]:
         if scores[code] >= _SURE and code not in codes:
             codes.append(code)
     denied = [scores for scores in windows if scores.get(own, 0.0) < _DENIED]
-    if len(denied) >= _LEAST_DENIED:
+    if len(denied) >= _MIN_DENIED:
         others = sorted({code for scores in denied for code in scores} - {own})
         code = max(others, key=lambda other: sum(scores.get(other, 0.0) for scores in denied))
         codes += [] if code in codes else [code]
@@ -192,7 +192,7 @@ def _sure_of(windows: Sequence[Scores], own: str) -> list[str]:
 
 
 def _log(scores: Scores, code: str) -> float:
-    return math.log(max(_LEAST_SCORE, scores.get(code, 0.0)))
+    return math.log(max(_MIN_SCORE, scores.get(code, 0.0)))
 
 
 def _best_path(evidence: NDArray[np.float64]) -> list[int]:
@@ -230,7 +230,7 @@ TASK = "speech"  # the engine's name, and a label of its metrics
 # less (measured, int8, one thread): more would only make a lane's next piece wait.
 CPU_BUDGET = 30_000
 CUDA_BUDGET = 480_000  # 16 windows of 30 s
-_LEAST_SAMPLES = 1600  # 0.1 s: in less nobody says anything
+_MIN_SAMPLES = 1600  # 0.1 s: in less nobody says anything
 _FIRST_TIME_S = 1.0  # the first time that a text may begin at: the cutter leaves no longer silence
 # A piece may get so many, of its own length and not of its window: fast speech in Latin letters has 8 a second, other
 # scripts up to 25 with the times; a loop has no end.
@@ -245,7 +245,7 @@ class WhisperLoader(Protocol):
 
 
 class _Call(NamedTuple):
-    """What pieces share that one call of the model may hear. Task, language and prompt are each one's own."""
+    """What pieces share that one call of the model may decode. Task, language and prompt are each one's own."""
 
     frames: int  # that the encoder hears
     prompt_tokens: int  # the task and the language among them
@@ -273,14 +273,14 @@ class _Group:
 class PreparedPieces:
     """A batch that is ready to run."""
 
-    whisper: LoadedWhisper | None  # None where no piece is long enough to be heard
+    whisper: LoadedWhisper | None  # None where no piece is long enough to be decoded
     groups: list[_Group]
     payloads: Sequence[SpeechPiece]
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechEngine:
-    """One Whisper model on one device. Payload: `SpeechPiece`; result: `HeardPiece`."""
+    """One Whisper model on one device. Payload: `SpeechPiece`; result: `DecodedPiece`."""
 
     source: WhisperLoader
     budget: int = CPU_BUDGET
@@ -294,7 +294,7 @@ class SpeechEngine:
 
     def prepare(self, payloads: Sequence[SpeechPiece]) -> PreparedPieces:
         """Features of each piece; the model is loaded here if it was unloaded. Raises: Unavailable."""
-        audible = [index for index, piece in enumerate(payloads) if len(piece.samples) >= _LEAST_SAMPLES]
+        audible = [index for index, piece in enumerate(payloads) if len(piece.samples) >= _MIN_SAMPLES]
         if not audible:
             return PreparedPieces(None, [], payloads)
         whisper = self.source.get()
@@ -312,16 +312,16 @@ class SpeechEngine:
         ]
         return PreparedPieces(whisper, groups, payloads)
 
-    def forward(self, prepared: PreparedPieces) -> list[HeardPiece]:
+    def forward(self, prepared: PreparedPieces) -> list[DecodedPiece]:
         """Encode, find languages, write, and look for the words' times: group by group."""
-        heard = [_nothing(piece) for piece in prepared.payloads]
+        decoded = [_nothing(piece) for piece in prepared.payloads]
         for group in prepared.groups:
             assert prepared.whisper is not None
             for index, result in zip(group.indices, _transcribe(prepared.whisper, group), strict=True):
-                heard[index] = result
-        return heard
+                decoded[index] = result
+        return decoded
 
-    def finish(self, output: list[HeardPiece]) -> Sequence[HeardPiece]:
+    def finish(self, output: list[DecodedPiece]) -> Sequence[DecodedPiece]:
         return output
 
 
@@ -344,36 +344,36 @@ def _features(
     return np.stack([log_mel(payloads[index].samples, whisper.mels, frames) for index in indices])
 
 
-def _nothing(piece: SpeechPiece) -> HeardPiece:
-    return HeardPiece((), HeardLanguage(piece.options.language, 0.0), 0.0, 1.0, 0.0, piece.options.temperature)
+def _nothing(piece: SpeechPiece) -> DecodedPiece:
+    return DecodedPiece((), SpokenLanguage(piece.options.language, 0.0), 0.0, 1.0, 0.0, piece.options.temperature)
 
 
-def _transcribe(whisper: LoadedWhisper, group: _Group) -> Iterator[HeardPiece]:
+def _transcribe(whisper: LoadedWhisper, group: _Group) -> Iterator[DecodedPiece]:
     import ctranslate2  # loaded with the model
 
     encoded = whisper.model.encode(ctranslate2.StorageView.from_array(group.features))
     if group.call.is_written:
-        heard = [piece.written for piece in group.pieces if piece.written is not None]
+        decoded = [piece.written for piece in group.pieces if piece.written is not None]
     else:
-        heard = list(_written(whisper, encoded, group))
+        decoded = list(_written(whisper, encoded, group))
     texts = align_words(
         whisper,
         encoded,
-        [_to_align(piece, result) for piece, result in zip(group.pieces, heard, strict=True)],
-        languages=[result.language for result in heard],
+        [_to_align(piece, result) for piece, result in zip(group.pieces, decoded, strict=True)],
+        languages=[result.language for result in decoded],
         tasks=[piece.options.task for piece in group.pieces],
         seconds=group.seconds,
     )
-    for result, segments in zip(heard, texts, strict=True):
+    for result, segments in zip(decoded, texts, strict=True):
         yield replace(result, segments=segments or result.segments)
 
 
-def _to_align(piece: SpeechPiece, heard: HeardPiece) -> tuple[TimedText, ...]:
-    """The texts of a piece whose words are wanted; none of one in several languages, which is heard again in parts."""
-    return heard.segments if piece.options.with_words and not heard.runs else ()
+def _to_align(piece: SpeechPiece, decoded: DecodedPiece) -> tuple[TimedText, ...]:
+    """The texts of a piece whose words are wanted; none where it is decoded again by language."""
+    return decoded.segments if piece.options.with_words and not decoded.runs else ()
 
 
-def _written(whisper: LoadedWhisper, encoded: Any, group: _Group) -> Iterator[HeardPiece]:
+def _written(whisper: LoadedWhisper, encoded: Any, group: _Group) -> Iterator[DecodedPiece]:
     """What the model writes for each piece, without words."""
     tokens, pieces = whisper.tokens, group.pieces
     languages = _languages(whisper, encoded, pieces)
@@ -385,11 +385,11 @@ def _written(whisper: LoadedWhisper, encoded: Any, group: _Group) -> Iterator[He
     runs = _runs(whisper, encoded, group, languages)
     for piece, result, language, seconds, spoken in zip(pieces, results, languages, group.seconds, runs, strict=True):
         segments = split_by_times(result.sequences_ids[0], tokens, seconds)
-        yield _heard(result, language, segments, piece.options.temperature, spoken)
+        yield _decoded(result, language, segments, piece.options.temperature, spoken)
 
 
 def _runs(
-    whisper: LoadedWhisper, encoded: Any, group: _Group, languages: Sequence[HeardLanguage]
+    whisper: LoadedWhisper, encoded: Any, group: _Group, languages: Sequence[SpokenLanguage]
 ) -> list[tuple[LanguageRun, ...]]:
     """Where which language is spoken in each piece, unless one was asked for."""
     asked = [piece.options.language for piece in group.pieces]
@@ -401,29 +401,29 @@ def _runs(
     ]
 
 
-def _languages(whisper: LoadedWhisper, encoded: Any, pieces: Sequence[SpeechPiece]) -> list[HeardLanguage]:
+def _languages(whisper: LoadedWhisper, encoded: Any, pieces: Sequence[SpeechPiece]) -> list[SpokenLanguage]:
     """The language that was asked for, else each piece's own with its score."""
     if not whisper.tokens.is_multilingual:
-        return [HeardLanguage("en", 1.0)] * len(pieces)
-    languages = [HeardLanguage(piece.options.language, 1.0) for piece in pieces]
+        return [SpokenLanguage("en", 1.0)] * len(pieces)
+    languages = [SpokenLanguage(piece.options.language, 1.0) for piece in pieces]
     unknown = [index for index, language in enumerate(languages) if language.code is None]
     if unknown:
         found = whisper.model.detect_language(encoded_rows(encoded, unknown))
         for index, scores in zip(unknown, found, strict=True):
-            languages[index] = HeardLanguage(scores[0][0][2:-2], round(float(scores[0][1]), 4))
+            languages[index] = SpokenLanguage(scores[0][0][2:-2], round(float(scores[0][1]), 4))
     return languages
 
 
 def _most_tokens(samples: int) -> int:
     """Tokens that a text of so much audio may have; the same for all whose window ends in the same step."""
     frames = window_frames(samples, whole=False) - MARGIN
-    return min(MOST_TOKENS, _TOKENS + _TOKENS_A_SECOND * max(100, frames) // 100)
+    return min(MAX_TOKENS, _TOKENS + _TOKENS_A_SECOND * max(100, frames) // 100)
 
 
 def _decoding(call: _Call) -> dict[str, Any]:
     """CTranslate2's arguments."""
     decoding: dict[str, Any] = {
-        "max_length": min(MOST_TOKENS, call.prompt_tokens + call.most_tokens),
+        "max_length": min(MAX_TOKENS, call.prompt_tokens + call.most_tokens),
         "return_scores": True,
         "return_no_speech_prob": True,
         "max_initial_timestamp_index": round(_FIRST_TIME_S * 50),
@@ -434,15 +434,15 @@ def _decoding(call: _Call) -> dict[str, Any]:
     return decoding
 
 
-def _heard(
+def _decoded(
     result: Any,
-    language: HeardLanguage,
+    language: SpokenLanguage,
     segments: tuple[TimedText, ...],
     temperature: float,
     runs: tuple[LanguageRun, ...],
-) -> HeardPiece:
+) -> DecodedPiece:
     count = len(result.sequences_ids[0])
-    return HeardPiece(
+    return DecodedPiece(
         segments=segments,
         language=language,
         avg_logprob=float(result.scores[0]) * count / (count + 1),  # the end token counts; CTranslate2 leaves it out

@@ -17,7 +17,7 @@ from backend.errors import DeadlineExceeded, InvalidField, NotInstalled, WrongMe
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import FileType, sniff
 from backend.files.limits import FileLimits
-from backend.files.speech_records import AudioSlice, DroppedSpeech, HeardLanguage, Segment, SpokenWord, Transcript
+from backend.files.speech_records import AudioSlice, DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.files.stored_file import StoredFile
 from backend.lanes.backlog import Backlog
 from backend.lanes.bulk_retry import retry_bulk
@@ -46,7 +46,7 @@ _BYTES_PER_S = 4000.0  # of a file that does not say how long it is: 32 kbit/s
 
 
 def audio_backlog(lanes: Callable[[], int], *, clock: Callable[[], float] = time.monotonic) -> Backlog:
-    """Counts seconds of audio. ``measured`` gets what the model heard on a lane: no silence, nothing cached."""
+    """Counts seconds of audio. ``measured`` gets what the model decoded on a lane: no silence, nothing cached."""
     return Backlog(lanes, of="seconds of other recordings", ignored=1.0, parts=1000, clock=clock)
 
 
@@ -139,7 +139,7 @@ def unpack_transcript(blob: bytes) -> Transcript | None:
     try:
         fields = orjson.loads(zlib.decompress(blob))
         return Transcript(
-            language=HeardLanguage(*fields["language"]),
+            language=SpokenLanguage(*fields["language"]),
             segments=tuple(_segment(values) for values in fields["segments"]),
             dropped=tuple(DroppedSpeech(*values) for values in fields["dropped"]),
             **{name: fields[name] for name in _TRANSCRIPT},
@@ -321,7 +321,7 @@ class TranscriptionService:
         finally:
             await file.close()
         total_s, spent = time.perf_counter() - started_s, run.runs.time
-        self.backlog.measured(spent.heard_s, spent.hearing_s)
+        self.backlog.measured(spent.decoded_s, spent.decoding_s)
         self._telemetry.audio_speed_ratio.observe(transcript.duration_s / max(total_s, 1e-3))
         if not run.has_failed_pieces:
             self._cache.put(request.key, await asyncio.to_thread(pack_transcript, transcript))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
-from backend.files.speech_records import HeardLanguage, Segment, SpeechTask, Transcript
+from backend.files.speech_records import Segment, SpeechTask, SpokenLanguage, Transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class TranscriptionEvent(NamedTuple):
     done_s: float  # of audio that is transcribed or silent
     total_s: float | None  # None until the end of the file was decoded
     segments: tuple[Segment, ...] = ()  # new ones
-    language: HeardLanguage | None = None  # of most of the speech so far, once it is known; more may change it
+    language: SpokenLanguage | None = None  # of most of the speech so far, once it is known; more may change it
     expected_s: float | None = None  # what the file says it lasts, as far as that is plausible
 
 

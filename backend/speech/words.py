@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.files.speech_records import HeardLanguage, SpeechTask
+from backend.files.speech_records import SpeechTask, SpokenLanguage
 from backend.speech.engine_records import TimedText, TimedWord
 from backend.speech.tokens import has_spaces
 from backend.speech.whisper import LoadedWhisper, on_host
@@ -37,7 +37,7 @@ def align_words(
     encoded: Any,
     texts: Sequence[tuple[TimedText, ...]],
     *,
-    languages: Sequence[HeardLanguage],
+    languages: Sequence[SpokenLanguage],
     tasks: Sequence[SpeechTask],
     seconds: Sequence[float],
 ) -> list[tuple[TimedText, ...]]:
@@ -50,9 +50,9 @@ def align_words(
     """
     aligned = list(texts)
     by_start: dict[tuple[SpeechTask, str], list[int]] = {}
-    for index, (segments, heard, task) in enumerate(zip(texts, languages, tasks, strict=True)):
+    for index, (segments, decoded, task) in enumerate(zip(texts, languages, tasks, strict=True)):
         if segments:
-            by_start.setdefault((task, heard.code or "en"), []).append(index)
+            by_start.setdefault((task, decoded.code or "en"), []).append(index)
     for (task, language), indices in by_start.items():
         rows = encoded_rows(encoded, indices)
         tokens = [

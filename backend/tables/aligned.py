@@ -22,13 +22,13 @@ _LAST_STEP = 1.75  # of the usual distance of two rows: from one to the next at 
 _NEAR_STEP = 2.8  # of the line height
 _HEADING_STEP, _LONGEST_HEADING = 1.9, 30  # of the line height, above the next line; characters
 _LEADING = 1.35  # of the line height: lines of one heading are no further apart
-_MOST_SPANS = 2  # lines in a row that cross the columns
+_MAX_SPANS = 2  # lines in a row that cross the columns
 _SAME_RULING = 0.2  # of the line height
 _RULED_SHARE = 0.6  # of the table's width that a ruling covers which separates its rows
 _BORDER_SHARE = 0.93  # the same of its upper border: one below headings that span columns leaves out the first
-_MOST_SEEDS = 60  # lines of a page from which a table is tried
-_LEAST_NAMED, _LEAST_FIGURES = 3, 2  # columns that a header names below other text; figures of the row below it
-_MOST_HEADINGS = 3  # further lines of such a header
+_MAX_SEEDS = 60  # lines of a page from which a table is tried
+_MIN_NAMED, _MIN_FIGURES = 3, 2  # columns that a header names below other text; figures of the row below it
+_MAX_HEADINGS = 3  # further lines of such a header
 _SAME_EDGE = 0.7  # of the line height: right edges of figures this close are aligned
 _FULL = 0.6  # of the columns: a line that fills so many is not the upper line of a heading
 
@@ -103,7 +103,7 @@ def stretches(lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> 
     used: set[int] = set()
     found = []
     seeds = sorted((i for i, line in enumerate(lines) if len(line.pieces) > 1), key=lambda i: -len(lines[i].pieces))
-    for seed in seeds[:_MOST_SEEDS]:
+    for seed in seeds[:_MAX_SEEDS]:
         if seed in used:
             continue
         first, last, stretch = _grown(lines, seed, used, levels, unit)
@@ -194,7 +194,7 @@ class _Growth:
             columns = self._with(line)
             if columns is None:
                 spans += 1
-                if spans > _MOST_SPANS or not self._may_span(line):
+                if spans > _MAX_SPANS or not self._may_span(line):
                     break
                 self.spans.add(at)
                 continue
@@ -226,13 +226,13 @@ class _Growth:
         for index in range(self.first + 1, self.last):
             line, below = self._lines[index], self._lines[index + 1]
             texts = [_text(piece) for piece in line.pieces]
-            if len(texts) < max(_LEAST_NAMED, _FULL * len(self.columns)) or any(map(is_figure, texts)):
+            if len(texts) < max(_MIN_NAMED, _FULL * len(self.columns)) or any(map(is_figure, texts)):
                 continue
             figures = [piece for piece in below.pieces if is_figure(_text(piece))]
-            if len(figures) < _LEAST_FIGURES or max(map(len, texts)) > _LONGEST_HEADING:
+            if len(figures) < _MIN_FIGURES or max(map(len, texts)) > _LONGEST_HEADING:
                 continue
             top = index
-            while top > self.first and index - top < _MOST_HEADINGS and self._is_close_above(top):
+            while top > self.first and index - top < _MAX_HEADINGS and self._is_close_above(top):
                 top -= 1
             above = self._lines[self.first : top]
             return None if not above or any(_is_alike(row, figures, self._unit) for row in above) else (top, index)
@@ -336,7 +336,7 @@ def _is_alike(line: Line, figures: Sequence[Piece], unit: float) -> bool:
     """Whether a line has figures under or above these, as a row of the same table has."""
     own = [piece for piece in line.pieces if is_figure(_text(piece))]
     alike = sum(any(abs(piece.right - other.right) < _SAME_EDGE * unit for other in own) for piece in figures)
-    return alike >= _LEAST_FIGURES
+    return alike >= _MIN_FIGURES
 
 
 def _text(piece: Piece) -> str:

@@ -7,15 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 
 from backend.tables.aligned import Line, Piece, Stretch, pieces_of
-from backend.tables.cell_layout import Layout, Place, without_empty_lines
+from backend.tables.cell_layout import CellSpan, Layout, without_empty_lines
 from backend.tables.headers import names_columns
 from backend.tables.level_page import PlacedWord, Segment
 from backend.tables.text_rows import is_figure, row_cuts
 
 _FULL = 0.6  # of the columns: the first line that fills so many is the lowest of the header, or the first row
-_MOST_HEADER_LINES = 4
+_MAX_HEADER_LINES = 4
 _RULED_BANDS = 4  # between rulings; the fewest of a table with a ruling below each row, or one less
-_MOST_RULED_LINES = 3  # of each band, where there is one less
+_MAX_RULED_LINES = 3  # of each band, where there is one less
 _BESIDE = 0.75  # of the line height: lines this close stand beside each other, in cells of other heights
 _LEADING = 1.35  # of the line height: lines of one heading are no further apart
 
@@ -29,29 +29,29 @@ def aligned_layout(stretch: Stretch, levels: Sequence[Segment], unit: float) -> 
         levels: level rulings of the page; short ones underline headings that span columns.
     """
     full = _first_full_line(stretch)
-    first, places = _headings(stretch, full, levels, unit)
-    rows = max((place.row + 1 for place in places), default=0)
+    first, cells = _headings(stretch, full, levels, unit)
+    rows = max((cell.row + 1 for cell in cells), default=0)
     header: int | None = None
     bands = list(_bands(stretch, first))
     most_lines = max(len(lines) for lines, _ in bands)
-    ruled = len(bands) >= (_RULED_BANDS if most_lines > _MOST_RULED_LINES else _RULED_BANDS - 1)
+    ruled = len(bands) >= (_RULED_BANDS if most_lines > _MAX_RULED_LINES else _RULED_BANDS - 1)
     for lines, spans in bands:
         for row in _rows(lines, spans, stretch, unit, ruled=ruled):
-            cells = [Place(rows, start, 1, end - start, words) for start, end, words in _cells(row, stretch)]
+            own = [CellSpan(rows, start, 1, end - start, words) for start, end, words in _cells(row, stretch)]
             if full and stretch.lines[full] in row:  # the lowest row of the header, if it has no figures
-                header = rows + names_columns([_text(cell.words) for cell in cells], len(cells))
-            places += cells
+                header = rows + names_columns([_text(cell.words) for cell in own], len(own))
+            cells += own
             rows += 1
-    places = _taller_headings(places, header or 0)
-    places += _empty(places, rows, len(stretch.columns))
-    return without_empty_lines(Layout(rows, len(stretch.columns), tuple(places), header))
+    cells = _taller_headings(cells, header or 0)
+    cells += _empty(cells, rows, len(stretch.columns))
+    return without_empty_lines(Layout(rows, len(stretch.columns), tuple(cells), header))
 
 
 def _first_full_line(stretch: Stretch) -> int:
     """Index of the first line that fills most columns; 0 where it is the first, or too far below."""
     columns = len(stretch.columns)
     full: int | None = None
-    for index, line in enumerate(stretch.lines[:_MOST_HEADER_LINES]):
+    for index, line in enumerate(stretch.lines[:_MAX_HEADER_LINES]):
         if stretch.spans[index] or len(line.pieces) < max(2, _FULL * columns):
             continue
         if full is None:
@@ -63,20 +63,20 @@ def _first_full_line(stretch: Stretch) -> int:
     return full or 0
 
 
-def _headings(stretch: Stretch, full: int, levels: Sequence[Segment], unit: float) -> tuple[int, list[Place]]:
+def _headings(stretch: Stretch, full: int, levels: Sequence[Segment], unit: float) -> tuple[int, list[CellSpan]]:
     """The cells of header lines above the first full one, and the first line that is not among them.
 
     The upper line of headings that are broken into lines is left to the row below.
     """
     lines = _joined_headings(stretch.lines[:full], levels, unit)
-    places: list[Place] = []
+    cells: list[CellSpan] = []
     for row, line in enumerate(lines):
         spans = _spans_of(line, stretch, levels, unit)
         distance = stretch.lines[full].y - line.y
         if row == len(lines) - 1 and distance < _LEADING * unit and all(end - start == 1 for start, end, _ in spans):
-            return full - 1, places
-        places += [Place(row, start, 1, end - start, piece.words) for start, end, piece in spans]
-    return full, places
+            return full - 1, cells
+        cells += [CellSpan(row, start, 1, end - start, piece.words) for start, end, piece in spans]
+    return full, cells
 
 
 def _joined_headings(lines: Sequence[Line], levels: Sequence[Segment], unit: float) -> list[Line]:
@@ -104,16 +104,16 @@ def _is_underlined(above: Line, below: Line, levels: Sequence[Segment]) -> bool:
     )
 
 
-def _taller_headings(places: Sequence[Place], header: int) -> list[Place]:
+def _taller_headings(cells: Sequence[CellSpan], header: int) -> list[CellSpan]:
     """Cells of the upper header rows go down over empty ones below them."""
-    filled = {(place.row + down, place.column + right) for place in places
-              for down in range(place.rowspan) for right in range(place.colspan)}  # fmt: skip
+    filled = {(cell.row + down, cell.column + right) for cell in cells
+              for down in range(cell.rowspan) for right in range(cell.colspan)}  # fmt: skip
     taller = []
-    for place in places:
-        bottom = place.row + place.rowspan
-        while place.colspan == 1 and bottom < header and (bottom, place.column) not in filled:
+    for cell in cells:
+        bottom = cell.row + cell.rowspan
+        while cell.colspan == 1 and bottom < header and (bottom, cell.column) not in filled:
             bottom += 1
-        taller.append(replace(place, rowspan=bottom - place.row))
+        taller.append(replace(cell, rowspan=bottom - cell.row))
     return taller
 
 
@@ -252,11 +252,13 @@ def _over_columns(piece: Piece, stretch: Stretch) -> list[_Cell]:
     return [(column, column + 1, piece.words)]
 
 
-def _empty(places: Sequence[Place], rows: int, columns: int) -> list[Place]:
+def _empty(cells: Sequence[CellSpan], rows: int, columns: int) -> list[CellSpan]:
     """Empty cells for what the others leave."""
-    filled = {(row, column) for place in places for row in range(place.row, place.row + place.rowspan)
-              for column in range(place.column, place.column + place.colspan)}  # fmt: skip
-    return [Place(row, column, 1, 1) for row in range(rows) for column in range(columns) if (row, column) not in filled]
+    filled = {(row, column) for cell in cells for row in range(cell.row, cell.row + cell.rowspan)
+              for column in range(cell.column, cell.column + cell.colspan)}  # fmt: skip
+    return [
+        CellSpan(row, column, 1, 1) for row in range(rows) for column in range(columns) if (row, column) not in filled
+    ]
 
 
 def _text(words: Sequence[PlacedWord]) -> str:

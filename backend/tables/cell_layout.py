@@ -1,4 +1,4 @@
-"""The places of a table's cells before they become records: which words stand in which rows and columns. Pure."""
+"""A table's cells before they become records: which words stand in which rows and columns. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from backend.tables.level_page import PlacedWord
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CellSpan:
     """One cell: the rows and columns that it fills, and its words."""
 
     row: int
@@ -25,29 +25,29 @@ class Layout:
 
     rows: int
     columns: int
-    places: tuple[Place, ...]
+    cells: tuple[CellSpan, ...]
     header_rows: int | None = None  # that the rulings show; None where they do not tell
 
     @property
     def words(self) -> list[PlacedWord]:
-        return [word for place in self.places for word in place.words]
+        return [word for cell in self.cells for word in cell.words]
 
 
 def without_empty_lines(layout: Layout) -> Layout:
     """The layout without rows and columns in which no cell begins with words, such as those of double rulings."""
-    filled = [place for place in layout.places if place.words]
-    rows = _kept(range(layout.rows), ((place.row, place.rowspan) for place in filled))
-    columns = _kept(range(layout.columns), ((place.column, place.colspan) for place in filled))
-    places = [
-        replace(place, row=row[0], rowspan=len(row), column=column[0], colspan=len(column))
-        for place in layout.places
-        if (row := [rows[y] for y in range(place.row, place.row + place.rowspan) if y in rows])
-        and (column := [columns[x] for x in range(place.column, place.column + place.colspan) if x in columns])
+    filled = [cell for cell in layout.cells if cell.words]
+    rows = _kept(range(layout.rows), ((cell.row, cell.rowspan) for cell in filled))
+    columns = _kept(range(layout.columns), ((cell.column, cell.colspan) for cell in filled))
+    cells = [
+        replace(cell, row=row[0], rowspan=len(row), column=column[0], colspan=len(column))
+        for cell in layout.cells
+        if (row := [rows[y] for y in range(cell.row, cell.row + cell.rowspan) if y in rows])
+        and (column := [columns[x] for x in range(cell.column, cell.column + cell.colspan) if x in columns])
     ]
     header_rows = layout.header_rows
     if header_rows is not None:
         header_rows = sum(row < header_rows for row in rows)
-    return Layout(len(rows), len(columns), tuple(places), header_rows)
+    return Layout(len(rows), len(columns), tuple(cells), header_rows)
 
 
 def _kept(lines: Iterable[int], filled: Iterable[tuple[int, int]]) -> dict[int, int]:

@@ -14,7 +14,7 @@ from backend.files.pages import Box, Document, Page, Word, bounding_box
 from backend.files.visual_rows import Cell, rows_of
 from backend.tables.aligned import Stretch, lines_of, stretches
 from backend.tables.aligned_layout import aligned_layout
-from backend.tables.cell_layout import Layout, Place, by_lines
+from backend.tables.cell_layout import CellSpan, Layout, by_lines
 from backend.tables.headers import header_rows
 from backend.tables.level_page import LevelPage, level_page
 from backend.tables.numbers import decimal_mark_of, numbers_in
@@ -25,7 +25,7 @@ from backend.tables.text_rows import is_figure
 from backend.text.patterns import find_patterns
 from backend.text.patterns.numbers import format_decimal
 
-_MOST_WORDS = 4  # of a number or a date: "- 1 284,50 €", "12 de marzo de 2026" has more and is found by its span
+_MAX_WORDS = 4  # of a number or a date: "- 1 284,50 €", "12 de marzo de 2026" has more and is found by its span
 _NO_BOX = Box(0.0, 0.0, 0.0, 0.0)
 
 
@@ -46,7 +46,7 @@ class CellValues:
         if not any(character.isdigit() for word in words for character in word.text):
             return None
         date = self._dates.get((start, end))
-        if date is not None or len(words) > _MOST_WORDS:
+        if date is not None or len(words) > _MAX_WORDS:
             return date
         found = numbers_in(Cell(0, tuple(words), _NO_BOX, 0), self._mark)
         is_whole = len(found) == 1 and len(found[0].words) == len(words)
@@ -67,8 +67,8 @@ class CellValues:
 def build_table(layout: Layout, page: LevelPage, values: CellValues, source: TableSource, score: float) -> Table:
     """The table of a layout on a page."""
     headers = header_rows(layout)
-    places = sorted(layout.places, key=lambda place: (place.row, place.column))
-    cells = tuple(_cell(place, page, values, is_header=place.row < headers) for place in places)
+    spans = sorted(layout.cells, key=lambda cell: (cell.row, cell.column))
+    cells = tuple(_cell(span, page, values, is_header=span.row < headers) for span in spans)
     return Table(
         pages=(page.page.number,),
         boxes=(bounding_box(box for cell in cells for box in cell.boxes),),
@@ -80,19 +80,19 @@ def build_table(layout: Layout, page: LevelPage, values: CellValues, source: Tab
     )
 
 
-def _cell(place: Place, page: LevelPage, values: CellValues, *, is_header: bool) -> TableCell:
-    lines = [[placed.word for placed in line] for line in by_lines(place.words)]
+def _cell(span: CellSpan, page: LevelPage, values: CellValues, *, is_header: bool) -> TableCell:
+    lines = [[placed.word for placed in line] for line in by_lines(span.words)]
     words = [word for line in lines for word in line]
     if not words:
-        return TableCell(place.row, place.column, "", place.rowspan, place.colspan, is_header, page=page.page.number)
+        return TableCell(span.row, span.column, "", span.rowspan, span.colspan, is_header, page=page.page.number)
     start = page.start + min(word.start for word in words)
     end = page.start + max(word.end for word in words)
     return TableCell(
-        row=place.row,
-        column=place.column,
+        row=span.row,
+        column=span.column,
         text=" ".join(word.text for word in words),
-        rowspan=place.rowspan,
-        colspan=place.colspan,
+        rowspan=span.rowspan,
+        colspan=span.colspan,
         header=is_header,
         value=values.value(words, start, end),
         page=page.page.number,
@@ -159,7 +159,7 @@ def _joined(upper: Table, lower: Table) -> Table:
 
 
 def _header(table: Table) -> list[tuple[int, int, str]]:
-    """Places and texts of its header cells."""
+    """Positions and texts of its header cells."""
     return [(cell.row, cell.column, cell.text) for cell in table.cells if cell.header and cell.text]
 
 
@@ -181,7 +181,7 @@ _SHORT = 30  # characters; half of the columns of a table hold texts no longer
 _SHORT_WITHOUT_FIGURES = 22  # the same for all columns of a table of words
 _LONGEST_NAME = 28  # characters of a column's name
 _RULED_ROWS = 0.7  # rulings for each row of a table with rulings between its rows
-_LEAST_ROWS, _BEGUN, _FULL = 3, 0.9, 0.75  # rows; those that fill the first column; cells that are filled
+_MIN_ROWS, _BEGUN, _FULL = 3, 0.9, 0.75  # rows; those that fill the first column; cells that are filled
 _SHORTEST = 14  # characters; half of the texts of one column are no longer
 _LONGEST_ADDRESS = 12  # lines
 _TOWN = re.compile(
@@ -228,8 +228,8 @@ def grid_score(layout: Layout) -> float:
     columns = _texts_by_column(layout)
     if layout.columns == 2 and _is_form(columns[0], columns[1]):
         return 0.2
-    filled = sum(bool(place.words) for place in layout.places)
-    return 0.5 + 0.5 * filled / len(layout.places)
+    filled = sum(bool(cell.words) for cell in layout.cells)
+    return 0.5 + 0.5 * filled / len(layout.cells)
 
 
 def _score_of_prose(layout: Layout, rulings: int, fill: float) -> float:
@@ -238,15 +238,15 @@ def _score_of_prose(layout: Layout, rulings: int, fill: float) -> float:
     Rulings between the rows tell most, then one below the header. Without any, a column of short texts must be there
     too: prose in columns has none.
     """
-    head = [place for place in layout.places if place.row == 0]
-    names = [" ".join(word.word.text for word in place.words) for place in head]
+    head = [cell for cell in layout.cells if cell.row == 0]
+    names = [" ".join(word.word.text for word in cell.words) for cell in head]
     if len(names) < layout.columns or not all(_is_name(name) for name in names):
         return 0.2
     body = layout.rows - 1
     if rulings >= _RULED_ROWS * body and rulings > 1:
         return 0.8
-    begun = sum(bool(place.words) for place in layout.places if place.column == 0 and place.row)
-    if body < _LEAST_ROWS or begun < _BEGUN * body or fill < _FULL:
+    begun = sum(bool(cell.words) for cell in layout.cells if cell.column == 0 and cell.row)
+    if body < _MIN_ROWS or begun < _BEGUN * body or fill < _FULL:
         return 0.2
     texts = _texts_by_column(layout)
     shortest = min(median(map(len, column)) if column else 0 for column in texts)
@@ -283,18 +283,18 @@ def _is_form(first: Sequence[str], second: Sequence[str]) -> bool:
 def _texts_by_column(layout: Layout) -> list[list[str]]:
     """The texts below the header, of cells in one column."""
     columns: list[list[str]] = [[] for _ in range(layout.columns)]
-    for place in layout.places:
-        if place.words and place.colspan == 1 and place.row >= (layout.header_rows or 0):
-            columns[place.column].append(" ".join(word.word.text for word in place.words))
+    for cell in layout.cells:
+        if cell.words and cell.colspan == 1 and cell.row >= (layout.header_rows or 0):
+            columns[cell.column].append(" ".join(word.word.text for word in cell.words))
     return columns
 
 
 def _rows_with_figures(layout: Layout) -> float:
     """The share of the rows with several cells that have a figure behind their first cell."""
     rows: dict[int, list[str]] = defaultdict(list)
-    for place in sorted(layout.places, key=lambda place: place.column):
-        if place.words and place.row >= (layout.header_rows or 0):
-            rows[place.row].append(" ".join(word.word.text for word in place.words))
+    for cell in sorted(layout.cells, key=lambda cell: cell.column):
+        if cell.words and cell.row >= (layout.header_rows or 0):
+            rows[cell.row].append(" ".join(word.word.text for word in cell.words))
     several = [texts for texts in rows.values() if len(texts) > 1]
     return sum(any(map(is_figure, texts[1:])) for texts in several) / max(1, len(several))
 
@@ -323,7 +323,7 @@ def _score_of_pair(first: Sequence[str], second: Sequence[str], *, ruled: bool) 
     return 0.6 if ruled and max(map(len, (*first, *second))) <= 60 else 0.0
 
 
-_LEAST_SCORE = 0.5
+_MIN_SCORE = 0.5
 _LOW, _HIGH, _ASIDE = 0.7, 0.2, 0.04  # of the page: where a table breaks off, goes on, and how far aside
 
 
@@ -347,17 +347,17 @@ def _tables_of(page: LevelPage, values: CellValues, last: Table | None) -> list[
     tables: list[Table] = []
     for area in ruled_areas(page):
         layout = ruled_layout(area, words_within(area, words), page.unit)
-        if layout is not None and (score := grid_score(layout)) >= _LEAST_SCORE:
+        if layout is not None and (score := grid_score(layout)) >= _MIN_SCORE:
             tables.append(build_table(layout, page, values, "ruled", score))
             taken |= {id(word) for word in layout.words}
     found = stretches(lines_of(page, taken), page.levels, page.unit)
     for stretch in (part for whole in found for part in parts_of(whole, page.levels, page.unit)):
         layout = aligned_layout(stretch, page.levels, page.unit)
         score = table_score(layout, len(stretch.rulings))
-        if score < _LEAST_SCORE and not _is_rest(layout, stretch, page, last):
+        if score < _MIN_SCORE and not _is_rest(layout, stretch, page, last):
             continue
         source: TableSource = "half_ruled" if len(stretch.rulings) > 1 else "borderless"
-        tables.append(build_table(layout, page, values, source, max(score, _LEAST_SCORE)))
+        tables.append(build_table(layout, page, values, source, max(score, _MIN_SCORE)))
     return sorted(tables, key=lambda table: (table.boxes[0].top, table.boxes[0].left))
 
 

@@ -9,19 +9,19 @@ from backend.tables.cell_layout import Layout
 from backend.tables.text_rows import is_figure
 
 _PERIOD = re.compile(r"(?:19|20)\d\d|[QT]\d|\d\.?[ºªo]?\s?[QT]|[^\W\d]{3,}\.?[ '-]\d{2,4}")  # "2025", "Q1", "Mar 24"
-_MOST_ROWS = 3
+_MAX_ROWS = 3
 
 
 def header_rows(layout: Layout) -> int:
     """The count of header rows: as the rulings show, else the first rows without figures over rows with them."""
     if layout.header_rows is not None:
         return layout.header_rows
-    rows = [[place for place in layout.places if place.row == row and place.words] for row in range(layout.rows)]
-    texts = [[" ".join(word.word.text for word in place.words) for place in row] for row in rows]
-    for row in range(min(_MOST_ROWS, layout.rows - 1)):
+    rows = [[cell for cell in layout.cells if cell.row == row and cell.words] for row in range(layout.rows)]
+    texts = [[" ".join(word.word.text for word in cell.words) for cell in row] for row in rows]
+    for row in range(min(_MAX_ROWS, layout.rows - 1)):
         if not names_columns(texts[row], layout.columns):
             return row
-        if all(place.colspan == 1 and place.rowspan == 1 for place in rows[row]):
+        if all(cell.colspan == 1 and cell.rowspan == 1 for cell in rows[row]):
             return row + 1 if _has_body(texts[row + 1 :]) else row
     return 0
 

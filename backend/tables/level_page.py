@@ -18,8 +18,8 @@ from backend.files.visual_rows import PageRows
 
 _TIGHT_BOXES = 1.3  # Tesseract's boxes end at the ink, those of RapidOCR and of text layers at ascent and descent
 _MERGE = 0.2  # of the line height: rulings this close to each other, or whose ends are, are one
-_LEAST_LEVEL = 1.5  # of the line height: shorter rulings are underlines of a word, or letters
-_LEAST_UPRIGHT = 0.7
+_MIN_LEVEL = 1.5  # of the line height: shorter rulings are underlines of a word, or letters
+_MIN_UPRIGHT = 0.7
 _LONG = 8.0  # of the line height: no run of letters is as long
 _EDGE = 0.15  # of the line height: an underline touches the lower edge of its word
 
@@ -82,8 +82,8 @@ def level_page(rows: PageRows) -> LevelPage:
         rows.page,
         rows.start,
         lines,
-        tuple(segment for segment in merged(levels, _MERGE * unit) if segment.length >= _LEAST_LEVEL * unit),
-        tuple(segment for segment in merged(uprights, _MERGE * unit) if segment.length >= _LEAST_UPRIGHT * unit),
+        tuple(segment for segment in merged(levels, _MERGE * unit) if segment.length >= _MIN_LEVEL * unit),
+        tuple(segment for segment in merged(uprights, _MERGE * unit) if segment.length >= _MIN_UPRIGHT * unit),
         unit,
     )
 

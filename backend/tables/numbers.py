@@ -35,7 +35,7 @@ _MISREAD = re.compile(
 _LEADERS = re.compile(r"\.{3,}|_{3,}")  # "TOTAL.......1.210,00"
 _APART = re.compile(r"(?<![\d.,])(\d[\d.,]{0,12}[.,]) (\d\d)(?![\d.,])")  # "605, 00"
 _MOST = Decimal(10) ** 15  # a longer number is a code; products of two are beyond what Decimal's 28 digits round
-_MOST_DIGITS = 40  # with separators; the digits of a page-long "number" took minutes to reckon with
+_MAX_DIGITS = 40  # with separators; the digits of a page-long "number" took minutes to reckon with
 _DIGIT_OF = str.maketrans("IlOoDSBZ|", "110005821")
 
 
@@ -81,7 +81,7 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
         offset += len(word.text) + 1
     found: list[Number] = []
     for match in _NUMBER.finditer(text):
-        if len(match["digits"]) > _MOST_DIGITS:
+        if len(match["digits"]) > _MAX_DIGITS:
             continue
         percent = match["after"] == "%"
         try:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from backend.tables.cell_layout import Layout, Place, by_lines, without_empty_lines
+from backend.tables.cell_layout import CellSpan, Layout, by_lines, without_empty_lines
 from backend.tables.level_page import LevelPage, PlacedWord, Segment
 from backend.tables.text_rows import row_cuts
 
@@ -19,10 +19,10 @@ _TOUCH = 0.35  # of the line height: rulings this close meet; printed borders le
 _OPEN = 0.8  # of the line height: rulings that go on further than this end at a border that is not drawn
 _COVERED = 0.6  # of a cell's side that a ruling must cover to close it
 _GAP = 0.7  # of the line height: space that separates two columns of text without a ruling between them
-_MOST_CROSSINGS = 4_000_000  # pairs of rulings that are compared; a drawing has more
-_LEAST_CELLS = 4  # with words
-_MOST_BETWEEN = 12.0  # of the line height: between two filled rows of a striped table
-_MOST_BESIDE = 4  # striped tables side by side
+_MAX_CROSSINGS = 4_000_000  # pairs of rulings that are compared; a drawing has more
+_MIN_CELLS = 4  # with words
+_MAX_BETWEEN = 12.0  # of the line height: between two filled rows of a striped table
+_MAX_BESIDE = 4  # striped tables side by side
 _ROW_SPACE, _LINE_SPACE = 1.0, 0.35  # of the line height: within the border of a row, between its lines
 
 
@@ -66,16 +66,16 @@ def ruled_layout(area: RuledArea, words: Sequence[PlacedWord], unit: float) -> L
     inside: dict[tuple[int, int], list[PlacedWord]] = defaultdict(list)
     for word in words:
         inside[bisect_right(area.ys, word.y) - 1, bisect_right(area.xs, word.x) - 1].append(word)
-    places = []
-    for place in _drawn_places(area, _TOUCH * unit):
-        rows, columns = range(place.row, place.row + place.rowspan), range(place.column, place.column + place.colspan)
+    cells = []
+    for cell in _drawn_cells(area, _TOUCH * unit):
+        rows, columns = range(cell.row, cell.row + cell.rowspan), range(cell.column, cell.column + cell.colspan)
         own = [word for row in rows for column in columns for word in inside.get((row, column), ())]
-        places += _split_at_columns(replace(place, words=tuple(own)), area.xs, unit)
-    layout = without_empty_lines(Layout(len(area.ys) - 1, len(area.xs) - 1, tuple(places)))
+        cells += _split_at_columns(replace(cell, words=tuple(own)), area.xs, unit)
+    layout = without_empty_lines(Layout(len(area.ys) - 1, len(area.xs) - 1, tuple(cells)))
     layout = _split_rows(layout, unit)
-    filled = sum(bool(place.words) for place in layout.places)
-    is_table = layout.rows > 1 and layout.columns > 1 and filled >= _LEAST_CELLS
-    return layout if is_table and 3 * filled >= len(layout.places) else None
+    filled = sum(bool(cell.words) for cell in layout.cells)
+    is_table = layout.rows > 1 and layout.columns > 1 and filled >= _MIN_CELLS
+    return layout if is_table and 3 * filled >= len(layout.cells) else None
 
 
 def _with_unfilled_rows(areas: Sequence[RuledArea], words: Sequence[PlacedWord], unit: float) -> list[RuledArea]:
@@ -84,7 +84,7 @@ def _with_unfilled_rows(areas: Sequence[RuledArea], words: Sequence[PlacedWord],
     striped: set[int] = set()  # indexes of those joined
     for area in areas:
         last = len(joined) - 1
-        near = range(last, max(last - _MOST_BESIDE, -1), -1)  # the last one, or that of a table beside it
+        near = range(last, max(last - _MAX_BESIDE, -1), -1)  # the last one, or that of a table beside it
         same = next((index for index in near if _is_same_table(joined[index], area, words, unit)), None)
         if same is None:
             joined.append(area)
@@ -105,7 +105,7 @@ def _is_same_table(upper: RuledArea, lower: RuledArea, words: Sequence[PlacedWor
     if any(min(abs(x - other) for other in many) > _TOUCH * unit for x in few):
         return False
     between = [word for word in _beside(words, many) if upper.ys[-1] < word.y < lower.ys[0]]
-    return lower.ys[0] - upper.ys[-1] < _MOST_BETWEEN * unit and _fills_columns(between, many, unit)
+    return lower.ys[0] - upper.ys[-1] < _MAX_BETWEEN * unit and _fills_columns(between, many, unit)
 
 
 def _beside(words: Sequence[PlacedWord], xs: Sequence[float]) -> list[PlacedWord]:
@@ -172,7 +172,7 @@ def _components(
     levels: Sequence[Segment], uprights: Sequence[Segment], tolerance: float
 ) -> Iterator[tuple[list[Segment], list[Segment]]]:
     """Level and upright rulings that meet, directly or through others."""
-    if not levels or not uprights or len(levels) * len(uprights) > _MOST_CROSSINGS:
+    if not levels or not uprights or len(levels) * len(uprights) > _MAX_CROSSINGS:
         return
     across, down = np.array(levels), np.array(uprights)
     meets = (
@@ -194,7 +194,7 @@ def _components(
             yield [levels[index] for index in sorted(rows)], [uprights[index] for index in sorted(columns)]
 
 
-def _drawn_places(area: RuledArea, tolerance: float) -> Iterator[Place]:
+def _drawn_cells(area: RuledArea, tolerance: float) -> Iterator[CellSpan]:
     """The cells as the rulings close them, as rectangles: runs of a row, joined with equal ones below."""
     rows, columns = len(area.ys) - 1, len(area.xs) - 1
     open_right = ~_closed(area.xs[1:-1], area.ys, area.uprights, tolerance).T  # (rows, columns - 1)
@@ -211,17 +211,17 @@ def _drawn_places(area: RuledArea, tolerance: float) -> Iterator[Place]:
             if row < rows - 1 and open_below[row, column:end].all():
                 here[column, end] = (first, height + 1)
             else:
-                yield Place(first, column, height + 1, end - column)
+                yield CellSpan(first, column, height + 1, end - column)
             column = end
         for (start, end), (first, height) in above.items():  # the row below is cut otherwise
-            yield Place(first, start, height, end - start)
+            yield CellSpan(first, start, height, end - start)
         above = here
 
 
 def _closed(
     ats: Sequence[float], ends: Sequence[float], segments: Sequence[Segment], tolerance: float
 ) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """(ats, stretches between ends): whether rulings at each place cover each stretch."""
+    """(ats, stretches between ends): whether rulings at each cell cover each stretch."""
     low, high = np.array(ends[:-1]), np.array(ends[1:])
     covered = np.zeros((len(ats), len(low)))
     for segment in segments:
@@ -232,29 +232,27 @@ def _closed(
     return closed
 
 
-def _split_at_columns(place: Place, xs: Sequence[float], unit: float) -> list[Place]:
+def _split_at_columns(cell: CellSpan, xs: Sequence[float], unit: float) -> list[CellSpan]:
     """A cell over several columns, cut where its text stands in columns that other rows draw."""
-    if place.colspan == 1 or not place.words:
-        return [place]
-    lines = by_lines(place.words)
-    cuts = [
-        column for column in range(place.column + 1, place.column + place.colspan) if _is_gap(lines, xs[column], unit)
-    ]
+    if cell.colspan == 1 or not cell.words:
+        return [cell]
+    lines = by_lines(cell.words)
+    cuts = [column for column in range(cell.column + 1, cell.column + cell.colspan) if _is_gap(lines, xs[column], unit)]
     if not cuts:
-        return [place]
-    edges = [place.column, *cuts, place.column + place.colspan]
+        return [cell]
+    edges = [cell.column, *cuts, cell.column + cell.colspan]
     parts = []
     for start, end in pairwise(edges):
-        own = tuple(word for word in place.words if start <= _column(word.x, xs, edges) < end)
+        own = tuple(word for word in cell.words if start <= _column(word.x, xs, edges) < end)
         if not own:
-            parts += [Place(place.row, column, place.rowspan, 1) for column in range(start, end)]
+            parts += [CellSpan(cell.row, column, cell.rowspan, 1) for column in range(start, end)]
             continue
         first = min(_column(max(word.box.left, xs[start]), xs, edges) for word in own)
         last = max(_column(min(word.box.right, xs[end]) - 0.3 * unit, xs, edges) for word in own)
         first, last = max(first, start), min(max(last, first), end - 1)
-        parts.append(Place(place.row, first, place.rowspan, last - first + 1, own))
+        parts.append(CellSpan(cell.row, first, cell.rowspan, last - first + 1, own))
         parts += [
-            Place(place.row, column, place.rowspan, 1) for column in (*range(start, first), *range(last + 1, end))
+            CellSpan(cell.row, column, cell.rowspan, 1) for column in (*range(start, first), *range(last + 1, end))
         ]
     return parts
 
@@ -279,29 +277,29 @@ def _is_gap(lines: Sequence[Sequence[PlacedWord]], x: float, unit: float) -> boo
 
 def _split_rows(layout: Layout, unit: float) -> Layout:
     """Rows that no ruling separates cut apart: each drawn row may hold many lines of figures."""
-    places: list[Place] = []
+    cells: list[CellSpan] = []
     new_row: dict[int, int] = {}
     count = 0
     for row in range(layout.rows):
         new_row[row] = count
-        here = [place for place in layout.places if place.row == row and place.rowspan == 1]
-        cuts = row_cuts([place.words for place in here], unit, ruled=True)
-        crossed = any(place.row <= row < place.row + place.rowspan for place in layout.places if place.rowspan > 1)
+        here = [cell for cell in layout.cells if cell.row == row and cell.rowspan == 1]
+        cuts = row_cuts([cell.words for cell in here], unit, ruled=True)
+        crossed = any(cell.row <= row < cell.row + cell.rowspan for cell in layout.cells if cell.rowspan > 1)
         cuts = [] if crossed else cuts
         for part, (low, high) in enumerate(pairwise([-np.inf, *cuts, np.inf])):
-            cells = [
-                replace(place, row=count + part, words=tuple(word for word in place.words if low <= word.y < high))
-                for place in here
+            parts = [
+                replace(cell, row=count + part, words=tuple(word for word in cell.words if low <= word.y < high))
+                for cell in here
             ]
-            filled = [cell for cell in cells if cell.words]
+            filled = [cell for cell in parts if cell.words]
             if cuts and len(filled) == 1 and filled[0].column == 0:  # a section: no ruling is between its columns
-                cells = [replace(filled[0], colspan=layout.columns)]
-            places += cells
+                parts = [replace(filled[0], colspan=layout.columns)]
+            cells += parts
         count += len(cuts) + 1
     new_row[layout.rows] = count
-    for place in layout.places:
-        if place.rowspan > 1:
-            first = new_row[place.row]
-            places.append(replace(place, row=first, rowspan=new_row[place.row + place.rowspan] - first))
+    for cell in layout.cells:
+        if cell.rowspan > 1:
+            first = new_row[cell.row]
+            cells.append(replace(cell, row=first, rowspan=new_row[cell.row + cell.rowspan] - first))
     header = None if layout.header_rows is None else new_row[layout.header_rows]
-    return Layout(count, layout.columns, tuple(places), header)
+    return Layout(count, layout.columns, tuple(cells), header)

@@ -12,11 +12,11 @@ from backend.tables.level_page import Segment, outline
 from backend.tables.text_rows import is_figure
 
 _WIDER = 2.0  # times the usual space between the columns: that between two tables
-_LEAST_GAP = 1.0  # of the line height
+_MIN_GAP = 1.0  # of the line height
 _FRAMED = 0.85  # of the width of a side that its own rulings cover
 _FIGURES, _TEXTS = 0.7, 0.4  # shares of figures in a column of figures, and in one of texts
 _SPARSE = 0.75  # of the lines of a table that a box beside it has at most
-_LEAST_RULINGS = 3  # of a table beside something without rulings
+_MIN_RULINGS = 3  # of a table beside something without rulings
 
 
 def parts_of(stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[Stretch]:
@@ -30,7 +30,7 @@ def parts_of(stretch: Stretch, levels: Sequence[Segment], unit: float) -> list[S
     gaps = [right[0] - left[1] for left, right in pairwise(stretch.columns)]
     for index in sorted(range(len(gaps)), key=lambda index: -gaps[index]):
         start, end = stretch.columns[index][1], stretch.columns[index + 1][0]
-        if gaps[index] < _LEAST_GAP * unit or _is_crossed(stretch, near, start, end):
+        if gaps[index] < _MIN_GAP * unit or _is_crossed(stretch, near, start, end):
             continue
         sides = [_side(stretch.lines, -float("inf"), end), _side(stretch.lines, end, float("inf"))]
         others = [gap for other, gap in enumerate(gaps) if other != index]
@@ -72,7 +72,7 @@ def _are_framed(stretch: Stretch, index: int, levels: Sequence[Segment]) -> bool
     if min(counts) == 0:
         bare = sides[counts.index(0)]
         is_bare = not any(segment.start < bare[-1][1] and segment.end > bare[0][0] for segment in levels)
-        return is_bare and max(counts) >= _LEAST_RULINGS and len(sides[1 - counts.index(0)]) > 1
+        return is_bare and max(counts) >= _MIN_RULINGS and len(sides[1 - counts.index(0)]) > 1
     return min(map(len, sides)) > 1
 
 

@@ -17,7 +17,7 @@ from backend.tables.cell_layout import by_lines
 from backend.tables.level_page import PlacedWord
 
 _DIGIT, _LETTER, _DASH = re.compile(r"\d"), re.compile(r"[^\W\d_]"), re.compile(r"[-\u2013\u2014]+")
-_MOST_LETTERS, _MOST_UNIT_LETTERS = 3, 6  # of a currency or a code; of a unit behind digits: "18 días"
+_MAX_LETTERS, _MAX_UNIT_LETTERS = 3, 6  # of a currency or a code; of a unit behind digits: "18 días"
 _LONGEST_FIGURE = 24  # characters
 _OVERLAP = 0.7  # of the line height: lines of different columns this close stand side by side
 _TIGHT = 0.8  # of the usual distance of two rows: a line this close to another belongs to its row
@@ -25,7 +25,7 @@ _LEADING = 1.3  # of the line height: lines of one paragraph are no further apar
 _WIDE = 1.0  # of the line height: space that separates rows even where a ruling is missing
 _SHAVED = 0.12  # of a word's height at its top and bottom, where boxes of lines overlap
 _CLEAR_STEP = 1.5  # ratio of widths between lines of a row and between rows
-_LEAST_NAMED = 3  # columns that a header names, to be told from the upper line of a row
+_MIN_NAMED = 3  # columns that a header names, to be told from the upper line of a row
 _FULL = 0.5  # of the filled columns: a line that fills so many may be a row of its own
 
 
@@ -35,7 +35,7 @@ def is_figure(text: str) -> bool:
         return False
     if not _DIGIT.search(text):
         return _DASH.fullmatch(text) is not None
-    return len(_LETTER.findall(text)) <= (_MOST_UNIT_LETTERS if text[0].isdigit() else _MOST_LETTERS)
+    return len(_LETTER.findall(text)) <= (_MAX_UNIT_LETTERS if text[0].isdigit() else _MAX_LETTERS)
 
 
 @dataclass(slots=True)
@@ -188,7 +188,7 @@ def _joins_to_anchors(lines: Sequence[_Line], anchors: set[int], unit: float) ->
 def _names_columns(line: _Line, below: _Line) -> bool:
     """Whether a line names the columns in which the line below it has figures."""
     texts = line.texts
-    if len(texts) < _LEAST_NAMED or any(map(is_figure, texts.values())):
+    if len(texts) < _MIN_NAMED or any(map(is_figure, texts.values())):
         return False
     return sum(is_figure(below.texts[column]) for column in below.columns & line.columns) > 1
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.files.speech_records import DroppedSpeech, HeardLanguage, Segment, SpokenWord, Transcript
+from backend.files.speech_records import DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.speech.transcription_records import (
@@ -46,7 +46,7 @@ def transcript() -> Transcript:
     """A minute and a half: Spanish, English, and a stretch that was dropped."""
     return Transcript(
         duration_s=90.5,
-        language=HeardLanguage("es", 0.75),
+        language=SpokenLanguage("es", 0.75),
         segments=(segment("La factura vence <hoy>.", 1.0, seconds=4.0), segment("Thank you.", 70.0, language="en")),
         dropped=(DroppedSpeech(80.0, 82.0, "Thanks for watching!", "nobody speaks there"),),
         speech_s=5.0,

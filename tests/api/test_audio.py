@@ -16,7 +16,7 @@ from backend.api.routes.audio_answers import TranscriptionAnswer, VerboseTranscr
 from backend.callers.callers import Quotas
 from backend.errors import DeadlineExceeded, NotInstalled, Overloaded, TooLarge, UnreadableFile, WrongMediaType
 from backend.files.limits import FileLimits
-from backend.files.speech_records import HeardLanguage, Segment, SpokenWord
+from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord
 from tests.api.asgi import Call
 from tests.api.checks import problem, require_schema
 from tests.api.conftest import connect
@@ -136,7 +136,7 @@ async def test_translation(client: httpx.AsyncClient, services: FakeServices) ->
 
 async def test_unknown_language(client: httpx.AsyncClient, services: FakeServices) -> None:
     """A recording in which nobody speaks has none."""
-    services.speech.heard = replace(transcript(), language=HeardLanguage(None, 0.0), segments=(), why="nobody speaks")
+    services.speech.heard = replace(transcript(), language=SpokenLanguage(None, 0.0), segments=(), why="nobody speaks")
 
     body = (await ask(client, response_format="verbose_json")).json()
 

@@ -11,7 +11,7 @@ from backend.documents.recordings import RecordingExtractor
 from backend.documents.records import DocumentEvent, DocumentOptions
 from backend.errors import InvalidField
 from backend.files.pages import Page
-from backend.files.speech_records import HeardLanguage, Segment, Transcript
+from backend.files.speech_records import Segment, SpokenLanguage, Transcript
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
 from backend.lanes.inference import Urgency
@@ -24,7 +24,7 @@ SEGMENTS = (
     Segment(58.0, 63.0, "y pague la factura", language="es"),
     Segment(130.0, 131.0, "Gracias", language="es"),
 )
-TRANSCRIPT = Transcript(150.0, HeardLanguage("es", 0.9), SEGMENTS, speech_s=9.0, model="whisper-test")
+TRANSCRIPT = Transcript(150.0, SpokenLanguage("es", 0.9), SEGMENTS, speech_s=9.0, model="whisper-test")
 
 
 class ScriptedSpeech:

@@ -38,7 +38,7 @@ from tests.files.pdfs import pdf, text
 # Small, so that what grows or hangs meets its limit soon; the limits themselves are what is tested.
 LIMITS = FileLimits(page_s=5.0, worker_bytes=256 * 2**20, page_pixels=20_000_000, render_pixels=4_000_000, audio_s=60.0)
 SLICE_S = 7.0  # of a recording, asked for at once
-MOST_PAGES = 3  # read of each file
+MAX_PAGES = 3  # read of each file
 SOUND_EVERY = 10  # files: how often a sound one is read in between
 # Of a worker beside its granted memory: the interpreter, PDFium, Pillow and numpy (55 MB), mapped files and libraries.
 OWN_BYTES = 160 * 2**20
@@ -95,7 +95,7 @@ class ReaderFuzz:
                 if file.kind is FileType.AUDIO:
                     self._hear(file)
                     return
-                pages = [self._page(file, number) for number in range(1, min(MOST_PAGES, file.info.page_count) + 1)]
+                pages = [self._page(file, number) for number in range(1, min(MAX_PAGES, file.info.page_count) + 1)]
                 self._write(file, [page for page in pages if page])
         except BadInput as error:
             self._count(error)

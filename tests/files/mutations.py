@@ -23,7 +23,7 @@ Mutation = Callable[[random.Random, bytearray, Sequence[bytes]], bytes]
 
 _TEXT_NUMBERS = (b"0", b"-1", b"1", b"65536", b"2147483647", b"2147483648", b"-2147483649", b"99999999999999999999")
 _BYTE_NUMBERS = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\x80", b"\xff\x7f")
-_MOST_MUTATIONS = 4  # of one file: more of them mostly make the first one's error again
+_MAX_MUTATIONS = 4  # of one file: more of them mostly make the first one's error again
 _BLOCK_BYTES = 512
 _BOMB_BYTES = 400 * 2**20  # unpacked; two layers of Flate pack it into a few hundred bytes
 _DIGITS = re.compile(rb"-?\d+")
@@ -84,7 +84,7 @@ def mutated_file(seed: int, files: Mapping[str, bytes]) -> MutatedFile:
     data = files[name]
     is_pdf = b"%PDF" in data[:1024]
     others = [content for _, content in sorted(files.items())]
-    for _ in range(rng.randint(1, _MOST_MUTATIONS)):
+    for _ in range(rng.randint(1, _MAX_MUTATIONS)):
         mutation = rng.choice((*_GENERAL, *_OF_PDFS, *_OF_PDFS) if is_pdf else _GENERAL)
         data = mutation(rng, bytearray(data), others) if data else data
     return MutatedFile(seed, name, data)

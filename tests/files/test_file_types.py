@@ -34,7 +34,7 @@ def test_supported_types(head: bytes, expected: FileType):
 
 
 @pytest.mark.parametrize(
-    ("head", "likeness"),
+    ("head", "description"),
     [
         pytest.param(b"PK\x03\x04....word/document.xml", "a Word document", id="docx"),
         pytest.param(b"PK\x03\x04....xl/workbook.xml", "an Excel workbook", id="xlsx"),
@@ -63,9 +63,9 @@ def test_supported_types(head: bytes, expected: FileType):
         pytest.param(b"\x01\x02\x03\x00", "a binary file", id="binary"),
     ],
 )
-def test_unsupported_types(head: bytes, likeness: str):
+def test_unsupported_types(head: bytes, description: str):
     """The error says what the file looks like and what is supported."""
-    with pytest.raises(WrongMediaType, match=likeness) as caught:
+    with pytest.raises(WrongMediaType, match=description) as caught:
         sniff(head)
 
     assert ACCEPTED in str(caught.value)

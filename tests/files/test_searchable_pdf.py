@@ -296,7 +296,7 @@ def test_nothing_read_is_nothing_written():
 
 def test_more_characters_than_a_font_holds_take_another(monkeypatch):
     """A font holds 65,534 characters; later pages use a second one."""
-    monkeypatch.setattr("backend.files.searchable_pdf.MOST_CHARACTERS", 5)
+    monkeypatch.setattr("backend.files.searchable_pdf.MAX_CHARACTERS", 5)
     pages = [page_of([[["abc"]]], 1), page_of([[["ab"]]], 2), page_of([[["xyz"]]], 3)]
     with pdfium.PdfDocument.new() as pdf, invisible_fonts(pdf, pages) as fonts:
         assert fonts[1] is fonts[2] is not fonts[3]

@@ -44,7 +44,7 @@ class RecordingProcess(FakeProcess):
 
 
 class Valve:
-    """Lets so many pieces be heard; the next ones wait at the gate of the scripted model."""
+    """Lets so many pieces be decoded; the next ones wait at the gate of the scripted model."""
 
     def __init__(self, speech: SpeechFixture, pieces: int) -> None:
         self._whisper, self._pieces = speech.whisper, pieces
@@ -52,10 +52,10 @@ class Valve:
         speech.whisper.finish = self.finish  # type: ignore[method-assign]
 
     def finish(self, output: Any) -> Any:
-        heard = self._finish(output)
+        decoded = self._finish(output)
         if len(self._whisper.pieces) >= self._pieces:
             self._whisper.gate.clear()
-        return heard
+        return decoded
 
 
 async def test_cancelled_by_another_replica(open_replica) -> None:
@@ -80,7 +80,7 @@ async def test_cancelled_by_another_replica(open_replica) -> None:
 
 
 async def test_a_restart_goes_on_from_the_pieces(open_replica) -> None:
-    """What was heard before SIGTERM is not heard again, and nothing is missing or doubled."""
+    """What was decoded before SIGTERM is not decoded again, and nothing is missing or doubled."""
     cache = TieredCache(MemoryTier(2**24), None, Telemetry())  # stands for Redis
     async with open_speech(cache) as before, open_speech(cache) as after:
         Valve(before, 4)

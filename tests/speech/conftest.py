@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from backend.errors import FinanciaError, InferenceFailed
 from backend.files.limits import FileLimits
 from backend.files.records import FileInfo
-from backend.files.speech_records import SAMPLE_RATE, AudioInfo, AudioSlice, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, AudioInfo, AudioSlice, SpokenLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.blobs import BlobCache
@@ -29,7 +29,7 @@ from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import QueueLimits
 from backend.speech.engine_records import (
-    HeardPiece,
+    DecodedPiece,
     LanguageRun,
     SpeechEngines,
     SpeechPiece,
@@ -81,28 +81,28 @@ class ScriptedWhisper(GatedEngine):
         super().__init__(name="speech", budget=120_000)
         self.gate.set()
         self.pieces: list[SpeechPiece] = []
-        self.scores: dict[int, HeardLanguage] = {}  # by the first level of a piece, asked for as a whole
-        self.failing: set[int] = set()  # first levels of pieces that cannot be heard
+        self.scores: dict[int, SpokenLanguage] = {}  # by the first level of a piece, asked for as a whole
+        self.failing: set[int] = set()  # first levels of pieces that cannot be decoded
         self.doubted: set[int] = set()  # whose first attempt is doubtful
         self.phantoms: dict[int, str] = {}  # what is written instead
         self.skipped: set[int] = set()  # levels of which nothing is written
 
     def finish(self, output: Any) -> Sequence[Any]:
         self.pieces += output
-        return [self._heard(piece) for piece in output]
+        return [self._decoded(piece) for piece in output]
 
-    def _heard(self, piece: SpeechPiece) -> HeardPiece | FinanciaError:
-        heard = self._written(piece)
-        if isinstance(heard, FinanciaError) or piece.options.with_words:
-            return heard
-        return replace(heard, segments=tuple(text._replace(words=()) for text in heard.segments))
+    def _decoded(self, piece: SpeechPiece) -> DecodedPiece | FinanciaError:
+        decoded = self._written(piece)
+        if isinstance(decoded, FinanciaError) or piece.options.with_words:
+            return decoded
+        return replace(decoded, segments=tuple(text._replace(words=()) for text in decoded.segments))
 
-    def _written(self, piece: SpeechPiece) -> HeardPiece | FinanciaError:
+    def _written(self, piece: SpeechPiece) -> DecodedPiece | FinanciaError:
         level = int(piece.samples[piece.samples != 0][0])
         if level in self.failing:
             return InferenceFailed("scripted")
         asked = piece.options.language
-        own = self.scores.get(level, HeardLanguage("en" if level >= ENGLISH else "es", 0.9))
+        own = self.scores.get(level, SpokenLanguage("en" if level >= ENGLISH else "es", 0.9))
         texts = tuple(_text(piece.samples, start, end) for start, end in _spans(piece.samples))
         texts = tuple(text for text in texts if not {f"w{skipped}" for skipped in self.skipped} & {text.text})
         if level in self.phantoms:
@@ -111,9 +111,9 @@ class ScriptedWhisper(GatedEngine):
         if runs:
             texts = (texts[0]._replace(text="nonsense"),)
         is_doubtful = level in self.doubted and not piece.options.whole_window
-        return HeardPiece(
+        return DecodedPiece(
             texts,
-            own if asked is None else HeardLanguage(asked, 1.0),
+            own if asked is None else SpokenLanguage(asked, 1.0),
             avg_logprob=-2.0 if is_doubtful else -0.1,
             no_speech_prob=0.9 if level in self.phantoms else 0.1,
             compression_ratio=1.0,

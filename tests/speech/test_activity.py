@@ -63,9 +63,9 @@ def test_a_long_stretch_stays_whole() -> None:
 def test_its_cost_has_the_unit_of_the_pieces() -> None:
     """A lane is shared: looking for speech in a minute counts a small part of hearing it; a batch holds a minute."""
     minute = np.zeros(60 * 16_000, np.int16)
-    heard = 2 * SpeechPiece(minute[: len(minute) // 2], DecodingOptions()).cost
+    decoded = 2 * SpeechPiece(minute[: len(minute) // 2], DecodingOptions()).cost
 
-    assert 20 <= heard / activity_cost(len(minute)) <= 50
+    assert 20 <= decoded / activity_cost(len(minute)) <= 50
     assert activity_cost(len(minute)) == SpeechActivityEngine.__dataclass_fields__["budget"].default
     assert 1 == activity_cost(0)
 

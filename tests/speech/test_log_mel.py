@@ -37,7 +37,7 @@ def test_equals_faster_whisper_within_the_audio() -> None:
 
 
 def test_a_shorter_window_is_the_beginning_of_the_whole() -> None:
-    """What is heard of a piece does not depend on the window's length."""
+    """What is decoded of a piece does not depend on the window's length."""
     samples = sound(1.7)
 
     assert np.allclose(log_mel(samples, 80, 3000)[:, :300], log_mel(samples, 80, 300), atol=1e-6)

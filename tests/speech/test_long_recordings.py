@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from backend.errors import Overloaded
-from backend.files.speech_records import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.speech import recording_run
 from backend.speech.recording_run import _PlacedPiece
 from tests.speech.conftest import PIECES_AT_ONCE, SpeechFixture, words
@@ -37,7 +37,7 @@ async def test_progress_is_told_where_nobody_speaks(speech: SpeechFixture, is_si
 
 
 async def test_a_sure_piece_is_told_at_once(speech: SpeechFixture) -> None:
-    """Before twenty seconds of speech were heard."""
+    """Before twenty seconds of speech were decoded."""
     await speech.transcribe((100, 2.0), (0, 60.0 * MINUTES))
     early = [segment.text for event in speech.events if event.total_s is None for segment in event.segments]
 
@@ -46,7 +46,7 @@ async def test_a_sure_piece_is_told_at_once(speech: SpeechFixture) -> None:
 
 async def test_a_doubtful_piece_waits_for_a_while(speech: SpeechFixture) -> None:
     """Not for the end of an hour in which nobody says more."""
-    speech.whisper.scores = {50: HeardLanguage("de", 0.4)}
+    speech.whisper.scores = {50: SpokenLanguage("de", 0.4)}
     await speech.transcribe((50, 2.0), (0, 60.0 * MINUTES))
     first = next(event for event in speech.events if event.segments)
 
@@ -76,11 +76,11 @@ async def test_speed_is_measured_of_what_was_heard(speech: SpeechFixture, monkey
     await speech.transcribe(*words(60), (0, 120.0), name="one")
     pieces_s = sum(len(piece.samples) for piece in speech.whisper.pieces) / SAMPLE_RATE
     await speech.transcribe(name="other")
-    [(heard_s, hearing_s), from_cache] = measured
+    [(decoded_s, decoding_s), from_cache] = measured
 
-    assert pieces_s == pytest.approx(heard_s)
-    assert 70.0 > heard_s > 50.0
-    assert hearing_s > 0
+    assert pieces_s == pytest.approx(decoded_s)
+    assert 70.0 > decoded_s > 50.0
+    assert decoding_s > 0
     assert (0.0, 0.0) == from_cache
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from backend.errors import Overloaded
-from backend.files.speech_records import DroppedSpeech, HeardLanguage, Segment, SpokenWord, Transcript
+from backend.files.speech_records import DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.lanes.policy import SETTLED_BATCHES
 from backend.lanes.work_item import Priority
-from backend.speech.engine_records import HeardPiece, TimedText, TimedWord
+from backend.speech.engine_records import DecodedPiece, TimedText, TimedWord
 from backend.speech.file_language import LanguageTally, is_doubtful
 from backend.speech.piece_runs import segments_of
 from backend.speech.transcription import audio_backlog, expected_s, pack_transcript, unpack_transcript
@@ -19,7 +19,7 @@ def tally(*pieces: tuple[str, float, str, float]) -> LanguageTally:
     """Of (own language, its score, that of the text, seconds)."""
     counted = LanguageTally()
     for own, score, taken, seconds in pieces:
-        counted.add(HeardLanguage(own, score), taken, seconds)
+        counted.add(SpokenLanguage(own, score), taken, seconds)
     return counted
 
 
@@ -49,10 +49,10 @@ def test_a_piece_that_was_written_anew_counts_for_the_other_language() -> None:
 
 def test_only_unsure_pieces_follow_their_file() -> None:
     """A sure one may be in another language, and nobody follows what is not known."""
-    assert is_doubtful(HeardLanguage("pt", 0.5), "es")
-    assert not is_doubtful(HeardLanguage("pt", 0.9), "es")
-    assert not is_doubtful(HeardLanguage("es", 0.2), "es")
-    assert not is_doubtful(HeardLanguage("pt", 0.5), None)
+    assert is_doubtful(SpokenLanguage("pt", 0.5), "es")
+    assert not is_doubtful(SpokenLanguage("pt", 0.9), "es")
+    assert not is_doubtful(SpokenLanguage("es", 0.2), "es")
+    assert not is_doubtful(SpokenLanguage("pt", 0.5), None)
 
 
 def test_times_are_within_the_piece_and_in_order() -> None:
@@ -63,8 +63,8 @@ def test_times_are_within_the_piece_and_in_order() -> None:
         TimedText(3.0, 99.0, "tres", (2,)),
         TimedText(5.0, 6.0, "  ", (3,)),
     )
-    heard = HeardPiece(texts, HeardLanguage("es", 0.9), -0.2, 0.1, 1.2, 0.4)
-    first, second = segments_of(heard, 100.0, 110.0)
+    decoded = DecodedPiece(texts, SpokenLanguage("es", 0.9), -0.2, 0.1, 1.2, 0.4)
+    first, second = segments_of(decoded, 100.0, 110.0)
 
     assert (100.0, 104.0, "uno dos", "es", -0.2, 0.4) == (
         first.start_s,
@@ -82,8 +82,8 @@ def test_words_are_joined_as_their_text_is() -> None:
     """Japanese has no spaces between words; a word that the text does not have keeps one."""
     words = [TimedWord(text, at, at + 1.0, 0.9) for at, text in enumerate(["東京", "です", "。", "x", " OK"])]
     text = TimedText(0.0, 5.0, "東京です。 OK", (1,), tuple(words))
-    heard = HeardPiece((text,), HeardLanguage("ja", 0.9), -0.2, 0.1, 1.2, 0.0)
-    [segment] = segments_of(heard, 0.0, 5.0)
+    decoded = DecodedPiece((text,), SpokenLanguage("ja", 0.9), -0.2, 0.1, 1.2, 0.0)
+    [segment] = segments_of(decoded, 0.0, 5.0)
 
     assert [False, True, True, False, False] == [word.is_joined for word in segment.words]
 
@@ -93,7 +93,7 @@ def test_a_transcript_survives_its_codec() -> None:
     word = SpokenWord("año", 0.1, 0.30000000000000004, 0.5)
     segment = Segment(0.1, 0.7, "año", (word,), (1, 2), "es", -0.1, 1.1, 0.01, 0.2)
     transcript = Transcript(
-        1.5, HeardLanguage("es", 0.9), (segment,), (DroppedSpeech(1.0, 1.5, "x", "y"),), 0.6, "why", "model"
+        1.5, SpokenLanguage("es", 0.9), (segment,), (DroppedSpeech(1.0, 1.5, "x", "y"),), 0.6, "why", "model"
     )
 
     assert transcript == unpack_transcript(pack_transcript(transcript))

@@ -44,7 +44,7 @@ def test_pieces_end_at_pauses(speech: list[tuple[int, int]], expected: list[tupl
 
 
 def test_speech_without_a_pause_is_cut_where_it_is_quietest() -> None:
-    """Half a minute of uninterrupted speech cannot be heard at once: it is cut between two words."""
+    """Half a minute of uninterrupted speech cannot be decoded at once: it is cut between two words."""
     samples = np.random.default_rng(0).normal(0, 3000, 40 * RATE).astype(np.int16)
     samples[20 * RATE : 20 * RATE + RATE // 5] //= 100
 
@@ -77,7 +77,7 @@ def test_speech_at_the_end_goes_on_in_the_next_stretch() -> None:
     assert (90, (Stretch(0, 4), Stretch(6, 9))) == (cut.keep_from, cut.open_speech)
 
 
-def heard(spoken: NDArray[np.bool_], start: int, end: int, clipped: int) -> list[tuple[int, int]]:
+def decoded(spoken: NDArray[np.bool_], start: int, end: int, clipped: int) -> list[tuple[int, int]]:
     """Where somebody speaks between two samples, as a detector that misses the first ``clipped`` ones of its audio."""
     part = spoken[start:end].copy()
     part[:clipped] = False
@@ -103,7 +103,7 @@ def test_every_sample_of_speech_is_in_one_piece(seed: int) -> None:
         done = min(len(spoken), done + chance.choice([5, 30, 60, 61]))
         clipped = 2 if known and begins else 0
         cut = cut_pieces(
-            heard(spoken, kept, done, clipped),
+            decoded(spoken, kept, done, clipped),
             samples[kept:done],
             is_last=done == len(spoken),
             known=known,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Overloaded, Unavailable
-from backend.files.speech_records import HeardLanguage, Segment, Transcript
+from backend.files.speech_records import Segment, SpokenLanguage, Transcript
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
 from backend.speech.shared_runs import SharedRuns
@@ -22,7 +22,7 @@ from tests.speech.conftest import SpeechFixture, words
 
 KEY = b"recording"
 SEGMENTS = tuple(Segment(10.0 * place, 10.0 * place + 10, text) for place, text in enumerate(("one", "two", "three")))
-RESULT = Transcription(Transcript(30.0, HeardLanguage("en", 1.0), SEGMENTS), False, 0.0, 0.0, 0.0)
+RESULT = Transcription(Transcript(30.0, SpokenLanguage("en", 1.0), SEGMENTS), False, 0.0, 0.0, 0.0)
 
 
 class Runs:

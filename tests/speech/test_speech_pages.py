@@ -6,7 +6,7 @@ import pytest
 
 from backend.files.page_codec import pack_document, pack_page, unpack_document, unpack_page
 from backend.files.pages import Box, Document, locate
-from backend.files.speech_records import HeardLanguage, Segment, SpokenWord, Transcript
+from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.speech.pages import KIND, MinutePages, minutes_of, pages_of, seconds_of, transcript_of
 
 MODEL = "whisper-base"
@@ -23,7 +23,7 @@ def segment(start_s: float, end_s: float, text: str, language: str = "es") -> Se
 
 
 def transcript(*segments: Segment, duration_s: float, why: str = "") -> Transcript:
-    return Transcript(duration_s, HeardLanguage("es", 0.9), segments, why=why, model=MODEL)
+    return Transcript(duration_s, SpokenLanguage("es", 0.9), segments, why=why, model=MODEL)
 
 
 def test_a_page_ends_with_the_segment_that_crosses_the_minute() -> None:
@@ -46,14 +46,14 @@ def test_words_are_written_together_as_they_were_heard() -> None:
     words = tuple(
         SpokenWord(text, at, at + 1.0, 0.9, is_joined=at > 0) for at, text in enumerate(["東京", "です", "。"])
     )
-    heard = Segment(0.0, 3.0, "東京です。", words, language="ja")
-    pages = pages_of(transcript(heard, Segment(3.0, 4.0, "OK"), duration_s=5))
+    decoded = Segment(0.0, 3.0, "東京です。", words, language="ja")
+    pages = pages_of(transcript(decoded, Segment(3.0, 4.0, "OK"), duration_s=5))
     [page] = pages
     first, _ = transcript_of(Document(KIND, tuple(pages), 1, "ab")).segments
 
     assert "東京です。\nOK" == page.text
     assert ["東京", "です", "。", "OK"] == [page.text[word.start : word.end] for word in page.words]
-    assert (heard.text, heard.words) == (first.text, first.words)
+    assert (decoded.text, decoded.words) == (first.text, first.words)
 
 
 def test_words_lie_on_the_axis_of_time() -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.files.speech_records import HeardLanguage, Segment, SpokenWord, Transcript, gap, joined, width
+from backend.files.speech_records import Segment, SpokenLanguage, SpokenWord, Transcript, gap, joined, width
 from backend.speech.subtitles import (
     CUE_LINES,
     CUE_S,
-    LEAST_CUE_MS,
     LINE_CHARS,
+    MIN_CUE_MS,
     MS_PER_CHAR,
     Cue,
     cues,
@@ -40,7 +40,7 @@ def test_srt() -> None:
 
 
 def test_words_without_spaces() -> None:
-    """A cue has the text that was heard, also where one word is longer than a line."""
+    """A cue has the text that was decoded, also where one word is longer than a line."""
     words = tuple(
         SpokenWord(text, at, at + 1.0, 0.9, is_joined=at > 0) for at, text in enumerate(["東京", "です", "。"])
     )
@@ -163,7 +163,7 @@ def test_cues_can_be_read(rows: list[tuple[int, float, float]]) -> None:
     found = list(cues(segments))
 
     for cue, after in itertools.pairwise(found):
-        needed_ms = max(LEAST_CUE_MS, MS_PER_CHAR * len(" ".join(cue.lines)))
+        needed_ms = max(MIN_CUE_MS, MS_PER_CHAR * len(" ".join(cue.lines)))
         is_short = cue.end_ms - cue.start_ms < min(needed_ms, CUE_S * 1000)
         together = len(" ".join((*cue.lines, *after.lines)))
         assert not is_short or cue.end_ms == after.start_ms
@@ -199,7 +199,7 @@ def test_any_transcript(rows: list[tuple[str, float, float, bool]]) -> None:
 )
 def test_texts_are_joined_as_their_language_writes(texts: list[str], expected: str) -> None:
     """Chinese and Japanese have no spaces between sentences; Thai has them there alone, Korean everywhere."""
-    assert expected == joined(texts) == Transcript(1.0, HeardLanguage(None, 0.0), segments_of(texts)).text
+    assert expected == joined(texts) == Transcript(1.0, SpokenLanguage(None, 0.0), segments_of(texts)).text
     assert "" == gap("", "x") == gap("x", "")
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.files.speech_records import HeardLanguage
+from backend.files.speech_records import SpokenLanguage
 from backend.speech import transcribe
-from backend.speech.engine_records import WHOLE_WINDOW, DecodingOptions, HeardPiece, SpeechPiece, window_frames
+from backend.speech.engine_records import WHOLE_WINDOW, DecodedPiece, DecodingOptions, SpeechPiece, window_frames
 from backend.speech.model_files import resolve_speech_model
 from backend.speech.transcribe import SpeechEngine, compression_ratio
 from backend.speech.whisper import LoadedWhisper, SpeechPlacement, WhisperSource
@@ -26,7 +26,7 @@ def engine(tiny_whispers: TinyWhispers) -> SpeechEngine:
     return SpeechEngine(tiny_whispers.source())
 
 
-def run(engine: SpeechEngine, pieces: Sequence[SpeechPiece]) -> Sequence[HeardPiece]:
+def run(engine: SpeechEngine, pieces: Sequence[SpeechPiece]) -> Sequence[DecodedPiece]:
     """As a lane runs a batch."""
     return engine.finish(engine.forward(engine.prepare(pieces)))
 
@@ -38,12 +38,12 @@ def test_batch_equals_single(engine: SpeechEngine, options: DecodingOptions) -> 
 
     together = run(engine, pieces)
 
-    for piece, heard in zip(pieces, together, strict=True):
+    for piece, decoded in zip(pieces, together, strict=True):
         alone = run(engine, [piece])[0]
-        assert [part.text for part in alone.segments] == [part.text for part in heard.segments]
-        assert [part.tokens for part in alone.segments] == [part.tokens for part in heard.segments]
-        assert alone.language.code == heard.language.code
-        assert alone.avg_logprob == pytest.approx(heard.avg_logprob, abs=1e-3)
+        assert [part.text for part in alone.segments] == [part.text for part in decoded.segments]
+        assert [part.tokens for part in alone.segments] == [part.tokens for part in decoded.segments]
+        assert alone.language.code == decoded.language.code
+        assert alone.avg_logprob == pytest.approx(decoded.avg_logprob, abs=1e-3)
 
 
 def test_words_of_several_languages_in_one_call(engine: SpeechEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,18 +51,18 @@ def test_words_of_several_languages_in_one_call(engine: SpeechEngine, monkeypatc
     found = iter(["es", "en", "es"])
     real = transcribe._languages
 
-    def languages(*arguments: Any) -> list[HeardLanguage]:
-        return [HeardLanguage(next(found), 0.9) for _ in real(*arguments)]
+    def languages(*arguments: Any) -> list[SpokenLanguage]:
+        return [SpokenLanguage(next(found), 0.9) for _ in real(*arguments)]
 
     monkeypatch.setattr(transcribe, "_languages", languages)
     pieces = [SpeechPiece(sound(1.0, seed), replace(QUICK, language=None, with_words=True)) for seed in range(3)]
 
     together = run(engine, pieces)
 
-    for piece, heard in zip(pieces, together, strict=True):
-        monkeypatch.setattr(transcribe, "_languages", lambda *_, code=heard.language: [code])
-        assert run(engine, [piece])[0].segments == heard.segments
-        assert all(part.words for part in heard.segments)
+    for piece, decoded in zip(pieces, together, strict=True):
+        monkeypatch.setattr(transcribe, "_languages", lambda *_, code=decoded.language: [code])
+        assert run(engine, [piece])[0].segments == decoded.segments
+        assert all(part.words for part in decoded.segments)
 
 
 @dataclass
@@ -106,12 +106,12 @@ def test_pieces_of_other_requests_share_a_call(tiny_whispers: TinyWhispers) -> N
     counted = [source.calls.count(name) for name in ("encode", "generate")]
 
     assert [2, 2] == counted  # prompts of another length are another call
-    for piece, heard in zip(pieces, together, strict=True):
+    for piece, decoded in zip(pieces, together, strict=True):
         alone = run(SpeechEngine(source), [piece])[0]
-        assert [part.tokens for part in alone.segments] == [part.tokens for part in heard.segments]
-        assert [part.words for part in alone.segments] == [part.words for part in heard.segments]
-        assert alone.language.code == heard.language.code
-        assert piece.options.with_words is any(part.words for part in heard.segments)
+        assert [part.tokens for part in alone.segments] == [part.tokens for part in decoded.segments]
+        assert [part.words for part in alone.segments] == [part.words for part in decoded.segments]
+        assert alone.language.code == decoded.language.code
+        assert piece.options.with_words is any(part.words for part in decoded.segments)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_options_do_not_mix(engine: SpeechEngine) -> None:
     ]
     pieces = [SpeechPiece(samples, options) for options in several]
 
-    for piece, heard in zip(pieces, run(engine, pieces), strict=True):
-        assert run(engine, [piece])[0].segments == heard.segments
-        assert piece.options.language == heard.language.code
+    for piece, decoded in zip(pieces, run(engine, pieces), strict=True):
+        assert run(engine, [piece])[0].segments == decoded.segments
+        assert piece.options.language == decoded.language.code
 
 
 @pytest.mark.parametrize("count", [0, 1, 1599])
@@ -196,37 +196,37 @@ def test_a_piece_that_is_too_long_is_an_error(engine: SpeechEngine) -> None:
 
 def test_a_sampled_text_differs_and_is_marked(engine: SpeechEngine) -> None:
     """A temperature above 0 samples."""
-    heard = run(engine, [SpeechPiece(sound(1.0), replace(QUICK, temperature=1.0))])[0]
+    decoded = run(engine, [SpeechPiece(sound(1.0), replace(QUICK, temperature=1.0))])[0]
 
-    assert 1.0 == heard.temperature
+    assert 1.0 == decoded.temperature
 
 
 def test_a_prompt_is_no_part_of_the_text(engine: SpeechEngine) -> None:
     """Tokens of what was said before change nothing but the probabilities."""
     tokens = tuple(range(300, 900))  # more than the decoder takes
-    heard = run(engine, [SpeechPiece(sound(1.0), replace(QUICK, prompt=tokens))])[0]
+    decoded = run(engine, [SpeechPiece(sound(1.0), replace(QUICK, prompt=tokens))])[0]
 
-    assert np.isfinite(heard.avg_logprob)
+    assert np.isfinite(decoded.avg_logprob)
 
 
 def test_times_are_in_order_and_within_the_piece(engine: SpeechEngine) -> None:
     """Segments and words, even a random model's."""
     for seed in range(4):
-        heard = run(engine, [SpeechPiece(sound(2.5, seed), replace(QUICK, with_words=True))])[0]
-        times = [time for part in heard.segments for word in part.words for time in (word.start_s, word.end_s)]
+        decoded = run(engine, [SpeechPiece(sound(2.5, seed), replace(QUICK, with_words=True))])[0]
+        times = [time for part in decoded.segments for word in part.words for time in (word.start_s, word.end_s)]
 
         assert times == sorted(times)
         assert all(0 <= time <= 2.5 for time in times)
-        for part in heard.segments:
+        for part in decoded.segments:
             assert 0 <= part.start_s <= part.end_s <= 2.5
             assert part.text.replace(" ", "") == "".join(word.text for word in part.words).replace(" ", "")
 
 
 def test_128_mels(tiny_whispers: TinyWhispers) -> None:
-    """The newer large models hear finer features."""
-    heard = run(SpeechEngine(tiny_whispers.source(128)), [SpeechPiece(sound(1.0), QUICK)])[0]
+    """The newer large models decode finer features."""
+    decoded = run(SpeechEngine(tiny_whispers.source(128)), [SpeechPiece(sound(1.0), QUICK)])[0]
 
-    assert "es" == heard.language.code
+    assert "es" == decoded.language.code
 
 
 def test_a_loop_ends_with_the_audio(engine: SpeechEngine) -> None:
@@ -235,10 +235,10 @@ def test_a_loop_ends_with_the_audio(engine: SpeechEngine) -> None:
     most = transcribe._most_tokens(len(samples))
 
     for whole_window in (False, True):
-        heard = run(engine, [SpeechPiece(samples, replace(QUICK, whole_window=whole_window))])[0]
-        assert sum(len(part.tokens) for part in heard.segments) <= most
+        decoded = run(engine, [SpeechPiece(samples, replace(QUICK, whole_window=whole_window))])[0]
+        assert sum(len(part.tokens) for part in decoded.segments) <= most
     assert 74 == most
-    assert transcribe.MOST_TOKENS == transcribe._most_tokens(480_000)
+    assert transcribe.MAX_TOKENS == transcribe._most_tokens(480_000)
 
 
 def test_windows() -> None:
@@ -278,11 +278,11 @@ def clip(name: str) -> SpeechPiece:
 @pytest.mark.slow
 def test_the_bundled_model_hears_english(real: SpeechEngine) -> None:
     """A public speech comes word for word, with the time of each."""
-    heard = run(real, [clip("en_jfk.ogg")])[0]
-    words = [word for part in heard.segments for word in part.words]
+    decoded = run(real, [clip("en_jfk.ogg")])[0]
+    words = [word for part in decoded.segments for word in part.words]
 
-    assert "en" == heard.language.code
-    assert "ask not what your country can do for you" in " ".join(part.text for part in heard.segments)
+    assert "en" == decoded.language.code
+    assert "ask not what your country can do for you" in " ".join(part.text for part in decoded.segments)
     assert " Americans," in [word.text for word in words]
     assert all(word.end_s >= word.start_s for word in words)
     assert min(word.confidence for word in words) > 0.3
@@ -295,7 +295,7 @@ def test_the_bundled_model_in_batches(real: SpeechEngine) -> None:
     pieces = [clip("en_jfk.ogg"), clip("es_questions.flac"), clip("en_short_spk1_snt1.wav")]
     together = run(real, pieces)
 
-    assert ["en", "es", "en"] == [heard.language.code for heard in together]
-    for piece, heard in zip(pieces, together, strict=True):
+    assert ["en", "es", "en"] == [decoded.language.code for decoded in together]
+    for piece, decoded in zip(pieces, together, strict=True):
         alone = run(real, [piece])[0]
-        assert [part.text for part in alone.segments] == [part.text for part in heard.segments]
+        assert [part.text for part in alone.segments] == [part.text for part in decoded.segments]

@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import DeadlineExceeded, InferenceFailed, InvalidField, NotInstalled, Overloaded, WrongMediaType
 from backend.files.file_types import FileType
-from backend.files.speech_records import SAMPLE_RATE, HeardLanguage
+from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
@@ -140,12 +140,12 @@ async def test_pieces_that_were_heard_are_not_heard_again(speech: SpeechFixture)
 async def test_words_that_are_asked_for_later_are_aligned_alone(speech: SpeechFixture) -> None:
     """Subtitles after the text: the model writes no text twice, and the words are those of a first request."""
     text = await speech.transcribe(*words(60), name="same")
-    heard = len(speech.whisper.pieces)
+    decoded = len(speech.whisper.pieces)
     later = await speech.transcribe(name="same", with_words=True)
-    aligned = speech.whisper.pieces[heard:]
+    aligned = speech.whisper.pieces[decoded:]
     await speech.transcribe(name="copy", with_words=True)
 
-    assert heard == len(aligned) == len(speech.whisper.pieces) - heard
+    assert decoded == len(aligned) == len(speech.whisper.pieces) - decoded
     assert all(piece.written is not None for piece in aligned)
     assert [segment.text for segment in text.transcript.segments] == [part.text for part in later.transcript.segments]
     assert said(*range(100, 160)) == " ".join(word.text for part in later.transcript.segments for word in part.words)
@@ -154,10 +154,10 @@ async def test_words_that_are_asked_for_later_are_aligned_alone(speech: SpeechFi
 async def test_a_text_that_is_asked_for_after_its_words_is_known(speech: SpeechFixture) -> None:
     """And is the one that a first request without words gets."""
     await speech.transcribe(*words(60), name="same", with_words=True)
-    heard = len(speech.whisper.pieces)
+    decoded = len(speech.whisper.pieces)
     text = await speech.transcribe(name="same")
 
-    assert heard == len(speech.whisper.pieces)
+    assert decoded == len(speech.whisper.pieces)
     assert not any(part.words for part in text.transcript.segments)
     assert said(*range(100, 160)) == text.transcript.text
 
@@ -208,7 +208,7 @@ async def test_languages_that_share_a_piece_are_heard_apart(speech: SpeechFixtur
     Each part is in the language that its windows tell, also where the part as a whole would be taken for another.
     """
     apart_s = 0.2
-    speech.whisper.scores = {ENGLISH: HeardLanguage("es", 0.87)}
+    speech.whisper.scores = {ENGLISH: SpokenLanguage("es", 0.87)}
     result = await speech.transcribe(
         *words(8), (0, apart_s), *words(6, ENGLISH), (0, apart_s), *words(4, 300), with_words=True
     )
@@ -243,7 +243,7 @@ async def test_a_language_that_was_asked_for_is_that_of_all_the_file(speech: Spe
 
 async def test_a_doubtful_piece_is_heard_in_the_language_of_the_file(speech: SpeechFixture) -> None:
     """Also the first one, before the language was known."""
-    speech.whisper.scores = {50: HeardLanguage("de", 0.4), 300: HeardLanguage("en", 0.5)}
+    speech.whisper.scores = {50: SpokenLanguage("de", 0.4), 300: SpokenLanguage("en", 0.5)}
     result = await speech.transcribe((50, 1.0), (0, 3.0), *words(40), (0, 3.0), (300, 1.0))
 
     assert {"es"} == {segment.language for segment in result.transcript.segments}
@@ -254,7 +254,7 @@ async def test_a_doubtful_piece_is_heard_in_the_language_of_the_file(speech: Spe
 
 async def test_a_language_that_nobody_is_sure_of_is_unknown(speech: SpeechFixture) -> None:
     """With its score: under one half silence and noise have scores like that."""
-    speech.whisper.scores = {100: HeardLanguage("cy", 0.32)}
+    speech.whisper.scores = {100: SpokenLanguage("cy", 0.32)}
     result = await speech.transcribe((100, 2.0))
 
     assert (None, 0.32) == tuple(result.transcript.language)
@@ -273,7 +273,7 @@ async def test_the_language_that_was_asked_for_is_taken(speech: SpeechFixture) -
 
 
 async def test_a_doubtful_text_is_heard_again(speech: SpeechFixture) -> None:
-    """With the context of half a minute, as the gates say."""
+    """With the context of half a minute, as the hallucination filter says."""
     speech.whisper.doubted = {200}
     result = await speech.transcribe((100, 1.0), (0, 3.0), (200, 1.0))
 

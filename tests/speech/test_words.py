@@ -1,4 +1,4 @@
-"""Words of a segment: joined by spaces they are its text, and their times are those of what is heard of them."""
+"""Words of a segment: joined by spaces they are its text, and their times are those of what is decoded of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tokens() -> SpeechTokens:
 
 
 def words_of(tokens: SpeechTokens, text: str, language: str) -> list[module._Word]:
-    """The words of a text whose tokens are heard one every 0.2 s."""
+    """The words of a text whose tokens are decoded one every 0.2 s."""
     ids = tokens._tokenizer.encode(text, add_special_tokens=False).ids
     alignment = SimpleNamespace(
         alignments=[(index, index * 10) for index in range(len(ids) + 1)], text_token_probs=[0.5] * len(ids)

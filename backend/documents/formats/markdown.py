@@ -21,7 +21,7 @@ from backend.tables.records import Table
 # differ by up to a fifth between lines with and without ascenders; below 1.3 those would become headings.
 _LEVELS = ((1.9, "# "), (1.5, "## "), (1.3, "### "))
 _LONGEST_HEADING = 120  # characters
-_MOST_HEADING_LINES = 2
+_MAX_HEADING_LINES = 2
 
 _MARKUP = re.compile(r"[\\`*\[\]<|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w{1,32};)")
 _AT_START = re.compile(r"(?:#{1,6}|[-+])(?=\s|$)|>|(?:=+|-+)$")
@@ -68,7 +68,7 @@ def _table(table: Table) -> str:
 def _heading(page: Page, block: Sequence[Line], body_size: float) -> str:
     """The block as a heading on one line; empty if it is none."""
     text = " ".join(_text(line) for line in block)
-    if len(block) > _MOST_HEADING_LINES or len(text) > _LONGEST_HEADING:
+    if len(block) > _MAX_HEADING_LINES or len(text) > _LONGEST_HEADING:
         return ""
     if len(_LETTER.findall(text)) * 2 <= len(text):  # an amount, a rule read as characters
         return ""

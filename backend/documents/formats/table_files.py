@@ -25,7 +25,7 @@ from backend.tables.records import Table, TableCell
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,10})?")  # what a spreadsheet holds exactly: 15 digits
 # At the begin of a cell; also of what another separator makes one: a Spanish Excel splits at semicolons.
 _FORMULA = re.compile(r"(^|[;\t\r\n])([ \t]*)(?=[=+\-@\t\r])")
-_MOST_CHARS = 32_767  # of a cell of Excel
+_MAX_CHARS = 32_767  # of a cell of Excel
 _WIDEST = 60  # characters of a column
 _CREATED = datetime(1980, 1, 1, tzinfo=UTC)  # the same document gives the same bytes
 
@@ -109,7 +109,7 @@ def _write(sheet: Worksheet, row: int, column: int, text: str, style: Format | N
     if _NUMBER.fullmatch(text) and not (text.startswith("0") and text.isdigit() and len(text) > 1):  # 0017 is a code
         sheet.write_number(row, column, float(text), style)
     else:
-        sheet.write_string(row, column, text[:_MOST_CHARS], style)
+        sheet.write_string(row, column, text[:_MAX_CHARS], style)
 
 
 def _fit(sheet: Worksheet, rows: Rows) -> None:

@@ -17,14 +17,14 @@ from backend.files.einvoice.xml_tree import compact_id, decimal_text, known
 VERIFACTU, TICKETBAI = "VERI*FACTU", "TicketBAI"
 # What stands beside such a code on paper: pages without it are not searched for one.
 MENTION = re.compile(r"veri\W{0,2}factu|ticket\s?bai|tbai-|\bqr\b|c[oó]digo tributario", re.IGNORECASE)
-_MOST_CHARS = 1000
+_MAX_CHARS = 1000
 _TBAI = re.compile(r"TBAI-(?P<nif>[0-9A-Z]{9})-(?P<date>\d{6})-", re.IGNORECASE)
 _HOSTS = ("agenciatributaria.gob.es", "agenciatributaria.es", "batuz.eus", "tbai.egoitza.gipuzkoa.eus", "araba.eus")
 
 
 def read_fiscal_qr(content: str) -> EInvoice | None:
     """The invoice that a code's content describes; None for any other code."""
-    content = content[:_MOST_CHARS].strip()
+    content = content[:_MAX_CHARS].strip()
     try:
         parts = urlsplit(content)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}

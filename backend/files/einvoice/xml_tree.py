@@ -17,7 +17,7 @@ from backend.files.pages import printable_line
 
 _DIGITS_DATE = re.compile(r"(\d{4})(\d\d)(\d\d)")
 _ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
-_MOST_CHARS = 2_000  # of a value: a description or a note may be long, but is no page
+_MAX_CHARS = 2_000  # of a value: a description or a note may be long, but is no page
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,15}(?:\.[0-9]{0,10})?|\.[0-9]{1,10})")  # xs:decimal; it has no exponents
 
 
@@ -46,23 +46,23 @@ def sum_of(numbers: Iterable[str]) -> str:
 
 def compact_id(text: str) -> str:
     """An id without separators, in capitals: "ES B-12345678" as "ESB12345678"."""
-    return re.sub(r"[^0-9A-Za-z]", "", text).upper()[:_MOST_CHARS]
+    return re.sub(r"[^0-9A-Za-z]", "", text).upper()[:_MAX_CHARS]
 
 
 def one_line(*parts: str) -> str:
     """Parts of a name or an address joined with commas, without empty ones and repetitions."""
-    return ", ".join(dict.fromkeys(part.strip() for part in parts if part.strip()))[:_MOST_CHARS]
+    return ", ".join(dict.fromkeys(part.strip() for part in parts if part.strip()))[:_MAX_CHARS]
 
 
 def known(values: dict[str, str]) -> dict[str, str]:
     """The values that are there, each on one line and such that every format can hold it."""
-    printable = {name: printable_line(value)[:_MOST_CHARS] for name, value in values.items()}
+    printable = {name: printable_line(value)[:_MAX_CHARS] for name, value in values.items()}
     return {name: value for name, value in printable.items() if value}
 
 
-MOST_BYTES = 20_000_000  # an invoice of 50,000 lines has as many
-_MOST_DEPTH = 100
-_MOST_ELEMENTS = 1_000_000
+MAX_BYTES = 20_000_000  # an invoice of 50,000 lines has as many
+_MAX_DEPTH = 100
+_MAX_ELEMENTS = 1_000_000
 
 
 def parse_xml(data: bytes) -> Element:
@@ -70,8 +70,8 @@ def parse_xml(data: bytes) -> Element:
 
     Raises: UnreadableFile for what is no XML, declares entities or a document type, or is too large or too deep.
     """
-    if len(data) > MOST_BYTES:
-        raise UnreadableFile(f"xml: it has {len(data)} bytes; at most {MOST_BYTES} are read")
+    if len(data) > MAX_BYTES:
+        raise UnreadableFile(f"xml: it has {len(data)} bytes; at most {MAX_BYTES} are read")
     data = data.removeprefix(codecs.BOM_UTF8).lstrip()  # programs put blank lines before the declaration
     try:
         root: Element = fromstring(data, forbid_dtd=True)
@@ -113,18 +113,18 @@ def text_at(element: Element | None, *paths: str) -> str:
     """The text of the first path that has one, on one line; empty where none has."""
     for path in paths:
         for found in children(element, path):
-            if text := " ".join("".join(found.itertext()).split())[:_MOST_CHARS]:
+            if text := " ".join("".join(found.itertext()).split())[:_MAX_CHARS]:
                 return text
     return ""
 
 
 def _require_modest(root: Element) -> None:
     level, elements = [root], 0
-    for _ in range(_MOST_DEPTH):
+    for _ in range(_MAX_DEPTH):
         if not level:
             return
         elements += len(level)
-        if elements > _MOST_ELEMENTS:
+        if elements > _MAX_ELEMENTS:
             break
         level = [child for element in level for child in element]
-    raise UnreadableFile(f"xml: it has more than {_MOST_ELEMENTS} elements, or is nested deeper than {_MOST_DEPTH}")
+    raise UnreadableFile(f"xml: it has more than {_MAX_ELEMENTS} elements, or is nested deeper than {_MAX_DEPTH}")

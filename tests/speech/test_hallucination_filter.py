@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from backend.speech.hallucination_filter import MOST_ATTEMPTS, MOST_LOOPS, Attempt, has_loop, judge, unheard
+from backend.speech.hallucination_filter import MAX_ATTEMPTS, MAX_LOOPS, Attempt, has_loop, judge, undecoded
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def test_attempts(bad: Heard, temperatures: list[float]) -> None:
     assert Attempt(0.0, whole_window=True) == attempts[0]
     assert temperatures == [attempt.temperature for attempt in attempts]
     assert all(attempt.whole_window for attempt in attempts)
-    assert (MOST_LOOPS if bad is LOOP else MOST_ATTEMPTS) == len(tried)
+    assert (MAX_LOOPS if bad is LOOP else MAX_ATTEMPTS) == len(tried)
 
 
 def test_a_temperature_that_was_asked_for_is_not_undercut() -> None:
@@ -83,7 +83,7 @@ def test_a_loop_that_stays_is_dropped_and_the_rest_kept() -> None:
     """Only the segment that repeats itself goes, with the reason."""
     mixed = Heard((Segment("Buenos días."), Segment("no sé no sé no sé no sé no sé no sé")), compression_ratio=2.0)
 
-    judgement = judge([mixed] * MOST_ATTEMPTS, ASKED)
+    judgement = judge([mixed] * MAX_ATTEMPTS, ASKED)
 
     assert [1] == list(judgement.dropped)
     assert "repeated itself" in judgement.dropped[1]
@@ -98,7 +98,7 @@ def test_silence_is_not_decoded_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "heard", "dropped"),
+    ("text", "decoded", "dropped"),
     [
         pytest.param("¡Gracias por ver el vídeo!", {"no_speech_prob": 0.5}, True, id="nobody-may-speak"),
         pytest.param("Subtítulos realizados por la comunidad de Amara.org", {"avg_logprob": -0.8}, True, id="doubted"),
@@ -107,9 +107,9 @@ def test_silence_is_not_decoded_again() -> None:
         pytest.param("Thank you.", {"no_speech_prob": 0.1}, False, id="thanks"),
     ],
 )
-def test_phrases_of_subtitles(text: str, heard: dict[str, float], dropped: bool) -> None:
+def test_phrases_of_subtitles(text: str, decoded: dict[str, float], dropped: bool) -> None:
     """They are dropped only where more than the words speaks against them."""
-    assert dropped == bool(judge([Heard((Segment(text),), **heard)], ASKED).dropped)
+    assert dropped == bool(judge([Heard((Segment(text),), **decoded)], ASKED).dropped)
 
 
 def test_phrases_at_a_speed_that_nobody_has() -> None:
@@ -164,32 +164,32 @@ def test_loops(text: str, expected: bool) -> None:
 )
 def test_a_text_that_starts_over_is_heard_with_the_whole_window(text: str, expected: bool) -> None:
     """A window that ends too soon makes the model say everything twice; in the whole window twice is twice."""
-    heard = Heard((Segment(text, 0.0, 4.0),))
+    decoded = Heard((Segment(text, 0.0, 4.0),))
 
-    assert expected == (judge([heard], ASKED).again == Attempt(0.0, whole_window=True))
-    assert judge([heard, heard], ASKED).again is None
-    assert {} == dict(judge([heard, heard], ASKED).dropped)
+    assert expected == (judge([decoded], ASKED).again == Attempt(0.0, whole_window=True))
+    assert judge([decoded, decoded], ASKED).again is None
+    assert {} == dict(judge([decoded, decoded], ASKED).dropped)
 
 
 def test_a_segment_of_no_length_is_heard_again_and_dropped_in_the_end() -> None:
     """What the model writes after the end of the audio is clamped to it."""
-    heard = Heard((Segment("El perro come.", 0.0, 5.0), Segment("El gato duerme.", 5.0, 5.0)))
+    decoded = Heard((Segment("El perro come.", 0.0, 5.0), Segment("El gato duerme.", 5.0, 5.0)))
 
-    assert Attempt(0.0, whole_window=True) == judge([heard], ASKED).again
-    assert [1] == list(judge([heard, heard], ASKED).dropped)
-    assert "after the end" in judge([heard, heard], ASKED).dropped[1]
+    assert Attempt(0.0, whole_window=True) == judge([decoded], ASKED).again
+    assert [1] == list(judge([decoded, decoded], ASKED).dropped)
+    assert "after the end" in judge([decoded, decoded], ASKED).dropped[1]
 
 
 def test_a_text_that_nobody_can_say_in_that_time() -> None:
-    """Too many letters a second are heard again, too."""
+    """Too many letters a second are decoded again, too."""
     assert judge([Heard((Segment("a b c d e f g h i j k l m n o p q r", 0.0, 0.4),))], ASKED).again is not None
 
 
 def test_speech_without_a_text_is_found() -> None:
     """Where the model stopped early, or left a stretch out."""
-    heard = Heard((Segment("a", 0.0, 4.0), Segment("b", 9.0, 12.0)))
+    decoded = Heard((Segment("a", 0.0, 4.0), Segment("b", 9.0, 12.0)))
 
-    assert [(4.0, 8.5), (12.0, 20.0)] == unheard(heard, [(0.0, 8.5), (9.0, 20.0)])
-    assert [] == unheard(heard, [(0.2, 4.8), (9.1, 12.9)])
-    assert [(0.0, 5.0)] == unheard(Heard(()), [(0.0, 5.0)])
-    assert [(4.0, 8.5)] == unheard(heard, [(0.0, 5.0), (5.5, 6.0), (7.0, 8.5), (9.0, 12.0)])
+    assert [(4.0, 8.5), (12.0, 20.0)] == undecoded(decoded, [(0.0, 8.5), (9.0, 20.0)])
+    assert [] == undecoded(decoded, [(0.2, 4.8), (9.1, 12.9)])
+    assert [(0.0, 5.0)] == undecoded(Heard(()), [(0.0, 5.0)])
+    assert [(4.0, 8.5)] == undecoded(decoded, [(0.0, 5.0), (5.5, 6.0), (7.0, 8.5), (9.0, 12.0)])
