@@ -93,14 +93,6 @@ LAZY_WHEN_SERVING = frozenset(
 )
 SERVING = f"{PACKAGE}.main"
 
-ENVIRONMENT_READERS: Mapping[str, str] = {  # module -> why it may touch os.environ
-    f"{PACKAGE}.config": "the only reader of the environment",
-    f"{PACKAGE}.device.default_device": "finds the chosen card for programs without Settings; torchrun's ranks",
-    f"{PACKAGE}.device.facts.amx": "limits the instruction set of oneDNN, before torch or OpenVINO is imported",
-    f"{PACKAGE}.device.facts.compiler": "names the compilers that Triton and Inductor would take",
-    f"{PACKAGE}.main": "tells the tokenizer library to start no threads, before it is imported anywhere",
-    f"{PACKAGE}.scaleout": "tells Ray's processes its switches, which they read from variables",
-}
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "handler", "handlers", "common", "misc"})
 MAX_FUNCTION_LINES = 60
 
@@ -172,11 +164,8 @@ def violations(project: Project) -> list[Violation]:
         _circles,
         _wrong_libraries,
         _early_imports,
-        _environment,
-        _lost_cancellations,
         _sizes,
         _names,
-        _docstrings,
     )
     return sorted(violation for rule in rules for violation in rule(project))
 
@@ -257,33 +246,6 @@ def _reached_at_start(project: Project) -> Iterator[Module]:
         waiting += [*packages, *(imported.target for imported in module.imports if imported.at_start)]
 
 
-def _environment(project: Project) -> Iterator[Violation]:
-    for module in project.modules.values():
-        if module.name in ENVIRONMENT_READERS:
-            continue
-        for node in ast.walk(module.tree):
-            if _touches_environment(node):
-                message = "touches the environment: make it a setting in config.py and hand the value down"
-                yield project.violation(module, getattr(node, "lineno", 1), message)
-
-
-def _touches_environment(node: ast.AST) -> bool:
-    names = {"environ", "getenv", "putenv", "environb"}
-    if isinstance(node, ast.Attribute):
-        return node.attr in names and isinstance(node.value, ast.Name) and node.value.id == "os"
-    return isinstance(node, ast.ImportFrom) and node.module == "os" and any(alias.name in names for alias in node.names)
-
-
-def _lost_cancellations(project: Project) -> Iterator[Violation]:
-    for module in project.modules.values():
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute) and ast.unparse(node) == "asyncio.wait_for":
-                message = (
-                    "asyncio.wait_for may drop a cancellation until Python 3.12: take `async with asyncio.timeout`"
-                )
-                yield project.violation(module, node.lineno, message)
-
-
 def _sizes(project: Project) -> Iterator[Violation]:
     for module in project.modules.values():
         for node in ast.walk(module.tree):
@@ -300,12 +262,6 @@ def _names(project: Project) -> Iterator[Violation]:
     for module in project.modules.values():
         if banned := BANNED_NAMES.intersection(module.name.split(".")):
             yield project.violation(module, 1, f"'{min(banned)}' says nothing; name the file for the thing it is about")
-
-
-def _docstrings(project: Project) -> Iterator[Violation]:
-    for module in project.modules.values():
-        if module.tree.body and ast.get_docstring(module.tree) is None:
-            yield project.violation(module, 1, "no docstring; open the file with one sentence that says what it is for")
 
 
 def _imports(tree: ast.Module, known: Iterable[str]) -> Iterator[Import]:

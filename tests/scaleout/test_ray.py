@@ -258,7 +258,7 @@ def test_events_arrive_as_they_happen(two):
         job = send_job(client, pages=60)
         with client.stream("GET", f"/v1/jobs/{job}/events") as events:
             lines = (line for line in events.iter_lines() if line.startswith("event:"))
-            first, seen_s = next(lines), time.time()  # noqa: TID251 - beside a time of the service
+            first, seen_s = next(lines), time.time()
             last = [*lines][-1]
         result = ended(client, job)
 
