@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-KEYS = {"API_KEYS": "billing=first-secret", "QUOTA_REQUESTS_PER_MINUTE": "100000"}
+KEYS = {"API_KEYS": "billing=first-secret", "ADMIN_KEYS": "scrapes=root-secret", "QUOTA_REQUESTS_PER_MINUTE": "100000"}
 SETTINGS = {**QUICK, **KEYS, "OCR_ENGINE": "tesseract"}
 JOBS = {"financia": "/metrics", "financia-gpu": "/metrics/gpu"}  # as in deploy/prometheus
 ROUNDS = 2  # of load: a series that the first one begins grows in the second
@@ -68,10 +68,12 @@ def prometheus(served: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> 
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     target = served.url.removeprefix("http://")
-    jobs = [
+    jobs: list[dict[str, Any]] = [
         {"job_name": name, "metrics_path": path, "static_configs": [{"targets": [target]}]}
         for name, path in JOBS.items()
     ]
+    for job in jobs:  # or callers are not told apart
+        job["authorization"] = {"credentials": "root-secret"}
     config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "scrape_configs": jobs}
     (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
     command = [program, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
@@ -177,6 +179,13 @@ def test_no_panel_is_empty(prometheus: httpx.Client):
 
     assert sorted(EMPTY_PANELS) == sorted(empty)
     assert CHARTS
+
+
+def test_callers_are_told_apart(prometheus: httpx.Client):
+    """Prometheus' own way to send a key, as docs/operations.md has it."""
+    callers = {one["metric"].get("key") for one in _ask(prometheus, "sum by (key) (financia_key_requests_total)")}
+
+    assert {"billing", "scrapes"} == callers
 
 
 def test_what_alerts_watch_is_there(prometheus: httpx.Client):
