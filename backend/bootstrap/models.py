@@ -22,7 +22,7 @@ from backend.errors import HubUnreachable, ModelUnavailable
 from backend.models.autotune import EncoderRequest
 from backend.models.classifier_head import CONFIG as HEAD_CONFIG
 from backend.models.model_files import BUNDLED
-from backend.replicas.model_wishes import Wish
+from backend.replicas.rollout import Target
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.generation import TASK as SUMMARIES
@@ -140,7 +140,7 @@ def read_classifiers(settings: Settings, catalog: Catalog) -> ClassifierRegistry
 
 
 def load_models(
-    context: LoadContext, requests: Mapping[str, ModelRequest], wishes: Mapping[str, Wish] | None = None
+    context: LoadContext, requests: Mapping[str, ModelRequest], targets: Mapping[str, Target] | None = None
 ) -> Catalog:
     """Load every configured model, one after the other: each may measure, which needs the machine to itself.
 
@@ -148,14 +148,14 @@ def load_models(
     that only the profile names, is left out with a warning where it cannot be loaded.
 
     Args:
-        wishes: models that all replicas shall serve, by task. One that cannot be loaded is left to `ModelWishes`, and
+        targets: models that all replicas shall serve, by task. One that cannot be loaded is left to `ModelRollout`, and
             the one that is set serves.
 
     Raises: ModelUnavailable.
     """
     models, pending = [], []
     for request in requests.values():
-        wished = _load_wished(context, request, (wishes or {}).get(request.task))
+        wished = _load_wished(context, request, (targets or {}).get(request.task))
         if wished is not None:
             models.append(wished)
             continue
@@ -176,17 +176,17 @@ def load_models(
     return Catalog(*models, pending=PendingModels(pending))
 
 
-def _load_wished(context: LoadContext, request: ModelRequest, wish: Wish | None) -> LoadedModel | None:
+def _load_wished(context: LoadContext, request: ModelRequest, target: Target | None) -> LoadedModel | None:
     """None where nothing else is wished than what is set, or it cannot be loaded."""
-    if wish is None or wish.source == request.source or not wish.applies_to(request.source):
+    if target is None or target.source == request.source or not target.applies_to(request.source):
         return None
     try:
-        model = load_model(context, replace(request, source=wish.source))
-        wish.check(model)
+        model = load_model(context, replace(request, source=target.source))
+        target.check(model)
     except ModelUnavailable as error:
         log_event(_log, logging.WARNING, "a wished model could not be loaded", task=request.task, reason=error)
         return None
-    log_event(_log, logging.INFO, "wished model loaded", task=request.task, source=wish.source, set=request.source)
+    log_event(_log, logging.INFO, "wished model loaded", task=request.task, source=target.source, set=request.source)
     return model
 
 

@@ -48,7 +48,7 @@ from backend.lanes.lane_stats import show_gauges
 from backend.lanes.policy import QueueLimits
 from backend.lanes.text_work import TextLimits, TextWork
 from backend.models.model_files import resolve
-from backend.replicas.model_wishes import AloneWithModels, ModelWishes
+from backend.replicas.rollout import ModelRollout, NoRollout
 from backend.search.files import FileService
 from backend.search.retrieval import SearchService
 from backend.search.vector_stores import VectorStoreService
@@ -115,7 +115,7 @@ class Services:
     monitor: DeviceMonitor
     unloader: IdleUnloader
     context: LoadContext
-    model_wishes: ModelWishes | AloneWithModels
+    rollout: ModelRollout | NoRollout
     drain_s: float
     processes: Callable[[], dict[str, Any]] = dict  # a report for GET /v1/system, where there are several
 
@@ -183,7 +183,7 @@ class Services:
             "summaries": self.summary_runtime.report(),
             "limits": asdict(self.limits),
             "quotas": self.metering.report(),
-            **self.model_wishes.report(),
+            **self.rollout.report(),
             **self.processes(),
         }
 
@@ -191,7 +191,7 @@ class Services:
         """Warm up, open the storages, and begin background work. Raises: SetupError."""
         self.metering.start(self.supervisor)
         await self.classification.store.start()
-        await self.model_wishes.start()
+        await self.rollout.start()
         await self.search_runtime.start()
         await self.document_runtime.start()
 
@@ -210,7 +210,7 @@ class Services:
         await self.search_runtime.close()
         await self.classification.close()
         await self.metering.close()
-        await self.model_wishes.close()
+        await self.rollout.close()
         self.monitor.stop()
         self.driver.close()
         self.inference.close()
@@ -246,7 +246,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     speech_model = await find_speech_model(settings)
     shared = await open_shared_state(settings, on_failure)
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
-    catalog = await shared.loaded(partial(load_models, context, requests, shared.wishes))
+    catalog = await shared.loaded(partial(load_models, context, requests, shared.targets))
     image_model = await asyncio.to_thread(find_image_model, settings, context)
     cache = await start_cache(settings, telemetry, supervisor)
     batcher, monitor = _start_batcher(settings, context, loop), _start_monitor(context, catalog, driver)
@@ -265,8 +265,8 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     parts = SearchParts(texts, classification, reranking, neutral, documents, context, metering, telemetry, supervisor)
     search_runtime = build_search(settings, parts)
     loader = ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap)
-    model_wishes = shared.model_wishes(catalog, loader, requests, telemetry, supervisor)
-    degraded = partial(_degraded, supervisor, (metering, documents, search_runtime, store, model_wishes))
+    rollout = shared.rollout(catalog, loader, requests, telemetry, supervisor)
+    degraded = partial(_degraded, supervisor, (metering, documents, search_runtime, store, rollout))
     health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded, others=documents.models)
     telemetry.ready.set_function(health.known_ready)
     model_retry = _start_model_retry(context, catalog, loader, unloader, supervisor)
@@ -296,7 +296,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         limits=limits_of(settings),
         context=context,
         drain_s=settings.limit_drain_s,
-        model_wishes=model_wishes,
+        rollout=rollout,
     )
 
 

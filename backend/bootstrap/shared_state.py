@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from backend.config import Settings
-from backend.replicas.model_wishes import CRASHES_MAX, AloneWithModels, ModelWishes, Wish, wishes_at_start
 from backend.replicas.records import SharedRecords
 from backend.replicas.redis_records import RedisRecords
-from backend.replicas.wish_file import FOLDER, WishFile
+from backend.replicas.rollout import CRASHES_MAX, ModelRollout, NoRollout, Target, targets_at_start
+from backend.replicas.rollout_file import FOLDER, RolloutFile
 from backend.search.postgres.shared_records import PostgresRecords
 from backend.serving.catalog import Catalog
 from backend.serving.loading import ModelRequest
@@ -28,12 +28,14 @@ class SharedState:
     """The store of shared records and what was wished at the start; ``records`` is None where nothing is shared."""
 
     records: SharedRecords | None
-    file: WishFile
-    wishes: Mapping[str, Wish] = field(default_factory=dict)
+    file: RolloutFile
+    targets: Mapping[str, Target] = field(default_factory=dict)
 
     async def loaded(self, load: Callable[[], Catalog]) -> Catalog:
-        """The models, loaded on a thread. What ends the process on the way is not loaded for ever (`WishFile`)."""
-        loadings = [await asyncio.to_thread(self.file.begin, task, wish.version) for task, wish in self.wishes.items()]
+        """The models, loaded on a thread. What ends the process on the way is not loaded for ever (`RolloutFile`)."""
+        loadings = [
+            await asyncio.to_thread(self.file.begin, task, target.version) for task, target in self.targets.items()
+        ]
         try:
             return await asyncio.to_thread(load)
         finally:
@@ -44,19 +46,19 @@ class SharedState:
         """Where taught classifiers are kept."""
         return FolderStore(registry) if self.records is None else ClassifierSync(registry, self.records, supervisor)
 
-    def model_wishes(
+    def rollout(
         self,
         catalog: Catalog,
         loader: ModelSwapper,
         requests: Mapping[str, ModelRequest],
         telemetry: Telemetry,
         supervisor: Supervisor,
-    ) -> ModelWishes | AloneWithModels:
+    ) -> ModelRollout | NoRollout:
         """What follows the models that all replicas shall serve."""
         if self.records is None:
-            return AloneWithModels()
+            return NoRollout()
         sources = {task: request.source for task, request in requests.items()}
-        return ModelWishes(self.records, catalog, loader, sources, self.file, telemetry, supervisor)
+        return ModelRollout(self.records, catalog, loader, sources, self.file, telemetry, supervisor)
 
 
 async def open_shared_state(settings: Settings, on_failure: AsyncExitStack) -> SharedState:
@@ -67,7 +69,7 @@ async def open_shared_state(settings: Settings, on_failure: AsyncExitStack) -> S
 
     Raises: BadSettings for a bad URL; SetupError for a server that cannot be used.
     """
-    file = WishFile(settings.state_dir / FOLDER)
+    file = RolloutFile(settings.state_dir / FOLDER)
     records: SharedRecords
     if settings.search_url is not None:
         records = PostgresRecords(settings.search_url)
@@ -77,6 +79,6 @@ async def open_shared_state(settings: Settings, on_failure: AsyncExitStack) -> S
         return SharedState(None, file)
     on_failure.push_async_callback(records.close)
     await records.start()
-    wishes = await wishes_at_start(records, file)
-    crashes = {task: await asyncio.to_thread(file.crashes, task, wish.version) for task, wish in wishes.items()}
-    return SharedState(records, file, {task: wishes[task] for task in wishes if crashes[task] < CRASHES_MAX})
+    targets = await targets_at_start(records, file)
+    crashes = {task: await asyncio.to_thread(file.crashes, task, target.version) for task, target in targets.items()}
+    return SharedState(records, file, {task: targets[task] for task in targets if crashes[task] < CRASHES_MAX})

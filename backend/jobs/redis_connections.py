@@ -30,6 +30,7 @@ NO_CLUSTER = (
 )
 NO_SENTINEL = "is a Sentinel, which keeps no data. Give the address of the master: a name or a proxy that follows it"
 _DROPS_ANY = re.compile(r"maxmemory_policy:(allkeys-\w+)")
+_MAXMEMORY = re.compile(r"\bmaxmemory:(\d+)")
 _logger = logging.getLogger(__name__)
 
 
@@ -56,6 +57,7 @@ class RedisConnections:
             raise BadSettings(["REDIS_URL: not the address of a Redis"]) from None
         self._block_ms = max(1, round(block_s * 1000))
         self._down = False
+        self.limit_bytes = 0  # maxmemory; 0: none, or not known yet
 
     async def call(self, *command: str | bytes | float) -> Any:
         """The raw reply to one command. Raises: Unavailable; ResponseError for an error reply that does not pass."""
@@ -67,7 +69,7 @@ class RedisConnections:
         return await self.call("EVAL", script, len(keys), *keys, *words)
 
     async def check_server(self) -> None:
-        """Warn of a Redis that drops any key when it is full.
+        """Know its limit, and warn of a Redis that drops any key when it is full.
 
         Raises: BadSettings where REDIS_URL is a node of a Redis Cluster, or a Sentinel; Unavailable.
         """
@@ -79,6 +81,8 @@ class RedisConnections:
             raise BadSettings([f"REDIS_URL: {self.address} {NO_SENTINEL}"])
         if "cluster_enabled:1" in information:
             raise BadSettings([f"REDIS_URL: the Redis on {self.address} {NO_CLUSTER}"])
+        if limit := _MAXMEMORY.search(information):
+            self.limit_bytes = int(limit[1])
         if policy := _DROPS_ANY.search(information):
             log_event(
                 _logger,

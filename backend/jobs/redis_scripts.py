@@ -67,6 +67,23 @@ local function count_live(jobs)
   return live
 end
 
+-- Keep the file of a job that has ended; the owner's oldest go once all take more than args.files_bytes
+local function keep_file(files, total)
+  local now = redis.call('TIME')[1] * 1000
+  redis.call('ZADD', files, args.expires_ms, args.size .. ' ' .. args.id)
+  local bytes = redis.call('INCRBY', total, args.size)
+  while true do
+    local first = redis.call('ZRANGE', files, 0, 0, 'WITHSCORES')
+    if not first[1] or (bytes <= args.files_bytes and tonumber(first[2]) > now) then break end
+    local size, id = string.match(first[1], '^(%d+) (.+)$')
+    redis.call('ZREM', files, first[1])
+    redis.call('UNLINK', args.job .. id .. ':file')
+    bytes = redis.call('DECRBY', total, size)
+  end
+  redis.call('PEXPIREAT', files, args.expires_ms)
+  redis.call('PEXPIREAT', total, args.expires_ms)
+end
+
 local function write(job, record, progress)
   redis.call('HSET', job, 'v', args.version, 'by', args.consumer, 'record', record, 'progress', progress,
     'format', args.format, 'live_ms', args.live_ms)
@@ -133,7 +150,8 @@ redis.call('SADD', KEYS[2], KEYS[3])
 redis.call('PEXPIRE', KEYS[2], left_ms)
 """
 
-# KEYS: job, names, events, file, pages, result, shared queue, stops; ARGV: args, record, progress
+# KEYS: job, names, events, file, pages, result, shared queue, stops, its owner's files and their bytes
+# ARGV: args, record, progress
 # args: id, old and version, status ('queued', 'running', 'ended'), expires_ms, cancelled, claimed (queue and entry, or
 # empty), chunks of the result (0: none; -1: only say whether a result may be written), …
 SWAP = (
@@ -164,6 +182,7 @@ local keys = {KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]}
 if args.status == 'ended' then
   redis.call('XADD', KEYS[3], '*', 'kind', 'end', 'data', '')
   expire('PEXPIREAT', args.expires_ms, args.id, KEYS[2], keys)
+  if args.files_bytes > 0 then keep_file(KEYS[9], KEYS[10]) end
 else
   expire('PEXPIRE', args.live_ms, args.id, KEYS[2], keys)
 end
@@ -206,19 +225,20 @@ return 'done'
 """
 )
 
-# KEYS: job, names, then what else belongs to it; ARGV: args. What stays says for a while that the job is not lost but
-# deleted, to a replica that is about to write its result.
-# args: id, group, deleted_ms
+# KEYS: its owner's files and their bytes, job, names, then what else belongs to it; ARGV: args. What stays says for a
+# while that the job is not lost but deleted, to a replica that is about to write its result.
+# args: id, size, group, deleted_ms
 FORGET = (
     _SHARED
     + """
-leave_queue(KEYS[1])
-for _, name in ipairs(redis.call('SMEMBERS', KEYS[2])) do
+leave_queue(KEYS[3])
+if redis.call('ZREM', KEYS[1], args.size .. ' ' .. args.id) == 1 then redis.call('DECRBY', KEYS[2], args.size) end
+for _, name in ipairs(redis.call('SMEMBERS', KEYS[4])) do
   if redis.call('GET', name) == args.id then redis.call('UNLINK', name) end
 end
-redis.call('UNLINK', unpack(KEYS))
-redis.call('HSET', KEYS[1], 'v', 'deleted')
-redis.call('PEXPIRE', KEYS[1], args.deleted_ms)
+redis.call('UNLINK', unpack(KEYS, 3))
+redis.call('HSET', KEYS[3], 'v', 'deleted')
+redis.call('PEXPIRE', KEYS[3], args.deleted_ms)
 """
 )
 

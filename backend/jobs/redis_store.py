@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from redis.exceptions import ResponseError
 
+from backend.callers.callers import ANYBODY
 from backend.errors import JobOfAnotherRelease, TooLarge, Unavailable
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
@@ -35,6 +36,7 @@ _LIVE_S = 7 * 86_400.0  # and JOB_TTL_S: how long live jobs are kept after a swe
 _WRITING_S = 3600.0  # at least, else JOB_TTL_S: how long a file without a job, or a result before its end, is kept
 _DELETED_S = 3600.0  # at least, after the longest run that may write its result, and JOB_TTL_S: a deleted job is known
 _BEGINNING = "0-0"
+_FILES_SHARE = 4  # of a Redis' maxmemory the files of one key's ended jobs take at most a quarter
 _STORE_READERS = 4  # blocking reads for jobs and cancellations
 _log = logging.getLogger(__name__)
 
@@ -195,8 +197,10 @@ class RedisJobStore:
 
     async def forget(self, job: Job) -> None:
         parts = (self._part(job.id, part) for part in ("names", "file", "pages", "events"))
-        arguments = {**self._us, "id": job.id, "deleted_ms": _ms(max(job.limit_s + _DELETED_S, job.ttl_s))}
-        await self._redis.run(FORGET, (self._part(job.id), *parts, self._result_of(job)), arguments)
+        deleted_ms = _ms(max(job.limit_s + _DELETED_S, job.ttl_s))
+        arguments = {**self._us, "id": job.id, "size": str(job.file.size_bytes), "deleted_ms": deleted_ms}
+        keys = (*self._files_of(job), self._part(job.id), *parts, self._result_of(job))
+        await self._redis.run(FORGET, keys, arguments)
 
     async def take(self) -> Claim:
         return await self._queue.take()
@@ -309,14 +313,19 @@ class RedisJobStore:
         """A `Swap`; with ``chunks`` -1 nothing is changed, and "ready" says that a result may be written."""
         parts = (self._part(old.id, part) for part in ("names", "events", "file", "pages"))
         keys = (self._part(old.id), *parts, self._result_of(new), self._queue.shared, self._cancelled)
+        has_share = old.owner != ANYBODY.owner
         arguments = {
             **self._values_of(new),
             "old": str(old.version),
             "cancelled": new.status == "cancelled",
+            "size": str(old.file.size_bytes),
+            "files_bytes": self._redis.limit_bytes // _FILES_SHARE if has_share else 0,
             "claimed": () if claim is None else place_of(claim),
             "chunks": chunks,
         }
-        reply = await self._redis.run(SWAP, keys, arguments, pack_job(new), pack_progress(new.progress))
+        reply = await self._redis.run(
+            SWAP, (*keys, *self._files_of(old)), arguments, pack_job(new), pack_progress(new.progress)
+        )
         if reply == b"unwritten":
             raise dropped()
         return str(reply.decode())
@@ -384,6 +393,9 @@ class RedisJobStore:
 
     def _part(self, job_id: str, part: str = "") -> str:
         return f"{self._options.prefix}:job:{job_id}{':' if part else ''}{part}"
+
+    def _files_of(self, job: Job) -> tuple[str, str]:
+        return self._name("files", job.owner), self._name("file-bytes", job.owner)
 
     def _result_of(self, job: Job) -> str:
         return self._part(job.id, f"result:{job.version}")  # a version has one writer

@@ -174,7 +174,7 @@ class FakeWishes:
     loader: FakeLoader
     wished: list[tuple[str, str]] = field(default_factory=list)
 
-    async def wish(self, source: str, task: str) -> Any:
+    async def roll_out(self, source: str, task: str) -> Any:
         model = await self.loader.load(source, task)
         self.wished.append((source, task))
         return model
@@ -187,7 +187,7 @@ class FakeServices:
     catalog: Any
     embeddings: FakeEmbeddings
     loader: FakeLoader
-    model_wishes: Any = None
+    rollout: Any = None
     entities: FakeEntities = field(default_factory=FakeEntities)
     classification: FakeClassification = field(default_factory=FakeClassification)
     reranking: FakeReranking = field(default_factory=FakeReranking)
@@ -209,7 +209,7 @@ class FakeServices:
     limits: ApiLimits = field(default_factory=lambda: ApiLimits(inputs=100, text_chars=200_000, body_bytes=1_000_000))
 
     def __post_init__(self) -> None:
-        self.model_wishes = self.model_wishes or FakeWishes(self.loader)
+        self.rollout = self.rollout or FakeWishes(self.loader)
         self.vector_stores = FakeVectorStores(files=self.files)
         self.search = FakeSearch(vector_stores=self.vector_stores)
         self.meters = Meters(self.telemetry, clock=self.clock)

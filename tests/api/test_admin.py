@@ -78,7 +78,7 @@ async def test_a_model_that_cannot_be_loaded(services):
 
 async def test_a_model_for_all_replicas(services):
     """`replicas: all` wishes it of all; `this`, the default, of none."""
-    services.model_wishes = FakeWishes(services.loader)
+    services.rollout = FakeWishes(services.loader)
     async with connect(services, KEYS) as client:
         answers = [
             await client.post("/admin/models", json={"source": "/models/new", **more}, headers=WITH_KEY)
@@ -86,5 +86,5 @@ async def test_a_model_for_all_replicas(services):
         ]
 
     assert [200, 200, 200, 422] == [answer.status_code for answer in answers]
-    assert [("/models/new", "embeddings")] == services.model_wishes.wished
+    assert [("/models/new", "embeddings")] == services.rollout.wished
     assert 3 == len(services.loader.sources)

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -277,6 +277,28 @@ async def test_a_full_redis_drops_vectors_before_what_is_being_written(store, re
     with contextlib.closing(await store.file("one")) as kept:
         assert content == kept.content()
     assert client.info("stats")["evicted_keys"] > 20
+
+
+async def test_the_files_of_one_keys_ended_jobs_have_a_share(start_redis):
+    """A quarter of the memory: the files of many ended jobs pushed out other callers' results (`volatile-ttl`)."""
+    server = start_redis("--maxmemory", "40mb", "--maxmemory-policy", "volatile-ttl")
+    store = RedisJobStore(RedisJobOptions(server.url), LIMITS, monotonic=time.monotonic)
+    await store.start()
+    content, ends = b"%PDF-1.7 " + bytes(4 * 2**20), list[Any]()
+    for name in ("one", "two", "three"):
+        record = replace(job(name, owner="busy"), file=replace(job().file, size_bytes=len(content)))
+        with contextlib.closing(upload(content)) as stored:
+            await store.add(record, stored, None, pinned=False)
+        ends.append(moved(record, "cancel"))
+        await store.swap(record, ends[-1])
+    kept = [server.client.exists(f"financia:job:{name}:file") for name in ("one", "two", "three")]
+    for end in ends:
+        await store.forget(end)
+    left = int(server.client.get("financia:jobs:file-bytes:busy") or 0)
+    await store.close()
+
+    assert [0, 1, 1] == kept
+    assert 0 == left
 
 
 async def test_a_file_that_redis_drops_before_its_job_is_written(store, redis_server):

@@ -17,7 +17,7 @@ from backend.api.json_body import read_json
 from backend.api.routing import get, name_parameter, post
 from backend.images.classification import ImageClassificationService
 from backend.images.loaded_engines import LoadedImageModel
-from backend.replicas.model_wishes import AloneWithModels, ModelWishes
+from backend.replicas.rollout import ModelRollout, NoRollout
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.model_swap import ModelSwapper
 from backend.speech.transcription import TranscriptionService
@@ -26,7 +26,7 @@ _system_of: Handle[Callable[[], dict[str, Any]]] = Handle("system")
 _catalog_of: Handle[Catalog] = Handle("catalog")
 _images_of: Handle[ImageClassificationService] = Handle("images")
 _speech_of: Handle[TranscriptionService] = Handle("speech")
-_model_wishes_of: Handle[ModelWishes | AloneWithModels] = Handle("model_wishes")
+_rollout_of: Handle[ModelRollout | NoRollout] = Handle("rollout")
 _loader_of: Handle[ModelSwapper] = Handle("loader")
 
 
@@ -233,7 +233,7 @@ async def load_model(request: Request) -> Response:
     """
     require_admin(request)
     body = await read_json(request, LoadModelRequest)
-    swap = _model_wishes_of(request).wish if body.replicas == "all" else _loader_of(request).load
+    swap = _rollout_of(request).roll_out if body.replicas == "all" else _loader_of(request).load
     return json_response(model_card(await swap(body.source, body.task)))
 
 

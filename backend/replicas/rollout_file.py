@@ -43,13 +43,13 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
-class WishFile:
+class RolloutFile:
     """Files in a folder that several replicas may share. Every method accesses the disk and belongs on a thread."""
 
     root: Path
 
     def entries(self) -> dict[str, Entry]:
-        """The wishes that were seen last, by task; none where they cannot be read."""
+        """The targets that were seen last, by task; none where they cannot be read."""
         try:
             rows = json.loads((self.root / "last.json").read_text(encoding="utf-8"))
             return {

@@ -2,7 +2,7 @@
 
 A replica that is asked loads the model first; only what serves there is wished of the others. Each of them loads it
 beside the old one, at most a quarter of them at the same time, and answers from the old one until the new one has
-computed. One that cannot serves on with what it has, says why, and tries again. The wish outlives every process; a
+computed. One that cannot serves on with what it has, says why, and tries again. The target outlives every process; a
 replica whose settings name another model than those of the replica that was asked follows its settings.
 """
 
@@ -24,7 +24,7 @@ from backend.errors import FinanciaError, InvalidField, ModelUnavailable, Unavai
 from backend.models.fingerprint import OUTPUT_VERSION
 from backend.models.spec import ModelSpec
 from backend.replicas.records import Entry, SharedRecords, Version, new_id
-from backend.replicas.wish_file import WishFile
+from backend.replicas.rollout_file import RolloutFile
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
@@ -35,18 +35,18 @@ Status = Literal["serving", "waiting", "loading", "failed", "set_otherwise", "re
 _EVERY_S = 1.0  # between two looks, and two reports
 _REPORT_S = 15.0  # after which a silent replica is gone
 _LEASE_S = 30.0  # of a turn, renewed with every look
-_START_S = 3.0  # to know the wishes before the models are loaded
+_START_S = 3.0  # to know the targets before the models are loaded
 _PAUSE_S = (15.0, 900.0)  # after the first failure and the longest; each is twice the one before
 _CLOSE_S = 1.0
 _CONFLICTS = 8
 CRASHES_MAX = 2  # of the process while it loads one wished model; then it is not tried again here
 _SHARE = 4  # one in so many replicas loads at the same time
-_TEXTS = ("source", "instead_of", "sha256", "fingerprint")  # of a wish, as its header has them
+_TEXTS = ("source", "instead_of", "sha256", "fingerprint")  # of a target, as its header has them
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Target:
     """The model that all replicas shall serve for a task."""
 
     task: str
@@ -80,8 +80,8 @@ class Wish:
         return orjson.dumps({"format": FORMAT, **texts, "output_version": self.output_version})
 
 
-def read_wish(task: str, entry: Entry) -> Wish | None:
-    """The wish of an entry; None for one that was taken back, and, with a warning, for one that cannot be read."""
+def read_target(task: str, entry: Entry) -> Target | None:
+    """The target of an entry; None for one that was taken back, and, with a warning, for one that cannot be read."""
     if entry.is_deleted:
         return None
     try:
@@ -94,7 +94,7 @@ def read_wish(task: str, entry: Entry) -> Wish | None:
     if output_version < 0:
         log_event(_log, logging.WARNING, "a later release wished a model, which this one leaves to it", task=task)
         return None
-    return Wish(task, source, instead_of, sha256, fingerprint, output_version, entry.version)
+    return Target(task, source, instead_of, sha256, fingerprint, output_version, entry.version)
 
 
 class Loader(Protocol):
@@ -105,7 +105,7 @@ class Loader(Protocol):
 
 @dataclass(slots=True)
 class _Attempt:
-    """What became of one wish here."""
+    """What became of one target here."""
 
     version: Version
     is_loading: bool = False
@@ -120,8 +120,8 @@ class _Attempt:
         self.next_try_s = now_s + min(first_s * 2.0 ** min(self.tries - 1, 10), most_s)
 
 
-async def wishes_at_start(records: SharedRecords, file: WishFile) -> dict[str, Wish]:
-    """The wishes by task; those that this replica saw last where the store does not answer within seconds."""
+async def targets_at_start(records: SharedRecords, file: RolloutFile) -> dict[str, Target]:
+    """The targets by task; those that this replica saw last where the store does not answer within seconds."""
     entries = await asyncio.to_thread(file.entries)
     try:
         async with asyncio.timeout(_START_S):
@@ -130,13 +130,13 @@ async def wishes_at_start(records: SharedRecords, file: WishFile) -> dict[str, W
             entries = dict(index.entries)
     except (Unavailable, TimeoutError) as error:
         log_event(_log, logging.WARNING, "wished models are those that were seen last", reason=error)
-    wishes = {task: read_wish(task, entry) for task, entry in entries.items()}
-    return {task: wish for task, wish in wishes.items() if wish is not None}
+    targets = {task: read_target(task, entry) for task, entry in entries.items()}
+    return {task: target for task, target in targets.items() if target is not None}
 
 
 @dataclass(slots=True)
-class ModelWishes:
-    """Follows the wishes of all replicas, and tells of this one. Belongs to the loop.
+class ModelRollout:
+    """Follows the targets of all replicas, and reports on this one. Belongs to the loop.
 
     Args:
         set_sources: of each task's model in the settings; "" for none.
@@ -146,16 +146,16 @@ class ModelWishes:
     catalog: Catalog
     loader: Loader
     set_sources: Mapping[str, str]
-    file: WishFile
+    file: RolloutFile
     telemetry: Telemetry
     supervisor: Supervisor
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     replica: str = field(default_factory=new_id)
     _entries: dict[str, Entry] = field(default_factory=dict)  # the newest that this replica knows, by task
-    _wishes: dict[str, Wish] = field(default_factory=dict)
+    _targets: dict[str, Target] = field(default_factory=dict)
     _attempts: dict[str, _Attempt] = field(default_factory=dict)
-    _told: dict[str, bytes] = field(default_factory=dict)  # what each replica said last
+    _reports: dict[str, bytes] = field(default_factory=dict)  # what each replica said last
     _mark: str | None = None
     _away: str = "it was not asked yet"
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -163,9 +163,9 @@ class ModelWishes:
     _task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Know the wishes, and follow them in the background. What serves already is not loaded again."""
+        """Know the targets, and follow them in the background. What serves already is not loaded again."""
         self._entries = await asyncio.to_thread(self.file.entries)
-        self._read_wishes()
+        self._read_targets()
         with suppress(Unavailable):
             await self._look()
         self._task = self.supervisor.keep("share_models", self._run)
@@ -185,22 +185,22 @@ class ModelWishes:
                 await self.records.leave(self.replica)
         await self.records.close()
 
-    async def wish(self, source: str, task: str) -> LoadedModel:
+    async def roll_out(self, source: str, task: str) -> LoadedModel:
         """Load a model here, then have all other replicas take it, one after the other.
 
         Raises: InvalidField when it cannot be loaded here: nothing is wished then; Unavailable while the store is away.
         """
         await self._look()
         model = await self.loader.load(source, task)
-        spec, set_source, wish_id = model.spec, self.set_sources[task], new_id()
+        spec, set_source, write_id = model.spec, self.set_sources[task], new_id()
         digests = (spec.sha256, spec.fingerprint, OUTPUT_VERSION)
         try:
             for _ in range(_CONFLICTS):
                 before = self._entries.get(task)
                 expected = None if before is None else before.version
-                wish = Wish(task, source, set_source, *digests, Version(0, wish_id))
+                target = Target(task, source, set_source, *digests, Version(0, write_id))
                 outcome = await self.records.write(
-                    KIND, task, wish_id, expected=expected, header=wish.header(), parts={}
+                    KIND, task, write_id, expected=expected, header=target.header(), parts={}
                 )
                 if outcome.status == "done" and outcome.entry is not None:
                     await self._know({**self._entries, task: outcome.entry})
@@ -216,7 +216,7 @@ class ModelWishes:
 
     def report(self) -> dict[str, Any]:
         """All replicas with their models and their progress, for GET /v1/system."""
-        told = {**self._told, self.replica: orjson.dumps(self._said())}
+        told = {**self._reports, self.replica: orjson.dumps(self._own_report())}
         return {
             "shared_state": {
                 "store": self.records.store,
@@ -224,8 +224,8 @@ class ModelWishes:
                 "reached": not self._away,
                 "replica": self.replica,
                 "wished_models": [
-                    {"task": wish.task, "source": wish.source, "fingerprint": wish.fingerprint}
-                    for wish in self._wishes.values()
+                    {"task": target.task, "source": target.source, "fingerprint": target.fingerprint}
+                    for target in self._targets.values()
                 ],
                 "replicas": [_readable(told[replica]) for replica in sorted(told)],
             }
@@ -235,9 +235,9 @@ class ModelWishes:
         """Wishes that this replica does not meet, with the reason."""
         away = (f"wished models cannot be known: {self._away}",) if self._away else ()
         failed = (
-            f"the model wished for {task} ({wish.source}) is not served here: {self._attempts[task].reason}"
-            for task, wish in self._wishes.items()
-            if self._status(wish) == "failed"
+            f"the model wished for {task} ({target.source}) is not served here: {self._attempts[task].reason}"
+            for task, target in self._targets.items()
+            if self._status(target) == "failed"
         )
         return (*away, *failed)
 
@@ -249,9 +249,9 @@ class ModelWishes:
                 await self._act()
 
     async def _look(self) -> None:
-        """Tell the others, hear them, and know the wishes. Raises: Unavailable."""
+        """Report to the others, hear them, and know the targets. Raises: Unavailable."""
         try:
-            self._told = await self.records.report(self.replica, orjson.dumps(self._said()), _REPORT_S)
+            self._reports = await self.records.report(self.replica, orjson.dumps(self._own_report()), _REPORT_S)
             if await self.records.mark(KIND) != self._mark:
                 await self._compare()
         except Unavailable as error:
@@ -276,43 +276,43 @@ class ModelWishes:
         if entries != self._entries:
             self._entries = entries
             await asyncio.to_thread(self.file.write, entries)
-        self._read_wishes()
+        self._read_targets()
 
-    def _read_wishes(self) -> None:
-        wishes = {task: read_wish(task, entry) for task, entry in self._entries.items() if task in self.set_sources}
-        self._wishes = {task: wish for task, wish in wishes.items() if wish is not None}
-        for task, wish in self._wishes.items():
-            if task not in self._attempts or self._attempts[task].version != wish.version:
-                self._attempts[task] = _Attempt(wish.version)
+    def _read_targets(self) -> None:
+        targets = {task: read_target(task, entry) for task, entry in self._entries.items() if task in self.set_sources}
+        self._targets = {task: target for task, target in targets.items() if target is not None}
+        for task, target in self._targets.items():
+            if task not in self._attempts or self._attempts[task].version != target.version:
+                self._attempts[task] = _Attempt(target.version)
 
     async def _act(self) -> None:
         """Load what is wished and due, when it is this replica's turn. Raises: Unavailable."""
-        at_once = max(1, len(self._told) // _SHARE)
+        at_once = max(1, len(self._reports) // _SHARE)
         if self._loading is not None and not self._loading.done():
             async with self._turn:
                 if any(attempt.is_loading for attempt in self._attempts.values()):
                     await self.records.take_turn(KIND, self.replica, at_once=at_once, lease_s=_LEASE_S)
             return
-        for task, wish in self._wishes.items():
+        for task, target in self._targets.items():
             attempt = self._attempts[task]
-            if self._status(wish) == "serving":
+            if self._status(target) == "serving":
                 attempt.is_taken = True
-            is_due = self._status(wish) in ("waiting", "failed") and attempt.next_try_s <= self.clock()
+            is_due = self._status(target) in ("waiting", "failed") and attempt.next_try_s <= self.clock()
             if is_due and await self.records.take_turn(KIND, self.replica, at_once=at_once, lease_s=_LEASE_S):
                 attempt.is_loading = True
-                self._loading = asyncio.create_task(self._take(wish, attempt))
+                self._loading = asyncio.create_task(self._take(target, attempt))
                 return
 
-    async def _take(self, wish: Wish, attempt: _Attempt) -> None:
+    async def _take(self, target: Target, attempt: _Attempt) -> None:
         """Load and swap; the old model answers meanwhile, and goes on where this fails."""
         attempt.tries += 1
         try:
-            crashes = await asyncio.to_thread(self.file.crashes, wish.task, wish.version)
+            crashes = await asyncio.to_thread(self.file.crashes, target.task, target.version)
             if crashes >= CRASHES_MAX:
                 reason = f"the process has ended {crashes} times while it loaded it; see its log, then wish it again"
                 attempt.failed(reason, self.clock())
             else:
-                await self._load(wish)
+                await self._load(target)
                 attempt.is_taken, attempt.reason = True, ""
         except FinanciaError as error:
             attempt.failed(str(error), self.clock())
@@ -322,29 +322,31 @@ class ModelWishes:
         finally:
             attempt.is_loading = False
         if attempt.reason:
-            log_event(_log, logging.WARNING, "a wished model is not served here", task=wish.task, reason=attempt.reason)
+            log_event(
+                _log, logging.WARNING, "a wished model is not served here", task=target.task, reason=attempt.reason
+            )
         with suppress(Unavailable):
             async with self._turn:  # or a renewal that is under way would keep it
                 await self.records.end_turn(KIND, self.replica)
             await self._look()
 
-    async def _load(self, wish: Wish) -> None:
+    async def _load(self, target: Target) -> None:
         def check(model: LoadedModel) -> None:
-            wish.check(model)
-            if self._wishes.get(wish.task) != wish:  # or it would replace the one that was wished meanwhile
-                raise ModelUnavailable(f"another model is wished for {wish.task} by now")
+            target.check(model)
+            if self._targets.get(target.task) != target:  # or it would replace the one that was wished meanwhile
+                raise ModelUnavailable(f"another model is wished for {target.task} by now")
 
-        loading = await asyncio.to_thread(self.file.begin, wish.task, wish.version)
+        loading = await asyncio.to_thread(self.file.begin, target.task, target.version)
         try:
-            await self.loader.load(wish.source, wish.task, check=check)
+            await self.loader.load(target.source, target.task, check=check)
         finally:
             loading.end()  # a small file, also when the service is stopped meanwhile
 
-    def _status(self, wish: Wish) -> Status:
-        attempt, model = self._attempts[wish.task], self.catalog.of(wish.task)
-        if model is not None and wish.is_met_by(model.spec):
+    def _status(self, target: Target) -> Status:
+        attempt, model = self._attempts[target.task], self.catalog.of(target.task)
+        if model is not None and target.is_met_by(model.spec):
             return "serving"
-        if not wish.applies_to(self.set_sources[wish.task]):
+        if not target.applies_to(self.set_sources[target.task]):
             return "set_otherwise"
         if attempt.is_loading:
             return "loading"
@@ -353,9 +355,9 @@ class ModelWishes:
         return "failed" if attempt.reason else "waiting"
 
     def _is_unmet(self, task: str) -> bool:
-        return task in self._wishes and self._status(self._wishes[task]) in ("waiting", "loading", "failed")
+        return task in self._targets and self._status(self._targets[task]) in ("waiting", "loading", "failed")
 
-    def _said(self) -> dict[str, Any]:
+    def _own_report(self) -> dict[str, Any]:
         """What this replica tells the others."""
         return {
             "replica": self.replica,
@@ -368,19 +370,19 @@ class ModelWishes:
             "wishes": [
                 {
                     "task": task,
-                    "source": wish.source,
-                    "status": self._status(wish),
+                    "source": target.source,
+                    "status": self._status(target),
                     "reason": self._attempts[task].reason or None,
                     "tries": self._attempts[task].tries,
                 }
-                for task, wish in self._wishes.items()
+                for task, target in self._targets.items()
             ],
         }
 
 
 @dataclass(frozen=True, slots=True)
-class AloneWithModels:
-    """Instead of `ModelWishes`, of a process that shares nothing."""
+class NoRollout:
+    """Instead of `ModelRollout`, of a process that shares nothing."""
 
     async def start(self) -> None:
         """There is nobody."""
@@ -388,7 +390,7 @@ class AloneWithModels:
     async def close(self) -> None:
         """There is nobody."""
 
-    async def wish(self, _source: str, _task: str) -> LoadedModel:
+    async def roll_out(self, _source: str, _task: str) -> LoadedModel:
         raise InvalidField(
             "replicas: this process shares nothing with others, so there is no one else to reach; set REDIS_URL or "
             "SEARCH_URL, or leave `replicas` out",
