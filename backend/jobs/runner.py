@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
 from backend.callers.quotas import Meter
 from backend.documents.records import DocumentAnswer, DocumentOptions, EventCallback
@@ -29,13 +29,13 @@ from backend.jobs.states import Change, move
 from backend.jobs.store import JobStore, StoreRetry
 from backend.lanes.cache.scope import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
+from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_item import Priority
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 from backend.tracing.context import read_traceparent
 from backend.tracing.spans import INACTIVE, Active, SpanScope
 
-StopReason = Literal["cancelled", "lost", "closing"]
 _STOPPED = "the service was stopped before it had read this file; send it again"
 _log = logging.getLogger(__name__)
 
@@ -68,17 +68,10 @@ class _Requeue:
 _Outcome = bytes | Failure | _Requeue | None  # the packed result, why it failed, or None where it is no longer ours
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Run(LeasedRun[bytes]):
     claim: Claim
     job: Job  # as it was when it started; writes succeed while its version is current
-    work: asyncio.Task[bytes] | None = None
-    stopped: StopReason | None = None
-
-    def stop(self, reason: StopReason) -> None:
-        self.stopped = self.stopped or reason
-        if self.work is not None:
-            self.work.cancel()
 
 
 class JobRunner:
@@ -245,7 +238,7 @@ class JobRunner:
             self._handled.discard(claim.job_id)
 
     async def _run_job(self, claim: Claim, job: Job) -> None:
-        run = self._runs[job.id] = _Run(claim, job)
+        run = self._runs[job.id] = _Run(claim=claim, job=job)
         if self._closing is not None:  # it began while this process was told to stop
             run.stop("closing")
         started_s = time.monotonic()
@@ -315,27 +308,20 @@ class JobRunner:
         """What became of an attempt: of its work, its deadline, or whoever stopped it."""
         job = run.job
         with self._enter(job.owner), count_started() as started:
-            run.work = asyncio.create_task(self._work(job, writer))
-        if run.stopped:
-            run.work.cancel()
-        try:
-            await asyncio.wait({run.work}, timeout=job.limit_s)
-        finally:
-            run.work.cancel()
-            await asyncio.wait({run.work})
-        if run.stopped == "cancelled" or (run.stopped is None and _is_overdue(run.work)):
+            ended = await run.ended(self._work(job, writer), job.limit_s)
+        is_late = ended == "late" or (isinstance(ended, Failed) and isinstance(ended.error, DeadlineExceeded))
+        if is_late or ended == "cancelled":
             self._meter_of(job.owner).charge("tokens", started.tokens)
-        if run.stopped in ("cancelled", "lost"):
-            return None
-        if run.work.cancelled():
-            return self._outcome_when_stopped(job) if run.stopped else Failure.of(_overdue(job))
-        error = run.work.exception()
-        if error is None:
-            return run.work.result()
-        return self._outcome_when_stopped(job) if run.stopped else self._outcome_of_error(job, error)
-
-    def _outcome_when_stopped(self, job: Job) -> _Outcome:
-        return _Requeue(is_attempt=False) if self._can_move(job) else Failure.of(Unavailable(_STOPPED))
+        match ended:
+            case Done(result):
+                return result
+            case Failed(error):
+                return self._outcome_of_error(job, error)
+            case "late":
+                return Failure.of(_overdue(job))
+            case "closing":
+                return _Requeue(is_attempt=False) if self._can_move(job) else Failure.of(Unavailable(_STOPPED))
+        return None
 
     def _outcome_of_error(self, job: Job, error: BaseException) -> _Outcome:
         if isinstance(error, DeadlineExceeded):
@@ -433,10 +419,6 @@ def _note_outcome(traced: SpanScope, outcome: _Outcome) -> None:
         traced.fail(outcome.code)
     elif not isinstance(outcome, bytes):  # requeued, cancelled, or taken by another process
         traced.set("financia.job.stopped", value=True)
-
-
-def _is_overdue(work: asyncio.Task[bytes]) -> bool:
-    return work.cancelled() or isinstance(work.exception(), DeadlineExceeded)
 
 
 def _overdue(job: Job) -> DeadlineExceeded:

@@ -27,6 +27,7 @@ from backend.errors import (
 )
 from backend.lanes.cache.scope import Enter, share_with_all
 from backend.lanes.inference import Urgency
+from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_item import Priority
 from backend.search.document_chunks import chunk_tokens, cut_chunks, page_sizes
 from backend.search.encoder import PASSAGE, identity_of
@@ -61,25 +62,18 @@ class IndexPolicy:
     progress_s: float = 1.0  # between two writes of progress at least
 
 
-@dataclass(slots=True, eq=False)
-class _Run:
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Run(LeasedRun[IndexedFile]):
     """One attempt at a file."""
 
     claim: Claim
     progress: Progress = field(default_factory=lambda: Progress("reading"))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    work: asyncio.Task[IndexedFile] | None = None
-    stopped: Literal["lost", "closing"] | None = None
     coming_chunks: int = 0  # that are not stored yet
 
     def report(self, progress: Progress) -> None:
         self.progress = progress
         self.changed.set()
-
-    def stop(self, reason: Literal["lost", "closing"]) -> None:
-        self.stopped = self.stopped or reason
-        if self.work is not None:
-            self.work.cancel()
 
 
 class Indexer:
@@ -180,7 +174,7 @@ class Indexer:
 
     async def _handle(self, claim: Claim) -> None:
         """Work on a claim until it has ended."""
-        run, started_s = _Run(claim), time.monotonic()
+        run, started_s = _Run(claim=claim), time.monotonic()
         self._runs.add(run)
         if self._refusal:  # it was told to stop while the claim came
             run.stop("closing")
@@ -199,25 +193,19 @@ class Indexer:
         if run.claim.attempts > self._policy.attempts:
             return await self._fail(run.claim, _given_up(run.claim))
         with self._enter(run.claim.owner):
-            run.work = asyncio.create_task(self._traced(run))
-        if run.stopped:
-            run.work.cancel()
-        await asyncio.wait({run.work}, timeout=self._policy.limit_s)
-        is_late = not run.work.done()
-        run.work.cancel()
-        await asyncio.wait({run.work})
-        if run.stopped == "lost":
-            return "lost"
-        if run.stopped == "closing":
-            return await self._release(run.claim)
-        if is_late or run.work.cancelled():
-            return await self._fail(run.claim, _failure(_overdue(self._policy.limit_s)))
-        error = run.work.exception()
-        return await (self._finish(run) if error is None else self._settle_error(run.claim, error))
+            ended = await run.ended(self._traced(run), self._policy.limit_s)
+        match ended:
+            case Done(indexed):
+                return await self._finish(run, indexed)
+            case Failed(error):
+                return await self._settle_error(run.claim, error)
+            case "late":
+                return await self._fail(run.claim, _failure(_overdue(self._policy.limit_s)))
+            case "closing":
+                return await self._release(run.claim)
+        return "lost"
 
-    async def _finish(self, run: _Run) -> Outcome:
-        assert run.work is not None, "a run that ended has worked"
-        indexed = run.work.result()
+    async def _finish(self, run: _Run, indexed: IndexedFile) -> Outcome:
         try:
             stored = await self._retry.call(lambda: self._storage.finish(run.claim, indexed))
         except Unavailable as error:
