@@ -16,7 +16,6 @@ import uvloop
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.search.filters import Comparison
-from backend.search.fusion import Ranking, fuse
 from backend.search.keywords import query_terms, text_terms
 from backend.search.records import (
     EncoderIdentity,
@@ -28,6 +27,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
+from backend.search.retrieval import Ranking, fuse
 from backend.search.sqlite import indexing
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from benchmarks.search_corpus import CHUNKS_OF_A_FILE, Chunk, Corpus, Filter, Vectors, attributes_of

@@ -5,27 +5,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from backend.errors import InferenceFailed, InvalidField, StorageCorrupt, Unavailable, WrongEncoder
+from backend.files.pages import Box, bounding_box
 from backend.lanes.inference import Urgency
 from backend.models.calibration import relevance
 from backend.models.encoder import Vectors
-from backend.search.concurrency import computed, together
 from backend.search.encoder import PASSAGE, QUERY, identity_of
-from backend.search.equal_hits import without_equal
-from backend.search.filter_warnings import filter_warnings
-from backend.search.fusion import Ranking, fuse
-from backend.search.hit_places import highlights_of, line_places, pages_of
-from backend.search.id_attributes import with_id_forms
-from backend.search.keywords import Identifiers, query_identifiers, query_terms, word_coverage
-from backend.search.records import ChunkContent, KeywordQuery, Ranked, StoredChunk, StoreFile, VectorStore
-from backend.search.search_records import Hit, HitScores, SearchAnswer, SearchOptions
+from backend.search.filters import Comparison, Filter, keys_of
+from backend.search.found_attributes import with_id_forms
+from backend.search.keywords import Identifiers, matched_spans, query_identifiers, query_terms, word_coverage
+from backend.search.records import (
+    ChunkContent,
+    KeywordQuery,
+    PlacedWord,
+    Ranked,
+    Scalar,
+    StoredChunk,
+    StoreFile,
+    VectorStore,
+)
+from backend.search.search_records import Highlight, Hit, HitScores, Place, SearchAnswer, SearchOptions
 from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.serving.catalog import Catalog, LoadedModel
@@ -35,6 +43,159 @@ from backend.text.embeddings import EmbeddingService
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.reranking import RerankService
 from backend.tracing.spans import record_last
+
+
+class Ranking(NamedTuple):
+    """Chunks by one score, best first."""
+
+    ranked: Sequence[Ranked]
+    weight: float = 1.0  # not negative
+    floor: float = 0.0  # the score of a chunk that has nothing to do with the query
+    # The best hit counts fully if it is this far above the floor, and in proportion if it is less: the nearest of
+    # unrelated chunks is not a good hit.
+    least_range: float = 0.0
+
+
+def fuse(rankings: Sequence[Ranking]) -> list[Ranked]:
+    """The chunks of all rankings, best first; scores from 0 to 1, where 1 is the best hit of every ranking.
+
+    A chunk that a ranking does not have gets nothing from it. Of equal scores the one that an earlier ranking names
+    first comes first.
+    """
+    counted = [ranking for ranking in rankings if ranking.weight > 0]
+    heaviest = max((ranking.weight for ranking in counted), default=1.0)
+    total = sum(ranking.weight / heaviest for ranking in counted)  # divided first: no sum is infinite
+    scores: dict[int, float] = {}
+    for ranking in counted:
+        share = ranking.weight / heaviest / total
+        for chunk_id, score in _scaled(ranking):
+            scores[chunk_id] = scores.get(chunk_id, 0.0) + share * score
+    ordered = sorted(scores.items(), key=lambda item: -item[1])
+    return [Ranked(chunk_id, min(1.0, max(0.0, score))) for chunk_id, score in ordered]
+
+
+def _scaled(ranking: Ranking) -> list[Ranked]:
+    """Scores below the floor stay in their order, below 0."""
+    if not ranking.ranked:
+        return []
+    above = max(ranking.ranked[0].score - ranking.floor, ranking.least_range)
+    if above <= 0:
+        above = 1.0
+    return [Ranked(chunk_id, (score - ranking.floor) / above) for chunk_id, score in ranking.ranked]
+
+
+_ATTRIBUTES_READ = 1_000  # names of a store's attributes that a filter is compared with
+_ATTRIBUTES_NAMED = 10  # in a warning
+
+
+async def filter_warnings(storage: SearchStorage, store_id: str, where: Filter | None) -> tuple[str, ...]:
+    """One for each attribute of the filter that no file has, or that has values of other types only."""
+    if where is None:
+        return ()
+    keys = tuple(dict.fromkeys(keys_of(where)))
+    known = await storage.attribute_keys(store_id, _ATTRIBUTES_READ)
+    unknown = [key for key in keys if key not in known]
+    kinds = await storage.attribute_types(store_id, [key for key in keys if key in known])
+    if len(known) == _ATTRIBUTES_READ:  # there may be more, behind these
+        unknown = [key for key in unknown if key < known[-1]]
+    named = ", ".join(known[:_ATTRIBUTES_NAMED]) + (", …" if len(known) > _ATTRIBUTES_NAMED else "")
+    there = f"they have {named}" if known else "they have none"
+    warnings = [f"filters: no file of this store has the attribute '{key:.64}'; {there}" for key in unknown]
+    for key, held in kinds.items():
+        asked = {_type(value) for comparison in _comparisons(where, key) for value in _values(comparison)}
+        if held and (strange := sorted(asked - held)):
+            warnings.append(
+                f"filters: '{key:.64}' holds {' and '.join(sorted(held))} in this store, and is compared with "
+                f"{' and '.join(strange)}, which no value equals"
+            )
+    return tuple(warnings)
+
+
+def _comparisons(where: Filter, key: str) -> Iterator[Comparison]:
+    if not isinstance(where, Comparison):
+        for part in where.filters:
+            yield from _comparisons(part, key)
+    elif where.key == key:
+        yield where
+
+
+def _values(comparison: Comparison) -> tuple[Scalar, ...]:
+    return comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+
+
+def _type(value: Scalar) -> str:
+    return "texts" if isinstance(value, str) else "booleans" if isinstance(value, bool) else "numbers"
+
+
+def line_places(words: Iterable[PlacedWord]) -> tuple[Place, ...]:
+    """One box a line, around the words of it that are given; in the order of the lines' first words."""
+    lines: dict[tuple[int, int], list[Box]] = {}
+    for word in words:
+        lines.setdefault((word.page, word.line), []).append(word.box)
+    return tuple(Place(page, bounding_box(boxes)) for (page, _), boxes in lines.items())
+
+
+def pages_of(words: Iterable[PlacedWord]) -> tuple[int, ...]:
+    """The numbers of the pages on which words stand, ascending."""
+    return tuple(sorted({word.page for word in words}))
+
+
+def highlights_of(chunk: StoredChunk, query: KeywordQuery, language: str | None) -> tuple[Highlight, ...]:
+    """The words of the query in a chunk, with the boxes of the printed words that they touch."""
+    spans = matched_spans(chunk.text, query, language)
+    starts = [word.start for word in chunk.words]
+    return tuple(Highlight(start, end, line_places(_between(chunk.words, starts, start, end))) for start, end in spans)
+
+
+def _between(words: Sequence[PlacedWord], starts: Sequence[int], start: int, end: int) -> Iterable[PlacedWord]:
+    """The words that overlap a span; ``starts`` are theirs."""
+    first = max(0, bisect_right(starts, start) - 1)
+    for word in words[first:]:
+        if word.start >= end:
+            return
+        if word.end > start:
+            yield word
+
+
+def without_equal(
+    ranked: Sequence[Ranked], contents: Iterable[ChunkContent]
+) -> tuple[list[Ranked], Mapping[int, tuple[str, ...]]]:
+    """Of equal chunks the best one, in the order of the ranking; and for it the other files that have it, best first.
+
+    A chunk that ``contents`` lacks is equal to none.
+    """
+    known = {content.chunk_id: content for content in contents}
+    firsts: dict[tuple[object, ...], int] = {}
+    kept: list[Ranked] = []
+    others: dict[int, list[str]] = {}
+    for candidate in ranked:
+        content = known.get(candidate.chunk_id)
+        first = candidate.chunk_id if content is None else firsts.setdefault(content[2:], candidate.chunk_id)
+        if content is None or first == candidate.chunk_id:
+            kept.append(candidate)
+        else:
+            others.setdefault(first, []).append(content.file_id)
+    return kept, {chunk_id: tuple(file_ids) for chunk_id, file_ids in others.items()}
+
+
+_Result = TypeVar("_Result")
+
+
+async def computed(is_short: bool, function: Callable[[], _Result]) -> _Result:
+    """What ``function`` returns; on a thread unless it is short."""
+    return function() if is_short else await asyncio.to_thread(function)
+
+
+async def together(*calls: Coroutine[Any, Any, _Result]) -> list[_Result]:
+    """The results of calls that run side by side; when one fails, or the caller leaves, the others end."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
 
 _log = logging.getLogger(__name__)
 _DEPTH = 100  # chunks of each ranking; 50 to 1,000 find the same (benchmarks/search_quality.py)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any, Protocol
 
-from backend.errors import BadInput
+from backend.errors import BadInput, InvalidField
 from backend.files.stored_file import StoredFile
 from backend.models.encoder import Vectors
 from backend.search.filters import Filter
@@ -25,6 +25,7 @@ from backend.search.records import (
     IndexFailure,
     KeywordQuery,
     ListKind,
+    ListPage,
     ListRange,
     PageSize,
     Position,
@@ -188,7 +189,7 @@ class SearchStorage(Protocol):
         """
 
     async def matching(self, store: VectorStore, query: KeywordQuery, where: Filter | None, limit: int) -> list[Ranked]:
-        """The chunks of completed files with the highest BM25 (`backend.search.bm25`, statistics of this store)."""
+        """The chunks of completed files with the highest BM25 (`backend.search.keywords`, statistics of this store)."""
 
     async def chunks(self, store_id: str, ids: Collection[int]) -> list[StoredChunk]:
         """The chunks in the order of ``ids``; those that have been deleted since are left out."""
@@ -244,3 +245,22 @@ class SearchStorage(Protocol):
 def id_taken(kind: str, taken_id: str) -> BadInput:
     """What a storage raises where another row has the id, whoever owns it."""
     return BadInput(f"{kind} '{taken_id}': there is one with this id already; delete it first, or choose another id")
+
+
+_NAMES = {"file": "file '{}'", "store": "vector store '{}'", "store_file": "file '{}' in this vector store"}
+
+
+async def list_range(storage: SearchStorage, kind: ListKind, list_id: str, page: ListPage) -> ListRange:
+    """One row more than the page has, to tell whether there are more.
+
+    Raises: InvalidField for an id that is not in the list, and was not within the last day.
+    """
+
+    async def position(param: str, row_id: str | None) -> Position | None:
+        found = None if row_id is None else await storage.position(kind, list_id, row_id)
+        if row_id is not None and found is None:
+            raise InvalidField(f"{param}: there is no {_NAMES[kind].format(row_id[:64])}", param=param)
+        return found
+
+    after, before = await position("after", page.after), await position("before", page.before)
+    return ListRange(page.limit + 1, page.order, after, before)

@@ -18,7 +18,6 @@ from backend.search.attributes import (
 from backend.search.document_chunks import MAX_CHUNK_TOKENS, MIN_CHUNK_TOKENS
 from backend.search.encoder import identity_of
 from backend.search.limits import SearchLimits
-from backend.search.list_positions import list_range
 from backend.search.records import (
     Attributes,
     Chunking,
@@ -28,7 +27,7 @@ from backend.search.records import (
     StoreFile,
     VectorStore,
 )
-from backend.search.storage import SearchStorage
+from backend.search.storage import SearchStorage, list_range
 from backend.serving.catalog import Catalog
 
 _BATCH_ID = re.compile(r"vsfb_([0-9a-f]{8})[0-9a-f]{16}")

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from backend.errors import BadInput, NotFound, WrongEncoder
-from backend.search.bm25 import K1, B, idf
 from backend.search.filters import Comparison, Compound, Filter
-from backend.search.keywords import query_terms, text_terms
+from backend.search.keywords import K1, B, idf, query_terms, text_terms
 from backend.search.records import (
     EncoderIdentity,
     IndexFailure,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.search.equal_hits import without_equal
 from backend.search.records import ChunkContent, Ranked
+from backend.search.retrieval import without_equal
 
 
 def test_equal_chunks_are_one() -> None:

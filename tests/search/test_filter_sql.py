@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from backend.search.filter_sql import Dialect, compile_filter, effective
-from backend.search.filters import Comparison, Compound
+from backend.search.filters import Comparison, Compound, Dialect, compile_filter, effective
 
 
 def test_values_are_bound_in_the_order_of_their_placeholders():

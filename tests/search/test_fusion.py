@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.search.fusion import Ranking, fuse
 from backend.search.records import Ranked
+from backend.search.retrieval import Ranking, fuse
 
 _RANKINGS = st.lists(
     st.builds(

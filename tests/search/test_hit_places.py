@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from backend.files.pages import Box
-from backend.search.hit_places import highlights_of, line_places, pages_of
 from backend.search.keywords import query_terms
 from backend.search.records import PlacedWord, StoredChunk
+from backend.search.retrieval import highlights_of, line_places, pages_of
 from backend.search.search_records import Place
 
 _TEXT = "Total de la fac-\ntura 1.284,50 €"

@@ -10,7 +10,7 @@ import pytest
 from backend.errors import NotFound, StorageCorrupt
 from backend.files.stored_file import StoredFile
 from backend.search import recent_contents
-from backend.search.recent_contents import RecentContents
+from backend.search.files import RecentContents
 from tests.documents.conftest import LIMITS
 from tests.search.search_stack import OTHER, OWNER, SearchStack
 

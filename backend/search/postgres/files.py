@@ -15,10 +15,8 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.list_sql import range_query
-from backend.search.postgres.codecs import from_json
-from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.stores import LOCK_STORES
-from backend.search.postgres.usage import usage, usage_alone
+from backend.search.postgres.connections import PostgresConnections, from_json
+from backend.search.postgres.stores import LOCK_STORES, usage, usage_alone
 from backend.search.records import FileRecord, ListRange, PageSize, Usage
 from backend.search.storage import id_taken
 

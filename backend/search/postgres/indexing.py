@@ -16,10 +16,8 @@ from backend.models.encoder import Vectors
 from backend.search.keywords import TERMS_VERSION, text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
-from backend.search.postgres.codecs import to_json
-from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.postings import pack_lengths
-from backend.search.postgres.rebuilding import write_postings
+from backend.search.postgres.connections import PostgresConnections, to_json
+from backend.search.postgres.postings import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA
 from backend.search.postgres.stores import FILE_COLUMNS, PostgresStores, attach, encoder_key, file_of, write_attributes
 from backend.search.records import (

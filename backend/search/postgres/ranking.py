@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from backend.errors import NotFound, StorageCorrupt, TooLarge, WrongEncoder
 from backend.models.encoder import Vectors
-from backend.search.filter_sql import ATTRIBUTE_TYPES, Dialect, compile_filter
-from backend.search.filters import Filter
+from backend.search.filters import ATTRIBUTE_TYPES, Dialect, Filter, compile_filter
 from backend.search.packed_words import unpack_words
 from backend.search.postgres.connections import PostgresConnections
-from backend.search.postgres.postings import PLACE_BYTES, FileLengths, Postings, rank
-from backend.search.postgres.rebuilding import rebuild_terms
+from backend.search.postgres.postings import PLACE_BYTES, FileLengths, Postings, rank, rebuild_terms
 from backend.search.records import ChunkContent, KeywordQuery, Ranked, StoredChunk, VectorStore
 
 CHUNK_COLUMNS = "c.id, f.file_id, c.index, c.start_char, c.end_char, c.text, c.tokens, c.words"

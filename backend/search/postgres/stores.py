@@ -11,7 +11,7 @@ import numpy as np
 
 from backend.errors import NotFound, StorageCorrupt
 from backend.models.encoder import Vectors
-from backend.search.filter_sql import AttributeRow, effective
+from backend.search.filters import AttributeRow, effective
 from backend.search.limits import (
     SearchLimits,
     attributes_bytes,
@@ -21,11 +21,9 @@ from backend.search.limits import (
     check_waiting_files,
 )
 from backend.search.list_sql import PAST_S, range_query
-from backend.search.postgres.codecs import from_json, to_json
-from backend.search.postgres.connections import PostgresConnections
+from backend.search.postgres.connections import PostgresConnections, from_json, to_json
 from backend.search.postgres.ranking import CHUNK_COLUMNS, chunk_of
 from backend.search.postgres.schema import SCHEMA
-from backend.search.postgres.usage import usage, usage_alone
 from backend.search.records import (
     Attributes,
     Chunking,
@@ -40,9 +38,36 @@ from backend.search.records import (
     Reembedding,
     StoredChunk,
     StoreFile,
+    Usage,
     VectorStore,
 )
 from backend.search.storage import id_taken
+
+_USAGE = """
+SELECT
+    (SELECT count(*) FROM files WHERE {who}),
+    (SELECT coalesce(sum(size_bytes), 0) FROM files WHERE {who})
+        + (SELECT coalesce(sum(f.usage_bytes), 0) FROM store_files f JOIN stores s ON s.id = f.store_id WHERE {who}),
+    (SELECT coalesce(sum(chunks), 0) FROM stores WHERE {who}),
+    (SELECT count(*) FROM stores WHERE {who}),
+    (SELECT count(*) FROM store_files f JOIN stores s ON s.id = f.store_id WHERE f.status = 'in_progress' AND {who})
+"""
+_LOCK = "SELECT pg_advisory_xact_lock(1398035456, hashtext($1))"  # "STOR", so that no other lock of the database is met
+
+
+async def usage(connection: asyncpg.Connection, owner: str | None) -> Usage:
+    """What an owner has stored, with what this transaction has added; None: what all have."""
+    arguments = () if owner is None else (owner,)
+    row = await connection.fetchrow(_USAGE.format(who="true" if owner is None else "owner = $1"), *arguments)
+    assert row is not None
+    return Usage(*map(int, row))
+
+
+async def usage_alone(connection: asyncpg.Connection, owner: str) -> Usage:
+    """`usage`; until the transaction ends nobody else gets it for this owner, so that two do not take the last room."""
+    await connection.execute(_LOCK, owner)
+    return await usage(connection, owner)
+
 
 _SECONDS_A_DAY = 86_400
 _CHUNKS_AT_ONCE = 200

@@ -8,7 +8,10 @@ share one transaction, each undone alone where it fails, and so one wait for the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
 import sqlite3
 import threading
 from collections import deque
@@ -23,9 +26,87 @@ from typing import Any, TypeVar
 from backend.errors import FinanciaError, SetupError, StorageCorrupt, Unavailable
 from backend.search.sqlite import schema
 from backend.search.sqlite.faults import Repairable, corrupt, is_disk_fault, is_full, translated, unwritable
-from backend.search.sqlite.reserve import Reserve
-from backend.search.sqlite.writer_lock import WriterLock
 from backend.telemetry import log_event
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+class WriterLock:
+    """Used by the writer's thread alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._handle is not None
+
+    def acquire(self) -> bool:
+        """Become the writer, unless another process (or another storage of this one) is. Raises: OSError."""
+        if self._handle is not None:
+            return True
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        except OSError:
+            os.close(handle)
+            raise
+        with contextlib.suppress(OSError):  # a full disk: the name of the writer is only for messages
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def holder(self) -> str:
+        """Who writes, for messages."""
+        try:
+            return self._path.read_text(encoding="utf-8", errors="replace") or "another process"
+        except OSError:
+            return "another process"
+
+
+_BYTES = 4 * 2**20
+
+
+class Reserve:
+    """A file that is given up when the disk is full. Used by the writer's thread alone."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def make(self) -> None:
+        """Take the space, where it is not taken yet and there is room."""
+        if self._path.exists():
+            return
+        try:
+            with self._path.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, _BYTES)
+                else:
+                    file.write(bytes(_BYTES))
+        except OSError:
+            self.give_up()
+
+    def give_up(self) -> bool:
+        """False: there was none."""
+        with suppress(OSError):
+            self._path.unlink()
+            return True
+        return False
+
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

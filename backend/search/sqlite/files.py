@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.records import FileRecord, ListRange, PageSize
-from backend.search.sqlite.rows import FILE, file_record, listed, pages
+from backend.search.sqlite.rows import FILE, file_record, listed, pages, usage
 from backend.search.sqlite.store_files import remove
-from backend.search.sqlite.usage import usage
 
 _REMEMBER = (
     "INSERT OR REPLACE INTO past_positions (kind, list, id, created_s) "

@@ -1,4 +1,4 @@
-"""Who indexes which file, and what indexing it produced, in the database."""
+"""Who indexes which file, what indexing it produced, and such files from and for another storage, in the database."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from backend.errors import WrongEncoder
+from backend.models.encoder import Vectors
 from backend.search.keywords import text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
-from backend.search.records import Claim, EncoderIdentity, IndexedFile, IndexFailure, Progress, Scalar
+from backend.search.records import Claim, EncoderIdentity, IndexedFile, IndexFailure, Progress, Scalar, StoreFile
+from backend.search.sqlite import store_files, vector_stores
 from backend.search.sqlite.pending_deletes import keep_encoder
 from backend.search.sqlite.rows import (
     STORE_FILE,
@@ -23,6 +26,7 @@ from backend.search.sqlite.rows import (
     pack_pages,
     pack_vector,
     store_file,
+    unpack_vectors,
 )
 from backend.search.sqlite.store_files import write_attributes
 from backend.search.sqlite.vector_stores import encoder_number, known_encoder
@@ -228,3 +232,51 @@ def _cleaned(found: Mapping[str, Sequence[Scalar]]) -> dict[str, list[Scalar]]:
         encodable(name): [encodable(value) if isinstance(value, str) else value for value in values]
         for name, values in found.items()
     }
+
+
+def file_vectors(connection: sqlite3.Connection, store_id: str, file_id: str) -> Vectors:
+    """The vectors of a file's chunks in order. Raises: DataError where a chunk has none."""
+    row = connection.execute(
+        "SELECT sf.store, sf.first_chunk, sf.chunks, s.encoder, e.width "
+        f"FROM {STORE_FILE_TABLES} JOIN encoders e ON e.number = s.encoder "
+        "WHERE s.id = ? AND f.id = ? AND sf.chunks > 0",
+        (store_id, file_id),
+    ).fetchone()
+    if row is None:
+        return np.zeros((0, 0), np.float32)
+    store, first, chunks, encoder, width = row
+    rows = connection.execute(
+        "SELECT vector FROM vectors WHERE store = ? AND encoder = ? AND chunk BETWEEN ? AND ? ORDER BY chunk",
+        (store, encoder, first, first + chunks - 1),
+    ).fetchall()
+    if len(rows) != chunks:
+        raise sqlite3.DataError(f"of {chunks} chunks of file {file_id} {len(rows)} have a vector")
+    return unpack_vectors([packed for (packed,) in rows], width)
+
+
+def restore(
+    connection: sqlite3.Connection,
+    file: StoreFile,
+    indexed: IndexedFile,
+    packed: Sequence[PackedChunk],
+    now_s: float,
+) -> None:
+    """Attach and finish a file in one transaction."""
+    row = connection.execute("SELECT encoder, owner FROM stores WHERE id = ?", (file.store_id,)).fetchone()
+    number = vector_stores.encoder_number(connection, indexed.encoder)
+    if row is not None and row[0] not in (None, number):
+        raise WrongEncoder(
+            f"vector store '{file.store_id}': its vectors are another encoder's than those to restore "
+            f"({indexed.encoder.name}); restore into another store"
+        )
+    waiting = replace(file, status="in_progress")
+    store_files.attach(connection, [waiting])
+    token = secrets.token_hex(16)
+    connection.execute(
+        "UPDATE store_files SET token = ? WHERE store = (SELECT number FROM stores WHERE id = ?) "
+        "AND file = (SELECT number FROM files WHERE id = ?)",
+        (token, file.store_id, file.file_id),
+    )
+    claim = Claim(waiting, row[1], token, 1)
+    is_stored = finish(connection, claim, indexed, packed, now_s)
+    assert is_stored  # the claim is of this transaction

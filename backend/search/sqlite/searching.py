@@ -7,22 +7,48 @@ import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.errors import NotFound, WrongEncoder
 from backend.models.encoder import Vectors
-from backend.search.bm25 import K1, B, idf
 from backend.search.filters import Filter
+from backend.search.keywords import K1, B, idf
 from backend.search.records import EncoderIdentity, KeywordQuery, Ranked
-from backend.search.sqlite.chunk_table import ChunkTable, Generation, Ints, Mask, allowed_files, generation_of
-from backend.search.sqlite.loaded_stores import LoadedStore, LoadedStores, Phrases
+from backend.search.sqlite.loaded_stores import (
+    ChunkTable,
+    Generation,
+    Ints,
+    LoadedStore,
+    LoadedStores,
+    Mask,
+    Phrases,
+    allowed_files,
+    generation_of,
+)
 from backend.search.sqlite.postings import Postings, check_version, fresh_chunks
-from backend.search.sqlite.ranking import ranked, top
 from backend.search.sqlite.rows import unpack_vectors
 from backend.search.sqlite.vector_stores import known_encoder
+
+Scores = NDArray[np.floating[Any]]
+Indices = NDArray[np.intp]
+
+
+def top(scores: Scores, limit: int) -> Indices:
+    """Indices of the ``limit`` highest scores and of all that equal the last of them, in any order."""
+    if len(scores) <= limit:
+        return np.arange(len(scores))
+    least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+    return np.flatnonzero(scores >= least)
+
+
+def ranked(chunk_ids: NDArray[np.int64], scores: Scores, limit: int) -> list[Ranked]:
+    """The highest scores first, equal ones by chunk id."""
+    order = np.lexsort((chunk_ids, -scores))[:limit]
+    return [Ranked(*pair) for pair in zip(chunk_ids[order].tolist(), scores[order].tolist(), strict=True)]
+
 
 _MORE_CANDIDATES = 100  # of the scan than hits, to be scored exactly: rounding moves a chunk by a few places only
 _ROWS_AT_ONCE = 8192

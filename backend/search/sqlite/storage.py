@@ -47,15 +47,14 @@ from backend.search.sqlite import (
     pending_deletes,
     postings,
     reembedding,
-    restoring,
     store_files,
     vector_stores,
 )
 from backend.search.sqlite.contents import LOST_DAYS, Contents
 from backend.search.sqlite.database import Database
 from backend.search.sqlite.loaded_stores import Behind, LoadedStores
+from backend.search.sqlite.rows import usage
 from backend.search.sqlite.searching import Query, Searcher
-from backend.search.sqlite.usage import usage
 from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import id_taken
 from backend.search.sweeper import Sweeper
@@ -321,11 +320,11 @@ class SqliteStorage:
     # Copies from one storage to another
 
     async def file_vectors(self, store_id: str, file_id: str) -> Vectors:
-        return await self._read(restoring.file_vectors, store_id, file_id)
+        return await self._read(indexing.file_vectors, store_id, file_id)
 
     async def restore(self, file: StoreFile, indexed: IndexedFile) -> None:
         packed = await self._database.compute(lambda: indexing.pack(indexed))
-        await self._write(restoring.restore, file, indexed, packed, self._wall())
+        await self._write(indexing.restore, file, indexed, packed, self._wall())
         await self._merge(postings.merge_added, file.store_id)
 
     # Another encoder

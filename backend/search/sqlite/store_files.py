@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from backend.errors import NotFound
-from backend.search.filter_sql import effective
+from backend.search.filters import effective
 from backend.search.limits import (
     SearchLimits,
     attributes_bytes,
@@ -40,8 +40,8 @@ from backend.search.sqlite.rows import (
     listed,
     store_file,
     stored_chunk,
+    usage,
 )
-from backend.search.sqlite.usage import usage
 from backend.search.sqlite.vector_stores import number_of
 
 _SELECT = f"SELECT {STORE_FILE} FROM {STORE_FILE_TABLES}"

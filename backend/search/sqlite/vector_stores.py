@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from backend.search.filter_sql import ATTRIBUTE_TYPES
+from backend.search.filters import ATTRIBUTE_TYPES
 from backend.search.keywords import TERMS_VERSION
 from backend.search.list_sql import PAST_S
 from backend.search.records import EncoderIdentity, ListKind, ListRange, Position, VectorStore

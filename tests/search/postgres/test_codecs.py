@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.search.postgres.codecs import VECTOR_COMPONENTS, decode_text, encode_text, vector_decoder, vector_encoder
+from backend.search.postgres.connections import (
+    VECTOR_COMPONENTS,
+    decode_text,
+    encode_text,
+    vector_decoder,
+    vector_encoder,
+)
 from tests.search.samples import unit_vectors
 
 TEXTS = st.text(st.one_of(st.sampled_from("\x00\x01\x02aé\U0001f9fe"), st.characters(exclude_categories=["Cs"])))
