@@ -9,7 +9,7 @@ import pytest
 
 from backend.errors import NotFound, StorageCorrupt
 from backend.files.stored_file import StoredFile
-from backend.search import recent_contents
+from backend.search import files
 from backend.search.files import RecentContents
 from tests.documents.conftest import LIMITS
 from tests.search.search_stack import OTHER, OWNER, SearchStack
@@ -58,7 +58,7 @@ async def test_page_images_read_their_file_once(search: SearchStack) -> None:
 
 @pytest.mark.parametrize(("name", "most"), [("_MOST_FILES", 2), ("_MOST_BYTES", 3)])
 async def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
-    monkeypatch.setattr(recent_contents, name, most)
+    monkeypatch.setattr(files, name, most)
     storage = _Storage()
     recent = RecentContents(storage.content)
 
@@ -69,7 +69,7 @@ async def test_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch, name: str, 
 
 
 async def test_a_large_file_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_contents, "_MOST_BYTES", 3)
+    monkeypatch.setattr(files, "_MOST_BYTES", 3)
     storage = _Storage()
     recent = RecentContents(storage.content)
 
@@ -82,7 +82,7 @@ async def test_a_large_file_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_bytes_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_contents, "_KEPT_S", 0.0)
+    monkeypatch.setattr(files, "_KEPT_S", 0.0)
     storage = _Storage()
     recent = RecentContents(storage.content)
 
