@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from backend.errors import StorageCorrupt, Unavailable
-from backend.search.records import Usage
+from backend.search.records import StoredUsage
 from backend.search.retry import Waker
 from backend.search.storage import SearchStorage
 from backend.supervision import Supervisor
@@ -23,7 +23,7 @@ _EVERY_S = 30.0
 class StoredNow:
     """What was stored, and what waited to be indexed, at the last look."""
 
-    usage: Usage = field(default_factory=lambda: Usage(0, 0, 0, 0))
+    usage: StoredUsage = field(default_factory=lambda: StoredUsage(0, 0, 0, 0))
     waiting: int = 0
 
 

@@ -34,7 +34,7 @@ from backend.search.encoder import PASSAGE, identity_of
 from backend.search.file_facts import ChunkVectors, FactFinder
 from backend.search.file_reading import FileText, FileTextReader
 from backend.search.limits import SearchLimits
-from backend.search.records import Claim, IndexedFile, IndexFailure, NewChunk, Progress
+from backend.search.records import IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress
 from backend.search.retry import StorageRetry, Waker
 from backend.search.storage import SearchStorage
 from backend.serving.catalog import Catalog, LoadedModel
@@ -66,7 +66,7 @@ class IndexPolicy:
 class _Run(LeasedRun[IndexedFile]):
     """One attempt at a file."""
 
-    claim: Claim
+    claim: IndexClaim
     progress: Progress = field(default_factory=lambda: Progress("reading"))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     coming_chunks: int = 0  # that are not stored yet
@@ -158,7 +158,7 @@ class Indexer:
                 elif not self._refusal:
                     await self._waker.wait(self._policy.poll_s * (0.5 + self._jitter()))
 
-    async def _next(self) -> Claim | None:
+    async def _next(self) -> IndexClaim | None:
         """The next file; None where none waits, or the storage is away."""
         try:
             claim = await self._storage.claim(identity_of(self._catalog.embedding()), self._policy.lease_s)
@@ -172,7 +172,7 @@ class Indexer:
             self._writing_fault = ""
         return claim
 
-    async def _handle(self, claim: Claim) -> None:
+    async def _handle(self, claim: IndexClaim) -> None:
         """Work on a claim until it has ended."""
         run, started_s = _Run(claim=claim), time.monotonic()
         self._runs.add(run)
@@ -222,7 +222,7 @@ class Indexer:
         log_event(_log, logging.INFO, "file indexed", file=run.claim.file.file_id, chunks=len(indexed.chunks))
         return "completed"
 
-    async def _settle_error(self, claim: Claim, error: BaseException) -> Outcome:
+    async def _settle_error(self, claim: IndexClaim, error: BaseException) -> Outcome:
         if isinstance(error, Unavailable) and error.kind == "for_good":
             self._refusal = self._refusal or str(error)
             log_event(_log, logging.CRITICAL, "no more files are indexed here", why=self._refusal)
@@ -240,19 +240,19 @@ class Indexer:
         sentence = f"the service failed on this file; its log tells why under the file {claim.file.file_id}"
         return await self._fail(claim, IndexFailure(FinanciaError.code, sentence))
 
-    async def _fail_corrupt(self, claim: Claim, error: StorageCorrupt) -> Outcome:
+    async def _fail_corrupt(self, claim: IndexClaim, error: StorageCorrupt) -> Outcome:
         """Given back, a file whose bytes are broken would be the next to be claimed for ever, before all others."""
         log_event(_log, logging.ERROR, "a file is broken in its storage", file=claim.file.file_id, why=str(error))
         sentence = "what the service keeps of this file cannot be read any more; upload it again, and tell the operator"
         return await self._fail(claim, IndexFailure(error.code, sentence))
 
-    async def _fail(self, claim: Claim, failure: IndexFailure) -> Outcome:
+    async def _fail(self, claim: IndexClaim, failure: IndexFailure) -> Outcome:
         log_event(_log, logging.INFO, "file not indexed", file=claim.file.file_id, code=failure.code)
         with suppress(Unavailable, StorageCorrupt):  # its claim runs out, and it is tried again
             return "failed" if await self._retry.call(lambda: self._storage.fail(claim, failure)) else "lost"
         return "released"
 
-    async def _release(self, claim: Claim) -> Outcome:
+    async def _release(self, claim: IndexClaim) -> Outcome:
         with suppress(Unavailable, StorageCorrupt):  # its claim runs out
             await self._storage.release(claim)
         return "released"
@@ -314,7 +314,7 @@ class Indexer:
             language=facts.language,
         )
 
-    async def _cut(self, file: FileText, claim: Claim, model: LoadedModel) -> list[NewChunk]:
+    async def _cut(self, file: FileText, claim: IndexClaim, model: LoadedModel) -> list[NewChunk]:
         if not file.text.strip():
             return []
         prompt_tokens = len(
@@ -374,7 +374,7 @@ def _failure(error: FinanciaError) -> IndexFailure:
     return IndexFailure(error.code, str(error))
 
 
-def _given_up(claim: Claim) -> IndexFailure:
+def _given_up(claim: IndexClaim) -> IndexFailure:
     error = InferenceFailed(
         f"the process that worked on it ended {claim.attempts - 1} times before it was done; it is not tried again, as "
         "the file itself may be the cause. Split the file, and tell the operator"

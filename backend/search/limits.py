@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backend.errors import QuotaExceeded, TooLarge
-from backend.search.records import Attributes, Scalar, Usage
+from backend.search.records import Attributes, Scalar, StoredUsage
 
 _ADVICE = "Delete what is not needed any more."
 _WAITING_RETRY_S = 30.0  # a file takes from some milliseconds to minutes
@@ -49,20 +49,20 @@ def _utf8(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def check_kept_file(usage: Usage, limits: SearchLimits) -> None:
+def check_kept_file(usage: StoredUsage, limits: SearchLimits) -> None:
     """Raises: TooLarge, QuotaExceeded where an owner has too many files or bytes, with the file that is added."""
     if usage.files > limits.stored_files:
         raise TooLarge("stored files", usage.files, limits.stored_files, "LIMIT_STORED_FILES", advice=_ADVICE)
     check_bytes(usage.bytes, limits)
 
 
-def check_kept_store(usage: Usage, limits: SearchLimits) -> None:
+def check_kept_store(usage: StoredUsage, limits: SearchLimits) -> None:
     """Raises: TooLarge where an owner has too many vector stores, the one that is added included."""
     if usage.stores > limits.vector_stores:
         raise TooLarge("vector stores", usage.stores, limits.vector_stores, "LIMIT_VECTOR_STORES", advice=_ADVICE)
 
 
-def check_room_to_index(usage: Usage, limits: SearchLimits) -> None:
+def check_room_to_index(usage: StoredUsage, limits: SearchLimits) -> None:
     """Raises: TooLarge, QuotaExceeded where an owner has no room for a chunk, before files come to a vector store."""
     if usage.chunks >= limits.stored_chunks:
         what, setting = "chunks in all vector stores", "LIMIT_STORED_CHUNKS"

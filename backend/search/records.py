@@ -233,7 +233,7 @@ class KeywordQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class IndexClaim:
     """The right to index a file until it runs out unless it is renewed."""
 
     file: StoreFile
@@ -244,7 +244,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class StoredUsage:
     """What one owner has stored."""
 
     files: int

@@ -17,10 +17,10 @@ from backend.search.limits import SearchLimits
 from backend.search.records import (
     Attributes,
     ChunkContent,
-    Claim,
     EncoderIdentity,
     FileRecord,
     FileStatus,
+    IndexClaim,
     IndexedFile,
     IndexFailure,
     KeywordQuery,
@@ -32,8 +32,8 @@ from backend.search.records import (
     Progress,
     Ranked,
     StoredChunk,
+    StoredUsage,
     StoreFile,
-    Usage,
     VectorStore,
 )
 
@@ -94,9 +94,9 @@ class SearchStorage(Protocol):
     async def expired_files(self, now_s: float) -> list[FileRecord]:
         """Files of all owners whose ``expires_s`` has passed."""
 
-    async def usage(self, owner: str) -> Usage: ...
+    async def usage(self, owner: str) -> StoredUsage: ...
 
-    async def totals(self) -> Usage:
+    async def totals(self) -> StoredUsage:
         """What all owners together have stored."""
 
     # Vector stores
@@ -156,25 +156,25 @@ class SearchStorage(Protocol):
 
     # Indexing
 
-    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> Claim | None:
+    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> IndexClaim | None:
         """A file that waits, of a store of this encoder, of none yet, or being re-embedded with it.
 
         Owners take turns: of the owner with the fewest running files, then of the one whose last claim is the longest
         ago, it is the file that has waited longest. A file whose claim ran out is claimed again.
         """
 
-    async def renew(self, claim: Claim, progress: Progress, lease_s: float) -> bool:
+    async def renew(self, claim: IndexClaim, progress: Progress, lease_s: float) -> bool:
         """False: the file was removed or cancelled, or another process has it. Stop then."""
 
-    async def finish(self, claim: Claim, indexed: IndexedFile) -> bool:
+    async def finish(self, claim: IndexClaim, indexed: IndexedFile) -> bool:
         """Store chunks, vectors and attributes in one step, in place of earlier ones; the status is `completed`.
 
         The store's encoder becomes this one where it had none. False as `renew`: nothing is stored then.
         """
 
-    async def fail(self, claim: Claim, failure: IndexFailure) -> bool: ...
+    async def fail(self, claim: IndexClaim, failure: IndexFailure) -> bool: ...
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: IndexClaim) -> None:
         """Give the file back to the queue, not counted as an attempt."""
 
     async def waiting(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import BadInput, FinanciaError, NotFound, QuotaExceeded, TooLarge
 from backend.search.limits import SearchLimits
-from backend.search.records import ListRange, Usage
+from backend.search.records import ListRange, StoredUsage
 from backend.search.storage import SearchStorage
 from tests.search.samples import (
     ENCODER,
@@ -49,7 +49,7 @@ class TestLimits:
             )
 
         assert {TooLarge: 5} == refused
-        assert Usage(3, 15, 0, 0) == await storage.usage("ana")
+        assert StoredUsage(3, 15, 0, 0) == await storage.usage("ana")
         assert 3 == len(await storage.files("ana", ListRange()))
 
     async def test_an_owners_own_quota_of_bytes(self, storage: SearchStorage):

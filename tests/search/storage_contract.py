@@ -26,8 +26,8 @@ from backend.search.records import (
     Position,
     Progress,
     Scalar,
+    StoredUsage,
     StoreFile,
-    Usage,
 )
 from backend.search.storage import SearchStorage
 from tests.fakes import ManualClock
@@ -195,10 +195,10 @@ class TestFiles:
 
         assert stored is not None
         assert stored.usage_bytes > 2 * len("alpha" + "beta") + 2 * WIDTH  # the texts, and the terms of the postings
-        assert Usage(1, 5 + stored.usage_bytes, 2, 1) == await storage.usage("ana")
-        assert Usage(1, 5, 0, 0) == await storage.usage("eva")
-        assert Usage(0, 0, 0, 0) == await storage.usage("nobody")
-        assert Usage(2, 10 + stored.usage_bytes, 2, 1) == await storage.totals()
+        assert StoredUsage(1, 5 + stored.usage_bytes, 2, 1) == await storage.usage("ana")
+        assert StoredUsage(1, 5, 0, 0) == await storage.usage("eva")
+        assert StoredUsage(0, 0, 0, 0) == await storage.usage("nobody")
+        assert StoredUsage(2, 10 + stored.usage_bytes, 2, 1) == await storage.totals()
 
 
 class TestStores:

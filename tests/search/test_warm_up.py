@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.errors import Overloaded, Unavailable
 from backend.search.encoder import PASSAGE, QUERY
-from backend.search.records import Usage
+from backend.search.records import StoredUsage
 from backend.search.warm_up import WarmUp
 from backend.text.neutral_vectors import NeutralVectors
 from tests.search.search_stack import SearchStack
@@ -18,10 +18,10 @@ class _Storage:
     def __init__(self, chunks: int | None) -> None:
         self._chunks = chunks
 
-    async def totals(self) -> Usage:
+    async def totals(self) -> StoredUsage:
         if self._chunks is None:
             raise Unavailable("away")
-        return Usage(1, 1, self._chunks, 1)
+        return StoredUsage(1, 1, self._chunks, 1)
 
 
 class _Neutral:

@@ -17,7 +17,7 @@ from backend.search.limits import SearchLimits, check_kept_file
 from backend.search.list_sql import range_query
 from backend.search.postgres.connections import PostgresConnections, from_json
 from backend.search.postgres.stores import LOCK_STORES, usage, usage_alone
-from backend.search.records import FileRecord, ListRange, PageSize, Usage
+from backend.search.records import FileRecord, ListRange, PageSize, StoredUsage
 from backend.search.storage import id_taken
 
 _PART_BYTES = 2**20
@@ -110,11 +110,11 @@ class PostgresFiles:
         )
         return tuple(PageSize(*page) for page in from_json(pages or "[]"))
 
-    async def usage(self, owner: str) -> Usage:
+    async def usage(self, owner: str) -> StoredUsage:
         async with self._postgres.connection() as connection:
             return await usage(connection, owner)
 
-    async def totals(self) -> Usage:
+    async def totals(self) -> StoredUsage:
         """What all owners together have stored."""
         async with self._postgres.connection() as connection:
             return await usage(connection, None)

@@ -21,8 +21,8 @@ from backend.search.postgres.postings import pack_lengths, write_postings
 from backend.search.postgres.schema import SCHEMA
 from backend.search.postgres.stores import FILE_COLUMNS, PostgresStores, attach, encoder_key, file_of, write_attributes
 from backend.search.records import (
-    Claim,
     EncoderIdentity,
+    IndexClaim,
     IndexedFile,
     IndexFailure,
     NewChunk,
@@ -91,16 +91,16 @@ class PostgresIndexing:
         self._postgres = postgres
         self._stores = stores
 
-    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> Claim | None:
+    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> IndexClaim | None:
         token = uuid.uuid4().hex
         async with self._postgres.transaction() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _CLAIM_LOCK)
             row = await connection.fetchrow(_CLAIM, encoder.fingerprint, lease_s, token)
             if row is not None:
                 await connection.execute(_COUNT_CLAIM, row["owner"])
-        return Claim(file_of(row), row["owner"], token, row["attempts"], row["bytes"]) if row else None
+        return IndexClaim(file_of(row), row["owner"], token, row["attempts"], row["bytes"]) if row else None
 
-    async def renew(self, claim: Claim, progress: Progress, lease_s: float) -> bool:
+    async def renew(self, claim: IndexClaim, progress: Progress, lease_s: float) -> bool:
         until = _UNTIL.replace("$2", "$5")
         renewed = await self._postgres.fetchval(
             f"UPDATE store_files SET progress = $4, claimed_until = {until} WHERE {_OURS} RETURNING true",
@@ -110,7 +110,7 @@ class PostgresIndexing:
         )
         return bool(renewed)
 
-    async def finish(self, claim: Claim, indexed: IndexedFile) -> bool:
+    async def finish(self, claim: IndexClaim, indexed: IndexedFile) -> bool:
         """Store what was indexed, in one transaction. Terms are computed in a thread before it begins."""
         terms = await asyncio.to_thread(_terms, indexed)
         async with self._postgres.transaction() as connection:
@@ -119,7 +119,7 @@ class PostgresIndexing:
     async def restore(self, file: StoreFile, indexed: IndexedFile) -> None:
         """Attach, claim and finish in one transaction."""
         terms = await asyncio.to_thread(_terms, indexed)
-        claim = Claim(file, "", uuid.uuid4().hex, attempts=1)
+        claim = IndexClaim(file, "", uuid.uuid4().hex, attempts=1)
         async with self._postgres.transaction() as connection:
             await attach(connection, [file])
             take = "UPDATE store_files SET claim_token = $3 WHERE store_id = $1 AND file_id = $2"
@@ -127,7 +127,7 @@ class PostgresIndexing:
             if not await _finish(connection, claim, indexed, terms):
                 raise WrongEncoder(f"vector store {file.store_id}: its vectors are of another model")
 
-    async def fail(self, claim: Claim, failure: IndexFailure) -> bool:
+    async def fail(self, claim: IndexClaim, failure: IndexFailure) -> bool:
         """A claim that failed before its first report was being read, not queued."""
         failed = await self._postgres.fetchval(
             "UPDATE store_files SET status = 'failed', failure = $4, claim_token = NULL, claimed_until = NULL, "
@@ -140,7 +140,7 @@ class PostgresIndexing:
         )
         return bool(failed)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: IndexClaim) -> None:
         await self._postgres.fetchval(f"UPDATE store_files SET {_GIVEN_BACK} WHERE {_OURS}", *_ours(claim))
 
     async def waiting(self) -> int:
@@ -225,7 +225,7 @@ class _Target:
     encoder: int
 
 
-def _ours(claim: Claim) -> tuple[str, str, str]:
+def _ours(claim: IndexClaim) -> tuple[str, str, str]:
     return claim.file.store_id, claim.file.file_id, claim.token
 
 
@@ -240,7 +240,7 @@ def _terms(indexed: IndexedFile) -> list[Counter[str]]:
 
 
 async def _finish(
-    connection: asyncpg.Connection, claim: Claim, indexed: IndexedFile, terms: Sequence[Counter[str]]
+    connection: asyncpg.Connection, claim: IndexClaim, indexed: IndexedFile, terms: Sequence[Counter[str]]
 ) -> bool:
     """Store what was indexed. False: the claim is lost, or the store has got another encoder meanwhile."""
     query = f"SELECT key, {FILE_COLUMNS} FROM store_files WHERE {_OURS} FOR UPDATE"

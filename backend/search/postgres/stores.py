@@ -37,8 +37,8 @@ from backend.search.records import (
     Progress,
     Reembedding,
     StoredChunk,
+    StoredUsage,
     StoreFile,
-    Usage,
     VectorStore,
 )
 from backend.search.storage import id_taken
@@ -55,15 +55,15 @@ SELECT
 _LOCK = "SELECT pg_advisory_xact_lock(1398035456, hashtext($1))"  # "STOR", so that no other lock of the database is met
 
 
-async def usage(connection: asyncpg.Connection, owner: str | None) -> Usage:
+async def usage(connection: asyncpg.Connection, owner: str | None) -> StoredUsage:
     """What an owner has stored, with what this transaction has added; None: what all have."""
     arguments = () if owner is None else (owner,)
     row = await connection.fetchrow(_USAGE.format(who="true" if owner is None else "owner = $1"), *arguments)
     assert row is not None
-    return Usage(*map(int, row))
+    return StoredUsage(*map(int, row))
 
 
-async def usage_alone(connection: asyncpg.Connection, owner: str) -> Usage:
+async def usage_alone(connection: asyncpg.Connection, owner: str) -> StoredUsage:
     """`usage`; until the transaction ends nobody else gets it for this owner, so that two do not take the last room."""
     await connection.execute(_LOCK, owner)
     return await usage(connection, owner)

@@ -15,7 +15,7 @@ from backend.models.encoder import Vectors
 from backend.search.keywords import text_terms
 from backend.search.limits import attributes_bytes, postings_bytes
 from backend.search.packed_words import pack_words
-from backend.search.records import Claim, EncoderIdentity, IndexedFile, IndexFailure, Progress, Scalar, StoreFile
+from backend.search.records import EncoderIdentity, IndexClaim, IndexedFile, IndexFailure, Progress, Scalar, StoreFile
 from backend.search.sqlite import store_files, vector_stores
 from backend.search.sqlite.pending_deletes import keep_encoder
 from backend.search.sqlite.rows import (
@@ -110,7 +110,7 @@ def end_claims(connection: sqlite3.Connection) -> None:
     connection.execute(f"UPDATE store_files SET {_END_CLAIM} WHERE token IS NOT NULL")
 
 
-def claim(connection: sqlite3.Connection, encoder: EncoderIdentity, now_s: float, lease_s: float) -> Claim | None:
+def claim(connection: sqlite3.Connection, encoder: EncoderIdentity, now_s: float, lease_s: float) -> IndexClaim | None:
     """The next file to index. The clock of ``now_s`` is the process's: a new writer ends all claims."""
     number = known_encoder(connection, encoder)
     row = connection.execute(_NEXT, (now_s, number)).fetchone()
@@ -122,24 +122,24 @@ def claim(connection: sqlite3.Connection, encoder: EncoderIdentity, now_s: float
         "UPDATE store_files SET token = ?, lease_until_s = ?, attempts = attempts + 1 WHERE number = ?",
         (token, now_s + lease_s, row[0]),
     )
-    return Claim(store_file(row[4:]), row[1], token, row[2] + 1, row[3])
+    return IndexClaim(store_file(row[4:]), row[1], token, row[2] + 1, row[3])
 
 
-def renew(connection: sqlite3.Connection, claim: Claim, progress: Progress, until_s: float) -> bool:
+def renew(connection: sqlite3.Connection, claim: IndexClaim, progress: Progress, until_s: float) -> bool:
     changes = _MINE.format("lease_until_s = ?, stage = ?, done = ?, total = ?")
     return (
         connection.execute(changes, (until_s, progress.stage, progress.done, progress.total, claim.token)).rowcount > 0
     )
 
 
-def fail(connection: sqlite3.Connection, claim: Claim, failure: IndexFailure) -> bool:
+def fail(connection: sqlite3.Connection, claim: IndexClaim, failure: IndexFailure) -> bool:
     """A claim that failed before its first report was being read, not queued."""
     stage = "CASE stage WHEN 'queued' THEN 'reading' ELSE stage END"
     changes = _MINE.format(f"status = 'failed', failure_code = ?, failure_message = ?, stage = {stage}, {_END_CLAIM}")
     return connection.execute(changes, (failure.code, encodable(failure.message), claim.token)).rowcount > 0
 
 
-def release(connection: sqlite3.Connection, claim: Claim) -> None:
+def release(connection: sqlite3.Connection, claim: IndexClaim) -> None:
     changes = _MINE.format(f"attempts = attempts - 1, stage = 'queued', done = 0, total = NULL, {_END_CLAIM}")
     connection.execute(changes, (claim.token,))
 
@@ -153,7 +153,7 @@ def waiting(connection: sqlite3.Connection) -> int:
 
 
 def finish(
-    connection: sqlite3.Connection, claim: Claim, indexed: IndexedFile, packed: Sequence[PackedChunk], now_s: float
+    connection: sqlite3.Connection, claim: IndexClaim, indexed: IndexedFile, packed: Sequence[PackedChunk], now_s: float
 ) -> bool:
     """Store what was indexed. False: the claim is lost, or the store has got another encoder meanwhile."""
     row = connection.execute(
@@ -277,6 +277,6 @@ def restore(
         "AND file = (SELECT number FROM files WHERE id = ?)",
         (token, file.store_id, file.file_id),
     )
-    claim = Claim(waiting, row[1], token, 1)
+    claim = IndexClaim(waiting, row[1], token, 1)
     is_stored = finish(connection, claim, indexed, packed, now_s)
     assert is_stored  # the claim is of this transaction

@@ -25,13 +25,13 @@ from backend.search.records import (
     Progress,
     Reembedding,
     StoredChunk,
+    StoredUsage,
     StoreFile,
-    Usage,
     VectorStore,
 )
 
 
-def usage(connection: sqlite3.Connection, owner: str | None) -> Usage:
+def usage(connection: sqlite3.Connection, owner: str | None) -> StoredUsage:
     """What an owner has stored; None: what all have."""
     condition, values = ("1 = 1", ()) if owner is None else ("owner = ?", (owner,))
     kept = f"NOT is_deleted AND {condition}"
@@ -44,7 +44,7 @@ def usage(connection: sqlite3.Connection, owner: str | None) -> Usage:
         f"FROM store_files WHERE store IN (SELECT number FROM stores WHERE {kept})",
         values,
     ).fetchone()
-    return Usage(files, file_bytes + index_bytes, chunks, stores, waiting)
+    return StoredUsage(files, file_bytes + index_bytes, chunks, stores, waiting)
 
 
 FILE = "f.id, f.owner, f.name, f.size_bytes, f.sha256, f.purpose, f.created_s, f.expires_s"

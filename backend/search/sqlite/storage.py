@@ -23,10 +23,10 @@ from backend.search.limits import SearchLimits
 from backend.search.records import (
     Attributes,
     ChunkContent,
-    Claim,
     EncoderIdentity,
     FileRecord,
     FileStatus,
+    IndexClaim,
     IndexedFile,
     IndexFailure,
     KeywordQuery,
@@ -37,8 +37,8 @@ from backend.search.records import (
     Progress,
     Ranked,
     StoredChunk,
+    StoredUsage,
     StoreFile,
-    Usage,
     VectorStore,
 )
 from backend.search.sqlite import (
@@ -183,10 +183,10 @@ class SqliteStorage:
     async def expired_files(self, now_s: float) -> list[FileRecord]:
         return await self._read(files.expired, now_s)
 
-    async def usage(self, owner: str) -> Usage:
+    async def usage(self, owner: str) -> StoredUsage:
         return await self._read(usage, owner)
 
-    async def totals(self) -> Usage:
+    async def totals(self) -> StoredUsage:
         return await self._read(usage, None)
 
     # Vector stores
@@ -258,23 +258,23 @@ class SqliteStorage:
 
     # Indexing
 
-    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> Claim | None:
+    async def claim(self, encoder: EncoderIdentity, lease_s: float) -> IndexClaim | None:
         return await self._write(indexing.claim, encoder, self._clock(), lease_s)
 
-    async def renew(self, claim: Claim, progress: Progress, lease_s: float) -> bool:
+    async def renew(self, claim: IndexClaim, progress: Progress, lease_s: float) -> bool:
         return await self._write(indexing.renew, claim, progress, self._clock() + lease_s)
 
-    async def finish(self, claim: Claim, indexed: IndexedFile) -> bool:
+    async def finish(self, claim: IndexClaim, indexed: IndexedFile) -> bool:
         packed = await self._database.compute(lambda: indexing.pack(indexed))
         is_stored = await self._write(indexing.finish, claim, indexed, packed, self._wall())
         if is_stored:
             await self._merge(postings.merge_added, claim.file.store_id)
         return is_stored
 
-    async def fail(self, claim: Claim, failure: IndexFailure) -> bool:
+    async def fail(self, claim: IndexClaim, failure: IndexFailure) -> bool:
         return await self._write(indexing.fail, claim, failure)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: IndexClaim) -> None:
         await self._write(indexing.release, claim)
 
     async def waiting(self) -> int:
