@@ -98,13 +98,6 @@ def test_a_wrong_number_of_results(results):
     assert [f"{len(results)} results came back for 2 items"] == errors
 
 
-def test_nothing_to_run():
-    device = Device(0)
-
-    assert ([], []) == (bisect_on_failure([], device, name_of), split_on_oom([], device))
-    assert [] == device.runs
-
-
 def test_every_failed_part_is_reported():
     """Also the parts that are split, so that the caller lowers its limit at each failure."""
     sizes: list[int] = []

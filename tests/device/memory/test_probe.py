@@ -445,14 +445,6 @@ def test_a_kept_table(cache, free, found):
     assert (TABLE if found else None) == load_table(cache, "key", free)
 
 
-def test_another_fingerprint(cache):
-    """Another torch, card or model measures anew."""
-    save_table(cache, "key", TABLE, 10 * GIB)
-
-    assert load_table(cache, "other", 10 * GIB) is None
-    assert {} == load_caps(cache, "other")
-
-
 def test_the_tuned_settings_of_the_same_model_stay(cache):
     """Both lie in one file under one fingerprint."""
     cache.save("key", {"budget": 512})

@@ -136,9 +136,7 @@ def test_lanes_of_a_cpu(cores, requested, lanes, threads):
             CUDA, replace(LARGE, free_bytes=4 * GIB), None, 4 * GIB - 500 * MB, "CUDA context", id="little-is-free"
         ),
         pytest.param(CUDA, replace(LARGE, free_bytes=0), 0.5, 256 * 2**20, "0.0 GiB of 80.0 GiB", id="nothing-is-free"),
-        pytest.param(CUDA, LARGE, 0.001, int(0.001 * 80 * GIB), "GPU_MEMORY_FRACTION=0.001", id="less-than-the-least"),
         pytest.param(WSL, LARGE, None, 64 * GIB, "80% of 80.0 GiB", id="wsl-by-total"),
-        pytest.param(WSL, SMALL, None, int(0.8 * 16 * GIB), "WSL2", id="wsl-small-by-total"),
         pytest.param(WSL, replace(SMALL, free_bytes=8 * GIB), None, 6 * GIB, "2.0 GiB for WSL2", id="wsl-by-free"),
         pytest.param(WSL, LARGE, 1.0, 64 * GIB, "80% of 80.0 GiB", id="wsl-before-a-wish"),
         pytest.param(
@@ -156,7 +154,6 @@ def test_lanes_of_a_cpu(cores, requested, lanes, threads):
             CUDA, replace(SMALL, driver_model="TCC"), 1.0, 15 * GIB - 500 * MB, "context", id="windows-without-desktop"
         ),
         pytest.param(MPS, APPLE, None, 18 * GIB, "90% of the 20.0 GiB", id="apple-by-free-memory"),
-        pytest.param(MPS, APPLE, 0.5, int(13.5 * GIB), "of 27.0 GiB", id="apple-half"),
         pytest.param(
             replace(MPS, free_memory_bytes=3 * GIB),
             APPLE,
@@ -211,7 +208,7 @@ def test_any_memory_limit(gpu, fraction, wsl):
     assert not gpu.unified or limit < 32 * GIB
 
 
-@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.01, 90.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("fraction", [0.0, 1.01, float("nan")])
 @pytest.mark.parametrize("facts", [CPU, CUDA])
 def test_a_fraction_out_of_range(facts, fraction):
     """Outside (0, 1] it is refused on every machine, also on a CPU."""
@@ -316,11 +313,6 @@ def test_torch_takes_the_loader_settings():
     for cores in (1, 2, 8):
         settings, _ = loader_settings(replace(CPU, cores=cores), DeviceType.CPU)
         assert [0, 1] == [int(item) for item in DataLoader([0, 1], batch_size=None, **asdict(settings), timeout=0)]
-
-
-@pytest.mark.parametrize(("device", "kind"), [("cpu", "cpu"), ("cuda:3", "cuda"), ("mps", "mps")])
-def test_type(device, kind):
-    assert DeviceType(kind) is Placement(device, 1, 1, 1, ("why",)).type
 
 
 @given(

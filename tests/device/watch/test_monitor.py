@@ -316,15 +316,6 @@ def test_report_from_many_threads():
         assert {2} == {len(report["devices"]) for report in reports}
 
 
-def test_the_history_is_bounded():
-    """A service that runs for months keeps ten minutes."""
-    setup = MonitorSetup(interval_s=60.0).after(50, every_s=60.0)
-
-    assert (11, 600.0) == tuple(
-        setup.monitor.report()["devices"][0]["history"][name] for name in ("samples", "seconds")
-    )
-
-
 class Recorder:
     """A GPUPerformanceMonitor over fakes."""
 
@@ -388,14 +379,6 @@ def test_performance_as_a_context():
 
     assert [] == [thread for thread in threading.enumerate() if thread.name == "gpu-performance-monitor"]
     assert recorder.monitor.get_metrics_history()
-
-
-def test_performance_can_start_again():
-    recorder = Recorder()
-    first = len(recorder.run(2).get_metrics_history())
-    recorder.run(recorder.polls.count + 2)
-
-    assert len(recorder.monitor.get_metrics_history()) >= first + 2
 
 
 def test_performance_history_is_bounded():

@@ -124,13 +124,6 @@ def test_the_magnitude_is_the_amount(monkeypatch: pytest.MonkeyPatch, signed: bo
     assert not signed or 60 < seen.count(20.0) < 140
 
 
-def test_operations_with_a_single_direction():
-    """Rotation, translation and brightness are signed; blur, posterize and solarize are not."""
-    one_way = {"identity", "auto_contrast", "equalize", "solarize", "posterize", "blur"}
-
-    assert one_way == {name for policy, name in NAMES if not _POLICIES[policy][name].signed} - {"color"}
-
-
 @pytest.mark.parametrize(
     ("name", "amount", "pillow"),
     [

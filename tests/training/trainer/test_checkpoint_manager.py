@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from backend.training.records import MixedPrecisionConfig
 from backend.training.trainer.checkpoints import (
     non_finite_tensors,
     restore_snapshot,
@@ -17,7 +16,6 @@ from backend.training.trainer.checkpoints import (
     trainable_tensors,
 )
 from backend.training.trainer.model_setup import make_optimizer
-from backend.training.trainer.precision import MixedPrecision
 from backend.training.trainer.train_step import seed_step
 from tests.toy_training import plain_config, same_bits, weights_of
 
@@ -145,14 +143,3 @@ def test_any_seed_will_do(seed: int) -> None:
     seed_step(seed, 0, 0, CPU)
 
     assert all(0 <= one < 1 for one in draw())
-
-
-def test_the_precision_comes_back_with_its_scaler() -> None:
-    """From the state that a snapshot or a checkpoint keeps."""
-    precision = MixedPrecision(CPU, MixedPrecisionConfig(dtype="float16"), "fp16")
-    state = precision.state_dict()
-    precision.switch_to("fp32")
-    precision.load_state_dict(state)
-
-    assert "fp16" == precision.name
-    assert precision.scaler is not None

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from backend.errors import BadCheckpoint, BadData, TrainingError, TrainingFailed
+from backend.errors import BadCheckpoint, BadData, TrainingError
 from backend.training.records import StepEvent
 from backend.training.trainer.checkpoints import find_best, find_latest, load_checkpoint
 from backend.training.trainer.loop import train
@@ -313,20 +313,6 @@ def test_no_examples() -> None:
         train(ToyTask(0), plain_config(), output=None)
 
 
-def test_an_example_that_cannot_be_collated_is_named() -> None:
-    """From a loader thread and from the training thread."""
-
-    class Broken(ToyTask):
-        def collate(self, indices: Sequence[int]) -> dict:  # type: ignore[override]
-            if 13 in indices:
-                raise ValueError("not a number")
-            return dict(super().collate(indices))
-
-    for workers in (0, 2):
-        with pytest.raises(BadData, match="13"):
-            train(Broken(), plain_config(num_workers=workers), output=None)
-
-
 def test_torch_settings_are_restored() -> None:
     """Deterministic algorithms are on during the run alone."""
     seen = []
@@ -340,10 +326,3 @@ def test_torch_settings_are_restored() -> None:
 
     assert [True] == seen
     assert not torch.are_deterministic_algorithms_enabled()
-
-
-def test_every_example_breaks() -> None:
-    """The run ends with an error, never with a result."""
-    faults = Faults(broken=lambda step, indices: True)
-    with pytest.raises(TrainingFailed):
-        train(ToyTask(4), plain_config(batch_size=4, epochs=5), output=None, faults=faults)

@@ -22,7 +22,7 @@ from backend.training.trainer.distributed import init_process_group
 from backend.training.trainer.loop import train
 from backend.training.trainer.model_setup import ModelSetup, make_optimizer, parameter_groups
 from backend.training.trainer.precision import MixedPrecision
-from backend.training.trainer.train_step import Accumulated, NoFaults, StepResult, TrainStep
+from backend.training.trainer.train_step import NoFaults, StepResult, TrainStep
 from tests.tiny_models import tiny
 from tests.toy_training import Faults, ToyTask, difference, plain_config, same_bits, weights_of
 
@@ -333,11 +333,6 @@ def test_an_error_of_the_model_is_raised_under_compile(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "compile", broken_compiler(ValueError("a bug in the model")))
     with pytest.raises(ValueError, match="a bug in the model"):
         train(ToyTask(), plain_config(compile=True), output=None)
-
-
-def test_no_micro_batches_weigh_nothing() -> None:
-    """A rank without examples in a small batch still takes part."""
-    assert 0 == Accumulated().weight
 
 
 def test_eager_attention_is_replaced() -> None:
