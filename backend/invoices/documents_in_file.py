@@ -56,16 +56,13 @@ def documents_in(pages: Sequence[PageRows]) -> list[Sequence[PageRows]]:
 
 
 def _said(page: PageRows) -> _Said:
-    number = next((found.value for found in find_header([page], None) if found.name == "InvoiceId"), "")
-    evidence = evidence_of([page])
+    reasons = evidence_of([page]).reasons
+    titled, has_total = any(reason.startswith("title") for reason in reasons), "total" in reasons
+    number = ""
+    if titled or has_total or page.is_first:  # a page of lines has none of its own, and looking takes milliseconds
+        number = next((found.value for found in find_header([page], None) if found.name == "InvoiceId"), "")
     mark = _MARK.search(page.page.text)
-    return _Said(
-        number,
-        _tax_ids(page.page.text),
-        "total" in evidence.reasons,
-        any(reason.startswith("title") for reason in evidence.reasons),
-        (int(mark[1]), int(mark[2])) if mark else None,
-    )
+    return _Said(number, _tax_ids(page.page.text), has_total, titled, (int(mark[1]), int(mark[2])) if mark else None)
 
 
 def _tax_ids(text: str) -> set[str]:

@@ -33,6 +33,7 @@ _LEAST_LABEL = 0.3  # of the total that is proven
 _LEAST_TAX = 5  # cents: smaller ones agree with anything
 _TO_BEGIN_WITH = -0.3  # what labels have to make up for
 _OF_PARTS = 0.4  # weight of a base's and a tax's label, beside the total's
+_LEAST_UNDOUBTED = 1.0
 _CONTRADICTS = 4.0  # more than all that labels and sums may add
 # Score of a label that says one thing and nothing else: what it names must have a place.
 _CLEAR: tuple[tuple[Kind, float], ...] = (("total", 0.75), ("due", 0.75), ("base", 0.8), ("tax", 0.9))
@@ -96,16 +97,17 @@ class _Sum(NamedTuple):
     bonus: float  # how telling it is that they do
 
 
-def prove(lines: MoneyLines, found: Candidates, known: Sequence[TaxRow]) -> Proof | None:
+def prove(lines: MoneyLines, found: Candidates, known: Sequence[TaxRow], *, doubted: bool) -> Proof | None:
     """The likeliest assignment in which everything adds up; None where there is none with a likely total.
 
     Args:
         found: candidates by labels: they say how likely each amount is what it is taken for.
         known: the tax rows that were read.
+        doubted: whether what labels suggest contradicts itself; else it only lacks parts, and more is asked of a proof.
     """
     said = {row.rate for row in known} | {rate for label in lines.labelled for rate in map(abs, label.rates)}
     search = _Search(found, known, _amounts(lines), frozenset(_rates(lines)) | said, frozenset(said))
-    best, most = None, 0.0
+    best, most = None, 0.0 if doubted else _LEAST_UNDOUBTED
     for total in search.totals:
         for option in search.sums(total):
             score = option.bonus + search.likelihood(option)
@@ -130,7 +132,8 @@ def _amounts(lines: MoneyLines) -> dict[int, _Printed]:
     for page, _, numbers in (*lines.goods, *lines.plain):
         amounts = [n for n in numbers if not n.percent and (n.decimals == CENTS or n.currency) and n.value]
         found += [_Printed(number, page) for n in amounts for number in (*_behind_rate(n), n)]
-    return {printed.cents: printed for printed in found[-_MOST_AMOUNTS:]}
+    last = sorted(found[-_MOST_AMOUNTS:], key=lambda printed: printed.number.value > 0)  # "-10,00" is what was paid
+    return {printed.cents: printed for printed in last}
 
 
 def _behind_rate(number: Number) -> Iterator[Number]:
@@ -263,7 +266,10 @@ class _Search:
         """A total with the printed tax that is in it at a printed rate."""
         named = {abs(c.cents) for c in self.found.of("tax")} | {abs(int(row.amount.value * 100)) for row in self.known}
         rates, whole = self.rates & _COMMON_RATES, abs(total.number.value)
+        bases = [abs(c.cents) for c in self.found.of("base") if c.page is not None and c.score >= _LEAST_LABEL]
         for cents in named & self.printed.keys():
+            if any(CENTS < abs(total.cents - cents - base) < total.cents / 50 for base in bases):
+                continue  # the page says another base
             if cents >= _LEAST_TAX and any(is_included_tax(whole, rate, Decimal(cents) / 100) for rate in rates):
                 yield _Sum(total, (), (), (self.printed[cents],), None, 0.3)
 
