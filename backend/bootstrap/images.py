@@ -22,13 +22,17 @@ from backend.device.records import DeviceType
 from backend.errors import HubUnreachable, ModelUnavailable
 from backend.files.file_readers import FileReaders
 from backend.images.classification import ImageClassificationService
-from backend.images.engine import TASK, ImageEngine, Logits, no_fallback
-from backend.images.loaded_engines import ImageEngines, LoadedImageModel
-from backend.images.loading import (
+from backend.images.engine import (
+    TASK,
     ImageClassifier,
+    ImageEngine,
+    ImageEngines,
+    LoadedImageModel,
+    Logits,
     choose_arithmetic,
     load_again,
     load_classifier,
+    no_fallback,
     page_cost,
 )
 from backend.images.model_files import ImageModelSpec, resolve_image_model

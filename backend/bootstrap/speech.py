@@ -25,8 +25,8 @@ from backend.serving.loading import LoadContext
 from backend.serving.model_retry import ModelRetry
 from backend.serving.pending_models import PendingModel, PendingModels
 from backend.speech.activity import SileroNetwork, SpeechActivityEngine, silero_file
-from backend.speech.engine_records import SPEECH_TASKS, SpeechEngines
 from backend.speech.model_files import BUNDLED_SPEECH, SpeechModelFiles, resolve_speech_model
+from backend.speech.records import SPEECH_TASKS, SpeechEngines
 from backend.speech.transcribe import CPU_BUDGET, CUDA_BUDGET, SpeechEngine
 from backend.speech.transcription import TranscriptionService
 from backend.speech.whisper import WhisperSource, place_speech

@@ -21,7 +21,7 @@ from backend.ocr.page_time import PageBudget, time_is_over
 from backend.ocr.rapidocr_detector import DetectedPage
 from backend.ocr.rapidocr_recognizer import RecognizedLine, bucket_px, page_confidence, words_on_page
 from backend.ocr.records import OcrImage, OcrResult
-from backend.ocr.tesseract_page import TesseractPage, TesseractPart
+from backend.ocr.tesseract import TesseractPage, TesseractPart
 from backend.ocr.tesseract_words import TesseractResult, confidence_of, without_edge_words
 from backend.ocr.text_boxes import Crop
 

@@ -16,8 +16,7 @@ from backend.errors import InferenceFailed, TooLarge, Unavailable, UnreadableFil
 from backend.files.file_types import FileType
 from backend.files.pages import Document
 from backend.files.stored_file import StoredFile
-from backend.images.classification import ImageClassificationService
-from backend.images.page_choice import ClassifiedPage, PageChoice
+from backend.images.classification import ClassifiedPage, ImageClassificationService, PageChoice
 from backend.lanes.inference import Urgency
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.text.classification import ClassifiedText, Prediction

@@ -13,8 +13,8 @@ from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.speech.languages import language_code
 from backend.speech.pages import KIND, MinutePages, minutes_of
+from backend.speech.records import Transcription, TranscriptionEvent, TranscriptionOptions
 from backend.speech.transcription import TranscriptionService
-from backend.speech.transcription_records import Transcription, TranscriptionEvent, TranscriptionOptions
 
 # Options that are about print, and their default: another value asks for what a recording does not have.
 _OF_PRINT: tuple[tuple[str, Any, str], ...] = (

@@ -20,11 +20,10 @@ from backend.files import worker_messages
 from backend.files.einvoice.records import EInvoice
 from backend.files.file_types import FileType, sniff
 from backend.files.frames import MAX_HEADER_BYTES, BadFrame, Frame
-from backend.files.image_framing import Framing
 from backend.files.limits import FileLimits
 from backend.files.page_codec import pack_document
 from backend.files.pages import Box, Document
-from backend.files.records import FileInfo, LayerStats, ModelPage, Raster, TextLayer
+from backend.files.records import FileInfo, Framing, LayerStats, ModelPage, Raster, TextLayer
 from backend.files.resolution import DEFAULT, Resolution, for_model, most_dpi
 from backend.files.speech_records import SAMPLE_RATE, AudioSlice
 from backend.files.stored_file import StoredFile

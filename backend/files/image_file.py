@@ -16,10 +16,9 @@ from PIL import ImageFile as PillowImageFile
 
 from backend.errors import TooLarge, UnreadableFile
 from backend.files.file_types import FileType
-from backend.files.image_framing import Framing
 from backend.files.limits import SMALLER_IMAGE_ADVICE, FileLimits, check_pixels
 from backend.files.mapped_file import MappedFile
-from backend.files.records import MAX_SIZES, PageSize
+from backend.files.records import MAX_SIZES, Framing, PageSize
 
 _TRANSPOSES = {
     90: Image.Transpose.ROTATE_270,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import orjson
+import zxingcpp
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -32,17 +33,35 @@ from backend.errors import BadInput, NotInstalled, PasswordRequired, TooLarge, U
 from backend.files import frames
 from backend.files.file_types import FileType
 from backend.files.image_file import ImageFile, framed
-from backend.files.image_framing import Framing
 from backend.files.limits import MAX_OPEN_FILES, MAX_OPEN_STREAMS, WALL_RATIO, FileLimits
 from backend.files.page_codec import unpack_document
 from backend.files.pages import POINTS_PER_INCH
 from backend.files.pdf_file import PdfFile
-from backend.files.qr_codes import qr_codes
+from backend.files.records import Framing
 from backend.files.sandbox import confine
 from backend.files.xml_file import XmlFile
 
 if TYPE_CHECKING:
     from backend.files.audio_file import AudioFile
+
+
+Sides = tuple[float, float, float, float]
+
+
+def qr_codes(pixels: NDArray[np.uint8], scale: float) -> list[tuple[str, Sides]]:
+    """Content and box (left, top, right, bottom in page units) of each code.
+
+    Args:
+        pixels: (height, width) gray.
+        scale: pixels per page unit.
+    """
+    codes = []
+    for code in zxingcpp.read_barcodes(pixels, formats=zxingcpp.BarcodeFormats(zxingcpp.BarcodeFormat.QRCode)):
+        corners = [getattr(code.position, name) for name in ("top_left", "top_right", "bottom_left", "bottom_right")]
+        across, down = [corner.x / scale for corner in corners], [corner.y / scale for corner in corners]
+        codes.append((code.text, (min(across), min(down), max(across), max(down))))
+    return codes
+
 
 _GRACE_S = 30.0  # from the time at which the service kills us, however busy the machine, to our own alarm
 _NICENESS = 10  # pages are rendered ahead of OCR; requests for text go first

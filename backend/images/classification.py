@@ -18,9 +18,7 @@ from backend.files.file_types import FileType, sniff
 from backend.files.page_ranges import select_pages
 from backend.files.records import ModelPage
 from backend.files.stored_file import StoredFile
-from backend.images.engine import TASK, Logits
-from backend.images.loaded_engines import ImageEngines
-from backend.images.page_choice import ClassifiedPage, ImageClassification, PageChoice
+from backend.images.engine import TASK, ImageEngines, Logits
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
@@ -33,8 +31,38 @@ from backend.models.logistic import MULTI_LABEL_THRESHOLD
 from backend.models.numpy_layers import Activation, activate
 from backend.serving.pending_models import PendingModels
 from backend.telemetry import Telemetry
-from backend.text.classification import predictions_of
+from backend.text.classification import ClassifiedText, predictions_of
 from backend.text.label_scores import LabelScores
+
+
+@dataclass(frozen=True, slots=True)
+class PageChoice:
+    """Which pages of a file are looked at, and how to open it."""
+
+    pages: str = ""  # "1-3,7"; empty: the first
+    password: str | None = None
+    turn: int = 0  # degrees clockwise that set the page upright, after /Rotate or the EXIF orientation
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedPage:
+    """The predictions for one page; their tokens are 0."""
+
+    number: int  # from 1, in the file
+    classes: ClassifiedText
+    incomplete: str = ""  # a sentence on what could not be read of it
+
+
+@dataclass(frozen=True, slots=True)
+class ImageClassification:
+    """The predictions for each page, in the order of the file."""
+
+    pages: tuple[ClassifiedPage, ...]
+    model: str
+    multi_label: bool
+    decode_s: float = 0.0  # opening the file and framing pages, or waiting for a worker; 0 from the cache
+    lane_s: float = 0.0  # waiting for a lane, and on it
+
 
 Result = TypeVar("Result")
 # To be raised when the same file and model give another picture of a page: cached classes are then computed again.

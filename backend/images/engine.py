@@ -1,17 +1,132 @@
-"""The engine that tells the classes of pages from their pictures: one image classifier, batches of pages."""
+"""The engine that tells the classes of pages from their pictures: its model is chosen, loaded and run in batches."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.errors import FinanciaError, InferenceFailed
-from backend.images.loading import ImageClassifier
-from backend.lanes.engine import BatchLimits, UnlimitedBatches
+from backend.device.memory.device_memory import headroom_bytes, read_memory_usage
+from backend.device.memory.probe import predict, will_it_fit
+from backend.device.memory.release import trim_heap
+from backend.device.plan.placement import Placement
+from backend.device.plan.precision import DtypeChoice, for_model
+from backend.device.records import DeviceType
+from backend.errors import FinanciaError, InferenceFailed, ModelUnavailable
+from backend.images.model_files import ImageModelSpec, check_unchanged
+from backend.lanes.batcher import Batcher
+from backend.lanes.engine import BatchLimits, Engine, UnlimitedBatches
+from backend.models.autotune import Choice, EncoderRequest
+from backend.models.encoder_source import UnloadableEncoder
+from backend.models.runtimes import installed
+from backend.telemetry import log_event
+
+_log = logging.getLogger(__name__)
+_WISHES = {"exact": "fp32", "fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+# Pages of a batch. On a CPU a page of ViT base takes a lane 0.34 s, and 0.32 s among four (measured, one thread): more
+# would only make the lane's next work wait.
+_CPU_PAGES, _GPU_PAGES = 4, 64
+# A page weighs in the queue what as many tokens of the bundled encoder do: its multiplications, which for vision
+# transformers and the usual convolutional networks are about parameters x pixels / 256, by those of a token.
+_PIXELS_A_PATCH, _PARAMETERS_A_TOKEN = 256, 21_300_000
+
+
+class ImageClassifier(Protocol):
+    """One image classifier on one device. Safe to call from several lanes at once; each call belongs to its caller."""
+
+    dtype: str
+    padding_cost: float
+
+    @property
+    def parameters(self) -> int: ...
+
+    def forward(self, pixels: NDArray[np.uint8]) -> Any:
+        """Start computing the logits of pages (batch, height, width_px, 3)."""
+
+    def numbers(self, logits: Any) -> NDArray[np.float32]:
+        """Wait for the device: (batch, labels) float32."""
+
+
+def choose_arithmetic(spec: ImageModelSpec, placement: Placement, request: EncoderRequest, *, page_cost: int) -> Choice:
+    """What PRECISION asks for; else float32 on a CPU, and on a card what it computes best and the model can bear."""
+    is_cpu = placement.type is DeviceType.CPU
+    if request.precision in _WISHES:
+        dtype, why = _WISHES[request.precision], f"PRECISION={request.precision}"
+    elif is_cpu:
+        dtype, why = "fp32", "fp32: the arithmetic that it was trained in"
+    else:
+        known = for_model(DtypeChoice(placement.dtypes, ""), spec.family, spec.stored_dtype)
+        dtype, why = known.dtypes[0], known.why or f"{known.dtypes[0]}: the card computes it best"
+    reasons = [f"{spec.name} on {placement.device}: {why}"]
+    if request.precision == "int8" or request.runtime not in ("auto", "torch"):
+        reasons.append("pages are classified by torch, in fp32, bf16 or fp16 alone, whatever RUNTIME and PRECISION say")
+    pages = _CPU_PAGES if is_cpu else _GPU_PAGES
+    reasons.append(f"at most {pages} pages a batch")
+    return Choice("torch", dtype, pages * page_cost, 0.0, tuple(reasons))
+
+
+def page_cost(spec: ImageModelSpec, parameters: int) -> int:
+    """Tokens that a page counts in the queue."""
+    height, width_px = spec.preprocessing.framing.size
+    return max(1, round(height * width_px / _PIXELS_A_PATCH * parameters / _PARAMETERS_A_TOKEN))
+
+
+def load_classifier(spec: ImageModelSpec, dtype: str, placement: Placement) -> ImageClassifier:
+    """The model on a device. Raises: ModelUnavailable, also where it does not fit."""
+    if not installed("torch"):
+        raise ModelUnavailable(f"{spec.name}: IMAGE_MODEL needs torch, which is not installed")
+    from backend.images.torch_classifier import TorchImageClassifier  # seconds and 300 MiB
+
+    if placement.type is DeviceType.CUDA:
+        _check_fit(spec, dtype, placement)
+    model = TorchImageClassifier(spec, dtype=dtype, device=placement.device, threads=placement.threads)
+    trim_heap()
+    return model
+
+
+def load_again(spec: ImageModelSpec, dtype: str, placement: Placement) -> ImageClassifier:
+    """From the same files as the first time. Raises: ModelUnavailable where they are others now."""
+    check_unchanged(spec)
+    return load_classifier(spec, dtype, placement)
+
+
+def _check_fit(spec: ImageModelSpec, dtype: str, placement: Placement) -> None:
+    """Refuse a model before loading it when its weights and one page exceed the card's free memory."""
+    prediction = predict(*_dry_run(spec, dtype), [1])
+    if prediction is None:
+        log_event(_log, logging.INFO, "an image model's memory could not be predicted", model=spec.name)
+        return
+    usage = read_memory_usage(placement.device)
+    free_bytes = headroom_bytes(usage.stats, usage.free_bytes, placement.process_bytes or usage.ceiling_bytes)
+    report = will_it_fit(prediction, free_bytes, 1, 1)
+    if not report.fits:
+        raise ModelUnavailable(
+            f"{spec.name} in {dtype} does not fit {placement.device}: {report.message}. Free the device of its other "
+            "users, raise GPU_MEMORY_FRACTION, or choose a smaller model (IMAGE_MODEL)"
+        )
+
+
+def _dry_run(spec: ImageModelSpec, dtype: str) -> tuple[Callable[[], Any], Callable[[int, int], dict[str, Any]]]:
+    import torch  # on a CUDA placement, which has imported it already
+    from transformers import AutoConfig, AutoModelForImageClassification
+
+    from backend.models.torch_dtypes import DTYPES
+
+    def make_model() -> torch.nn.Module:
+        config = AutoConfig.from_pretrained(spec.folder, local_files_only=True, trust_remote_code=False)
+        build: Any = AutoModelForImageClassification  # its constructors have no annotations
+        model: torch.nn.Module = build.from_config(config, dtype=DTYPES[dtype])
+        return model.eval()
+
+    def make_inputs(count: int, _length: int) -> dict[str, Any]:
+        return {"pixel_values": torch.zeros(count, 3, *spec.preprocessing.framing.size, dtype=DTYPES[dtype])}
+
+    return make_model, make_inputs
+
 
 TASK = "images"  # the engine's name, and a label of its metrics
 Logits = NDArray[np.float32]
@@ -83,3 +198,59 @@ class ImageEngine:
         return InferenceFailed(
             "the image model's output for this page is not a finite number in float32; its weights are at fault"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImageModel:
+    """An image classifier that is in memory, or comes back with its next batch."""
+
+    spec: ImageModelSpec
+    choice: Choice
+    placement: Placement  # the first device's
+    engine: Engine  # payload: pixels (height, width_px, 3) uint8; result: logits (labels) float32
+    page_cost: int  # of a page in the queue
+    residents: Sequence[UnloadableEncoder[Any]]  # in memory, one a device
+    created_s: float  # Unix time of loading
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a request may call it; the one in answers first."""
+        return tuple(dict.fromkeys((self.name, self.name.rpartition("/")[2])))
+
+    @property
+    def is_loaded(self) -> bool:
+        return any(resident.is_loaded for resident in self.residents)
+
+    def report(self, lanes: str) -> dict[str, Any]:
+        """Every choice made for it, with its reasons."""
+        spec = self.spec
+        return {
+            "model": self.name,
+            "names": self.names,
+            "architecture": spec.architecture,
+            "source": spec.source,
+            "revision": spec.revision,
+            "sha256": spec.sha256,
+            "fingerprint": spec.fingerprint,
+            "labels": spec.labels,
+            "multi_label": spec.multi_label,
+            "preprocessing": asdict(spec.preprocessing),
+            "device": self.placement.device,
+            "lanes": lanes,
+            "page_cost": self.page_cost,
+            "is_loaded": self.is_loaded,
+            "choice": asdict(self.choice),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEngines:
+    """An image model on the lanes that run it."""
+
+    model: LoadedImageModel
+    lanes: Batcher
+    where: str  # "page lanes" or "model lanes"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import ModelUnavailable
-from backend.files.image_framing import Framing, Preprocessing
+from backend.files.records import Framing, Preprocessing
 from backend.models.checkpoint_tensors import WEIGHTS
 from backend.models.fingerprint import effective_config, fingerprint_of
 from backend.models.hub import fetch

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from backend.errors import ModelUnavailable
 from backend.files.speech_records import SAMPLE_RATE
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
-from backend.speech.engine_records import SpeechSpan, activity_cost
+from backend.speech.records import SpeechSpan, activity_cost
 
 WINDOW = 512  # samples, 0.032 s: each gets one probability
 _CONTEXT = 64  # samples before a window that it is decoded with

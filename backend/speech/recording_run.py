@@ -13,10 +13,9 @@ import numpy as np
 from backend.errors import InferenceFailed
 from backend.files.speech_records import SAMPLE_RATE, AudioSlice, DroppedSpeech, Segment, SpokenLanguage, Transcript
 from backend.lanes.backlog import Admitted
-from backend.speech.file_language import SURE, LanguageTally, is_doubtful
-from backend.speech.piece_runs import UNDECODED, DecodedSpeech, PieceRuns
+from backend.speech.piece_runs import SURE, UNDECODED, DecodedSpeech, LanguageTally, PieceRuns, is_doubtful
 from backend.speech.pieces import Piece, PieceLimits, Stretch, cut_pieces
-from backend.speech.transcription_records import TranscriptionCallback, TranscriptionEvent
+from backend.speech.records import TranscriptionCallback, TranscriptionEvent
 
 if TYPE_CHECKING:
     from numpy import int16

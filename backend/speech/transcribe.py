@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.lanes.engine import BatchLimits, UnlimitedBatches
-from backend.speech.engine_records import (
+from backend.speech.model_files import MAX_TOKENS, SpeechTokens
+from backend.speech.records import (
     MARGIN,
     WHOLE_WINDOW,
     DecodedPiece,
@@ -24,7 +25,6 @@ from backend.speech.engine_records import (
     TimedText,
     window_frames,
 )
-from backend.speech.tokens import MAX_TOKENS, SpeechTokens
 from backend.speech.whisper import LoadedWhisper, on_host
 from backend.speech.words import align_words, encoded_rows
 

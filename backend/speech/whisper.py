@@ -20,8 +20,7 @@ from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.errors import ModelUnavailable, SetupError, Unavailable
 from backend.models.fingerprint import fingerprint_of
-from backend.speech.model_files import SpeechModelFiles
-from backend.speech.tokens import SpeechTokens
+from backend.speech.model_files import SpeechModelFiles, SpeechTokens
 from backend.telemetry import log_event
 
 _log = logging.getLogger(__name__)

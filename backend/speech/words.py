@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from backend.files.speech_records import SpeechTask, SpokenLanguage
-from backend.speech.engine_records import TimedText, TimedWord
-from backend.speech.tokens import has_spaces
+from backend.speech.model_files import has_spaces
+from backend.speech.records import TimedText, TimedWord
 from backend.speech.whisper import LoadedWhisper, on_host
 
 _ATTENTION_S = 0.02  # between two places of the encoder's output

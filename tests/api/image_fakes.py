@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.errors import InvalidField, WrongMediaType
 from backend.files.stored_file import StoredFile
-from backend.images.page_choice import ClassifiedPage, ImageClassification, PageChoice
+from backend.images.classification import ClassifiedPage, ImageClassification, PageChoice
 from backend.lanes.inference import Urgency
 from backend.text.classification import ClassifiedText, Prediction
 from tests.api.text_fakes import FakeService

@@ -9,7 +9,7 @@ from typing import Any
 from backend.files.speech_records import DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
-from backend.speech.transcription_records import (
+from backend.speech.records import (
     Transcription,
     TranscriptionCallback,
     TranscriptionEvent,

@@ -32,7 +32,7 @@ from backend.ocr.page_time import PageBudget
 from backend.ocr.rapidocr_detector import DetectedPage
 from backend.ocr.rapidocr_recognizer import CropWord, RecognizedLine
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
-from backend.ocr.tesseract_page import TesseractPage, TesseractPart, rows_of
+from backend.ocr.tesseract import TesseractPage, TesseractPart, rows_of
 from backend.ocr.tesseract_words import TesseractResult
 from backend.ocr.text_boxes import Crop, Line
 from backend.telemetry import Telemetry

@@ -11,7 +11,7 @@ from backend.documents.page_classes import ImagePart, combine, same_label
 from backend.documents.records import DocumentOptions
 from backend.documents.understanding import Understanding
 from backend.files.pages import Document
-from backend.images.page_choice import ClassifiedPage
+from backend.images.classification import ClassifiedPage
 from backend.lanes.inference import Urgency
 from backend.text.classification import ClassifiedText, Prediction
 

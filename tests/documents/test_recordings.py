@@ -15,7 +15,7 @@ from backend.files.speech_records import Segment, SpokenLanguage, Transcript
 from backend.files.stored_file import StoredFile
 from backend.jobs.document_codec import option_fields, pack_answer, unpack_answer
 from backend.lanes.inference import Urgency
-from backend.speech.transcription_records import Transcription, TranscriptionEvent, TranscriptionOptions
+from backend.speech.records import Transcription, TranscriptionEvent, TranscriptionOptions
 from tests.documents.conftest import LIMITS, DocumentsFixture
 
 WAV = b"RIFF\x24\x00\x00\x00WAVEfmt \x10\x00\x00\x00"

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from backend.files.file_readers import FileReaders
-from backend.files.image_framing import Framing
 from backend.files.limits import FileLimits
+from backend.files.records import Framing
 from backend.training.data.images import decode, resize
 from tests.files.pdfs import pdf, text
 

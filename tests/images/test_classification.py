@@ -24,14 +24,12 @@ from backend.errors import (
     WrongPassword,
 )
 from backend.files.file_readers import FileReaders
-from backend.files.image_framing import Framing, Preprocessing
 from backend.files.limits import FileLimits
+from backend.files.records import Framing, Preprocessing
 from backend.files.stored_file import StoredFile
-from backend.images.classification import ImageClassificationService
-from backend.images.engine import TASK
-from backend.images.loaded_engines import ImageEngines, LoadedImageModel
+from backend.images.classification import ImageClassificationService, PageChoice
+from backend.images.engine import TASK, ImageEngines, LoadedImageModel
 from backend.images.model_files import ImageModelSpec
-from backend.images.page_choice import PageChoice
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.memory_tier import MemoryTier
 from backend.lanes.cache.tiered import TieredCache

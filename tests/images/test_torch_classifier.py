@@ -18,8 +18,7 @@ from backend.device.plan.placement import Placement
 from backend.errors import InferenceFailed, ModelUnavailable
 from backend.files.image_file import framed
 from backend.files.limits import FileLimits
-from backend.images.engine import ImageEngine
-from backend.images.loading import choose_arithmetic, load_again, load_classifier, page_cost
+from backend.images.engine import ImageEngine, choose_arithmetic, load_again, load_classifier, page_cost
 from backend.images.model_files import ImageModelSpec, check_unchanged, resolve_image_model
 from backend.images.torch_classifier import TorchImageClassifier
 from backend.models.autotune import EncoderRequest

@@ -21,11 +21,11 @@ from backend.ocr.tessdata import Tessdata, find_tessdata
 from backend.ocr.tesseract import (
     PreparationEngine,
     TesseractEngine,
+    TesseractPart,
     start_tesseract,
     start_tesseract_program,
 )
 from backend.ocr.tesseract_library import TesseractLibrary
-from backend.ocr.tesseract_page import TesseractPart
 from backend.ocr.tesseract_program import TesseractProgram
 from backend.ocr.tesseract_words import TesseractResult
 from tests.fakes import ManualClock

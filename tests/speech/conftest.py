@@ -28,7 +28,7 @@ from backend.lanes.cache.tiered import TieredCache
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
 from backend.lanes.policy import QueueLimits
-from backend.speech.engine_records import (
+from backend.speech.records import (
     DecodedPiece,
     LanguageRun,
     SpeechEngines,
@@ -36,9 +36,11 @@ from backend.speech.engine_records import (
     SpeechSpan,
     TimedText,
     TimedWord,
+    Transcription,
+    TranscriptionEvent,
+    TranscriptionOptions,
 )
 from backend.speech.transcription import TranscriptionService
-from backend.speech.transcription_records import Transcription, TranscriptionEvent, TranscriptionOptions
 from backend.telemetry import Telemetry
 from tests.fakes import GatedEngine
 from tests.tiny_whispers import tiny_whispers

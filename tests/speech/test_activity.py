@@ -13,7 +13,7 @@ from backend.speech.activity import (
     silero_file,
     speech_spans,
 )
-from backend.speech.engine_records import DecodingOptions, SpeechPiece, activity_cost
+from backend.speech.records import DecodingOptions, SpeechPiece, activity_cost
 from tests.tiny_whispers import DATA, sound
 
 RULES = ActivityRules(begins=0.5, ends=0.35, silence_s=0.32, least_s=0.064, pad_s=0.032)

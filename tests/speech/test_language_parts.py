@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from backend.files.speech_records import SAMPLE_RATE as RATE
-from backend.speech.engine_records import LanguageRun
 from backend.speech.piece_runs import cut_by_language
 from backend.speech.pieces import Stretch
+from backend.speech.records import LanguageRun
 
 LOUD = np.random.default_rng(0).normal(0, 3000, 12 * RATE).astype(np.int16)
 

@@ -8,9 +8,8 @@ from backend.errors import Overloaded
 from backend.files.speech_records import DroppedSpeech, Segment, SpokenLanguage, SpokenWord, Transcript
 from backend.lanes.policy import SETTLED_BATCHES
 from backend.lanes.work_item import Priority
-from backend.speech.engine_records import DecodedPiece, TimedText, TimedWord
-from backend.speech.file_language import LanguageTally, is_doubtful
-from backend.speech.piece_runs import segments_of
+from backend.speech.piece_runs import LanguageTally, is_doubtful, segments_of
+from backend.speech.records import DecodedPiece, TimedText, TimedWord
 from backend.speech.transcription import audio_backlog, expected_s, pack_transcript, unpack_transcript
 from tests.fakes import ManualClock
 

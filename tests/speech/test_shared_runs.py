@@ -14,8 +14,8 @@ from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Ove
 from backend.files.speech_records import Segment, SpokenLanguage, Transcript
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
-from backend.speech.shared_runs import SharedRuns
-from backend.speech.transcription_records import Transcription, TranscriptionCallback, TranscriptionEvent
+from backend.speech.records import Transcription, TranscriptionCallback, TranscriptionEvent
+from backend.speech.transcription import SharedRuns
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S
 from tests.speech.conftest import SpeechFixture, words

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.speech.engine_records import LanguageRun
+from backend.speech.records import LanguageRun
 from backend.speech.transcribe import language_runs
 from backend.speech.whisper import LoadedWhisper
 

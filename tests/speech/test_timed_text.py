@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.speech.tokens import SpeechTokens
+from backend.speech.model_files import SpeechTokens
 from backend.speech.transcribe import split_by_times
 from tests.tiny_whispers import bundled_folder
 

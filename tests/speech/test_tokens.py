@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.errors import ModelUnavailable
-from backend.speech.tokens import SpeechTokens
+from backend.speech.model_files import SpeechTokens
 from tests.tiny_whispers import bundled_folder
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from backend.files.speech_records import SpokenLanguage
 from backend.speech import transcribe
-from backend.speech.engine_records import WHOLE_WINDOW, DecodedPiece, DecodingOptions, SpeechPiece, window_frames
 from backend.speech.model_files import resolve_speech_model
+from backend.speech.records import WHOLE_WINDOW, DecodedPiece, DecodingOptions, SpeechPiece, window_frames
 from backend.speech.transcribe import SpeechEngine, compression_ratio
 from backend.speech.whisper import LoadedWhisper, SpeechPlacement, WhisperSource
 from tests.tiny_whispers import DATA, TinyWhispers, bundled_folder, sound

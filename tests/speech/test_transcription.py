@@ -14,8 +14,8 @@ from backend.files.speech_records import SAMPLE_RATE, SpokenLanguage
 from backend.files.stored_file import StoredFile
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
+from backend.speech.records import TranscriptionOptions
 from backend.speech.transcription import TranscriptionService
-from backend.speech.transcription_records import TranscriptionOptions
 from tests.fakes import TEST_TIMEOUT_S
 from tests.speech.conftest import ENGLISH, PIECES_AT_ONCE, SpeechFixture, words
 

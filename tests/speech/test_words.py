@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from backend.speech import words as module
-from backend.speech.tokens import SpeechTokens
+from backend.speech.model_files import SpeechTokens
 from backend.speech.whisper import LoadedWhisper
 from tests.tiny_whispers import bundled_folder
 

@@ -41,14 +41,14 @@ from backend.errors import DeadlineExceeded, FinanciaError, InvalidField, Unknow
 from backend.files.speech_records import Segment, SpeechTask, Transcript
 from backend.lanes.inference import Urgency
 from backend.speech.languages import LANGUAGES, language_code
-from backend.speech.subtitles import srt, webvtt
-from backend.speech.transcription import TranscriptionService
-from backend.speech.transcription_records import (
+from backend.speech.records import (
     Transcription,
     TranscriptionCallback,
     TranscriptionEvent,
     TranscriptionOptions,
 )
+from backend.speech.subtitles import srt, webvtt
+from backend.speech.transcription import TranscriptionService
 
 _speech_of: Handle[TranscriptionService] = Handle("speech")
 

@@ -49,8 +49,7 @@ from backend.errors import BadInput, InvalidField, UnknownModel
 from backend.files.limits import FileLimits
 from backend.files.page_ranges import check_page_ranges
 from backend.files.stored_file import StoredFile
-from backend.images.classification import ImageClassificationService
-from backend.images.page_choice import ClassifiedPage, ImageClassification, PageChoice
+from backend.images.classification import ClassifiedPage, ImageClassification, ImageClassificationService, PageChoice
 from backend.lanes.inference import Urgency
 from backend.text.classification import ClassificationResult, ClassificationService, ClassifiedText
 

@@ -16,7 +16,7 @@ from backend.api.json_answers import json_response
 from backend.api.json_body import read_json
 from backend.api.routing import get, name_parameter, post
 from backend.images.classification import ImageClassificationService
-from backend.images.loaded_engines import LoadedImageModel
+from backend.images.engine import LoadedImageModel
 from backend.replicas.rollout import ModelRollout, NoRollout
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.serving.model_swap import ModelSwapper
