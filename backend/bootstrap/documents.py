@@ -19,7 +19,7 @@ from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.documents.extraction import DocumentExtractor
-from backend.documents.ocr import OcrService
+from backend.documents.ocr import REST_S, OcrService
 from backend.documents.ocr_engines import RapidOcrPlace, check_default_languages, load_ocr_engines
 from backend.documents.recordings import RecordingExtractor
 from backend.documents.service import DocumentService
@@ -150,7 +150,8 @@ def build_documents(
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
     rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes
-    ocr = OcrService(engines, lanes, rapidocr_lanes, idle_trim=texts.idle_trim)
+    rest_s = REST_S if settings.model_keep_alive_s is None else settings.model_keep_alive_s
+    ocr = OcrService(engines, lanes, rapidocr_lanes, idle_trim=texts.idle_trim, rest_s=rest_s)
     readers = FileReaders(settings.reader_processes or ground.facts.cores, limits)
     _register_metrics(readers, telemetry)
     extractor = DocumentExtractor(

@@ -35,6 +35,7 @@ from backend.ocr.tesseract_words import TesseractResult
 
 # To be raised when the same engines give other words, another order or other lines: cached pages are then read again.
 _READING_VERSION = 5
+REST_S = 300.0  # MODEL_KEEP_ALIVE_S goes before it, as for the speech model
 _WARM_UP_S = 20.0
 _BLANK_LEVELS = 8  # gray levels within which a page is one color
 _READING_ERRORS = (Overloaded, InferenceFailed)  # of one engine; the other one may read the page
@@ -61,10 +62,17 @@ class OcrService:
         cpu_lanes: for engines that run on the CPU.
         model_lanes: lanes of the device that models run on; the same object where that is the CPU.
         idle_trim: returns what pages have freed.
+        rest_s: without work before RapidOCR's networks leave memory.
     """
 
     def __init__(
-        self, engines: OcrEngines, cpu_lanes: Batcher, model_lanes: Batcher, *, idle_trim: IdleTrim | None = None
+        self,
+        engines: OcrEngines,
+        cpu_lanes: Batcher,
+        model_lanes: Batcher,
+        *,
+        idle_trim: IdleTrim | None = None,
+        rest_s: float = REST_S,
     ) -> None:
         self._engines, self._cpu_lanes = engines, cpu_lanes
         on_device = engines.rapidocr is not None and engines.rapidocr.on_device
@@ -74,6 +82,7 @@ class OcrService:
         self.backlog = page_backlog(lambda: cpu_lanes.status().lanes_alive)
         if engines.rapidocr is not None:
             self._idle_trim.add(engines.rapidocr.release_memory)
+            self._idle_trim.add(engines.rapidocr.unload, rest_s)
 
     @property
     def engines(self) -> tuple[str, ...]:

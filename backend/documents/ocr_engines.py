@@ -43,6 +43,7 @@ class RapidOcrEngines:
     runs_on: Callable[[], str] = lambda: ""  # one sentence: what executes the networks, and why
     warm_up: Callable[[], None] = lambda: None  # loads the networks, after measuring runtimes at the first start
     release_memory: Callable[[], None] = lambda: None  # that past pages took; any thread
+    unload: Callable[[], None] = lambda: None  # the networks, until the next page; any thread
 
     @property
     def why(self) -> str:
@@ -201,4 +202,5 @@ def _start_rapidocr(place: RapidOcrPlace, absent: list[str]) -> RapidOcrEngines 
         runs_on=tuned.why,
         warm_up=tuned.warm_up,
         release_memory=models.release_memory,
+        unload=models.unload,
     )

@@ -107,13 +107,14 @@ class OcrUnderTest:
         rapidocr = RapidOcrEngines("rapidocr 3", self.detect, self.latin, self.every_script, ("en", "es", "fr", "zh"))
         return OcrEngines(facts, None, rapidocr)
 
-    def service(self, *, trim_after_s: float = 60.0, **changes: Any) -> OcrService:
+    def service(self, *, trim_after_s: float = 60.0, rest_s: float = 60.0, **changes: Any) -> OcrService:
         """``changes``: fields of OcrEngines."""
         return OcrService(
             dataclasses.replace(self.all, **changes),
             self.batcher,
             self.batcher,
             idle_trim=IdleTrim(after_s=trim_after_s),
+            rest_s=rest_s,
         )
 
 
@@ -185,6 +186,16 @@ async def test_memory_is_released_when_idle(ocr):
         await released.get()
 
     assert released.empty()
+
+
+async def test_the_networks_leave_memory_at_rest(ocr):
+    """Where nothing was read for ``rest_s``; the memory that they held is returned after them."""
+    unloaded = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    rapidocr = dataclasses.replace(ocr.all.rapidocr, unload=lambda: loop.call_soon_threadsafe(unloaded.set))
+    service = ocr.service(trim_after_s=0.0, rest_s=0.01, rapidocr=rapidocr)
+    await service.recognize(PAGE)
+    await asyncio.wait_for(unloaded.wait(), TEST_TIMEOUT_S)
 
 
 async def test_the_setting_is_what_auto_means(ocr):
