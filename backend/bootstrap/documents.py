@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from backend import __version__
-from backend.bootstrap.images import FoundImageModel, ImageParts, ImageRuntime, build_images
-from backend.bootstrap.speech import FoundSpeechModel, SpeechParts, SpeechRuntime, build_speech
-from backend.callers.quotas import Meters
+from backend.bootstrap.domains import Found, Shared
+from backend.bootstrap.images import ImageDomain, build_images
+from backend.bootstrap.speech import SpeechDomain, build_speech
 from backend.config import Settings
 from backend.device.memory.device_memory import apply_ceiling
 from backend.device.plan.placement import Placement
@@ -27,6 +27,7 @@ from backend.documents.understanding import TextServices
 from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.images.classification import ImageClassificationService
+from backend.images.loaded_engines import LoadedImageModel
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy
@@ -35,15 +36,13 @@ from backend.jobs.store import JobStore
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.scope import entry
-from backend.lanes.cache.store import VectorCache
 from backend.lanes.policy import QueueLimits
 from backend.ocr.rapidocr_autotune import RuntimeSelector
 from backend.ocr.rapidocr_sessions import LaneThreads
 from backend.ocr.records import OCR_TASKS
 from backend.serving.catalog import Catalog
-from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext
-from backend.supervision import Supervisor
+from backend.speech.model_files import SpeechModelFiles
 from backend.telemetry import OOM_ACTIONS, READER_ENDS, READER_STATES, Telemetry, log_event
 
 # On two cores texts took 39 ms at the median beside three clients' scans, and 1,800 ms on lanes shared with them
@@ -70,26 +69,14 @@ def file_limits(settings: Settings) -> FileLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentParts:
-    """What documents share with others, and the models of recordings and pages."""
-
-    speech_model: FoundSpeechModel
-    image_model: FoundImageModel
-    unloader: IdleUnloader
-    meters: Meters
-    supervisor: Supervisor
-
-
-@dataclass(frozen=True, slots=True)
 class DocumentRuntime:
     """The running services of documents and jobs, with what they own."""
 
     documents: DocumentService
     jobs: JobService
-    limits: FileLimits
     lanes: Batcher  # of OCR and speech engines that run on the CPU
-    speech: SpeechRuntime
-    images: ImageRuntime
+    speech: SpeechDomain
+    images: ImageDomain
 
     def report(self) -> dict[str, Any]:
         """The choices made and their reasons, for GET /v1/system."""
@@ -127,62 +114,60 @@ class DocumentRuntime:
 
 
 def build_documents(
-    settings: Settings,
-    ground: LoadContext,
-    texts: TextServices,
-    model_lanes: Batcher,
-    cache: VectorCache,
-    *,
-    parts: DocumentParts,
+    shared: Shared, texts: TextServices, speech_model: Found[SpeechModelFiles], image_model: Found[LoadedImageModel]
 ) -> DocumentRuntime:
     """Document processing and jobs, not started yet.
 
     Raises: SetupError for an OCR_ENGINE that is not installed, or OCR_LANGUAGES that no engine reads.
     """
-    placement, telemetry, limits = ground.placements[0], ground.telemetry, file_limits(settings)
-    lanes = _page_lanes(settings, ground)
+    settings, context, lanes = shared.settings, shared.context, shared.page_lanes
+    _register_metrics(shared.readers, context.telemetry)
+    extractor = DocumentExtractor(
+        shared.readers,
+        _ocr(shared),
+        BlobCache(shared.cache),
+        languages=settings.ocr_languages,
+        pages_at_once=context.facts.cores + _PREFETCH,
+        version=__version__,
+    )
+    speech, images = build_speech(shared, speech_model), build_images(shared, image_model)
+    documents = DocumentService(
+        extractor,
+        texts,
+        context.telemetry,
+        shared.idle_trim,
+        recordings=RecordingExtractor(speech.service),
+        images=images.service,
+    )
+    jobs = JobService(
+        _job_store(settings, shared.readers.limits),
+        context.telemetry,
+        JobPolicy(workers=settings.job_workers, limit_s=settings.limit_job_s, ttl_s=settings.job_ttl_s),
+        process=documents.process,
+        render_page=extractor.page_image,
+        meter_of=shared.metering.meters.of,
+        models=partial(_fingerprints, texts.catalog, images.service),
+        check_kind=speech.service.check_kind,
+        enter=entry(settings.cache_scope),
+        supervisor=shared.supervisor,
+    )
+    return DocumentRuntime(documents, jobs, lanes, speech, images)
+
+
+def _ocr(shared: Shared) -> OcrService:
+    """The engines that are installed, on the page lanes; RapidOCR where the models are."""
+    settings, context, placement = shared.settings, shared.context, shared.context.placements[0]
     tessdata = None if settings.tessdata_prefix is None else str(settings.tessdata_prefix)
-    place = _rapidocr_place(ground, placement)
-    engines = load_ocr_engines(settings.ocr_engine, tessdata, place, keep_in=ground.models_dir)
+    place = _rapidocr_place(context, placement)
+    engines = load_ocr_engines(settings.ocr_engine, tessdata, place, keep_in=context.models_dir)
     check_default_languages(settings.ocr_languages, engines)
     if engines.rapidocr is not None and engines.rapidocr.on_device:  # torch's ceiling does not bind ONNX Runtime
         apply_ceiling(placement.device, placement.process_bytes - place.device_bytes)
     all_there = engines.default != "auto" or engines.any_tesseract is not None
     log_event(_log, logging.INFO if all_there else logging.WARNING, "OCR chosen", why=engines.why)
-    rapidocr_lanes = lanes if placement.type is DeviceType.CPU else model_lanes
+    rapidocr_lanes = shared.page_lanes if placement.type is DeviceType.CPU else shared.model_lanes
     rest_s = REST_S if settings.model_keep_alive_s is None else settings.model_keep_alive_s
-    ocr = OcrService(engines, lanes, rapidocr_lanes, idle_trim=texts.idle_trim, rest_s=rest_s)
-    readers = FileReaders(settings.reader_processes or ground.facts.cores, limits)
-    _register_metrics(readers, telemetry)
-    extractor = DocumentExtractor(
-        readers,
-        ocr,
-        BlobCache(cache),
-        languages=settings.ocr_languages,
-        pages_at_once=ground.facts.cores + _PREFETCH,
-        version=__version__,
-    )
-    speech_parts = SpeechParts(readers, lanes, model_lanes, BlobCache(cache), texts.idle_trim, parts.supervisor)
-    speech = build_speech(settings, ground, parts.speech_model, speech_parts)
-    recordings = RecordingExtractor(speech.service)
-    image_parts = ImageParts(readers, lanes, model_lanes, cache, texts.idle_trim, parts.unloader, parts.supervisor)
-    images = build_images(settings, ground, parts.image_model, image_parts)
-    documents = DocumentService(
-        extractor, texts, telemetry, texts.idle_trim, recordings=recordings, images=images.service
-    )
-    jobs = JobService(
-        _job_store(settings, limits),
-        telemetry,
-        JobPolicy(workers=settings.job_workers, limit_s=settings.limit_job_s, ttl_s=settings.job_ttl_s),
-        process=documents.process,
-        render_page=extractor.page_image,
-        meter_of=parts.meters.of,
-        models=partial(_fingerprints, texts.catalog, images.service),
-        check_kind=speech.service.check_kind,
-        enter=entry(settings.cache_scope),
-        supervisor=parts.supervisor,
-    )
-    return DocumentRuntime(documents, jobs, limits, lanes, speech, images)
+    return OcrService(engines, shared.page_lanes, rapidocr_lanes, idle_trim=shared.idle_trim, rest_s=rest_s)
 
 
 def _fingerprints(catalog: Catalog, images: ImageClassificationService) -> str:
@@ -190,18 +175,18 @@ def _fingerprints(catalog: Catalog, images: ImageClassificationService) -> str:
     return f"{catalog.fingerprints()} {images.fingerprint}".rstrip()
 
 
-def _rapidocr_place(ground: LoadContext, placement: Placement) -> RapidOcrPlace:
+def _rapidocr_place(context: LoadContext, placement: Placement) -> RapidOcrPlace:
     """On the device of the models, with a part of their memory; on the CPU with a thread of each page lane."""
-    cores = LaneThreads(threads=1, lanes=ground.facts.cores)
+    cores = LaneThreads(threads=1, lanes=context.facts.cores)
     device_bytes = min(_DEVICE_BYTES, int(_DEVICE_RATIO * placement.memory_bytes))
-    selector = RuntimeSelector(ground.facts, cores, ground.tuned)
+    selector = RuntimeSelector(context.facts, cores, context.tuned)
     return RapidOcrPlace(placement.device, device_bytes, cores.threads, cores.lanes, selector)
 
 
-def _page_lanes(settings: Settings, ground: LoadContext) -> Batcher:
+def start_page_lanes(settings: Settings, context: LoadContext) -> Batcher:
     """One lane a core at low priority: a page takes a second, and no text should wait for it."""
     limits = QueueLimits(settings.limit_queue_tokens)
-    lanes = Batcher(ground.facts.cores, limits, ground.telemetry, niceness=NICENESS)
+    lanes = Batcher(context.facts.cores, limits, context.telemetry, niceness=NICENESS)
     lanes.start(asyncio.get_running_loop())
     return lanes
 

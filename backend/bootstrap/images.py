@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.bootstrap.domains import Found, OwnModelDomain, Shared
 from backend.bootstrap.models import NO_MODEL
 from backend.config import Settings
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
 from backend.errors import HubUnreachable, ModelUnavailable
-from backend.files.file_readers import FileReaders
 from backend.images.classification import ImageClassificationService
 from backend.images.engine import (
     TASK,
@@ -36,117 +33,32 @@ from backend.images.engine import (
     page_cost,
 )
 from backend.images.model_files import ImageModelSpec, resolve_image_model
-from backend.lanes.batcher import Batcher
-from backend.lanes.cache.store import VectorCache
 from backend.lanes.engine import Engine
-from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.replicas import Replicas
 from backend.models.autotune import EncoderRequest
 from backend.models.batch_limits import learnt_batch_limits
 from backend.models.encoder_source import UnloadableEncoder
-from backend.serving.idle_unload import IdleUnloader
 from backend.serving.loading import LoadContext
-from backend.serving.model_retry import ModelRetry
-from backend.serving.pending_models import PendingModel, PendingModels
-from backend.supervision import Supervisor
 from backend.telemetry import FALLBACK_OUTCOMES, OOM_ACTIONS, Telemetry, log_event
 
+ImageDomain = OwnModelDomain[ImageClassificationService, ImageModelSpec, LoadedImageModel]
 _log = logging.getLogger(__name__)
 _UNSET = "IMAGE_MODEL is not set"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundImageModel:
-    """The image model, or why there is none."""
-
-    model: LoadedImageModel | None
-    why_none: str = ""
-    comes_later: bool = False  # the hub could not be reached; it is asked again
-
-
-@dataclass(frozen=True, slots=True)
-class ImageParts:
-    """What the service shares with others."""
-
-    readers: FileReaders
-    page_lanes: Batcher  # on the CPU, at low priority: a page takes a third of a second, and no text should wait
-    model_lanes: Batcher  # of the device
-    cache: VectorCache
-    idle_trim: IdleTrim
-    unloader: IdleUnloader
-    supervisor: Supervisor
-
-
-@dataclass(frozen=True, slots=True)
-class ImageRuntime:
-    """The service, what is wrong with it, and what mends it."""
-
-    service: ImageClassificationService
-    pending: PendingModels
-    retry: ModelRetry
-    supervisor: Supervisor
-
-    def report(self) -> dict[str, Any]:
-        """For GET /v1/system."""
-        return self.service.report()
-
-    def degraded(self) -> tuple[str, ...]:
-        """For GET /health."""
-        return self.pending.sentences()
-
-    def models(self) -> list[dict[str, object]]:
-        """For GET /health."""
-        if self.service.engines is None:
-            return []
-        model = self.service.engines.model
-        return [
-            {
-                "name": model.name,
-                "task": TASK,
-                "runtime": model.choice.runtime,
-                "dtype": model.choice.dtype,
-                "is_loaded": model.is_loaded,
-            }
-        ]
-
-    def start(self) -> None:
-        """Ask the hub again for a model that it did not give."""
-        self.retry.start(self.supervisor)
-
-    def close(self) -> None:
-        self.retry.stop()
-        self.service.close()
-
-
-class _LateLoader:
-    """Lets a model serve that the hub gave after the start. On the event loop."""
-
-    def __init__(
-        self, pending: PendingModels, load: Callable[[ImageModelSpec], LoadedImageModel],
-        serve: Callable[[LoadedImageModel], None],
-    ) -> None:  # fmt: skip
-        self._pending, self._load, self._serve = pending, load, serve
-
-    async def fulfil(self, pending: PendingModel) -> None:
-        spec = await asyncio.to_thread(resolve_image_model, pending.source)
-        self._serve(await asyncio.to_thread(self._load, spec))
-        self._pending.settle(pending.task)
-        log_event(_log, logging.INFO, "image model fetched", model=spec.name)
-
-
-def find_image_model(settings: Settings, ground: LoadContext) -> FoundImageModel:
+def find_image_model(settings: Settings, ground: LoadContext) -> Found[LoadedImageModel]:
     """The model that IMAGE_MODEL names, loaded. Where the hub cannot be reached the rest serves without it.
 
     Raises: ModelUnavailable for one that was set and cannot be had, or is of another kind.
     """
     source = settings.image_model
     if source in ("", NO_MODEL):
-        return FoundImageModel(None, _UNSET)
+        return Found(None, _UNSET)
     try:
-        return FoundImageModel(load_image_model(settings, ground, resolve_image_model(source)))
+        return Found(load_image_model(settings, ground, resolve_image_model(source)))
     except HubUnreachable as error:
         log_event(_log, logging.WARNING, "no image model yet", why=error)
-        return FoundImageModel(None, f"IMAGE_MODEL: {error}", comes_later=True)
+        return Found(None, f"IMAGE_MODEL: {error}", comes_later=True)
     except ModelUnavailable as error:
         raise ModelUnavailable(f"IMAGE_MODEL: {error}") from error
 
@@ -183,35 +95,51 @@ def load_image_model(settings: Settings, ground: LoadContext, spec: ImageModelSp
     return LoadedImageModel(spec, choice, first, engine_of_all, cost, tuple(residents), created_s)
 
 
-def build_images(settings: Settings, ground: LoadContext, found: FoundImageModel, parts: ImageParts) -> ImageRuntime:
+def build_images(shared: Shared, found: Found[LoadedImageModel]) -> ImageDomain:
     """Classification on lanes that run already."""
-    telemetry = ground.telemetry
-    pending = PendingModels([_pending(settings, found)] if found.comes_later else ())
+    telemetry, source = shared.context.telemetry, shared.settings.image_model
+    repository = source.partition("@")[0]
+    pending = found.pending(TASK, source, tuple(dict.fromkeys((source, repository, repository.rpartition("/")[2]))))
     service = ImageClassificationService(
-        parts.readers,
+        shared.readers,
         None,
-        parts.cache,
+        shared.cache,
         telemetry,
         why_none=found.why_none,
         pending=pending,
-        threads=ground.facts.cores + 2,
-        idle_trim=parts.idle_trim,
+        threads=shared.context.facts.cores + 2,
+        idle_trim=shared.idle_trim,
     )
     _open_series(telemetry)
     telemetry.model_pending.labels(TASK).set_function(lambda: float(pending.of(TASK) is not None))
 
     def serve(model: LoadedImageModel) -> None:
         on_cpu = model.placement.type is DeviceType.CPU
-        lanes = parts.page_lanes if on_cpu else parts.model_lanes
-        parts.unloader.add(asyncio.get_running_loop(), model.residents)
+        lanes = shared.page_lanes if on_cpu else shared.model_lanes
+        shared.unloader.add(asyncio.get_running_loop(), model.residents)
         telemetry.model_info.labels(model.name, model.choice.runtime, model.choice.dtype, model.placement.device).set(1)
         service.serve(ImageEngines(model, lanes, "page lanes" if on_cpu else "model lanes"))
 
     if found.model is not None:
         serve(found.model)
-    loader = _LateLoader(pending, partial(load_image_model, settings, ground), serve)
-    retry = ModelRetry(pending, loader, fetch=lambda source, _task: resolve_image_model(source))
-    return ImageRuntime(service, pending, retry, parts.supervisor)
+    return OwnModelDomain(
+        service,
+        found,
+        pending,
+        resolve=resolve_image_model,
+        load=partial(load_image_model, shared.settings, shared.context),
+        serve=serve,
+        models=partial(_rows, service),
+        supervisor=shared.supervisor,
+    )
+
+
+def _rows(service: ImageClassificationService) -> list[dict[str, object]]:
+    if service.engines is None:
+        return []
+    model = service.engines.model
+    runs = {"runtime": model.choice.runtime, "dtype": model.choice.dtype, "is_loaded": model.is_loaded}
+    return [{"name": model.name, "task": TASK, **runs}]
 
 
 class _Float32Pages:
@@ -256,13 +184,3 @@ def _open_series(telemetry: Telemetry) -> None:
         telemetry.open_series(series, tasks)
     telemetry.open_series("oom_recoveries_total", tasks, OOM_ACTIONS)
     telemetry.open_series("precision_fallbacks_total", tasks, FALLBACK_OUTCOMES)
-
-
-def _pending(settings: Settings, found: FoundImageModel) -> PendingModel:
-    """It is tried again after the first pause."""
-    source = settings.image_model
-    repository = source.partition("@")[0]
-    names = tuple(dict.fromkeys((source, repository, repository.rpartition("/")[2])))
-    pending = PendingModel(TASK, source, names, reason=found.why_none, serving=None)
-    pending.failed(found.why_none, time.monotonic())
-    return pending

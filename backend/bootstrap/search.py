@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from backend.bootstrap.documents import DocumentRuntime, file_limits
-from backend.bootstrap.metering import Metering
+from backend.bootstrap.documents import file_limits
+from backend.bootstrap.domains import Shared
 from backend.callers.callers import LiveKeys
 from backend.config import Settings
 from backend.device.plan.placement import Placement
 from backend.device.records import DeviceType
+from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
 from backend.lanes.cache.scope import entry
 from backend.search.expiry import ExpiryTask
@@ -31,30 +32,13 @@ from backend.search.sqlite.vector_matrix import DeviceVectors
 from backend.search.storage import SearchStorage
 from backend.search.vector_stores import VectorStoreService
 from backend.search.warm_up import WarmUp
-from backend.serving.loading import LoadContext
-from backend.supervision import Supervisor
-from backend.telemetry import Telemetry, log_event
+from backend.telemetry import log_event
 from backend.text.classification import ClassificationService
 from backend.text.neutral_vectors import NeutralVectors
 from backend.text.reranking import RerankService
 
 STORAGE_DIR = "search"  # in STATE_DIR
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchParts:
-    """What search is made of."""
-
-    texts: TextServices
-    classification: ClassificationService
-    reranking: RerankService
-    neutral: NeutralVectors
-    documents: DocumentRuntime
-    context: LoadContext
-    metering: Metering
-    telemetry: Telemetry
-    supervisor: Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +90,31 @@ class SearchRuntime:
         await self.storage.close()
 
 
-def build_search(settings: Settings, parts: SearchParts) -> SearchRuntime:
+def build_search(
+    shared: Shared,
+    texts: TextServices,
+    documents: DocumentService,
+    classification: ClassificationService,
+    *,
+    reranking: RerankService,
+    neutral: NeutralVectors,
+) -> SearchRuntime:
     """Files, vector stores and search, not started yet. Raises: BadSettings for a SEARCH_URL that is none."""
-    limits, texts, telemetry = search_limits(settings), parts.texts, parts.telemetry
-    documents, catalog = parts.documents.documents, texts.catalog
-    enter, bytes_of = entry(settings.cache_scope), partial(_stored_bytes_of, parts.metering.keys)
-    storage = search_storage(settings, parts.context.placements[0])
+    settings, telemetry, meters = shared.settings, shared.context.telemetry, shared.metering.meters
+    limits, catalog = search_limits(settings), texts.catalog
+    enter, bytes_of = entry(settings.cache_scope), partial(_stored_bytes_of, shared.metering.keys)
+    storage = search_storage(settings, shared.context.placements[0])
     indexer = Indexer(
         storage,
-        FileTextReader(documents.process, parts.documents.limits),
-        FactFinder(texts.entities, parts.classification),
+        FileTextReader(documents.process, shared.readers.limits),
+        FactFinder(texts.entities, classification),
         texts.embeddings,
         catalog,
         telemetry=telemetry,
-        supervisor=parts.supervisor,
+        supervisor=shared.supervisor,
         policy=IndexPolicy(workers=settings.index_workers, limit_s=settings.limit_job_s),
         limits=limits,
-        meter_of=parts.metering.meters.of,
+        meter_of=meters.of,
         enter=enter,
     )
     reembedder = Reembedder(
@@ -130,11 +122,11 @@ def build_search(settings: Settings, parts: SearchParts) -> SearchRuntime:
         texts.embeddings,
         catalog,
         telemetry=telemetry,
-        supervisor=parts.supervisor,
-        meter_of=parts.metering.meters.of,
+        supervisor=shared.supervisor,
+        meter_of=meters.of,
         enter=enter,
     )
-    warm_up = WarmUp(storage, parts.neutral, catalog, parts.supervisor)
+    warm_up = WarmUp(storage, neutral, catalog, shared.supervisor)
 
     def on_added() -> None:
         indexer.wake()
@@ -152,14 +144,14 @@ def build_search(settings: Settings, parts: SearchParts) -> SearchRuntime:
             storage,
             catalog,
             texts.embeddings,
-            neutral=parts.neutral,
-            reranking=parts.reranking,
+            neutral=neutral,
+            reranking=reranking,
             telemetry=telemetry,
             now=_now_s,
         ),
         indexer=indexer,
         reembedder=reembedder,
-        expiry=ExpiryTask(storage, telemetry, parts.supervisor, now=_now_s),
+        expiry=ExpiryTask(storage, telemetry, shared.supervisor, now=_now_s),
         warm_up=warm_up,
         limits=limits,
     )

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 from backend import __version__
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
-from backend.bootstrap.documents import DocumentParts, DocumentRuntime, build_documents
+from backend.bootstrap.documents import DocumentRuntime, build_documents, file_limits, start_page_lanes
+from backend.bootstrap.domains import Shared
 from backend.bootstrap.images import find_image_model
 from backend.bootstrap.metering import Metering, metering_of
 from backend.bootstrap.models import AskForGpu, choose_devices, load_models, model_requests, read_classifiers
-from backend.bootstrap.search import SearchParts, SearchRuntime, build_search
+from backend.bootstrap.search import SearchRuntime, build_search
 from backend.bootstrap.shared_state import open_shared_state
 from backend.bootstrap.speech import find_speech_model
 from backend.bootstrap.summaries import SummaryRuntime, build_summaries
@@ -33,6 +34,7 @@ from backend.device.records import DeviceType, DriverSource, MachineFacts
 from backend.device.watch.monitor import DeviceMonitor, memory
 from backend.documents.service import DocumentService
 from backend.documents.understanding import TextServices
+from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.images.classification import ImageClassificationService
 from backend.jobs.service import JobService
@@ -101,6 +103,18 @@ class Services:
     reranking: RerankService
     similarity: SimilarityService
     analysis: AnalysisService
+    summaries: SummaryService
+    speech: TranscriptionService
+    images: ImageClassificationService
+    documents: DocumentService
+    jobs: JobService
+    files: FileService
+    vector_stores: VectorStoreService
+    search: SearchService
+    meters: Meters
+    usage: UsageService
+    text_work: TextWork
+    file_limits: FileLimits
     summary_runtime: SummaryRuntime
     document_runtime: DocumentRuntime
     search_runtime: SearchRuntime
@@ -118,54 +132,6 @@ class Services:
     rollout: ModelRollout | NoRollout
     drain_s: float
     processes: Callable[[], dict[str, Any]] = dict  # a report for GET /v1/system, where there are several
-
-    @property
-    def text_work(self) -> TextWork:
-        return self.inference.text_work
-
-    @property
-    def documents(self) -> DocumentService:
-        return self.document_runtime.documents
-
-    @property
-    def speech(self) -> TranscriptionService:
-        return self.document_runtime.speech.service
-
-    @property
-    def images(self) -> ImageClassificationService:
-        return self.document_runtime.images.service
-
-    @property
-    def jobs(self) -> JobService:
-        return self.document_runtime.jobs
-
-    @property
-    def files(self) -> FileService:
-        return self.search_runtime.files
-
-    @property
-    def vector_stores(self) -> VectorStoreService:
-        return self.search_runtime.vector_stores
-
-    @property
-    def search(self) -> SearchService:
-        return self.search_runtime.search
-
-    @property
-    def summaries(self) -> SummaryService:
-        return self.summary_runtime.service
-
-    @property
-    def meters(self) -> Meters:
-        return self.metering.meters
-
-    @property
-    def usage(self) -> UsageService:
-        return self.metering.usage()
-
-    @property
-    def file_limits(self) -> FileLimits:
-        return self.document_runtime.limits
 
     def system(self) -> dict[str, Any]:
         """Every resolved choice of this process with its reason."""
@@ -244,9 +210,9 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     supervisor, loop = Supervisor(telemetry), asyncio.get_running_loop()
     metering = metering_of(settings, telemetry)  # first: wrong keys, and then a wrong model, stop the start at once
     speech_model = await find_speech_model(settings)
-    shared = await open_shared_state(settings, on_failure)
+    replicas = await open_shared_state(settings, on_failure)
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
-    catalog = await shared.loaded(partial(load_models, context, requests, shared.targets))
+    catalog = await replicas.loaded(partial(load_models, context, requests, replicas.targets))
     image_model = await asyncio.to_thread(find_image_model, settings, context)
     cache = await start_cache(settings, telemetry, supervisor)
     batcher, monitor = _start_batcher(settings, context, loop), _start_monitor(context, catalog, driver)
@@ -254,19 +220,20 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
     inference = _inference(settings, batcher, cache, telemetry, supervisor)
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities, neutral = EntityService(catalog, inference, telemetry), NeutralVectors(embeddings)
-    store = shared.classifier_store(await asyncio.to_thread(read_classifiers, settings, catalog), supervisor)
+    store = replicas.classifier_store(await asyncio.to_thread(read_classifiers, settings, catalog), supervisor)
     classification = _classification(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
     summaries = build_summaries(settings, context, inference, analysis, SupportFinder(catalog, embeddings, neutral))
     texts = TextServices(catalog, embeddings, entities, analysis, summaries.service, inference.text_work.idle_trim)
-    document_parts = DocumentParts(speech_model, image_model, unloader, metering.meters, supervisor)
-    documents = build_documents(settings, context, texts, batcher, cache, parts=document_parts)
+    page_lanes, idle_trim = start_page_lanes(settings, context), inference.text_work.idle_trim
+    readers = FileReaders(settings.reader_processes or context.facts.cores, file_limits(settings))
+    shared = Shared(settings, context, cache, batcher, page_lanes, readers, idle_trim, unloader, metering, supervisor)
+    documents = build_documents(shared, texts, speech_model, image_model)
     reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
-    parts = SearchParts(texts, classification, reranking, neutral, documents, context, metering, telemetry, supervisor)
-    search_runtime = build_search(settings, parts)
+    search = build_search(shared, texts, documents.documents, classification, reranking=reranking, neutral=neutral)
     loader = ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap)
-    rollout = shared.rollout(catalog, loader, requests, telemetry, supervisor)
-    degraded = partial(_degraded, supervisor, (metering, documents, search_runtime, store, rollout))
+    rollout = replicas.rollout(catalog, loader, requests, telemetry, supervisor)
+    degraded = partial(_degraded, supervisor, (metering, documents, search, store, rollout))
     health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded, others=documents.models)
     telemetry.ready.set_function(health.known_ready)
     model_retry = _start_model_retry(context, catalog, loader, unloader, supervisor)
@@ -281,9 +248,21 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         reranking=reranking,
         similarity=SimilarityService(embeddings, neutral),
         analysis=analysis,
+        summaries=summaries.service,
+        speech=documents.speech.service,
+        images=documents.images.service,
+        documents=documents.documents,
+        jobs=documents.jobs,
+        files=search.files,
+        vector_stores=search.vector_stores,
+        search=search.search,
+        meters=metering.meters,
+        usage=metering.usage(),
+        text_work=inference.text_work,
+        file_limits=shared.readers.limits,
         summary_runtime=summaries,
         document_runtime=documents,
-        search_runtime=search_runtime,
+        search_runtime=search,
         health=health,
         telemetry=telemetry,
         metering=metering,

@@ -14,8 +14,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from backend.bootstrap import speech
 from backend.bootstrap.speech import (
     OPENAI_NAMES,
-    SpeechParts,
-    SpeechRuntime,
+    SpeechDomain,
     _names,
     build_speech,
     find_speech_model,
@@ -27,7 +26,6 @@ from backend.files.limits import FileLimits
 from backend.lanes.idle_trim import IdleTrim
 from backend.models import hub as hub_module
 from backend.serving import pending_models
-from backend.serving.loading import LoadContext
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.bootstrap.test_models import until
@@ -63,14 +61,15 @@ def hub(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> _Hub:
     return made
 
 
-async def _built(settings: Settings) -> SpeechRuntime:
+async def _built(settings: Settings) -> SpeechDomain:
     telemetry = Telemetry()
     placement, facts = SimpleNamespace(type=DeviceType.CPU, device="cpu"), SimpleNamespace(cores=1)
-    ground: LoadContext = SimpleNamespace(placements=[placement], facts=facts, telemetry=telemetry)  # type: ignore[assignment]
-    readers, lanes, cache = SimpleNamespace(limits=FileLimits()), SimpleNamespace(), SimpleNamespace()
-    idle_trim = IdleTrim(trim=lambda: None, after_s=0.0)
-    parts = SpeechParts(readers, lanes, lanes, cache, idle_trim, Supervisor(telemetry))  # type: ignore[arg-type]
-    return build_speech(settings, ground, await find_speech_model(settings), parts)
+    shared = SimpleNamespace(
+        settings=settings, context=SimpleNamespace(placements=[placement], facts=facts, telemetry=telemetry),
+        readers=SimpleNamespace(limits=FileLimits()), model_lanes=None, page_lanes=None, cache=None,
+        idle_trim=IdleTrim(trim=lambda: None, after_s=0.0), supervisor=Supervisor(telemetry),
+    )  # fmt: skip
+    return build_speech(shared, await find_speech_model(settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -137,7 +136,7 @@ async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, source: str, s
         with pytest.raises(ModelUnavailable, match="not installed"):
             await finding
     else:
-        assert (None, False) == ((found := await finding).files, found.is_missing)
+        assert (None, False) == ((found := await finding).model, found.is_missing)
 
 
 async def test_a_bundled_model_that_is_damaged_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
