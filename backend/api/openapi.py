@@ -19,31 +19,9 @@ from backend.api.dependencies import ApiLimits
 from backend.api.json_answers import described
 from backend.api.problems import MEDIA_TYPE, ProblemDetails
 from backend.api.request_fields import LIMIT_KEYWORD
-from backend.api.routes import (
-    analyze,
-    audio,
-    audio_answers,
-    classifiers,
-    classify,
-    cohere,
-    document_answers,
-    documents,
-    embeddings,
-    entities,
-    files,
-    health,
-    infinity,
-    jobs,
-    models,
-    rerank,
-    search,
-    similarity,
-    store_files,
-    summarize,
-    tei,
-    usage,
-    vector_stores,
-)
+from backend.api.routes.audio import TranscriptionForm, TranslationForm
+from backend.api.routes.classify import ClassifyForm
+from backend.api.routes.documents import DocumentRequest, ReadRequest
 from backend.api.routing import PROBLEM, PlainRoute
 
 SUMMARY = "Vectors, classes, entities and ranks of documents and text, in the shapes that your clients know."
@@ -53,32 +31,8 @@ Point an OpenAI client at `/v1`, and a Cohere, Jina, text-embeddings-inference o
 Every error is `application/problem+json` (RFC 9457) with a stable `code`; its `error` object is what OpenAI's clients
 show. `X-Request-Id` is echoed, `X-Request-Timeout-S` shortens the wait, `Server-Timing` tells where the time went.
 """
-_RESOURCES = (
-    analyze,
-    audio,
-    audio_answers,
-    classifiers,
-    classify,
-    cohere,
-    document_answers,
-    documents,
-    embeddings,
-    entities,
-    files,
-    health,
-    infinity,
-    jobs,
-    models,
-    rerank,
-    search,
-    similarity,
-    store_files,
-    summarize,
-    tei,
-    usage,
-    vector_stores,
-)
-SCHEMAS: tuple[type, ...] = (*(schema for resource in _RESOURCES for schema in resource.SCHEMAS), ProblemDetails)
+# Forms, whose fields stand in their routes' part of the document, and again under their own names.
+_FORMS = (ReadRequest, DocumentRequest, ClassifyForm, TranscriptionForm, TranslationForm)
 # Names of schemas that two resources have, as earlier releases wrote them: generated clients are full of them.
 _PUBLISHED_NAMES = {
     "document_answers__ChunkAnswer": "responses__documents__ChunkAnswer",
@@ -174,7 +128,7 @@ def describe(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str], lim
         title=app.title, version=app.version, summary=SUMMARY, description=DESCRIPTION, routes=app.routes, tags=_TAGS
     )
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(_component_schemas())
+    components.setdefault("schemas", {}).update(_component_schemas(app))
     components["headers"] = {name: {"schema": {"type": "string"}, **header} for name, header in HEADERS.items()}
     components["responses"] = {f"Problem{status}": _problem_response(status) for status in PROBLEMS}
     for path, operation, route in _operations(app, document):
@@ -248,9 +202,12 @@ def _state_limits(node: Any, limits: ApiLimits) -> None:
             _state_limits(child, limits)
 
 
-def _component_schemas() -> dict[str, Any]:
+def _component_schemas(app: FastAPI) -> dict[str, Any]:
+    routes = [route for route in app.routes if isinstance(route, PlainRoute)]
+    schemas = dict.fromkeys(schema for route in routes for schema in route.schemas)
     _, document = TypeAdapter.json_schemas(
-        [(schema, "validation", TypeAdapter(schema)) for schema in SCHEMAS], ref_template=_REF
+        [(schema, "validation", TypeAdapter(schema)) for schema in (*_FORMS, ProblemDetails, *schemas)],
+        ref_template=_REF,
     )
     text = orjson.dumps(document["$defs"]).decode()
     for own, published in _PUBLISHED_NAMES.items():

@@ -41,6 +41,8 @@ _UPLOAD_ERRORS = (400, 404, 406, 413, 415, 422, 429, 504, 507)
 class PlainRoute(APIRoute):
     """An ``APIRoute`` that only calls its endpoint and sends the response."""
 
+    schemas: tuple[type, ...] = ()  # that its part of the OpenAPI document refers to
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request.
 
@@ -184,16 +186,19 @@ def _route(
     responses: dict[int | str, dict[str, Any]],
     extra: dict[str, Any],
 ) -> PlainRoute:
-    return PlainRoute(
+    schemas: list[type] = []
+    route = PlainRoute(
         path,
         endpoint,
         methods=methods,
         tags=tags,
         response_model=None,
         response_class=Response,  # no media type of its own: ``responses`` names it
-        responses=responses,
-        openapi_extra=extra or None,
+        responses=_referring(responses, schemas),
+        openapi_extra=_referring(extra, schemas) or None,
     )
+    route.schemas = tuple(schemas)
+    return route
 
 
 def _responses(answers: dict[int, Described], errors: tuple[int, ...]) -> dict[int | str, Described]:
@@ -201,12 +206,22 @@ def _responses(answers: dict[int, Described], errors: tuple[int, ...]) -> dict[i
     return responses | dict(answers)
 
 
+def _referring(node: Any, schemas: list[type]) -> Any:
+    """``node`` with a reference in place of each type, which stands for its schema and is added to ``schemas``."""
+    if isinstance(node, type):
+        schemas.append(node)
+        return {"$ref": f"#/components/schemas/{node.__name__}"}
+    if isinstance(node, dict):
+        return {key: _referring(value, schemas) for key, value in node.items()}
+    return [_referring(value, schemas) for value in node] if isinstance(node, list) else node
+
+
 def _content(schema: type | dict[str, Any] | None, examples: dict[str, Any], media_type: str) -> dict[str, Any]:
-    if isinstance(schema, type):
-        schema = {"$ref": f"#/components/schemas/{schema.__name__}"}
     if schema is None:
         schema = {"type": "object"} if media_type == JSON else {"type": "string"}
     return {media_type: {"schema": schema, **examples}}
 
 
-PROBLEM: Described = {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}  # openapi.PROBLEMS says the rest of each
+PROBLEM: Described = _referring(
+    {"content": _content(ProblemDetails, {}, MEDIA_TYPE)}, []
+)  # openapi.PROBLEMS says the rest of each

@@ -12,7 +12,6 @@ import pytest
 
 from backend.api.app import ROUTES, create_app
 from backend.api.dependencies import ApiOptions
-from backend.api.openapi import SCHEMAS
 from backend.api.routes.files import FILE_ID
 from backend.api.routes.vector_stores import STORE_ID
 from backend.callers.callers import owner_digest
@@ -29,7 +28,7 @@ from tests.jobs.samples import LIMITS, NOW_S
 JSON = "application/json"
 FORM = "multipart/form-data"
 WITHOUT_BODY = ("/cancel", "/reembed")
-ANSWERS_BY_NAME = {schema.__name__: schema for schema in SCHEMAS}
+ANSWERS_BY_NAME = {schema.__name__: schema for route in ROUTES for schema in route.schemas}
 
 
 async def test_concurrent_requests_do_not_mix(client: httpx.AsyncClient) -> None:

@@ -211,9 +211,3 @@ ROUTES = (
         },
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    AnalyzeRequest,
-    AnalyzeAnswer,
-)

@@ -513,13 +513,10 @@ _EVENTS = (
 
 def _answers() -> dict[int, dict[str, Any]]:
     """What OpenAPI says of both routes' answers."""
-    schemas = [
-        {"$ref": f"#/components/schemas/{name.__name__}"} for name in (VerboseTranscriptionAnswer, TranscriptionAnswer)
-    ]
     text = {"schema": {"type": "string"}}
     content = {
         JSON: {
-            "schema": {"anyOf": schemas},
+            "schema": {"anyOf": [VerboseTranscriptionAnswer, TranscriptionAnswer]},
             "example": VERBOSE_EXAMPLE,
         },
         "text/plain": text,
@@ -550,10 +547,4 @@ ROUTES = (
         file=_FILES,
         errors=_ERRORS,
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    TranscriptionForm,
-    TranslationForm,
 )

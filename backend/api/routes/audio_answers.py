@@ -270,9 +270,3 @@ def _dropped_answer(dropped: DroppedSpeech) -> DroppedAnswer:
 def _finite(score: float) -> float:
     """The score rounded; JSON has no NaN and no infinity."""
     return round(score, _SCORE_DIGITS) if math.isfinite(score) else 0.0
-
-
-SCHEMAS: tuple[type, ...] = (
-    TranscriptionAnswer,
-    VerboseTranscriptionAnswer,
-)

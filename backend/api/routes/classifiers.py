@@ -245,11 +245,3 @@ ROUTES = (
         parameters=(name_parameter(_NAME),),
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    ClassifierAnswer,
-    ClassifierList,
-    ForgottenClassifier,
-    LearnRequest,
-)

@@ -434,7 +434,7 @@ _EXAMPLES: dict[str, Any] = {
 }
 _CONTENT = {
     JSON: {
-        "schema": {"$ref": f"#/components/schemas/{ClassifyAnswer.__name__}"},
+        "schema": ClassifyAnswer,
         "example": {
             "object": "list",
             "data": [{"object": "classification", "index": 0, **CLASSES_EXAMPLE}],
@@ -455,12 +455,4 @@ ROUTES = (
         file=_FILE,
         errors=(400, 404, 413, 415, 422, 429, 504, 507),
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    PredictionAnswer,
-    ClassifyAnswer,
-    ClassifyRequest,
-    ClassifyForm,
 )

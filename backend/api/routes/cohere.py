@@ -281,7 +281,6 @@ _FLOATS_EXAMPLE = {
     "texts": _TEXTS[:1],
     "meta": {"api_version": {"version": "1"}, **_BILLED},
 }
-_REF = "#/components/schemas/{}"
 ROUTES = (
     post(
         "/v1/embed",
@@ -296,7 +295,7 @@ ROUTES = (
                 "embedding_types": ["float", "int8"],
             },
         },
-        schema={"oneOf": [{"$ref": _REF.format(answer.__name__)} for answer in (CohereFloats, CohereByType)]},
+        schema={"oneOf": [CohereFloats, CohereByType]},
         example=_FLOATS_EXAMPLE,
     ),
     post(
@@ -321,12 +320,4 @@ ROUTES = (
         schema=CohereByType,
         example=_BY_TYPE_EXAMPLE,
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    CohereEmbedRequest,
-    CohereEmbedV2Request,
-    CohereFloats,
-    CohereByType,
 )

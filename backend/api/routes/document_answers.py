@@ -685,6 +685,3 @@ SUMMARY_EXAMPLE = {
     "coverage": 1.0,
     "warnings": [],
 }
-
-
-SCHEMAS: tuple[type, ...] = (DocumentAnswer,)

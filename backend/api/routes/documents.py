@@ -419,8 +419,7 @@ def answers_of(example: dict[str, Any], *more: type) -> dict[str, dict[str, Any]
         example: the JSON one.
         more: schemas that the JSON may have instead of DocumentAnswer.
     """
-    schemas = [{"$ref": f"#/components/schemas/{schema.__name__}"} for schema in (DocumentAnswer, *more)]
-    json_content = {"schema": {"anyOf": schemas} if more else schemas[0], "example": example}
+    json_content = {"schema": {"anyOf": [DocumentAnswer, *more]} if more else DocumentAnswer, "example": example}
     others = {
         other.media_type: {"schema": {"type": "string", "format": "binary"}}
         for other in FORMATS
@@ -498,11 +497,4 @@ FIELD_ROUTES = (
         json_request=(FieldsRequest, {"a text": {"input": _INVOICE_TEXT}}),
         answers={200: described(answers_of(_FIELDS_EXAMPLE), HEADERS)},
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    ReadRequest,
-    DocumentRequest,
-    FieldsRequest,
 )

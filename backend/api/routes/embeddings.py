@@ -303,9 +303,3 @@ ROUTES = (
         },
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    EmbeddingsRequest,
-    EmbeddingsAnswer,
-)

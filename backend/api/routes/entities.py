@@ -204,9 +204,3 @@ ROUTES = (
         },
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    EntitiesRequest,
-    EntitiesAnswer,
-)

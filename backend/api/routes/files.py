@@ -233,7 +233,7 @@ FILE: FileAnswer = {
     "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
 }
 _ID = id_parameter(FILE_ID)
-_CONTENT = {JSON: {"schema": {"$ref": "#/components/schemas/FileAnswer"}, "example": FILE}}
+_CONTENT = {JSON: {"schema": FileAnswer, "example": FILE}}
 ROUTES = (
     upload_route(
         "/v1/files",
@@ -291,11 +291,4 @@ ROUTES = (
         errors=(404, 413, 415, 422, 429, 504),
         parameters=(_ID, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    FileAnswer,
-    DeletedAnswer,
-    FileListAnswer,
 )

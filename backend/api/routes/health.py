@@ -187,9 +187,6 @@ _REPORT = {
     },
 }
 _UNAVAILABLE = {**_REPORT, "status": "unavailable", "reasons": [_DRAINING]}
-_HEALTH_REF = {"$ref": "#/components/schemas/Health"}
-_NOT_READY_REF = {"$ref": "#/components/schemas/NotReady"}
-_PROBLEM_REF = {"$ref": "#/components/schemas/ProblemDetails"}
 ROUTES = (
     get(
         "/health",
@@ -199,7 +196,7 @@ ROUTES = (
         example=_REPORT,
         more={
             503: described(
-                {JSON: {"schema": _HEALTH_REF, "example": _UNAVAILABLE}, MEDIA_TYPE: {"schema": _PROBLEM_REF}},
+                {JSON: {"schema": Health, "example": _UNAVAILABLE}, MEDIA_TYPE: {"schema": ProblemDetails}},
                 description="The same while requests are not answered; a problem where the process is stopping.",
             )
         },
@@ -214,19 +211,11 @@ ROUTES = (
         more={
             503: described(
                 {
-                    MEDIA_TYPE: {"schema": {"anyOf": [_NOT_READY_REF, _PROBLEM_REF]}},
+                    MEDIA_TYPE: {"schema": {"anyOf": [NotReady, ProblemDetails]}},
                 },
                 ("Retry-After", "X-Should-Retry"),
                 "Requests are not answered; `reasons` tells why.",
             )
         },
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    Live,
-    Ready,
-    NotReady,
-    Health,
 )

@@ -230,12 +230,3 @@ ROUTES = (
         },
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    InfinityEmbeddingsRequest,
-    InfinityEmbeddings,
-    InfinityClasses,
-    InfinityModels,
-    InfinityClassifyRequest,
-)

@@ -364,7 +364,7 @@ _IDEMPOTENCY_KEY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": _KEY_CHARS, "pattern": r"\S"},
     "description": "The same key again gives the job that it gave before.",
 }
-_JOB_CONTENT = {JSON: {"schema": {"$ref": "#/components/schemas/JobAnswer"}, "example": _QUEUED}}
+_JOB_CONTENT = {JSON: {"schema": JobAnswer, "example": _QUEUED}}
 ROUTES = (
     upload_route(
         "/v1/jobs",
@@ -495,10 +495,4 @@ RESULT_ROUTES = (
         errors=(404, 413, 415, 422, 429, 504),
         parameters=(ID_PARAMETER, NUMBER_PARAMETER, DPI_PARAMETER, REQUEST_TIMEOUT),
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    JobAnswer,
-    PartialDocument,
 )

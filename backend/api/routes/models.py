@@ -202,12 +202,7 @@ ROUTES = (
         "/v1/models/{name:path}",
         retrieve_model,
         tag="OpenAI",
-        schema={
-            "anyOf": [
-                {"$ref": f"#/components/schemas/{card.__name__}"}
-                for card in (ModelCard, SpeechModelCard, ImageModelCard)
-            ]
-        },
+        schema={"anyOf": [ModelCard, SpeechModelCard, ImageModelCard]},
         example=CARD_EXAMPLE,
         errors=(404,),
         parameters=(name_parameter("bundled"),),
@@ -252,13 +247,4 @@ ADMIN_ROUTES = (
         errors=(400, 401, 403, 413, 415, 422, 503, 504),
         parameters=(),
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    LoadModelRequest,
-    ModelCard,
-    SpeechModelCard,
-    ImageModelCard,
-    ModelList,
 )

@@ -274,9 +274,3 @@ ROUTES = (
         example=_V2_EXAMPLE,
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    RerankAnswer,
-    RerankRequest,
-)

@@ -571,9 +571,3 @@ ROUTES = (
         parameters=(STORE_PARAMETER, REQUEST_TIMEOUT),
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    SearchRequest,
-    SearchPageAnswer,
-)

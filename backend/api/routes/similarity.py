@@ -121,9 +121,3 @@ ROUTES = (
         },
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    CompareRequest,
-    SimilarityAnswer,
-)

@@ -628,14 +628,3 @@ ROUTES = (
         parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_BATCH),
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    AddFileRequest,
-    AttributesRequest,
-    AddBatchRequest,
-    StoreFileAnswer,
-    FileBatchAnswer,
-    StoreFileListAnswer,
-    FileContentAnswer,
-)

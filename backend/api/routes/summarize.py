@@ -209,7 +209,7 @@ _TEXT = (
     "Además, el proveedor avisará con un mes de antelación."
 )
 _EXAMPLE = {"object": "summary", **SUMMARY_EXAMPLE, "usage": {"prompt_tokens": 42, "total_tokens": 42}}
-_CONTENT = {JSON: {"schema": {"$ref": f"#/components/schemas/{SummaryAnswer.__name__}"}, "example": _EXAMPLE}}
+_CONTENT = {JSON: {"schema": SummaryAnswer, "example": _EXAMPLE}}
 ROUTES = (
     upload_route(
         "/v1/summarize",
@@ -225,10 +225,4 @@ ROUTES = (
         ),
         answers={200: described(_CONTENT)},
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    SummarizeRequest,
-    SummaryAnswer,
 )

@@ -404,7 +404,7 @@ _VECTORS = {"type": "array", "items": {"type": "array", "items": {"type": "numbe
 _SCORES = {"type": "array", "items": {"type": "number"}}
 _TOKENS: dict[str, Any] = {
     "type": "array",
-    "items": {"type": "array", "items": {"$ref": "#/components/schemas/TokenAnswer"}},
+    "items": {"type": "array", "items": TokenAnswer},
 }
 
 
@@ -521,8 +521,8 @@ async def info(request: Request) -> Response:
     return json_response(tei_info(_catalog_of(request).embedding(None), limits_of(request), request.app.version))
 
 
-_PREDICTIONS: dict[str, Any] = {"type": "array", "items": {"$ref": "#/components/schemas/PredictionAnswer"}}
-_RANKS: dict[str, Any] = {"type": "array", "items": {"$ref": "#/components/schemas/TextRank"}}
+_PREDICTIONS: dict[str, Any] = {"type": "array", "items": PredictionAnswer}
+_RANKS: dict[str, Any] = {"type": "array", "items": TextRank}
 _EMBED_EXAMPLES = {
     "one text": {"inputs": "What is Deep Learning?"},
     "several texts, never cut": {"inputs": ["first text", "segundo texto"], "truncate": False, "normalize": True},
@@ -578,7 +578,7 @@ ROUTES = (
                 "return_documents": True,
             },
         },
-        schema={"oneOf": [_RANKS, {"$ref": f"#/components/schemas/{InfinityRanks.__name__}"}]},
+        schema={"oneOf": [_RANKS, InfinityRanks]},
         example=[{"index": 1, "score": 0.9871}, {"index": 0, "score": 0.0112}],
         headers=TEI_HEADERS,
     ),
@@ -609,17 +609,4 @@ ROUTES = (
             "version": "0.1.0",
         },
     ),
-)
-
-
-SCHEMAS: tuple[type, ...] = (
-    EmbedRequest,
-    SimilarityRequest,
-    TokenizeRequest,
-    TokenAnswer,
-    InfinityRanks,
-    TextRank,
-    PredictRequest,
-    RankTextsRequest,
-    Info,
 )

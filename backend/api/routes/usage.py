@@ -190,11 +190,3 @@ ROUTES = (
         parameters=(_TENANT,),
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    UsagePeriod,
-    QuotaUsage,
-    Usage,
-    UsageList,
-)

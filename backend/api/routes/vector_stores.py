@@ -548,11 +548,3 @@ ROUTES = (
         parameters=_PARAMETERS,
     ),
 )
-
-
-SCHEMAS: tuple[type, ...] = (
-    CreateStoreRequest,
-    ChangeStoreRequest,
-    VectorStoreAnswer,
-    VectorStoreListAnswer,
-)
