@@ -100,6 +100,11 @@ def context_of(request: Request) -> RequestContext:
     return cast("RequestContext", request.scope[CONTEXT_KEY])
 
 
+def owner_of(request: Request) -> str:
+    """Whose files, stores and jobs a request sees."""
+    return context_of(request).caller.owner
+
+
 def services_of(request: Request) -> Services:
     """What every app needs of its services."""
     return cast("Services", request.app.state.services)

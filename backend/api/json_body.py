@@ -47,6 +47,12 @@ async def read_json(request: Request, schema: type[Schema]) -> Schema:
         raise _bad_input(error, body) from error
 
 
+def is_json(request: Request) -> bool:
+    """Whether a route that also takes files got JSON."""
+    media_type = context_of(request).headers.get(b"content-type", b"").partition(b";")[0]
+    return media_type.strip().lower().endswith(b"json")
+
+
 def validate_fields(schema: type[Schema], fields: Mapping[str, str]) -> Schema:
     """The fields of a form or a query as ``schema``.
 

@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import json_response, written_json
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import (
     LABEL_CHARS,
     PAGES_PATTERN,
@@ -289,8 +289,7 @@ async def classify(request: Request) -> Response:
     best label. Order is kept. An image, or a file with pages, comes as multipart/form-data, alone as the body, or in
     base64 as {image}; IMAGE_MODEL tells its class by what it looks like.
     """
-    media_type = context_of(request).headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return await (_of_json(request) if media_type.endswith(b"json") else _of_file(request))
+    return await (_of_json(request) if is_json(request) else _of_file(request))
 
 
 async def _of_json(request: Request) -> Response:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from backend.api.dependencies import Handle, context_of, limits_of
 from backend.api.json_answers import JsonBytes, index_headers
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.request_fields import (
     PAGES_PATTERN,
     TextItem,
@@ -456,8 +456,7 @@ async def find_fields(request: Request) -> Response:
     has no fields, and `fields_why` says so. The answer is that of `POST /v1/documents` with `features=fields`; a text
     counts as a page set by a typewriter.
     """
-    media_type = context_of(request).headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return await (_of_text(request) if media_type.endswith(b"json") else _of_file(request))
+    return await (_of_text(request) if is_json(request) else _of_file(request))
 
 
 async def _of_file(request: Request) -> Response:

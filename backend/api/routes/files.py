@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of
+from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import json_response, written_json
 from backend.api.json_body import validate_fields
 from backend.api.parameters import (
@@ -173,7 +174,7 @@ async def create_file(request: Request) -> Response:
     It is durable when this is answered. `expires_after[anchor]=created_at` and `expires_after[seconds]` let it be
     deleted by itself.
     """
-    owner = context_of(request).caller.owner
+    owner = owner_of(request)
     async with receive_upload(request) as upload:
         form = validate_fields(FileForm, upload.fields)
         call = _files_of(request).upload(
@@ -186,27 +187,27 @@ async def create_file(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """The files of this key, the newest first."""
     query = validate_fields(FileListQuery, request.query_params)
-    call = _files_of(request).list_files(context_of(request).caller.owner, query.page(), query.purpose)
+    call = _files_of(request).list_files(owner_of(request), query.page(), query.purpose)
     files, has_more = await call_within_limit(request, call)
     return await written_json(lambda: list_answer([file_answer(file) for file in files], has_more=has_more), len(files))
 
 
 async def retrieve_file(request: Request) -> Response:
     """A file: its name, size and purpose."""
-    call = _files_of(request).find(context_of(request).caller.owner, path_id(request, "file"))
+    call = _files_of(request).find(owner_of(request), path_id(request, "file"))
     return json_response(file_answer(await call_within_limit(request, call)))
 
 
 async def delete_file(request: Request) -> Response:
     """Delete a file, also from every vector store."""
     file_id = path_id(request, "file")
-    await call_within_limit(request, _files_of(request).delete(context_of(request).caller.owner, file_id))
+    await call_within_limit(request, _files_of(request).delete(owner_of(request), file_id))
     return json_response(DeletedAnswer(id=file_id, object="file", deleted=True))
 
 
 async def retrieve_content(request: Request) -> Response:
     """The bytes of a file, as they were sent."""
-    call = _files_of(request).content(context_of(request).caller.owner, path_id(request, "file"))
+    call = _files_of(request).content(owner_of(request), path_id(request, "file"))
     file, stored = await call_within_limit(request, call)
     return StoredFileResponse(stored, file.name)
 
@@ -215,7 +216,7 @@ async def retrieve_page(request: Request) -> Response:
     """A page of a file as a PNG, turned to stand upright as it was read: boxes of hits fit it."""
     file_id = path_id(request, "file")
     number, dpi = page_number(request.path_params["number"]), dots_per_inch(request.query_params.get("dpi"))
-    call = _files_of(request).page_image(context_of(request).caller.owner, file_id, number, dpi)
+    call = _files_of(request).page_image(owner_of(request), file_id, number, dpi)
     return Response(await call_within_limit(request, call), media_type="image/png")
 
 
@@ -234,6 +235,7 @@ FILE: FileAnswer = {
 }
 _ID = id_parameter(FILE_ID)
 _CONTENT = {JSON: {"schema": FileAnswer, "example": FILE}}
+_get, _delete = (partial(make, tag="OpenAI") for make in (get, delete))
 ROUTES = (
     upload_route(
         "/v1/files",
@@ -244,37 +246,33 @@ ROUTES = (
         errors=(400, 413, 415, 422, 429, 504),
         file="Any file. Alone as the body, the fields go into the query.",
     ),
-    get(
+    _get(
         "/v1/files",
         list_files,
-        tag="OpenAI",
         schema=FileListAnswer,
         example=list_answer([FILE], has_more=False),
         errors=(422, 504),
         parameters=(*FILE_LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
-    get(
+    _get(
         "/v1/files/{id}",
         retrieve_file,
-        tag="OpenAI",
         schema=FileAnswer,
         example=FILE,
         errors=(404, 422, 504),
         parameters=(_ID, REQUEST_TIMEOUT),
     ),
-    delete(
+    _delete(
         "/v1/files/{id}",
         delete_file,
-        tag="OpenAI",
         schema=DeletedAnswer,
         example={"id": FILE_ID, "object": "file", "deleted": True},
         errors=(404, 422, 504),
         parameters=(_ID, REQUEST_TIMEOUT),
     ),
-    get(
+    _get(
         "/v1/files/{id}/content",
         retrieve_content,
-        tag="OpenAI",
         example="(the bytes of the file)",
         schema={"type": "string", "format": "binary"},
         media_type=StoredFileResponse.media_type,

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of, limits_of
+from backend.api.dependencies import Handle, context_of, limits_of, owner_of
 from backend.api.json_answers import JsonBytes, json_response
 from backend.api.json_body import validate_fields
 from backend.api.parameters import DPI_PARAMETER, NUMBER_PARAMETER, dots_per_inch, page_number
@@ -128,7 +128,7 @@ class PartialDocument(TypedDict):
 
 async def job_of(request: Request) -> Job:
     """The job that the path names. Raises: NotFound, also for somebody else's job; Unavailable."""
-    return await _jobs_of(request).find(request.path_params["id"], context_of(request).caller.owner)
+    return await _jobs_of(request).find(request.path_params["id"], owner_of(request))
 
 
 def job_fields(job: Job) -> dict[str, Any]:
@@ -243,7 +243,7 @@ async def retrieve_job(request: Request) -> Response:
 
 async def delete_job(request: Request) -> Response:
     """Cancel a job that is queued or runs, at once: it keeps the pages read so far. Forget one that has ended (204)."""
-    job = await _jobs_of(request).cancel(request.path_params["id"], context_of(request).caller.owner)
+    job = await _jobs_of(request).cancel(request.path_params["id"], owner_of(request))
     return Response(status_code=204) if job is None else json_response(job_fields(job) | {"result": None})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo, model_validator
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of
+from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import CHARS_PER_ITEM, json_response, written_json
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import (
@@ -384,7 +385,7 @@ async def add_file(request: Request) -> Response:
     """
     store_id = path_id(request, KIND)
     body = await read_json(request, AddFileRequest)
-    call = _vector_stores_of(request).add_files(context_of(request).caller.owner, store_id, [body.file()])
+    call = _vector_stores_of(request).add_files(owner_of(request), store_id, [body.file()])
     [file] = await call_within_limit(request, call)
     return json_response(store_file_answer(file))
 
@@ -442,7 +443,7 @@ async def create_batch(request: Request) -> Response:
     """Have many files indexed at once; all or none are added."""
     store_id = path_id(request, KIND)
     body = await read_json(request, AddBatchRequest)
-    call = _vector_stores_of(request).add_batch(context_of(request).caller.owner, store_id, body.new_files())
+    call = _vector_stores_of(request).add_batch(owner_of(request), store_id, body.new_files())
     return json_response(batch_answer(await call_within_limit(request, call)))
 
 
@@ -468,18 +469,18 @@ async def list_batch_files(request: Request) -> Response:
 async def _list_files(request: Request, *, batch_id: str | None) -> Response:
     store_id, query = path_id(request, KIND), validate_fields(StoreFileListQuery, request.query_params)
     call = _vector_stores_of(request).list_files(
-        context_of(request).caller.owner, store_id, query.page(), status=query.filter, batch_id=batch_id
+        owner_of(request), store_id, query.page(), status=query.filter, batch_id=batch_id
     )
     files, has_more = await call_within_limit(request, call)
     return json_response(list_answer([store_file_answer(file) for file in files], has_more=has_more))
 
 
 def _owner_store_file(request: Request) -> tuple[str, str, str]:
-    return context_of(request).caller.owner, path_id(request, KIND), path_id(request, "file", "file_id")
+    return owner_of(request), path_id(request, KIND), path_id(request, "file", "file_id")
 
 
 def _owner_store_batch(request: Request) -> tuple[str, str, str]:
-    return context_of(request).caller.owner, path_id(request, KIND), path_id(request, _BATCH_KIND, "batch_id")
+    return owner_of(request), path_id(request, KIND), path_id(request, _BATCH_KIND, "batch_id")
 
 
 BATCH_ID = "vsfb_81c7e2a04f5b4d96"
@@ -522,11 +523,11 @@ _BODY_ERRORS = (400, 404, 409, 413, 415, 422, 429, 504)
 _FILES, _FILE = "/v1/vector_stores/{id}/files", "/v1/vector_stores/{id}/files/{file_id}"
 _BATCHES, _BATCH_PATH = "/v1/vector_stores/{id}/file_batches", "/v1/vector_stores/{id}/file_batches/{batch_id}"
 _ATTRIBUTES = {"year": 2026, "supplier": "Acme", "paid": False}
+_get, _post, _delete, _action = (partial(make, tag="OpenAI") for make in (get, post, delete, action))
 ROUTES = (
-    post(
+    _post(
         _FILES,
         add_file,
-        tag="OpenAI",
         request=AddFileRequest,
         examples={"with attributes": {"file_id": FILE_ID, "attributes": _ATTRIBUTES}},
         schema=StoreFileAnswer,
@@ -534,28 +535,25 @@ ROUTES = (
         errors=_BODY_ERRORS,
         parameters=_OF_STORE,
     ),
-    get(
+    _get(
         _FILES,
         list_files,
-        tag="OpenAI",
         schema=StoreFileListAnswer,
         example=list_answer([STORE_FILE], has_more=False),
         errors=_ERRORS,
         parameters=(*STORE_FILE_LIST_PARAMETERS, *_OF_STORE),
     ),
-    get(
+    _get(
         _FILE,
         retrieve_file,
-        tag="OpenAI",
         schema=StoreFileAnswer,
         example={**STORE_FILE, "pages": [{"page": 1, "width": 595.0, "height": 842.0, "rotation": 0}]},
         errors=_ERRORS,
         parameters=_OF_FILE,
     ),
-    post(
+    _post(
         _FILE,
         change_attributes,
-        tag="OpenAI",
         request=AttributesRequest,
         examples={"attributes": {"attributes": _ATTRIBUTES}},
         schema=StoreFileAnswer,
@@ -563,19 +561,17 @@ ROUTES = (
         errors=_BODY_ERRORS,
         parameters=_OF_FILE,
     ),
-    delete(
+    _delete(
         _FILE,
         remove_file,
-        tag="OpenAI",
         schema=DeletedAnswer,
         example={"id": FILE_ID, "object": "vector_store.file.deleted", "deleted": True},
         errors=_ERRORS,
         parameters=_OF_FILE,
     ),
-    get(
+    _get(
         f"{_FILE}/content",
         retrieve_content,
-        tag="OpenAI",
         schema=FileContentAnswer,
         example={
             "object": "vector_store.file_content.page",
@@ -586,10 +582,9 @@ ROUTES = (
         errors=_ERRORS,
         parameters=_OF_FILE,
     ),
-    post(
+    _post(
         _BATCHES,
         create_batch,
-        tag="OpenAI",
         request=AddBatchRequest,
         examples={
             "ids": {"file_ids": [FILE_ID], "attributes": _ATTRIBUTES},
@@ -600,28 +595,25 @@ ROUTES = (
         errors=_BODY_ERRORS,
         parameters=_OF_STORE,
     ),
-    get(
+    _get(
         _BATCH_PATH,
         retrieve_batch,
-        tag="OpenAI",
         schema=FileBatchAnswer,
         example=_BATCH,
         errors=_ERRORS,
         parameters=_OF_BATCH,
     ),
-    action(
+    _action(
         f"{_BATCH_PATH}/cancel",
         cancel_batch,
-        tag="OpenAI",
         schema=FileBatchAnswer,
         example=_CANCELLED,
         errors=_ERRORS,
         parameters=_OF_BATCH,
     ),
-    get(
+    _get(
         f"{_BATCH_PATH}/files",
         list_batch_files,
-        tag="OpenAI",
         schema=StoreFileListAnswer,
         example=list_answer([STORE_FILE], has_more=False),
         errors=_ERRORS,

@@ -12,9 +12,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from backend.api.dependencies import Handle, context_of, limits_of
+from backend.api.dependencies import Handle, limits_of
 from backend.api.json_answers import JsonBytes, json_response
-from backend.api.json_body import read_json, validate_fields
+from backend.api.json_body import is_json, read_json, validate_fields
 from backend.api.problems import openai_error, problem_of
 from backend.api.request_fields import WHOLE, TextItem, WireRequest, check_limits, none_if_empty, one_of
 from backend.api.routes.document_answers import SUMMARY_EXAMPLE, SummaryFields, summary_fields
@@ -155,8 +155,7 @@ async def summarize(request: Request) -> Response:
     "This") to a sentence that is left out. What a model wrote is marked `generated`, and each of its sentences names
     those of the text that it rests on.
     """
-    media_type = context_of(request).headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return await (_of_text(request) if media_type.endswith(b"json") else _of_file(request))
+    return await (_of_text(request) if is_json(request) else _of_file(request))
 
 
 async def _of_file(request: Request) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationInfo, WithJsonSchema
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from backend.api.dependencies import Handle, context_of
+from backend.api.dependencies import Handle, owner_of
 from backend.api.json_answers import json_response
 from backend.api.json_body import read_json, validate_fields
 from backend.api.parameters import ID_PATTERN, LIST_PARAMETERS, ListQuery, check_id, id_parameter, path_id
@@ -406,7 +407,7 @@ async def create_store(request: Request) -> Response:
     """Make a vector store, with files if they are given: these are read and indexed in the background."""
     body = await read_json(request, CreateStoreRequest)
     call = _vector_stores_of(request).create(
-        context_of(request).caller.owner,
+        owner_of(request),
         name=body.name or "",
         description=body.description or "",
         metadata=body.metadata,
@@ -419,7 +420,7 @@ async def create_store(request: Request) -> Response:
 async def list_stores(request: Request) -> Response:
     """The vector stores of this key, the newest first."""
     page = validate_fields(ListQuery, request.query_params).page()
-    call = _vector_stores_of(request).list_stores(context_of(request).caller.owner, page)
+    call = _vector_stores_of(request).list_stores(owner_of(request), page)
     stores, has_more = await call_within_limit(request, call)
     now_s = time.time()  # noqa: TID251 - a date, not a duration
     return json_response(list_answer([store_answer(store, now_s) for store in stores], has_more=has_more))
@@ -427,7 +428,7 @@ async def list_stores(request: Request) -> Response:
 
 async def retrieve_store(request: Request) -> Response:
     """A vector store: how many files of it are indexed, whose vectors it holds, and whether these are being changed."""
-    call = _vector_stores_of(request).find(context_of(request).caller.owner, path_id(request, KIND))
+    call = _vector_stores_of(request).find(owner_of(request), path_id(request, KIND))
     return _answer(await call_within_limit(request, call))
 
 
@@ -435,14 +436,14 @@ async def change_store(request: Request) -> Response:
     """Change the name, the description, the metadata or the expiry of a vector store; what is absent stays."""
     store_id = path_id(request, KIND)
     body = await read_json(request, ChangeStoreRequest)
-    call = _vector_stores_of(request).change(context_of(request).caller.owner, store_id, body.change())
+    call = _vector_stores_of(request).change(owner_of(request), store_id, body.change())
     return _answer(await call_within_limit(request, call))
 
 
 async def delete_store(request: Request) -> Response:
     """Delete a vector store with all that was indexed; the files themselves stay."""
     store_id = path_id(request, KIND)
-    call = _vector_stores_of(request).delete(context_of(request).caller.owner, store_id)
+    call = _vector_stores_of(request).delete(owner_of(request), store_id)
     await call_within_limit(request, call)
     return json_response(DeletedAnswer(id=store_id, object="vector_store.deleted", deleted=True))
 
@@ -452,7 +453,7 @@ async def reembed_store(request: Request) -> Response:
 
     `reembedding` of the store tells how far it is. Asked again, it goes on where it stopped.
     """
-    call = _vector_stores_of(request).reembed(context_of(request).caller.owner, path_id(request, KIND))
+    call = _vector_stores_of(request).reembed(owner_of(request), path_id(request, KIND))
     return _answer(await call_within_limit(request, call))
 
 
@@ -489,39 +490,36 @@ _MOVING = {
     },
 }
 _BODY_ERRORS = (400, 404, 413, 415, 422, 429, 504)
+_get, _post, _delete = (partial(make, tag="OpenAI") for make in (get, post, delete))
 ROUTES = (
-    post(
+    _post(
         "/v1/vector_stores",
         create_store,
-        tag="OpenAI",
         request=CreateStoreRequest,
         examples={"empty": {"name": "Facturas 2026"}, "with files": {"name": "Facturas", "file_ids": [FILE_ID]}},
         schema=VectorStoreAnswer,
         example=STORE,
         errors=_BODY_ERRORS,
     ),
-    get(
+    _get(
         "/v1/vector_stores",
         list_stores,
-        tag="OpenAI",
         schema=VectorStoreListAnswer,
         example=list_answer([STORE], has_more=False),
         errors=(422, 504),
         parameters=(*LIST_PARAMETERS, REQUEST_TIMEOUT),
     ),
-    get(
+    _get(
         "/v1/vector_stores/{id}",
         retrieve_store,
-        tag="OpenAI",
         schema=VectorStoreAnswer,
         example=STORE,
         errors=(404, 422, 504),
         parameters=_PARAMETERS,
     ),
-    post(
+    _post(
         "/v1/vector_stores/{id}",
         change_store,
-        tag="OpenAI",
         request=ChangeStoreRequest,
         examples={"expires": {"name": "Facturas", "expires_after": {"anchor": "last_active_at", "days": 30}}},
         schema=VectorStoreAnswer,
@@ -529,10 +527,9 @@ ROUTES = (
         errors=_BODY_ERRORS,
         parameters=_PARAMETERS,
     ),
-    delete(
+    _delete(
         "/v1/vector_stores/{id}",
         delete_store,
-        tag="OpenAI",
         schema=DeletedAnswer,
         example={"id": STORE_ID, "object": "vector_store.deleted", "deleted": True},
         errors=(404, 422, 504),
