@@ -27,7 +27,7 @@ from backend.documents.understanding import TextServices
 from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.images.classification import ImageClassificationService
-from backend.images.loaded_engines import LoadedImageModel
+from backend.images.engine import LoadedImageModel
 from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
 from backend.jobs.runner import JobPolicy

@@ -100,31 +100,19 @@ def build_search(
     neutral: NeutralVectors,
 ) -> SearchRuntime:
     """Files, vector stores and search, not started yet. Raises: BadSettings for a SEARCH_URL that is none."""
-    settings, telemetry, meters = shared.settings, shared.context.telemetry, shared.metering.meters
+    settings, telemetry = shared.settings, shared.context.telemetry
     limits, catalog = search_limits(settings), texts.catalog
-    enter, bytes_of = entry(settings.cache_scope), partial(_stored_bytes_of, shared.metering.keys)
+    bytes_of = partial(_stored_bytes_of, shared.metering.keys)
     storage = search_storage(settings, shared.context.placements[0])
-    indexer = Indexer(
-        storage,
-        FileTextReader(documents.process, shared.readers.limits),
-        FactFinder(texts.entities, classification),
-        texts.embeddings,
-        catalog,
-        telemetry=telemetry,
-        supervisor=shared.supervisor,
-        policy=IndexPolicy(workers=settings.index_workers, limit_s=settings.limit_job_s),
-        limits=limits,
-        meter_of=meters.of,
-        enter=enter,
-    )
+    indexer = _indexer(shared, texts, documents, classification, storage)
     reembedder = Reembedder(
         storage,
         texts.embeddings,
         catalog,
         telemetry=telemetry,
         supervisor=shared.supervisor,
-        meter_of=meters.of,
-        enter=enter,
+        meter_of=shared.metering.meters.of,
+        enter=entry(settings.cache_scope),
     )
     warm_up = WarmUp(storage, neutral, catalog, shared.supervisor)
 
@@ -154,6 +142,29 @@ def build_search(
         expiry=ExpiryTask(storage, telemetry, shared.supervisor, now=_now_s),
         warm_up=warm_up,
         limits=limits,
+    )
+
+
+def _indexer(
+    shared: Shared,
+    texts: TextServices,
+    documents: DocumentService,
+    classification: ClassificationService,
+    storage: SearchStorage,
+) -> Indexer:
+    settings = shared.settings
+    return Indexer(
+        storage,
+        FileTextReader(documents.process, shared.readers.limits),
+        FactFinder(texts.entities, classification),
+        texts.embeddings,
+        texts.catalog,
+        telemetry=shared.context.telemetry,
+        supervisor=shared.supervisor,
+        policy=IndexPolicy(workers=settings.index_workers, limit_s=settings.limit_job_s),
+        limits=search_limits(settings),
+        meter_of=shared.metering.meters.of,
+        enter=entry(settings.cache_scope),
     )
 
 

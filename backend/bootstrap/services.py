@@ -14,12 +14,12 @@ from backend import __version__
 from backend.api.dependencies import ApiLimits, ApiOptions
 from backend.api.traffic import Traffic
 from backend.bootstrap.documents import DocumentRuntime, build_documents, file_limits, start_page_lanes
-from backend.bootstrap.domains import Shared
+from backend.bootstrap.domains import Found, Shared
 from backend.bootstrap.images import find_image_model
 from backend.bootstrap.metering import Metering, metering_of
 from backend.bootstrap.models import AskForGpu, choose_devices, load_models, model_requests, read_classifiers
 from backend.bootstrap.search import SearchRuntime, build_search
-from backend.bootstrap.shared_state import open_shared_state
+from backend.bootstrap.shared_state import SharedState, open_shared_state
 from backend.bootstrap.speech import find_speech_model
 from backend.bootstrap.summaries import SummaryRuntime, build_summaries
 from backend.bootstrap.tracing import open_telemetry
@@ -37,6 +37,7 @@ from backend.documents.understanding import TextServices
 from backend.files.file_readers import FileReaders
 from backend.files.limits import FileLimits
 from backend.images.classification import ImageClassificationService
+from backend.images.engine import LoadedImageModel
 from backend.jobs.service import JobService
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.memory_tier import MemoryTier
@@ -62,9 +63,10 @@ from backend.serving.engines.ner import TASK as NER
 from backend.serving.engines.scoring import CLASSIFIER, RERANKER
 from backend.serving.health import HealthService
 from backend.serving.idle_unload import IdleUnloader
-from backend.serving.loading import LoadContext
+from backend.serving.loading import LoadContext, ModelRequest
 from backend.serving.model_retry import ModelRetry
 from backend.serving.model_swap import ModelSwapper, show_model
+from backend.speech.model_files import SpeechModelFiles
 from backend.speech.transcription import TranscriptionService
 from backend.summaries.service import SummaryService
 from backend.summaries.support import SupportFinder
@@ -155,6 +157,7 @@ class Services:
 
     async def start(self) -> None:
         """Warm up, open the storages, and begin background work. Raises: SetupError."""
+        self.telemetry.ready.set_function(self.health.known_ready)
         self.metering.start(self.supervisor)
         await self.classification.store.start()
         await self.rollout.start()
@@ -204,51 +207,96 @@ async def build(settings: Settings, *, gpu: int | None = None, ask: AskForGpu | 
     return services
 
 
-async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> Services:
-    """Everything, its background work not started yet."""
+@dataclass(frozen=True, slots=True)
+class _Foundation:
+    """What the settings name and the machine has: devices, models, what replicas share, who may call."""
+
+    telemetry: Telemetry
+    driver: DriverSource
+    supervisor: Supervisor
+    metering: Metering
+    replicas: SharedState
+    context: LoadContext
+    catalog: Catalog
+    requests: dict[str, ModelRequest]
+    speech_model: Found[SpeechModelFiles]
+    image_model: Found[LoadedImageModel]
+
+
+async def _find(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> _Foundation:
+    """Choose devices and load models."""
     telemetry, driver, requests = open_telemetry(settings), Nvml(), model_requests(settings)
-    supervisor, loop = Supervisor(telemetry), asyncio.get_running_loop()
+    supervisor = Supervisor(telemetry)
     metering = metering_of(settings, telemetry)  # first: wrong keys, and then a wrong model, stop the start at once
     speech_model = await find_speech_model(settings)
     replicas = await open_shared_state(settings, on_failure)
     context = await asyncio.to_thread(choose_devices, settings, telemetry, driver, gpu=gpu, ask=ask)
     catalog = await replicas.loaded(partial(load_models, context, requests, replicas.targets))
     image_model = await asyncio.to_thread(find_image_model, settings, context)
-    cache = await start_cache(settings, telemetry, supervisor)
-    batcher, monitor = _start_batcher(settings, context, loop), _start_monitor(context, catalog, driver)
-    unloader = IdleUnloader(settings.model_keep_alive_s, telemetry, supervisor)
-    inference = _inference(settings, batcher, cache, telemetry, supervisor)
+    return _Foundation(
+        telemetry, driver, supervisor, metering, replicas, context, catalog, requests, speech_model, image_model
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _TextStack:
+    """What is said of texts, and what that rests on."""
+
+    services: TextServices
+    classification: ClassificationService
+    reranking: RerankService
+    neutral: NeutralVectors
+    summaries: SummaryRuntime
+
+
+async def _text_stack(settings: Settings, found: _Foundation, inference: Inference, cache: VectorCache) -> _TextStack:
+    catalog, telemetry = found.catalog, found.telemetry
     embeddings, scoring = EmbeddingService(catalog, inference, cache, telemetry), ScoringService(inference)
     entities, neutral = EntityService(catalog, inference, telemetry), NeutralVectors(embeddings)
-    store = replicas.classifier_store(await asyncio.to_thread(read_classifiers, settings, catalog), supervisor)
+    own = await asyncio.to_thread(read_classifiers, settings, catalog)
+    store = found.replicas.classifier_store(own, found.supervisor)
     classification = _classification(catalog, store, embeddings, scoring, telemetry, neutral=neutral)
     analysis = AnalysisService(catalog, inference, classification, entities, telemetry)
-    summaries = build_summaries(settings, context, inference, analysis, SupportFinder(catalog, embeddings, neutral))
-    texts = TextServices(catalog, embeddings, entities, analysis, summaries.service, inference.text_work.idle_trim)
+    support = SupportFinder(catalog, embeddings, neutral)
+    summaries = build_summaries(settings, found.context, inference, analysis, support)
+    idle_trim = inference.text_work.idle_trim
+    services = TextServices(catalog, embeddings, entities, analysis, summaries.service, idle_trim)
+    reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
+    return _TextStack(services, classification, reranking, neutral, summaries)
+
+
+async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | None, ask: AskForGpu | None) -> Services:
+    """Everything, its background work not started yet."""
+    found = await _find(settings, on_failure, gpu, ask)
+    telemetry, driver, supervisor, metering = found.telemetry, found.driver, found.supervisor, found.metering
+    context, catalog = found.context, found.catalog
+    cache = await start_cache(settings, telemetry, supervisor)
+    batcher, monitor = _start_batcher(settings, context), _start_monitor(context, catalog, driver)
+    unloader = IdleUnloader(settings.model_keep_alive_s, telemetry, supervisor)
+    inference = _inference(settings, batcher, cache, telemetry, supervisor)
+    stack = await _text_stack(settings, found, inference, cache)
+    texts, classes, neutral = stack.services, stack.classification, stack.neutral
     page_lanes, idle_trim = start_page_lanes(settings, context), inference.text_work.idle_trim
     readers = FileReaders(settings.reader_processes or context.facts.cores, file_limits(settings))
     shared = Shared(settings, context, cache, batcher, page_lanes, readers, idle_trim, unloader, metering, supervisor)
-    documents = build_documents(shared, texts, speech_model, image_model)
-    reranking = RerankService(catalog, embeddings, neutral, scoring, telemetry)
-    search = build_search(shared, texts, documents.documents, classification, reranking=reranking, neutral=neutral)
-    loader = ModelSwapper(context, catalog, unloader, requests, on_swap=classification.on_model_swap)
-    rollout = replicas.rollout(catalog, loader, requests, telemetry, supervisor)
-    degraded = partial(_degraded, supervisor, (metering, documents, search, store, rollout))
+    documents = build_documents(shared, texts, found.speech_model, found.image_model)
+    search = build_search(shared, texts, documents.documents, classes, reranking=stack.reranking, neutral=neutral)
+    loader = ModelSwapper(context, catalog, unloader, found.requests, on_swap=classes.on_model_swap)
+    rollout = found.replicas.rollout(catalog, loader, found.requests, telemetry, supervisor)
+    degraded = partial(_degraded, supervisor, (metering, documents, search, classes.store, rollout))
     health = HealthService(catalog, batcher, cache, monitor.report, degraded=degraded, others=documents.models)
-    telemetry.ready.set_function(health.known_ready)
-    model_retry = _start_model_retry(context, catalog, loader, unloader, supervisor)
     return Services(
         catalog=catalog,
         loader=loader,
-        model_retry=model_retry,
+        model_retry=_start_model_retry(context, catalog, loader, unloader, supervisor),
         inference=inference,
-        embeddings=embeddings,
-        entities=entities,
-        classification=classification,
-        reranking=reranking,
-        similarity=SimilarityService(embeddings, neutral),
-        analysis=analysis,
-        summaries=summaries.service,
+        embeddings=texts.embeddings,
+        entities=texts.entities,
+        classification=classes,
+        reranking=stack.reranking,
+        similarity=SimilarityService(texts.embeddings, neutral),
+        analysis=texts.analysis,
+        summaries=stack.summaries.service,
         speech=documents.speech.service,
         images=documents.images.service,
         documents=documents.documents,
@@ -260,7 +308,7 @@ async def _assemble(settings: Settings, on_failure: AsyncExitStack, gpu: int | N
         usage=metering.usage(),
         text_work=inference.text_work,
         file_limits=shared.readers.limits,
-        summary_runtime=summaries,
+        summary_runtime=stack.summaries,
         document_runtime=documents,
         search_runtime=search,
         health=health,
@@ -331,11 +379,11 @@ def _degraded(supervisor: Supervisor, parts: Sequence[_Watched]) -> tuple[str, .
     return (*supervisor.failing(), *(sentence for part in parts for sentence in part.degraded()))
 
 
-def _start_batcher(settings: Settings, context: LoadContext, loop: asyncio.AbstractEventLoop) -> Batcher:
+def _start_batcher(settings: Settings, context: LoadContext) -> Batcher:
     placement = context.placements[0]
     limits, devices = QueueLimits(settings.limit_queue_tokens), len(context.placements)
     batcher = Batcher(placement.lanes, limits, context.telemetry, depth=placement.depth, devices=devices)
-    batcher.start(loop)
+    batcher.start(asyncio.get_running_loop())
     show_gauges(context.telemetry, batcher.status)
     return batcher
 
