@@ -92,7 +92,7 @@ def _stripped(match: re.Match[str]) -> Span:
 CHUNK_TOKENS = 256  # of a chunk at most: retrieval was measured with it, also for models that take more
 SPECIAL_TOKENS = 2  # of those
 _NOTHING: Offsets = np.empty((0, 2), np.int64)
-_LINE = re.compile(r"[^\n]*\S[^\n]*")
+_LINE = re.compile(r"[^\n]+")
 
 
 def text_chunks(
@@ -204,7 +204,7 @@ def table_rows(tables: Iterable[Table]) -> list[Span]:
 
 def printed_rows(text: str, *, every_line: bool = False) -> list[Span]:
     """The lines of a plain text that are rows of a table: they have columns. Of a file of rows, all lines."""
-    lines = (match.span() for match in _LINE.finditer(text))
+    lines = (match.span() for match in _LINE.finditer(text) if not match[0].isspace())
     return [(start, end) for start, end in lines if every_line or COLUMNS.search(text, start, min(end, start + 400))]
 
 

@@ -30,7 +30,7 @@ _MAX_CONTROLS = 0.001  # of the characters; a form feed and the like are blanks
 _DECLARED = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([\w-]{2,40})|<\?xml[^>]{0,100}?encoding=[\"']([\w-]{2,40})"
 )
-_HTML = re.compile(r"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(r"\A\s*+(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 _HTML_NAMES = frozenset({".html", ".htm", ".xhtml"})
 _ROW_NAMES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson", ".log"})
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "svg"})  # whose content nobody reads

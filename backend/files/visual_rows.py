@@ -88,24 +88,25 @@ class PageRows:
         return _level(box, self.slope)
 
 
-def rows_of(document: Document) -> tuple[PageRows, ...]:
-    """The rows of each page."""
+def rows_of(document: Document, most_words: int | None = None) -> tuple[PageRows, ...]:
+    """The rows of each page; ``most_words`` as for `page_rows`."""
     starts = zip(document.pages, document.page_starts, strict=True)
-    return tuple(page_rows(page, start, is_first=page is document.pages[0]) for page, start in starts)
+    return tuple(page_rows(page, start, most_words, is_first=page is document.pages[0]) for page, start in starts)
 
 
-def page_rows(page: Page, start: int = 0, *, is_first: bool = True) -> PageRows:
+def page_rows(page: Page, start: int = 0, most_words: int | None = None, *, is_first: bool = True) -> PageRows:
     """The rows of one page.
 
     Args:
         start: where the page's text begins in the document's.
+        most_words: of a row; one with more is cut, so that who compares all words of a row is linear in the page.
         is_first: of its document.
     """
     words = [word for word in page.words if _is_printed(word.box)]
     slope = _slope(words)
     level = [(word, _level(word.box, slope)) for word in words]
     rows: list[VisualRow] = []
-    for row in _rows(level):
+    for row in _rows(level) if most_words is None else _bounded(_rows(level), most_words):
         cells = _cells(row, page.number, len(rows))
         rows.append(VisualRow(page.number, len(rows), cells, bounding_box(cell.box for cell in cells)))
     return PageRows(page, start, slope, tuple(rows), is_first)
@@ -163,6 +164,10 @@ def _rows(level: Sequence[tuple[Word, Box]]) -> list[list[tuple[Word, Box]]]:
         else:
             rows.append([(word, box)])
     return sorted(rows, key=lambda row: median(box.top + box.bottom for _, box in row))
+
+
+def _bounded(rows: Sequence[list[tuple[Word, Box]]], most_words: int) -> list[list[tuple[Word, Box]]]:
+    return [row[first : first + most_words] for row in rows for first in range(0, len(row), most_words)]
 
 
 def _left(pair: tuple[Word, Box]) -> float:

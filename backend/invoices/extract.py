@@ -24,6 +24,7 @@ from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, F
 from backend.invoices.statement.find import find_statement
 from backend.tables.numbers import decimal_mark_of
 
+_MOST_WORDS = 250  # of a row of a page: no invoice has more beside one another
 _CENT = Decimal("0.02")  # per rate of tax: each is rounded by itself
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "VendorTaxId": lambda number: bool(nif.is_valid(number) or vat.is_valid(number)),
@@ -123,7 +124,7 @@ def extract_fields(document: Document, document_type: str | None = None) -> Extr
         document: with its electronic invoice, where there is one: that wins.
         document_type: the label of the bundled classifier of document types, where it is known.
     """
-    pages, invoice = rows_of(document), document.einvoice
+    pages, invoice = rows_of(document, _MOST_WORDS), document.einvoice
     whole = invoice is not None and invoice.page is None  # data in the file is of the whole file
     parts: list[Sequence[PageRows]] = [pages] if whole else documents_in(pages)
     first, *others = [_of_part(document, part, document_type if len(parts) == 1 else None) for part in parts]

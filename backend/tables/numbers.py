@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from decimal import Decimal, InvalidOperation
+from itertools import accumulate
 from typing import NamedTuple
 
 from backend.files.pages import Document, Word
@@ -19,7 +21,7 @@ _CURRENCIES = {
 }  # fmt: skip
 _CODE = "|".join(re.escape(code) for code in sorted(_CURRENCIES, key=len, reverse=True))
 # Spaces group thousands only before exactly three digits: "1 284,50". Two numbers side by side are two words.
-_DIGITS = r"(?:\d{1,3}(?:[.,' ]\d{3})+(?:[.,]\d{1,6})?|\d+(?:[.,]\d{1,6})?|[.,]\d{1,2})"
+_DIGITS = r"(?:\d{1,3}(?:[.,' ]\d{3}){1,40}(?:[.,]\d{1,6})?|\d+(?:[.,]\d{1,6})?|[.,]\d{1,2})"
 _NUMBER = re.compile(
     rf"(?:(?<![\w.,/-])|(?<=[^\W\d_]{{3}})(?=\d\d?\s?%))(?<!\d:)(?P<open>\()?(?P<sign>[-+])?\s?(?P<before>{_CODE})?\s?(?P<inner>[-+])?\s?(?P<digits>{_DIGITS})"
     rf"\s?(?P<after>{_CODE}|%)?(?P<trailing>-(?!\w))?(?P<close>\))?(?![\w/])(?![.,:]\d)(?!-\d)",
@@ -30,7 +32,7 @@ _NUMBER = re.compile(
 # An amount in which OCR took digits for letters: "I.342,00", "RMO.06". The letters are read as what they are taken for.
 _DIGIT_LIKE = r"[\dIlOoDSBZ|]"
 _MISREAD = re.compile(
-    rf"(?:(?<=RM)|(?<![\w.,]))(?=[.,\dIlOoDSBZ|]*\d){_DIGIT_LIKE}{{1,3}}(?:[.,]{_DIGIT_LIKE}{{3}})*[.,]{_DIGIT_LIKE}{{2}}(?![\w.,])"
+    rf"(?:(?<=RM)|(?<![\w.,]))(?=[.,IlOoDSBZ|]{{0,24}}\d){_DIGIT_LIKE}{{1,3}}(?:[.,]{_DIGIT_LIKE}{{3}}){{0,5}}[.,]{_DIGIT_LIKE}{{2}}(?![\w.,])"
 )
 _LEADERS = re.compile(r"\.{3,}|_{3,}")  # "TOTAL.......1.210,00"
 _APART = re.compile(r"(?<![\d.,])(\d[\d.,]{0,12}[.,]) (\d\d)(?![\d.,])")  # "605, 00"
@@ -74,11 +76,7 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
     """
     folded = fold(cell.text)
     text = _with_digits(folded.text)
-    ends: list[tuple[int, int]] = []
-    offset = 0
-    for word in cell.words:
-        ends.append((offset, offset + len(word.text)))
-        offset += len(word.text) + 1
+    starts = [0, *accumulate(len(word.text) + 1 for word in cell.words)]
     found: list[Number] = []
     for match in _NUMBER.finditer(text):
         if len(match["digits"]) > _MAX_DIGITS:
@@ -94,7 +92,7 @@ def numbers_in(cell: Cell, mark: str = "") -> list[Number]:
         bracketed = bool(match["open"] and match["close"]) and not percent and len(match[0]) == len(text)
         negative = bracketed or "-" in (match["sign"], match["inner"], match["trailing"])
         start, end = folded.span(*match.span())
-        words = tuple(word for word, (a, b) in zip(cell.words, ends, strict=True) if a < end and start < b)
+        words = cell.words[bisect_left(starts, start + 2) - 1 : bisect_left(starts, end)]
         code = match["before"] or (None if percent else match["after"])
         currency = _CURRENCIES[code.upper()] if code and (code.isupper() or not _is_word(code)) else None
         found.append(Number(-value if negative else value, match["digits"], currency, percent, cell, words))

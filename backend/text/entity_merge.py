@@ -65,8 +65,9 @@ _LABEL = (
     r"(?:N\.?I\.?[FE]|C\.?I\.?F|D\.?N\.?I|V\.?A\.?T|IVA|IBAN|BIC|SWIFT|Tel[eé]?f?(?:ono)?|Tfno|Fax|E-?mail|Web|C\.?P"
     r"|n[.º°]*|no\.?|con|with)\.?"
 )
-_LABEL_BEFORE = re.compile(rf"(?:^|[\s,;:(/\u2013\u2014-]+){_LABEL}[\s:.ºn°]*$", re.IGNORECASE)
-_LABEL_AFTER = re.compile(rf"^\W*{_LABEL}[\s:]+", re.IGNORECASE)
+_LABEL_BEFORE = re.compile(rf"(?:^|(?<=[\s,;:(/\u2013\u2014-])){_LABEL}[\s:.ºn°]{{0,8}}$", re.IGNORECASE)
+_LABEL_AFTER = re.compile(rf"^\W*+{_LABEL}[\s:]++", re.IGNORECASE)
+_LABEL_CHARS = 40  # at the end of a part: a label and what stands around it
 _WORD = re.compile(r"[^\W\d_]{2,}")
 
 
@@ -166,7 +167,7 @@ def _trim(entity: Entity, start: int, end: int) -> Entity:
     """The part of an entity from ``start`` to ``end``, without labels and punctuation at its edges."""
     text = entity.text[start - entity.start : end - entity.start]
     if end < entity.end:
-        text = _LABEL_BEFORE.sub("", text)
+        text = _without_label(text)
     if start > entity.start:
         shorter = _LABEL_AFTER.sub("", text)
         start, text = start + len(text) - len(shorter), shorter
@@ -174,6 +175,13 @@ def _trim(entity: Entity, start: int, end: int) -> Entity:
     start += len(text) - len(stripped)
     stripped = stripped.rstrip(_EDGES)
     return replace(entity, text=stripped, start=start, end=start + len(stripped))
+
+
+def _without_label(text: str) -> str:
+    """A part without a label at its end. The search for it sees the last characters only, however long the part is."""
+    end = len(text.rstrip())
+    label = _LABEL_BEFORE.search(text, max(0, end - _LABEL_CHARS), end)
+    return text if label is None else text[: label.start()].rstrip()
 
 
 def _reason(loser: Entity, winner: Entity, remainder: Entity | None) -> str:

@@ -41,7 +41,7 @@ _ITEM = re.compile(
 )
 _ENUMERATOR = re.compile(r"\(?(?:\d{1,3}(?:\.\d{1,3})*|[a-zA-Z]|[ivxIVX]{1,5})\)?")
 _WEB_ADDRESS = re.compile(r"www\.|https?://|[^\s@]+@[^\s@]")
-_FIGURES = re.compile(r"(?:\s+[(\-$€£]*\d[\d.,]*[%)]*){2,}$")
+_FIGURES = re.compile(r"(?:(?<!\s)\s+[(\-$€£]*\d[\d.,]*[%)]*){2,}$")
 _COLUMNS = re.compile(r"\S(?:\t|\s{3,})\S")
 
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}")

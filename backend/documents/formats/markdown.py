@@ -24,7 +24,7 @@ _LONGEST_HEADING = 120  # characters
 _MAX_HEADING_LINES = 2
 
 _MARKUP = re.compile(r"[\\`*\[\]<|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w{1,32};)")
-_AT_START = re.compile(r"(?:#{1,6}|[-+])(?=\s|$)|>|(?:=+|-+)$")
+_AT_START = re.compile(r"\A(?:#{1,6}|[-+])(?=\s|$)|\A>|\A(?:=+|-+)$")
 _NUMBER_AT_START = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _BULLET = re.compile(r"[•◦▪▫●○■□‣\u2043·►▶➢✓\u2013\u2014*-]\s+(?=\S)")
 _ITEM_NUMBER = re.compile(r"\d{1,3}[.)]\s+(?=\S)")

@@ -19,7 +19,7 @@ from backend.invoices.items.find import ItemLines
 from backend.invoices.label_match import LabelMatch, tokens_of
 
 _LABEL_AND_VALUE = re.compile(
-    r"(?P<label>[^\W\d_]{1,24}(?:\.[^\W\d_]{1,12}){0,2}\.?[:#º°№=]+\.?|#|(?:n\.?o|nr|num|ref)\.|n\.?[º°]|[^\W\d_]{4,}(?=\d\d?[/.-]\d\d?[/.-]\d))"
+    r"(?P<label>[^\W\d_]{1,24}(?:\.[^\W\d_]{1,12}){0,2}\.?[:#º°№=]{1,8}\.?|#|(?:n\.?o|nr|num|ref)\.|n\.?[º°]|[^\W\d_]{4,40}(?=\d\d?[/.-]\d\d?[/.-]\d))"
     r"(?P<value>[^\W_].*|\(.*)",
     re.IGNORECASE,
 )

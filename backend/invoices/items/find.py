@@ -16,7 +16,7 @@ from backend.invoices.printed_field import printed_field
 from backend.invoices.records import Field, FieldRow
 from backend.text.patterns.numbers import format_decimal
 
-_LEADERS = re.compile(r"[\s.:·…_]{2,}$|\s?:$")  # between a text and its amount
+_LEADERS = re.compile(r"(?<![\s.:·…_])[\s.:·…_]{2,}$|\s?:$")  # between a text and its amount
 _FIGURE = re.compile(r"^[-\d.,]+")  # to which a unit is glued: "2UD"
 _SURE, _LIKELY = 0.95, 0.8  # of a line: its arithmetic holds; nothing to reckon
 _COMPUTED = 0.6  # of a quantity that follows from price and amount

@@ -234,7 +234,7 @@ _DATE = re.compile(r"\d{1,4}[/.-]\d{1,2}[/.-]\d{2,4}|\d\d/\d\d")
 _COUNT = re.compile(r"\d{1,2}[xX\u00d7]?")
 _MOST_COUNTED = 0.8  # of the lines
 _MOST_FACTOR_WORDS = 8
-_PRODUCT = re.compile(r"\W{0,2}\d[\d.,]*\s?[^\W\d_]{0,6}[23²³]?\.?\s?[x\u00d7*@]\s?[€$£]?\s?\d")
+_PRODUCT = re.compile(r"\W{0,2}\d[\d.,]{0,20}\s?[^\W\d_]{0,6}[23²³]?\.?\s?[x\u00d7*@]\s?[€$£]?\s?\d")
 
 
 def factors_of(row: PieceRow) -> tuple[Value, Value, tuple[Word, ...]] | None:

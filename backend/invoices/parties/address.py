@@ -76,8 +76,8 @@ _PROVINCE = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(
-    r"\d{1,5}[A-Za-z]?(?:[-/]\d{1,4}[A-Za-z]?)?(?:, ?| )(?!(?:d[ií]as|days|uds|x|kg|units)\b)[^\W\d_]"
-    r"|[^\W\d_]{3,}.*,? (?:n\.?[ºo]\.? ?)?\d{1,4}(?: ?[A-Za-zºª])?(?:,.*)?$"
+    r"\A\d{1,5}[A-Za-z]?(?:[-/]\d{1,4}[A-Za-z]?)?(?:, ?| )(?!(?:d[ií]as|days|uds|x|kg|units)\b)[^\W\d_]"
+    r"|\A[^\W\d_]{3}.*,? (?:n\.?[ºo]\.? ?)?\d{1,4}(?: ?[A-Za-zºª])?(?:,.{0,200})?$"
 )
 _DIGIT = re.compile(r"\d")
 

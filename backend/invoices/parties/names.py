@@ -81,7 +81,7 @@ _LEADING = re.compile(
     re.IGNORECASE,
 )
 # "Bodegas Duero, S.A., con" before a tax number; "Alder & Finch Ltd by Rowan Studio".
-_SENTENCE_AFTER = re.compile(r",?\s+(?:con|with|mit|avec|com|amb)$")
+_SENTENCE_AFTER = re.compile(r",?(?<!\s)\s+(?:con|with|mit|avec|com|amb)$")
 # "Factura emitida por Cable Norte, S.L.", "Puede reclamar en el 1470. Cable Norte, S.L."
 _SENTENCE_BEFORE = re.compile(
     r"^(?:[^\W\d_]+ ){0,3}(?:(?:emitid|prestad|operad|facturad|comercializad|suministrad|gestionad|vendid)[oa]s? por"
@@ -89,10 +89,12 @@ _SENTENCE_BEFORE = re.compile(
     r"|^(?:\S+ ){2,12}?(?:\d+|[^\W\d_]{5,})\. (?=(?-i:[^\W\d_a-z]))",
     re.IGNORECASE,
 )
-_BY_ANOTHER = re.compile(r"\s+by\s+[A-Z]")
-_IN_BRACKETS = re.compile(r"\s+\(([^()]+)\)$")
+_BY_ANOTHER = re.compile(r"(?<!\s)\s+by\s+[A-Z]")
+_IN_BRACKETS = re.compile(r"(?<!\s)\s+\(([^()]+)\)$")
 _ATTENTION = re.compile(r"(?:attn?|atte|a la att|atencion|atención|fao)[.:]", re.IGNORECASE)
-_TITLE_AFTER = re.compile(r"\s+(?:tax )?(?:invoice|factura|receipt|rechnung|facture|fatura|statement)$", re.IGNORECASE)
+_TITLE_AFTER = re.compile(
+    r"(?<!\s)\s+(?:tax )?(?:invoice|factura|receipt|rechnung|facture|fatura|statement)$", re.IGNORECASE
+)
 
 
 def legal_form_end(text: str) -> int | None:

@@ -77,7 +77,7 @@ _PHONE = re.compile(
     r"(?:\s?[/y,]\s?[+(]?\d[\d ().\-]{6,})?|\+\d{2,3}[ .()\-]?\d[\d ().\-]{6,}|\(\d{3}\) ?\d{3}-\d{4})",
     re.IGNORECASE,
 )
-_BARE_PHONE = re.compile(r"[T(M:]?\s?\+?[\d() .\-/]{8,}$")
+_BARE_PHONE = re.compile(r"[T(M:]?\s?\+?[\d() .\-/]{8,60}$")
 _REGISTRY = re.compile(
     r"(?<![^\W_])(?:inscrit[ao]|insc\.|reg(?:istro|\.)? ?merc|r\.? ?m\.? (?:de )?[A-Z]|registered in"
     r"|registered (?:company|charity|no|number)"
