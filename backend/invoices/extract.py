@@ -24,7 +24,7 @@ from backend.invoices.records import FIELD_NAMES, Difference, ExtractedFields, F
 from backend.invoices.statement.find import find_statement
 from backend.tables.numbers import decimal_mark_of
 
-_MOST_WORDS = 250  # of a row of a page: no invoice has more beside one another
+_MOST_WORDS = 120  # of a row of a page: no invoice has more beside one another
 _CENT = Decimal("0.02")  # per rate of tax: each is rounded by itself
 _CHECKS: Mapping[str, Callable[[str], bool]] = {
     "VendorTaxId": lambda number: bool(nif.is_valid(number) or vat.is_valid(number)),

@@ -1,23 +1,17 @@
 """Texts made to take long: work grows with their length, never with its square.
 
-Every public way of a text through the service that holds the interpreter is in `READERS`; every regular expression that
-a module of them compiles is found by itself, and is searched for in the same texts.
+Every public way of a text through the service that holds the interpreter is in `READERS`.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-import re
 import time
-from collections.abc import Callable, Iterator
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
-import backend
 from backend.documents.chunks import printed_rows, text_chunks
 from backend.documents.formats.markdown import stream_markdown
 from backend.errors import CallerGone
@@ -96,7 +90,6 @@ UNITS = (
 LENGTHS = (20_000, 40_000, 80_000)
 FLOOR_S = 0.02  # what takes less says nothing about its growth
 QUICK_UNITS = (" ", ".", "1 ", "a")
-_PACKAGES = ("documents", "files", "invoices", "models", "search", "summaries", "tables", "text")
 
 
 def _sentences(text: str) -> None:
@@ -144,31 +137,6 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-@cache
-def regexes() -> dict[str, re.Pattern[Any]]:
-    """Every compiled pattern of the modules that read texts, also those in tuples and mappings, by where it is."""
-    found: dict[str, re.Pattern[Any]] = {}
-    for module in pkgutil.walk_packages(backend.__path__, "backend."):
-        if module.name.split(".")[1] in _PACKAGES and not module.name.endswith("__main__"):
-            for name, value in vars(importlib.import_module(module.name)).items():
-                found |= {f"{module.name}.{name}:{regex.pattern!r}": regex for regex in _inside(value)}
-    return {place: regex for regex, place in {regex: place for place, regex in found.items()}.items()}
-
-
-def _inside(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
-    if isinstance(value, re.Pattern):
-        yield value
-    elif depth < 3 and isinstance(value, dict | tuple | list | set | frozenset):
-        for part in (*value, *value.values()) if isinstance(value, dict) else value:
-            yield from _inside(part, depth + 1)
-
-
-def searched(regex: re.Pattern[Any], text: str) -> None:
-    """All matches of a text that ends otherwise than it began: what is anchored to the end fails there."""
-    for _ in regex.finditer(f"{text}\1" if isinstance(regex.pattern, str) else f"{text}\1".encode()):
-        pass
-
-
 def cpu_s(work: Callable[[str], object], text: str) -> float:
     """Seconds of this thread, not of the machine."""
     started_s = time.thread_time()
@@ -195,16 +163,6 @@ def test_a_doubled_text_takes_no_more_than_three_times_as_long(unit):
     for reader in READERS.values():
         reader("la factura 1")  # reads its model
     slow = {name: grown for name, reader in READERS.items() if (grown := grows_too_fast(reader, unit))}
-
-    assert slow == {}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", UNITS)
-def test_every_regular_expression_is_linear(unit):
-    slow = {
-        name: grown for name, regex in regexes().items() if (grown := grows_too_fast(partial(searched, regex), unit))
-    }
 
     assert slow == {}
 

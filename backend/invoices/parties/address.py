@@ -35,8 +35,8 @@ _STREET_LAST = re.compile(
     re.IGNORECASE,
 )
 _GERMANIC = re.compile(
-    r"[^\W\d_]{2,}(?:str\.?|stra(?:ss|ß)e|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein|gracht|kade|steig"
-    r"|markt)\s?\d+|(?:[^\W\d_]+[- ])?(?:str\.|strasse|straße|platz|allee) \d+",
+    r"[^\W\d_]{2,40}(?:str\.?|stra(?:ss|ß)e|weg|platz|allee|gasse|ring|damm|ufer|straat|laan|plein|gracht|kade|steig"
+    r"|markt)\s?\d+|(?:(?<![^\W\d_])[^\W\d_]{1,40}[- ])?(?:str\.|strasse|straße|platz|allee) \d+",
     re.IGNORECASE,
 )
 _UK = r"(?:GIR ?0AA|[A-Z]{1,2}\d[A-Z\d]? ?\d[ABD-HJLNP-UW-Z]{2})"
