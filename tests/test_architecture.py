@@ -58,6 +58,7 @@ def test_the_source_is_read(project):
             "imports torch when the service starts",
             id="torch-at-start",
         ),
+        pytest.param({"lanes/a.py": "import backend.lanes.b", "lanes/b.py": ""}, "merge them into it", id="a-crumb"),
     ],
 )
 def test_violation(tmp_path: Path, files: dict[str, str], expected: str):

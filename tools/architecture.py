@@ -95,6 +95,7 @@ SERVING = f"{PACKAGE}.main"
 
 BANNED_NAMES = frozenset({"util", "utils", "helper", "helpers", "handler", "handlers", "common", "misc"})
 MAX_FUNCTION_LINES = 60
+CRUMB_LINES = 50  # a file below it that one other file of its wing imports belongs into that one
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,7 @@ def violations(project: Project) -> list[Violation]:
         _early_imports,
         _sizes,
         _names,
+        _crumbs,
     )
     return sorted(violation for rule in rules for violation in rule(project))
 
@@ -262,6 +264,20 @@ def _names(project: Project) -> Iterator[Violation]:
     for module in project.modules.values():
         if banned := BANNED_NAMES.intersection(module.name.split(".")):
             yield project.violation(module, 1, f"'{min(banned)}' says nothing; name the file for the thing it is about")
+
+
+def _crumbs(project: Project) -> Iterator[Violation]:
+    importers: dict[str, set[str]] = {}
+    for name, module in project.modules.items():
+        for target, _ in _own_imports(module):
+            importers.setdefault(target, set()).add(name)
+    for name, module in project.modules.items():
+        known = importers.get(name, set())
+        if module.lines < CRUMB_LINES and module.path.name != "__init__.py" and len(known) == 1:
+            [importer] = known
+            if _package_of(importer) == module.package and name.count(".") > 1:
+                message = f"{module.lines} lines that {importer} alone imports: merge them into it"
+                yield project.violation(module, 1, message)
 
 
 def _imports(tree: ast.Module, known: Iterable[str]) -> Iterator[Import]:

@@ -19,7 +19,6 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.engine import Engine
 from backend.lanes.policy import portions
-from backend.lanes.submitter import Submitter
 from backend.lanes.text_work import TextWork, TokenBudget
 from backend.lanes.work_item import Priority, WorkItem
 from backend.models.encoder import Vectors
@@ -33,6 +32,35 @@ _CHUNK_INPUTS = 2048  # as many as a request may have, so that a chunk blocks th
 _INLINE_NUMBERS = 20_000  # array elements: about a millisecond of arithmetic
 _Result = TypeVar("_Result")
 Submit = Callable[[Sequence[Payload], Sequence[int]], list[WorkItem]]
+
+
+class Submitter(Protocol):
+    """What takes work items: a `Batcher`, or in an HTTP worker the way to another process's. On the loop's thread."""
+
+    @property
+    def limit_tokens(self) -> int:
+        """LIMIT_QUEUE_TOKENS: more of them are never admitted together."""
+
+    @property
+    def bulk_tokens(self) -> int:
+        """How many tokens bulk work should submit at once, so that it fits beside what already waits."""
+
+    def submit(
+        self,
+        engine: Engine,
+        payloads: Sequence[Any],
+        costs: Sequence[int],
+        *,
+        priority: Priority = ...,
+        deadline_s: float = ...,
+    ) -> list[WorkItem]:
+        """Queue one work item per payload, all of them or none, and return at once.
+
+        What `Batcher.submit` raises is raised here, or ends the items' futures.
+        """
+
+    def promote(self, item: WorkItem, priority: Priority) -> None:
+        """Raise a queued item to the priority of a caller that has joined it."""
 
 
 class Timing(NamedTuple):
