@@ -53,7 +53,9 @@ _POSTCODE_TOWN = re.compile(
     rf"|(?:{_STATES}),? \d{{4,5}}[A-Z]?(?:-\d{{4}})?$"
     rf"|{_UK}(?![^\W_])|[A-Z]\d[\dW] ?[A-Z\d]{{4}}$|[A-Z]\d[A-Z] ?\d[A-Z]\d)"
 )
-_TOWN_POSTCODE = re.compile(rf"{_TOWN}[ ,(-]{{1,3}}\d{{5}}\)?$|^(?:c\.? ?p\.?:? ?)?\d{{5}}$", re.IGNORECASE)
+_TOWN_POSTCODE = re.compile(
+    rf"(?<![^\W\d_]){_TOWN}[ ,(-]{{1,3}}\d{{5}}\)?$|^(?:c\.? ?p\.?:? ?)?\d{{5}}$", re.IGNORECASE
+)
 _FOUR_DIGITS_TOWN = re.compile(
     rf"\d{{4}},? {_TOWN}(?: {_TOWN}){{0,3}}(?:,.*)?"
 )  # Austria, Switzerland, Belgium, Denmark

@@ -149,6 +149,7 @@ _GAP, _GAP_BELOW_LABEL = 1.15, 2.6
 _ALIGNED = 1.2  # heights between left edges, right edges or middles
 _MOST_LINES = 14
 _MOST_CELLS = 40  # of a row; more are no letterhead
+_MAX_UNFINISHED = 100  # blocks that may go on below a row; a page side by side with itself has a dozen
 _RIGHT_OF_LABEL = 16.0  # heights from a label to its value at most
 _ACROSS, _PAIR = 45.0, 2  # where the two are alone in their row
 _BULLETS, _DASHES = "·•●|■▪¦", ("-", "\u2013", "\u2014")
@@ -205,8 +206,13 @@ def blocks_of(rows: PageRows) -> list[Block]:
     unfinished: list[Block] = []
     for index, row in enumerate(rows.rows):
         below = rows.rows[index + 1].cells if index + 1 < len(rows.rows) else ()
-        still = [block for block in unfinished if row.box.top - block.last.box.bottom <= _reach(block, rows)]
-        finished.extend(block for block in unfinished if block not in still)
+        still = [
+            block
+            for block in unfinished[-_MAX_UNFINISHED:]
+            if row.box.top - block.last.box.bottom <= _reach(block, rows)
+        ]
+        going_on = set(map(id, still))
+        finished.extend(block for block in unfinished if id(block) not in going_on)
         unfinished = still
         row_blocks = _row_blocks(_joined_at_bullets(row.cells[:_MOST_CELLS]), below[:_MOST_CELLS])
         for new in _with_details(row_blocks, unfinished, rows):

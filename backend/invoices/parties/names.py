@@ -54,8 +54,8 @@ _NO_NAME = re.compile(  # what a shop does, or says
     re.IGNORECASE,
 )
 _REGISTRATION = re.compile(  # "(519537-X)", "(CO.REG :860671-D)", "862725-U"
-    r"\s*[([]\s*(?:co\.? ?(?:reg|no)\.?[^)\]]*|(?:no\.? ?)?[\w\-/ ]*\d{4,}[\w\-/ ]*)[)\]]?\s*$"
-    r"|\s+\d{5,}-?[A-Z](?:\s*\([A-Z]+\))?$",
+    r"(?<!\s)\s*[([]\s*(?:co\.? ?(?:reg|no)\.?[^)\]]*|(?:no\.? ?)?[\w\-/ ]*\d{4,}[\w\-/ ]*)[)\]]?\s*$"
+    r"|(?<!\s)\s+\d{5,}-?[A-Z](?:\s*\([A-Z]+\))?$",
     re.IGNORECASE,
 )
 _FORM_FIRST = re.compile(

@@ -63,7 +63,7 @@ _EMAIL = re.compile(
     r"(?:(?:e-?mail|correo|mail|courriel)\s?[.:]?\s*)?[\w.+%-]{1,64}\s?@\s?[\w-]+(?:\.[\w-]+)+", re.IGNORECASE
 )
 _WEB = re.compile(
-    r"(?:(?:web|website|url|internet)\s?:\s*)?(?:https?://\S+|www\.\S+|(?<![\w.@])[\w-]+(?:\.[\w-]+)*"
+    r"(?:(?:web|website|url|internet)\s?:\s*)?(?:https?://\S+|www\.\S+|(?<![\w.@-])[\w-]+(?:\.[\w-]+)*"
     r"\.(?:com|es|net|org|eu|cat|info|biz|co\.uk|ie|uk|de|fr|pt|it|example|io)(?![\w.]))",
     re.IGNORECASE,
 )

@@ -43,7 +43,7 @@ COMMON_LABELS = (
     ("business", "negocios"), ("computers", "ordenadores"), ("love", "amor"), ("accidents", "accidentes"),
     ("art", "arte"), ("complaints", "quejas"),
 )  # fmt: skip
-_BETWEEN_NAMES = re.compile(r"\s*[/,;|&]\s*|\s+(?:and|or|y|e|o|u)\s+", re.IGNORECASE)
+_BETWEEN_NAMES = re.compile(r"(?<!\s)(?:\s*[/,;|&]\s*|\s+(?:and|or|y|e|o|u)\s+)", re.IGNORECASE)
 _NAMES_MAX = 8  # of one label; a longer label is a sentence and is not split
 _NEUTRAL_SHARE = 2 / 3  # of the neutral texts' mean vector that is taken away
 _LEAST_SPREAD = 1e-6  # of a model that tells no labels apart
