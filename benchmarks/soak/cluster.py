@@ -113,10 +113,6 @@ class Cluster:
             replica.process.kill()
             raise ClusterError(f"replica {replica.pid} did not end within {_STOP_S:g} s of SIGTERM") from None
 
-    def at(self, place: int) -> Replica:
-        """The replica that runs in a place."""
-        return next(replica for replica in self.running if replica.place == place)
-
     async def kill(self, replica: Replica) -> None:
         """SIGKILL; its children end by themselves."""
         replica.process.kill()
