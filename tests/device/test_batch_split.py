@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.device.batch_split import bisect_on_failure, release_frames, split_on_oom
-from backend.device.faults import Fault, FaultKind
 from backend.errors import DeviceLost, DoesNotFit
 
 OOM = "CUDA out of memory. Tried to allocate 2.50 GiB."
@@ -73,14 +72,6 @@ def test_failures_are_few(items, limit):
     assert len(failures) <= len(items).bit_length()
     assert failures == sorted(failures, reverse=True)
     assert items == [item for run in device.runs if sum(run) <= limit for item in run]
-
-
-def test_order_of_the_halves():
-    """The first half runs first; a half without a bad item is not split further."""
-    device = Device(10**9, poison=[3])
-
-    assert [-1, -2, "ValueError", -4, -5, -6, -7, -8] == bisect_on_failure([1, 2, 3, 4, 5, 6, 7, 8], device, name_of)
-    assert [[1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4], [1, 2], [3, 4], [3], [4], [5, 6, 7, 8]] == device.runs
 
 
 @pytest.mark.parametrize("results", [[], [1], [1, 2, 3]], ids=["none", "too-few", "too-many"])
@@ -216,12 +207,6 @@ def test_a_single_item_that_does_not_fit():
     assert [1, 2] in device.runs
 
 
-def test_the_message_for_a_single_item():
-    """The caller may write it."""
-    with pytest.raises(DoesNotFit, match=r"^item 30 needs 2684354560 bytes$"):
-        split_on_oom([30], Device(10), describe=lambda fault, item: f"item {item} needs {fault.requested_bytes} bytes")
-
-
 def test_a_single_item_is_retried_once_after_emptying_the_cache():
     """The memory may have been in torch's cache."""
     device = Device(10)
@@ -236,26 +221,6 @@ def test_a_single_item_is_retried_once_after_emptying_the_cache():
         split_on_oom([30], device, empty_cache=lambda: None)
 
     assert [[30], [30]] == device.runs
-
-
-def test_every_single_item_is_retried():
-    """Not only the first of the batch."""
-    device, limits = Device(10), list[int]()
-
-    def empty_cache() -> None:
-        limits.append(device.limit)
-        device.limit = (15, 20, 30)[len(limits) - 1]
-
-    assert [-20, -30] == split_on_oom([20, 30], device, empty_cache=empty_cache)
-
-
-def test_failures_are_reported():
-    """With the fault and the part."""
-    reports: list[tuple[Fault, int]] = []
-
-    split_on_oom([5, 5, 5, 5], Device(10), on_oom=lambda fault, part: reports.append((fault, len(part))))
-
-    assert [(Fault(FaultKind.OUT_OF_MEMORY, "torch", OOM, 5 * 2**29), 4)] == reports
 
 
 @pytest.mark.parametrize(

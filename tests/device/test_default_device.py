@@ -72,13 +72,6 @@ def test_the_saved_choice():
         assert f"cuda:{gpu.index}" == default_device.placement().device
 
 
-def test_the_cpu_is_always_allowed():
-    """Even if the service must use the GPU."""
-    default_device.configure(facts("h200"), DeviceRequest(use_gpu=True))
-
-    assert ("cuda:0", "cpu") == (default_device.placement().device, default_device.placement("cpu").device)
-
-
 def test_use_gpu_false_forbids_every_gpu():
     default_device.configure(facts("h200"), DeviceRequest(use_gpu=False))
 
@@ -106,14 +99,6 @@ def test_each_rank_has_its_own_card(device: str, request_: DeviceRequest, expect
     assert expected == [place.device for place in places]
     assert len(set(expected)) == len({place.uuid for place in places})
     assert len(set(expected)) == len({place.memory_bytes for place in places})
-
-
-@pytest.mark.parametrize("device", ["cuda:1", "auto", "cuda:0,cuda:1"])
-def test_a_lone_process_has_the_device_that_placement_gives(device: str):
-    """Without torchrun nothing changes."""
-    default_device.configure(facts("ada-and-blackwell"))
-
-    assert default_device.placement(device) == default_device.rank_placement(device, LocalRank())
 
 
 @pytest.mark.parametrize(("device", "count"), [("cuda:1", 2), ("auto", 3)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict, defaultdict, namedtuple
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from transformers.modeling_outputs import BaseModelOutput
 from backend.device import default_device, transfer
 from backend.device.records import DeviceType, GPUInfo, MachineFacts
 from backend.device.transfer import move_to_device, optimize_model_for_inference, torch_dtype
-from backend.errors import DeviceUnavailable
 
 META = torch.device("meta")  # a device that every machine has, and that is not the CPU
 CPU = MachineFacts(2, "a processor", (), 2**33, why_no_gpu="no NVIDIA driver answers")
@@ -154,11 +152,6 @@ def test_auto_is_the_device_of_the_process(device: str):
     assert default_device.torch_device().type == move_to_device(values).device.type
 
 
-def test_a_device_that_is_not_there():
-    with pytest.raises(DeviceUnavailable, match="mps"):
-        move_to_device(torch.ones(1), "mps")
-
-
 class Convolutional(nn.Module):
     """A model with layers that evaluation mode changes."""
 
@@ -211,24 +204,6 @@ def test_inference_does_not_cast_a_quantized_model():
     model.is_quantized = True
 
     assert torch.float32 == optimize_model_for_inference(model, "cpu", "bf16").weight.dtype
-
-
-def test_inference_logs_its_steps(caplog: pytest.LogCaptureFixture):
-    with caplog.at_level(logging.INFO):
-        optimize_model_for_inference(Convolutional(), "cpu", "bf16")
-
-    (record,) = [record for record in caplog.records if record.message == "model optimized for inference"]
-    assert ["evaluation mode", "no gradients", "torch.bfloat16 as asked", "on cpu", "channels last"] == record.fields[
-        "done"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("bf16", torch.bfloat16), ("float16", torch.float16), (torch.float64, torch.float64)],
-)
-def test_torch_dtype(name: str | torch.dtype, expected: torch.dtype):
-    assert expected is torch_dtype(name)
 
 
 def test_an_unknown_dtype():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from pathlib import Path
 
@@ -26,14 +25,6 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "state" / "tuning.json"
 
 
-def test_a_saved_entry_is_loaded(file):
-    """By another instance, under its own key only."""
-    TuningCache(file).save("key", ENTRY)
-
-    assert ENTRY == TuningCache(file).load("key")
-    assert TuningCache(file).load("another key") is None
-
-
 def test_other_entries_stay(file):
     """A second key is added; an existing key is replaced."""
     cache = TuningCache(file)
@@ -42,14 +33,6 @@ def test_other_entries_stay(file):
     cache.save("one", {"budget": 2})
 
     assert ({"budget": 2}, {"budget": 1}) == (cache.load("one"), cache.load("two"))
-
-
-def test_a_missing_file_is_normal(file, caplog):
-    """The first start logs nothing."""
-    caplog.set_level(logging.WARNING)
-
-    assert TuningCache(file).load("key") is None
-    assert "" == caplog.text
 
 
 @pytest.mark.parametrize(
@@ -78,13 +61,6 @@ def test_a_file_that_cannot_be_used(file, caplog, content, words):
     assert ENTRY == cache.load("key")
 
 
-def test_an_entry_that_is_no_object(file):
-    file.parent.mkdir()
-    file.write_text(json.dumps({"version": 1, "entries": {"key": [1]}}))
-
-    assert TuningCache(file).load("key") is None
-
-
 @pytest.mark.parametrize("obstacle", ["folder-is-a-file", "file-is-a-folder"])
 def test_a_file_that_cannot_be_written(file, caplog, obstacle):
     """The failure is logged, and no temporary file is left."""
@@ -98,14 +74,6 @@ def test_a_file_that_cannot_be_written(file, caplog, obstacle):
 
     assert "the tuning file cannot be written; the next start measures again" in caplog.text
     assert before == sorted(file.parent.parent.rglob("*"))
-
-
-def test_no_temporary_file_is_left(file):
-    cache = TuningCache(file)
-    for number in range(3):
-        cache.save(str(number), ENTRY)
-
-    assert [file] == list(file.parent.iterdir())
 
 
 def test_a_reader_never_sees_half_a_file(file, caplog):

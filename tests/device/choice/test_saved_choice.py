@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.device.choice.saved_choice import ChoiceFile, SavedChoice, choice_of
-from backend.device.records import GPUInfo
+from backend.device.choice.saved_choice import ChoiceFile, SavedChoice
 
 CHOICE = SavedChoice("GPU-a", "NVIDIA GeForce RTX 4090", 25_757_220_864, "580.95.05", "2026-11-20T10:00:00+00:00")
 
@@ -21,16 +20,6 @@ def test_save_and_load(tmp_path):
     assert ChoiceFile(path).save(CHOICE)
     assert CHOICE == ChoiceFile(path).load()
     assert ["gpu.json"] == [file.name for file in path.parent.iterdir()], "a temporary file is left"
-
-
-def test_the_last_choice_counts(tmp_path):
-    """A second choice replaces the first."""
-    file = ChoiceFile(tmp_path / "gpu.json")
-    later = SavedChoice("GPU-b", "another card", 1, "", "2026-11-21T10:00:00+00:00")
-    file.save(CHOICE)
-
-    assert file.save(later)
-    assert later == file.load()
 
 
 def test_no_file(tmp_path, caplog):
@@ -108,16 +97,6 @@ def test_a_folder_in_the_way(tmp_path, caplog):
     assert ["gpu.json"] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_a_file_where_a_folder_should_be(tmp_path, caplog):
-    """In place of the state folder."""
-    (tmp_path / "state").write_text("not a folder")
-    file = ChoiceFile(tmp_path / "state" / "gpu.json")
-
-    assert file.load() is None
-    assert not file.save(CHOICE)
-    assert "cannot be saved" in caplog.text
-
-
 def test_no_permission(tmp_path, caplog, monkeypatch):
     """Every call logs a warning. Simulated, since the tests may run as root."""
     path = tmp_path / "gpu.json"
@@ -134,9 +113,3 @@ def test_no_permission(tmp_path, caplog, monkeypatch):
     assert not ChoiceFile(path).forget()
     assert not ChoiceFile(path).save(CHOICE)
     assert 3 == len(caplog.records)
-
-
-def test_choice_of():
-    gpu = GPUInfo(3, "NVIDIA L4", "GPU-c", 24_152_899_584, (8, 9), bf16=True)
-
-    assert SavedChoice("GPU-c", "NVIDIA L4", 24_152_899_584, "580.1", "now") == choice_of(gpu, "580.1", "now")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from backend.device.choice.saved_choice import SavedChoice, choice_of
 from backend.device.choice.selection import DeviceRequest as Request
 from backend.device.choice.selection import (
-    card_number,
     choose,
     device_string,
     most_free,
@@ -182,13 +181,6 @@ def test_stale_choice(facts, state):
     assert "--choose" in notes[0]
 
 
-def test_stale_choice_without_any_card():
-    """Without its GPU the machine uses the CPU; DEVICE=cuda is refused."""
-    assert () == choose(CPU, Request(), SAVED).devices
-    with pytest.raises(DeviceUnavailable, match="no NVIDIA driver"):
-        choose(CPU, Request("cuda"), SAVED)
-
-
 def test_saved_apple():
     """Apple's GPU has no UUID and is matched by its name."""
     apple = SavedChoice("", "Apple M3 Pro", 1, "", "2026-11-20")
@@ -258,12 +250,6 @@ def test_most_free(gpus, expected):
     assert expected == most_free(gpus).uuid
 
 
-def test_number_of():
-    """torch's index; the position in the list when torch sees no card."""
-    assert [0, 1, 2] == [card_number(THREE, gpu) for gpu in THREE.gpus]
-    assert 0 == card_number(BROKEN, HIDDEN)
-
-
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -312,47 +298,6 @@ def test_any_request_on_any_machine(name, device, use_gpu, gpu, saved):
         assert not selected.devices
 
 
-@pytest.mark.parametrize(
-    ("name", "devices", "words"),
-    [
-        pytest.param("rtx-4070-laptop", ["cuda:0"], "RTX 4070", id="laptop"),
-        pytest.param("ada-and-blackwell", ["cuda:0"], "RTX PRO 6000 Blackwell", id="two-of-two-generations"),
-        pytest.param("h200", ["cuda:0"], "H200", id="h200"),
-        pytest.param("h100-mig", ["cuda:0"], "MIG 3g.40gb", id="a-slice"),
-        pytest.param("t4", ["cuda:0"], "Tesla T4", id="t4"),
-        pytest.param("v100", ["cuda:0"], "V100", id="v100"),
-        pytest.param("gb10", ["cuda:0"], "GB10", id="unified"),
-        pytest.param("apple-m3", ["mps"], "Apple M3", id="apple"),
-        pytest.param("wsl2", ["cuda:0"], "RTX 4080", id="wsl2"),
-        pytest.param("windows-wddm", ["cuda:0"], "RTX 2080", id="windows"),
-        pytest.param("no-gpu", [], "no NVIDIA driver", id="no-gpu"),
-        pytest.param("vanishing", ["cuda:0"], "L4", id="vanishing"),
-        pytest.param("cpu-build", [], "without CUDA", id="cpu-build"),
-        pytest.param("old-driver", [], "driver 470", id="old-driver"),
-        pytest.param("new-card-old-build", [], "no kernels for sm_120", id="new-card-old-build"),
-    ],
-)
-def test_simulated_machines(name, devices, words):
-    """The automatic choice and its reason."""
-    facts = simulated.facts(name)
-    selected = choose(facts, Request())
-
-    assert devices == [device_string(facts, gpu) for gpu in selected.devices]
-    assert words in selected.why
-
-
-@pytest.mark.parametrize("name", ["cpu-build", "old-driver", "new-card-old-build", "no-gpu"])
-def test_a_demand_where_no_card_works(name):
-    """DEVICE=cuda and USE_GPU=true never fall back to the CPU; the error has the reason."""
-    facts = simulated.facts(name)
-
-    for wanted in (Request("cuda"), Request(use_gpu=True), Request("cuda:all"), Request("cuda:0"), Request(gpu=0)):
-        with pytest.raises(DeviceUnavailable) as caught:
-            choose(facts, wanted)
-        assert all(gpu.fault in str(caught.value) for gpu in facts.gpus)
-        assert facts.gpus or facts.why_no_gpu in str(caught.value)
-
-
 @pytest.mark.parametrize("visible", [None, "0,1", "1,0"])
 def test_a_choice_by_uuid_survives_cuda_visible_devices(visible):
     """The saved card is selected under its new number."""
@@ -362,13 +307,3 @@ def test_a_choice_by_uuid_survives_cuda_visible_devices(visible):
         (chosen,) = choose(facts, Request(), choice_of(gpu, "580", "2026-11-20")).devices
         assert gpu.uuid == chosen.uuid
         assert chosen is facts.gpus[chosen.index]
-
-
-def test_a_saved_card_that_is_hidden():
-    """The other card is selected, with a note."""
-    hidden = next(gpu for gpu in simulated.facts("ada-and-blackwell").gpus if "4090" in gpu.name)
-    facts = simulated.facts("ada-and-blackwell", visible="1" if hidden.index == 0 else "0")
-    selected = choose(facts, Request(), choice_of(hidden, "580", "2026-11-20"))
-
-    assert ["NVIDIA RTX PRO 6000"] == [gpu.name[:19] for gpu in selected.devices]
-    assert any("saved choice" in note for note in selected.notes)

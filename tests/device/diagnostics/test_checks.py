@@ -24,7 +24,6 @@ from backend.device.diagnostics.report import (
     Verdict,
     as_json,
     render,
-    verdict_of,
 )
 from backend.device.facts import nvml, simulated
 from backend.device.facts.torch_builds import install_line
@@ -244,11 +243,6 @@ def test_shared_memory(shm_bytes, what):
     assert (Status.OK, shm_bytes < GIB) == (finding.status, bool(finding.fix))
 
 
-def test_no_shared_memory_no_finding():
-    """macOS and Windows have no /dev/shm."""
-    assert "shared memory" not in [finding.topic for finding in check(CPU).findings]
-
-
 @pytest.mark.parametrize(
     ("sample", "words", "anchor"),
     [
@@ -393,15 +387,6 @@ def test_settings_without_a_candidate():
     assert Verdict.UNUSABLE is diagnosis.verdict
 
 
-def test_attention_kernels():
-    """Of the first dtype, without padding and with it."""
-    report = expected_report("cuda:0", (8, 9))
-    finding = last(check(ONE, attention={"cuda:0": report}), "attention")
-
-    assert (Status.OK, "") == (finding.status, finding.fix)
-    assert "cuda:0 in bf16: flash without padding, efficient with it (by torch's rules)" == finding.what
-
-
 def test_attention_that_is_slow_or_broken():
     """The math kernel on a GPU is a warning; a package that does not work is a hint."""
     slow = AttentionReport("cuda:0", True, (KernelUse("bf16", "math", "math"),), (), ("take another torch",))
@@ -424,22 +409,6 @@ def test_several_devices():
     assert ("cuda:0", "cuda:1") == diagnosis.devices
     assert last(diagnosis, "device").what.startswith("cuda:0, cuda:1: ")
     assert ["cuda:0", "cuda:1"] == [what.partition(": ")[0] for what in limits]
-
-
-@pytest.mark.parametrize(
-    ("statuses", "verdict", "exit_code"),
-    [
-        pytest.param([], Verdict.GOOD, 0, id="no-findings"),
-        pytest.param([Status.OK, Status.OK], Verdict.GOOD, 0, id="all-well"),
-        pytest.param([Status.OK, Status.WARN], Verdict.DEGRADED, 1, id="a-warning"),
-        pytest.param([Status.WARN, Status.FAIL, Status.OK], Verdict.UNUSABLE, 2, id="the-worst-counts"),
-    ],
-)
-def test_verdict(statuses, verdict, exit_code):
-    """The worst finding decides."""
-    result = verdict_of(tuple(Finding("topic", status, "what") for status in statuses))
-
-    assert (verdict, exit_code) == (result, result.exit_code)
 
 
 def test_anchors_are_headings_of_the_page():

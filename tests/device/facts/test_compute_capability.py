@@ -37,11 +37,6 @@ def test_architecture(capability, name, computes):
     assert expected == architecture(capability)
 
 
-def test_no_capability():
-    """Apple's and AMD's GPUs have none."""
-    assert architecture((0, 0)).sm == ""
-
-
 @pytest.mark.parametrize(
     ("name", "capability", "broken"),
     [

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from backend.device.facts.torch_source import Torch, normal_uuid, one_sentence
+from backend.device.facts.torch_source import Torch, normal_uuid
 from backend.device.records import AllocatorStats, TorchBuild, TorchDevice
 
 BARE = "8a9c1b2d-0000-4000-8000-0123456789ab"
@@ -203,11 +203,6 @@ def test_allocator_before_the_first_tensor(cards):
     cards.append(properties())
 
     assert AllocatorStats() == Torch().allocator("cuda:0")
-
-
-def test_one_sentence():
-    """The first lines, joined; empty messages are dropped."""
-    assert one_sentence("a.\nb", "", "  c  ") == "a; c"
 
 
 def test_torch_is_imported_late():

@@ -67,7 +67,3 @@ def test_a_uuid_does_not_depend_on_the_order():
     for cards in itertools.permutations(PCI):
         assert visible_cards(cards, TWIN.uuid) == (TWIN,)
         assert visible_cards(cards, f"{NEW.uuid},{OLD.uuid}") == (NEW, OLD)
-
-
-def test_no_cards():
-    assert visible_cards((), "0") == ()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,13 +73,6 @@ def test_out_of_memory_limits_longer_buckets():
 
     assert 20 == limits.max_count(500, PLENTY)
     assert TABLE.max_count(64, 10_000) == limits.max_count(64, 10_000)
-
-
-def test_the_table_stays_the_upper_bound():
-    """A cap above the count that fits now has no effect."""
-    limits = AdaptiveCountLimit(TABLE, caps={64: 50})
-
-    assert (50, 5) == (limits.max_count(64, PLENTY), limits.max_count(64, 150))
 
 
 def test_recovery_is_slow():
@@ -237,28 +228,3 @@ def test_another_process_causes_few_errors():
 
     assert 0 < card.errors < 200
     assert card.items > 10_000 * 90 / 2
-
-
-def test_thread_safety():
-    limits = AdaptiveCountLimit(TABLE, caps={64: 8})
-    errors: list[BaseException] = []
-
-    def use() -> None:
-        try:
-            for turn in range(500):
-                limits.succeeded(64, limits.max_count(64, PLENTY))
-                if turn % 50 == 0:
-                    limits.out_of_memory(turn + 1, 64)
-                    limits.retried()
-                assert limits.caps[64] >= 1
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-
-    assert [] == errors

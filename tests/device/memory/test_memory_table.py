@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.device.memory.memory_table import COUNT_MAX, LENGTHS, Affine, MemoryTable, bucket_of, lengths_to
+from backend.device.memory.memory_table import COUNT_MAX, LENGTHS, Affine, MemoryTable, lengths_to
 
 MIB = 2**20
 TABLE = MemoryTable({512: Affine(8 * MIB, 4 * MIB), 64: Affine(2 * MIB, MIB), 128: Affine(4 * MIB, 2 * MIB)})
@@ -97,12 +95,6 @@ def test_no_line_without_memory(peaks):
         Affine.through(peaks)
 
 
-@pytest.mark.slow
-@given(TABLES)
-def test_json_and_back(table):
-    assert table == MemoryTable.from_json(json.loads(json.dumps(table.to_json())))
-
-
 def record(**changes: object) -> dict[str, object]:
     """A good record with some fields changed."""
     return {**TABLE.to_json(), **changes}
@@ -144,8 +136,3 @@ def test_a_foreign_record(foreign):
 def test_lengths_of_a_model(longest, expected):
     """Doubling, and the model's own maximum last."""
     assert expected == lengths_to(longest)
-
-
-def test_bucket_of():
-    """The next one up, in any order of the buckets."""
-    assert (64, 64, 128, None) == tuple(bucket_of(length, (128, 64)) for length in (1, 64, 65, 129))

@@ -325,15 +325,6 @@ def test_a_prediction_is_a_line_for_each_length():
     }
 
 
-def test_weights_are_counted_once():
-    """Tied layers are one storage; buffers count too."""
-    found = predict(Tiny, ids, (16,))
-    model = Tiny()
-
-    assert found is not None
-    assert found.weights_bytes == sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
-
-
 def test_inputs_by_name():
     """As transformers' models take them; what a batch brings along is not its activations'."""
     by_name = predict(Tiny, lambda count, length: {"ids": ids(count, length)[0]}, (16,))

@@ -20,7 +20,6 @@ from backend.device.plan.attention import (
     expected_kernels,
     expected_report,
     flash_preferred,
-    installed_version,
     prefer_flash,
     try_flash,
 )
@@ -223,12 +222,6 @@ def test_packages_are_known_by_their_distribution():
     assert Package("flash-attn", "", False, "") == result["flash-attn"]
 
 
-def test_the_kernels_package():
-    result = attention_report("cpu", version_of=versions(kernels="0.11")).packages[-1]
-
-    assert ("kernels", "0.11", True) == (result.name, result.version, result.usable)
-
-
 @pytest.mark.parametrize(
     ("name", "capability", "fault", "usable", "words"),
     [
@@ -275,11 +268,6 @@ def test_try_flash(monkeypatch, device, function, expected):
     assert expected == try_flash(flash_module(monkeypatch, function), device)
 
 
-def test_try_flash_that_cannot_be_imported(device):
-    """A missing module, or a wheel of another torch."""
-    assert try_flash("no_such_flash_attn", device).startswith("ModuleNotFoundError")
-
-
 def test_check_flash_attention_without_any(monkeypatch):
     """torch is not imported."""
     monkeypatch.setitem(sys.modules, "torch", None)  # an import would raise
@@ -297,12 +285,6 @@ def test_check_flash_attention_on_a_cpu():
         result[key] for key in ("installed", "version", "package", "usable")
     )
     assert "NVIDIA cards only" in result["why"]
-
-
-def test_installed_version():
-    """From the metadata of the distribution."""
-    assert installed_version("pytest") == pytest.__version__
-    assert "" == installed_version("no-such-distribution")
 
 
 @pytest.fixture

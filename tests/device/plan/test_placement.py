@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.device.choice.saved_choice import SavedChoice
 from backend.device.choice.selection import DeviceRequest
 from backend.device.plan.placement import (
     LoaderSettings,
@@ -19,7 +18,6 @@ from backend.device.plan.placement import (
     place_all,
     suggested_workers,
     with_vectors,
-    workers_for,
 )
 from backend.device.records import DeviceType, GPUInfo, MachineFacts, Platform
 from backend.errors import BadSettings, DeviceUnavailable
@@ -82,15 +80,6 @@ def test_place_all():
     assert 3 == place_all(replace(CUDA, cores=8), DeviceRequest("cuda:all"))[0].loader.num_workers, "7 cores, 2 GPUs"
     assert first == place(CUDA, DeviceRequest("cuda:1,cuda:0"))
     assert 1 == len(place_all(CPU, DeviceRequest()))
-
-
-def test_the_saved_choice():
-    """It selects the card; a stale one is mentioned in the reasons."""
-    saved = SavedChoice("GPU-a", "Tesla T4", 1, "", "2026-11-20")
-
-    assert "cuda:0" == place(CUDA, DeviceRequest(), saved).device
-    assert any("saved choice" in why for why in place(CPU, DeviceRequest(), saved).why) is False, "no card"
-    assert any("saved choice" in why for why in place(CUDA, DeviceRequest(), replace(saved, uuid="GPU-x")).why)
 
 
 @pytest.mark.parametrize(
@@ -216,12 +205,6 @@ def test_a_fraction_out_of_range(facts, fraction):
         place(facts, DeviceRequest(memory_fraction=fraction))
 
 
-def test_a_memory_fraction():
-    """GPU_MEMORY_FRACTION limits a GPU's memory; on a CPU it has no effect."""
-    assert 40 * GIB == place(CUDA, DeviceRequest(memory_fraction=0.5)).memory_bytes
-    assert place(CPU, DeviceRequest()) == place(CPU, DeviceRequest(memory_fraction=0.5))
-
-
 @pytest.mark.parametrize(
     ("free", "weights", "peak", "context", "expected"),
     [
@@ -235,20 +218,6 @@ def test_a_memory_fraction():
 def test_suggested_workers(free, weights, peak, context, expected):
     """floor((free x 0.9 - reserve) / (context + weights + peak)), and at least one."""
     assert expected == suggested_workers(free, weights, peak, context)
-
-
-def test_suggested_workers_keeps_a_reserve():
-    """The reserve is subtracted first."""
-    assert 8 == suggested_workers(8 * GIB, GIB, 0, 0, fraction=1.0)
-    assert 6 == suggested_workers(8 * GIB, GIB, 0, 0, fraction=1.0, reserve_bytes=2 * GIB)
-
-
-def test_workers_by_free_memory():
-    """Free memory decides, not the size of the card."""
-    crowded = replace(LARGE, free_bytes=4 * GIB)
-
-    assert 1 == workers_for(memory_limit(CUDA, crowded))
-    assert workers_for(memory_limit(CUDA, LARGE)) > workers_for(memory_limit(CUDA, SMALL)) > 1
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import subprocess
 import sys
 
 import pytest
 
-from backend.device.plan import precision
 from backend.device.plan.precision import (
     DtypeChoice,
     amp_dtype,
@@ -19,7 +17,6 @@ from backend.device.plan.precision import (
     fp32_precision,
     needs_loss_scaling,
     set_fp32_precision,
-    torch_dtype,
 )
 from backend.device.records import GPUInfo
 
@@ -111,16 +108,6 @@ def test_common():
     assert ADA is common([ADA, ADA])
 
 
-def test_common_is_never_empty():
-    """All devices share float32, and no dtype that one of them lacks."""
-    choices = [ADA, TURING, dtypes_for(None), dtypes_for(None, ("avx512_bf16",))]
-
-    for some in itertools.product(choices, repeat=3):
-        shared = common(some).dtypes
-        assert "fp32" == shared[-1]
-        assert set(shared) == set.intersection(*(set(choice.dtypes) for choice in some))
-
-
 @pytest.mark.parametrize(
     ("dtypes", "expected", "scaled"),
     [
@@ -133,14 +120,6 @@ def test_amp(dtypes, expected, scaled):
     """The first half-precision dtype; the loss is scaled for fp16 only."""
     assert expected == amp_dtype(dtypes)
     assert scaled is needs_loss_scaling(expected)
-
-
-def test_torch_dtype():
-    import torch
-
-    assert [torch.bfloat16, torch.float16, torch.float32] == [torch_dtype(name) for name in ("bf16", "fp16", "fp32")]
-    with pytest.raises(ValueError, match="'float8' is none of bf16, fp16, fp32"):
-        torch_dtype("float8")
 
 
 def test_an_unknown_fp32_precision():
@@ -194,8 +173,3 @@ def test_old_and_new_interface_agree(modes):
     done = subprocess.run([sys.executable, "-c", script, *modes], check=False, capture_output=True, text=True)
 
     assert "fine" == done.stdout.strip(), done.stderr
-
-
-def test_known_bad_models_have_an_origin():
-    """Each entry links to a report."""
-    assert all("#" in origin for origin in precision._NOT_IN_FP16.values())

@@ -7,13 +7,12 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.device.facts import nvml_queries
 from backend.device.records import CardSample
 from backend.device.watch.gpu_metrics import THROTTLE_REASONS, gpu_samples, table
 from backend.device.watch.gpu_report import DeviceSummary
 from backend.device.watch.history import Headroom
 from backend.telemetry import METRICS, PREFIX, render_samples
-from tests.device.fakes import APPLE, CPU, GIB, LOST, MACHINES, ON_APPLE, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
+from tests.device.fakes import CPU, GIB, LOST, MACHINES, ON_CARD, ON_CPU, SAMPLE, TWO_CARDS, report
 
 UNITS = ("_bytes", "_ratio", "_celsius", "_watts", "_hz", "_seconds", "_total", "_info")
 COUNTED = ("gpu_available", "gpu_lost", "gpu_memory_unified", "gpu_throttle_active", "gpu_processes")
@@ -58,15 +57,6 @@ def test_names_kinds_and_help():
 def test_the_table_is_what_is_exported():
     """Documents list every metric, whatever machine they are written on."""
     assert [(one.name, one.labels) for one in gpu_samples(report())] == [(one.name, one.labels) for one in table()]
-
-
-def test_types_are_told():
-    """A counter is typed as one, so that rate() is allowed and a gauge is not summed over time."""
-    found = families(report())
-
-    assert ("counter", "gauge", "gauge") == tuple(
-        found[PREFIX + name].type for name in ("gpu_energy_joules", "gpu_power_watts", "gpu_info")
-    )
 
 
 def test_identity_is_one_series():
@@ -124,12 +114,6 @@ def test_numbers(name, expected):
     assert expected == series(report(), name)
 
 
-def test_clocks_by_domain():
-    assert [({**L4, "domain": "sm"}, 2.04e9), ({**L4, "domain": "memory"}, 6.251e9)] == series(
-        report(), "gpu_clock_hz"
-    )[:2]
-
-
 def test_throttling_by_reason():
     """Every reason has a series: 1 for those at work, 0 for the others, also for one we do not know yet."""
     known = dict.fromkeys(THROTTLE_REASONS, 0.0) | {"sw_power_cap": 1.0}
@@ -138,11 +122,6 @@ def test_throttling_by_reason():
     assert {**known, "new_reason": 1.0} == {
         labels["reason"]: value for labels, value in series(found, "gpu_throttle_active") if labels["gpu"] == "0"
     }
-
-
-def test_throttle_reasons_are_the_drivers():
-    """The closed set is what the driver source can answer."""
-    assert tuple(name for name, _ in nvml_queries._THROTTLE) == THROTTLE_REASONS
 
 
 def test_headroom():
@@ -179,11 +158,6 @@ def test_what_is_unknown_is_absent(found, absent):
 def test_a_lost_card_is_told():
     """The series that alert rules use is there when all others are absent."""
     assert [(L4, 1.0), (T4, 1.0)] == series(report(samples=[LOST]), "gpu_lost")
-
-
-def test_apple_allocator():
-    """torch's allocator on MPS, under the number that Apple's GPU has, without a UUID."""
-    assert [({"gpu": "0", "uuid": ""}, 2.0 * GIB)] == series(report(APPLE, ON_APPLE), "torch_memory_allocated_bytes")
 
 
 def test_names_are_escaped():

@@ -17,7 +17,6 @@ from backend.device.watch.history import (
     Sample,
     Spread,
     active_alerts,
-    alert_inputs,
     fit_line,
     headroom,
     new_alerts,
@@ -41,20 +40,6 @@ def history_of(headrooms: list[int | None], *, every_s: float = 1.0, max_samples
 def falling(bytes_a_second: float, *, start: float = 10.0 * GIB, seconds: int = 120) -> list[tuple[float, float]]:
     """A leak, sampled once a second."""
     return [(float(second), start - bytes_a_second * second) for second in range(seconds + 1)]
-
-
-def test_a_full_history_drops_the_oldest():
-    history = history_of([1, 2, 3, 4], max_samples=3)
-
-    assert [2, 3, 4] == [sample.headroom_bytes for sample in history.samples]
-    assert (3, 4) == (len(history), history.latest.headroom_bytes)
-
-
-def test_empty_history():
-    """It has no latest sample and raises no alerts."""
-    history = History(3)
-
-    assert (None, [], AlertInputs()) == (history.latest, history.last(60.0), alert_inputs(history, 1))
 
 
 @pytest.mark.parametrize(
@@ -81,13 +66,6 @@ def test_last_seconds(seconds, expected):
 def test_spread(values, expected):
     """Smallest, mean, largest and how many, of what is known."""
     assert expected == spread(values)
-
-
-def test_line_through_exact_points():
-    """The slope without error, and the height at the end."""
-    fitted = fit_line([(0.0, 5.0), (1.0, 3.0), (2.0, 1.0)])
-
-    assert (-2.0, 0.0, 1.0) == (fitted.slope, fitted.error, fitted.end)
 
 
 def test_line_agrees_with_numpy():
@@ -214,9 +192,6 @@ def test_retry_increases(retries, expected):
     assert expected == retry_increases([Sample(float(index), retries=count) for index, count in enumerate(retries)])
 
 
-STEADY = AlertInputs(Headroom(10 * GIB, 5.0, None))
-
-
 def headrooms_of(*batches: float | None) -> list[AlertInputs]:
     """Alert inputs with a headroom of so many batches."""
     return [AlertInputs(Headroom(GIB, count)) for count in batches]
@@ -256,11 +231,6 @@ def test_alerts_are_raised_once(kind, states, expected):
     assert [(index, kind) for index in expected] == raised
 
 
-def test_no_alert_in_a_healthy_state():
-    """Free memory, a level trend and no retries raise no alert."""
-    assert NONE == active_alerts(NONE, STEADY)
-
-
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
@@ -274,14 +244,3 @@ def test_alert_messages_have_numbers(now, expected):
     (alert,) = new_alerts(NONE, active_alerts(NONE, now), now)
 
     assert expected in alert.message
-
-
-def test_a_lost_device_has_unknown_headroom():
-    history = History(10)
-    history.add(Sample(0.0, headroom_bytes=5, retries=1))
-    history.add(Sample(60.0, lost="gone"))
-
-    state = alert_inputs(history, batch_bytes=10)
-
-    assert AlertInputs(Headroom(), 0, "gone") == state
-    assert frozenset({AlertKind.LOST}) == active_alerts(NONE, state)

@@ -170,17 +170,6 @@ def test_report():
     } == found["collector"]
 
 
-def test_headroom_by_device():
-    """Each device has its own; the CPU's is the machine's."""
-    setup = MonitorSetup(TWO_CARDS, [ON_CARD, ON_OTHER, ON_CPU]).after(1)
-
-    assert [18 * GIB, 12 * GIB, 6 * GIB] == [
-        setup.monitor.headroom(device).bytes + RESERVE_BYTES for device in ("cuda:0", "cuda:1", "cpu")
-    ]
-    with pytest.raises(KeyError):
-        setup.monitor.headroom("cuda:7")
-
-
 def test_a_cpu_without_any_source():
     """The service without a GPU: no driver, no torch, the same answer."""
     found = DeviceMonitor(CPU, [ON_CPU]).report()
@@ -356,14 +345,6 @@ def test_performance_as_the_guide_calls_it():
     assert metrics == history[-1]
 
 
-def test_performance_queries_only_its_card():
-    """Other cards of the machine are not queried."""
-    recorder = Recorder(device="cuda:1")
-    recorder.run(2)
-
-    assert {"GPU-2"} == set(recorder.driver.asked)
-
-
 def test_performance_as_a_context():
     """The thread ends with the block, also when it fails."""
     recorder = Recorder()
@@ -388,17 +369,6 @@ def test_performance_history_is_bounded():
 
     assert 3 == len(elapsed)
     assert elapsed[0] >= 4.0
-
-
-def test_performance_of_a_vanishing_card(caplog):
-    """Marked lost, logged once, and recorded again when it is back."""
-    recorder = Recorder(ONE_CARD, samples=[SAMPLE, LOST, LOST, SAMPLE])
-    with caplog.at_level(logging.WARNING):
-        history = recorder.run(5).get_metrics_history()
-
-    assert ["", str(LOST), str(LOST), ""] == [record["lost"] for record in history[:4]]
-    assert [50.0, "n/a", "n/a", 50.0] == [record["gpu_utilization"] for record in history[:4]]
-    assert ["a GPU no longer answers"] == [record.message for record in caplog.records]
 
 
 def test_performance_without_a_gpu():

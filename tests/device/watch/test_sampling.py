@@ -15,9 +15,9 @@ from backend.device.facts.nvml import Nvml
 from backend.device.facts.torch_source import Torch
 from backend.device.memory.device_memory import RESERVE_BYTES
 from backend.device.plan.placement import place
-from backend.device.records import AllocatorStats, CardSample, GPULost
+from backend.device.records import AllocatorStats, CardSample
 from backend.device.watch.history import Sample
-from backend.device.watch.sampling import Sampler, host_memory, is_on
+from backend.device.watch.sampling import Sampler, host_memory
 from tests.device.fakes import (
     ALLOCATOR,
     APPLE,
@@ -143,19 +143,6 @@ def test_a_lost_device_has_no_numbers():
     assert Sample(1.0, retries=1, lost=str(LOST)) == device.sample(1.0)
 
 
-def test_a_loss_without_a_reason():
-    [device] = sampler(driver=FakeDriver([GPULost()])).snapshot().devices
-
-    assert "NVIDIA L4 no longer answers" == device.lost
-
-
-def test_sample_for_the_history():
-    """The fields of the history come from driver and allocator."""
-    [device] = sampler(driver=FakeDriver(), torch_source=FakeTorch()).snapshot().devices
-
-    assert Sample(3.0, 18 * GIB - RESERVE_BYTES, 4 * GIB, 1, 0.5, 54.0, 61.5) == device.sample(3.0)
-
-
 @pytest.mark.parametrize(
     ("initialized", "answer", "expected"),
     [
@@ -177,21 +164,6 @@ def test_without_nvml(monkeypatch, initialized, answer, expected):
     [device] = sampler(torch_source=FakeTorch()).snapshot().devices
 
     assert expected == (device.free_bytes, device.used_bytes)
-
-
-@pytest.mark.parametrize(
-    ("placement", "gpu", "expected"),
-    [
-        pytest.param(ON_CARD, CARD, True, id="by-uuid"),
-        pytest.param(replace(ON_CARD, device="cuda:1"), CARD, True, id="the-uuid-wins-over-the-number"),
-        pytest.param(replace(ON_CARD, uuid=""), CARD, True, id="by-number"),
-        pytest.param(replace(ON_CARD, uuid="", device="cuda:1"), CARD, False, id="another-number"),
-        pytest.param(ON_APPLE, APPLE.gpus[0], True, id="apple"),
-        pytest.param(ON_CPU, CARD, False, id="cpu"),
-    ],
-)
-def test_is_on(placement, gpu, expected):
-    assert expected is is_on(placement, gpu)
 
 
 def test_the_real_machine(device):
