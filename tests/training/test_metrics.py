@@ -272,20 +272,6 @@ def test_ranking_in_blocks():
     assert [ranking[:3] for ranking in rankings] == rank(queries, documents, 3)
 
 
-def test_calibration_error_by_hand():
-    """Two of 90 % confidence, one wrong: off by 0.4; two of 60 %, both right: off by 0.4 too."""
-    probabilities = np.array([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.6, 0.4]])
-
-    assert pytest.approx(0.4) == expected_calibration_error(probabilities, np.array([0, 1, 0, 0]))
-
-
-def test_neighbouring_bins_do_not_make_up_for_one_another():
-    """Too sure at 95 % and too modest at 92 % are two faults, not one small one."""
-    probabilities = np.array([[0.95, 0.05], [0.92, 0.08]])
-
-    assert pytest.approx((0.95 + 0.08) / 2) == expected_calibration_error(probabilities, np.array([1, 0]))
-
-
 def test_calibration_error_as_defined():
     """The weighted mean over fifteen bins, each without its lower edge and with its upper one."""
     logits, targets = drawn(500, seed=6)

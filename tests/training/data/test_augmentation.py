@@ -184,13 +184,6 @@ def test_documents_are_never_mirrored_or_inverted():
         assert changed.mean() > 0.5
 
 
-def test_no_policy_is_no_change():
-    """Policy "none" returns the same tensor."""
-    page = letter()
-
-    assert augment(page, AugmentConfig(policy="none"), random_for(0, 0, 0)) is page
-
-
 @pytest.mark.parametrize(
     ("settings", "faults"),
     [
@@ -207,12 +200,6 @@ def test_invalid_settings(settings: dict[str, object], faults: Sequence[str]):
 
     assert len(faults) == len(caught.value.faults)
     assert all(fault.startswith(start) for fault, start in zip(caught.value.faults, faults, strict=True))
-
-
-def test_mixing_is_off_by_default():
-    """Two pages over one another are no document."""
-    assert not AugmentConfig().mixes
-    assert draw_mix(AugmentConfig(), random_for(0, 0, 0), examples=9, height=8, width_px=8) is None
 
 
 def mixes(config: AugmentConfig, count: int = 400) -> list[Mix | None]:

@@ -161,13 +161,3 @@ def test_words_as_text():
 
     assert '¿Pagó (hoy) 1.284,50 €, " Iberia "?' == text
     assert words == [text[start:stop] for start, stop in spans]
-
-
-@pytest.mark.slow
-def test_the_shared_sets(data_dir):
-    """Every CoNLL file of the shared data is read; the counts are its README's."""
-    counts = {file.stem: len(read_conll(file)) for file in sorted(data_dir.glob("ner_*/*.conll"))}
-
-    assert 4763 == counts["es_cess_train"]
-    assert 12543 == counts["en_ewt_train"]
-    assert 15379 == counts["es_meddocan_train"]

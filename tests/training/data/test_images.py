@@ -273,16 +273,6 @@ def test_the_cache_keeps_its_bound_and_what_came_first():
     assert (5, 500) == (len(cache), cache.held_bytes)
 
 
-def test_a_cache_that_is_off():
-    """A limit of 0 loads every time."""
-    cache, maker = ImageCache(0), Maker()
-
-    for _ in range(3):
-        cache.get(Path("a"), maker("a"))
-
-    assert (3, 0) == (len(maker.made), len(cache))
-
-
 def test_a_failure_is_not_kept():
     """What could not be read may be there the next time."""
     cache, maker = ImageCache(1000), Maker()

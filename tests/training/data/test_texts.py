@@ -15,7 +15,6 @@ from backend.training.data.texts import (
     is_retrieval,
     read_groups,
     read_labelled,
-    read_rows,
     read_split,
 )
 
@@ -200,13 +199,3 @@ def test_no_examples(tmp_path):
             held_out=0.1,
             group=lambda row: row.text,
         )
-
-
-def test_the_shared_sets(data_dir):
-    """Every set of classes, pairs and scores is read; the counts are the README's."""
-    assert 9978 == len(read_labelled(data_dir / "cls_banking77" / "en_train.tsv"))
-    assert 573 == len(read_labelled(data_dir / "cls_doctype_text" / "train.jsonl"))
-    assert 5739 == len(read_groups(data_dir / "sts_stsb" / "es_stsb_train.tsv"))
-    assert 500 == len(read_groups(data_dir / "bitext_tatoeba" / "en-es.tsv"))
-    assert 4 * 612 == len(read_groups(data_dir / "retr_xquad"))
-    assert 1588 == sum(1 for _ in read_rows(data_dir / "retr_tatqa" / "en_queries.jsonl"))
