@@ -126,7 +126,7 @@ class ImageClassificationService:
         self._why_none, self._pending = why_none, pending or PendingModels()
         self._idle_trim = idle_trim or IdleTrim()
         self._usage = Usage(telemetry, TASK)
-        self._shared = SharedCalls[_ScoredFile](telemetry)
+        self._shared = SharedCalls[_ScoredFile, None](telemetry)
         self._threads = FileThreads(readers, threads, name="frame")
 
     def serve(self, engines: ImageEngines) -> None:
@@ -208,7 +208,7 @@ class ImageClassificationService:
             if cached is not None:
                 return _ScoredFile((_Scored(int(pages), cached.vector),))
         key = request.keys.narrow(request.choice.pages).key("file", request.upload.sha256.encode())
-        return await self._shared.run(key, request.urgency, partial(self._begin, request))
+        return await self._shared.run(key, request.urgency, lambda _: self._begin(request))
 
     async def _begin(self, request: _Request) -> _ScoredFile:
         """With a file of its own: its first caller may leave and close theirs while others wait for it."""

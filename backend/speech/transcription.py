@@ -7,13 +7,13 @@ import time
 import zlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import orjson
 
-from backend.errors import DeadlineExceeded, FinanciaError, InvalidField, NotInstalled, WrongMediaType
+from backend.errors import DeadlineExceeded, InvalidField, NotInstalled, WrongMediaType
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import FileType, sniff
 from backend.files.limits import FileLimits
@@ -26,6 +26,7 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.idle_trim import IdleTrim
 from backend.lanes.inference import Urgency
+from backend.lanes.shared_calls import SharedCalls
 from backend.speech.pages import KIND
 from backend.speech.piece_runs import LanguageTally, PieceRuns
 from backend.speech.recording_run import RecordingRun
@@ -41,12 +42,11 @@ from backend.speech.records import (
 from backend.telemetry import Telemetry
 from backend.tracing.spans import span
 
-Start = Callable[[TranscriptionCallback], Coroutine[Any, Any, Transcription]]
 _ROUNDED_S = 0.001  # what rounding takes off a segment's times
 
 
 @dataclass(slots=True, eq=False)
-class _Listener:
+class Listener:
     """A caller, who may decode of several runs of the same recording, one after the other, and of each second once."""
 
     on_event: TranscriptionCallback
@@ -62,81 +62,6 @@ class _Listener:
             new = tuple(part for part in event.segments if (part.start_s + part.end_s) / 2 > least_s)
         self.told_s = event.done_s
         self.on_event(event._replace(segments=new))
-
-
-@dataclass(slots=True, eq=False)
-class _SharedRun:
-    urgency: Urgency  # of its first caller
-    task: asyncio.Task[Transcription] | None = None
-    listeners: list[_Listener] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)  # so far, for those who join
-    last: TranscriptionEvent | None = None
-
-    def on_event(self, event: TranscriptionEvent) -> None:
-        self.segments += event.segments
-        self.last = event
-        for listener in list(self.listeners):
-            listener.tell(event)
-
-    def join(self, listener: _Listener) -> None:
-        if self.last is not None:
-            listener.tell(self.last._replace(segments=tuple(self.segments)))
-        self.listeners.append(listener)
-
-    def may_fail_sooner(self, error: FinanciaError, urgency: Urgency) -> bool:
-        """Whether an error of this run may be none of one that is started with another urgency."""
-        is_later = urgency.deadline_s > self.urgency.deadline_s
-        is_patient = urgency.priority > self.urgency.priority and not isinstance(error, DeadlineExceeded)
-        return error.retryable and (is_later or is_patient)
-
-
-class SharedRuns:
-    """The transcriptions under way by cache key. Event loop only."""
-
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._runs: dict[bytes, _SharedRun] = {}
-        self._coalesced = telemetry.jobs_coalesced_total
-
-    async def run(self, key: bytes, urgency: Urgency, on_event: TranscriptionCallback, start: Start) -> Transcription:
-        """The result of ``start``, or of an equal one that is under way and at least as urgent.
-
-        It ends when its last caller leaves. A caller who joined one with an earlier deadline, or one that waits for no
-        room in a queue, starts anew when it fails of that; what was decoded by then is in the cache of pieces.
-        """
-        listener = _Listener(on_event)
-        while True:
-            run = self._runs.get(key)
-            if run is None or run.urgency.priority > urgency.priority:
-                return await self._wait(key, self._start(key, urgency, start), listener)
-            self._coalesced.inc()
-            try:
-                return await self._wait(key, run, listener)
-            except FinanciaError as error:
-                if not run.may_fail_sooner(error, urgency):
-                    raise
-
-    def _start(self, key: bytes, urgency: Urgency, start: Start) -> _SharedRun:
-        run = self._runs[key] = _SharedRun(urgency)
-        run.task = asyncio.create_task(start(run.on_event))
-        run.task.add_done_callback(lambda _: self._forget(key, run))
-        return run
-
-    def _forget(self, key: bytes, run: _SharedRun) -> None:
-        if self._runs.get(key) is run:
-            del self._runs[key]
-
-    async def _wait(self, key: bytes, run: _SharedRun, listener: _Listener) -> Transcription:
-        assert run.task is not None
-        run.join(listener)
-        try:
-            return await asyncio.shield(run.task)
-        finally:
-            run.listeners.remove(listener)
-            if not run.listeners and not run.task.done():
-                self._forget(key, run)
-                run.task.cancel()
-                with suppress(asyncio.CancelledError):  # its own: its files and work items are let go before we are
-                    await asyncio.wait({run.task})
 
 
 _BYTES_PER_S = 4000.0  # of a file that does not say how long it is: 32 kbit/s
@@ -295,7 +220,7 @@ class TranscriptionService:
         self._engines, self._cache, self._telemetry = engines, cache, telemetry
         self._why_none, self._pieces_at_once = why_none, pieces_at_once
         self._idle_trim = idle_trim or IdleTrim()
-        self._shared = SharedRuns(telemetry)
+        self._shared = SharedCalls[Transcription, TranscriptionEvent](telemetry)
         self._files = AudioFiles(readers, threads=threads)
         self.backlog = audio_backlog(lambda: self._engines.lanes.status().lanes_alive if self._engines else 0)
         if engines is not None:
@@ -349,7 +274,8 @@ class TranscriptionService:
         with self._idle_trim.busy():
             transcription = await self._cached(key, started_s)
             if transcription is None:
-                transcription = await self._shared.run(key, urgency, on_event, partial(self._begin, request))
+                listener = Listener(on_event)
+                transcription = await self._shared.run(key, urgency, partial(self._begin, request), listener.tell)
             else:
                 on_event(_event_of(transcription.transcript))
         self._telemetry.audio_seconds_total.inc(transcription.transcript.duration_s)

@@ -13,9 +13,10 @@ import pytest
 from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Overloaded, Unavailable
 from backend.files.speech_records import Segment, SpokenLanguage, Transcript
 from backend.lanes.inference import Urgency
+from backend.lanes.shared_calls import SharedCalls
 from backend.lanes.work_item import Priority
 from backend.speech.records import Transcription, TranscriptionCallback, TranscriptionEvent
-from backend.speech.transcription import SharedRuns
+from backend.speech.transcription import Listener
 from backend.telemetry import Telemetry
 from tests.fakes import TEST_TIMEOUT_S
 from tests.speech.conftest import SpeechFixture, words
@@ -31,7 +32,7 @@ class Runs:
     def __init__(self, error: FinanciaError) -> None:
         self.error, self.count = error, 0
         self.waits, self.gate = asyncio.Event(), asyncio.Event()
-        self.shared = SharedRuns(Telemetry())
+        self.shared = SharedCalls[Transcription, TranscriptionEvent](Telemetry())
 
     async def start(self, on_event: TranscriptionCallback) -> Transcription:
         self.count += 1
@@ -48,7 +49,7 @@ class Runs:
     def call(
         self, urgency: Urgency, on_event: Callable[[TranscriptionEvent], None]
     ) -> Coroutine[Any, Any, Transcription]:
-        return self.shared.run(KEY, urgency, on_event, self.start)
+        return self.shared.run(KEY, urgency, self.start, Listener(on_event).tell)
 
 
 async def joined(runs: Runs, first: Urgency, second: Urgency) -> tuple[list[Any], list[TranscriptionEvent]]:
@@ -70,7 +71,7 @@ async def test_each_second_is_told_once() -> None:
     assert isinstance(first, DeadlineExceeded)
     assert second is RESULT
     assert ["one", "two", "three"] == [segment.text for event in events for segment in event.segments]
-    assert [(20.0, None), (20.0, None), (30.0, None), (30.0, 30.0)] == [event[:2] for event in events]
+    assert [(10.0, None), (20.0, None), (20.0, None), (30.0, None), (30.0, 30.0)] == [event[:2] for event in events]
 
 
 @pytest.mark.parametrize(
