@@ -10,11 +10,12 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
+from backend.retry import Backoff
 from backend.telemetry import BackgroundTask, Telemetry
 
 STABLE_S = 60.0  # a task that ran so long without a failure is well again
 FAILING_AFTER = 3  # failures in a row: one may be a fault that passes
-_BACKOFF_S = (0.5, 30.0)  # before the first restart, and the longest; each is twice the one before
+_RESTART = Backoff(0.5, 30.0)
 _log = logging.getLogger(__name__)
 
 
@@ -25,12 +26,6 @@ class Failures:
     count: int
     last_s: float  # monotonic
     error: str  # the last one's type; its message may quote a document
-
-    def backoff_s(self) -> float:
-        """How long to wait before the task is started again."""
-        first_s, most_s = _BACKOFF_S
-        growth: float = 2.0 ** min(self.count - 1, 10)
-        return min(first_s * growth, most_s)
 
 
 class Supervisor:
@@ -93,7 +88,7 @@ class Supervisor:
                 return
             except Exception as error:  # noqa: BLE001 - border: whatever a loop raises, its work must go on
                 failures = self.failed(name, error)
-            await self._sleep(failures.backoff_s())
+            await self._sleep(_RESTART.wait_s(failures.count))
 
     async def _run(self, name: BackgroundTask, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # From the bottom up. A wing is a folder or a file directly under backend/; it imports itself and lower rows only, so
 # that no two wings import each other.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"tracing"}),
-    frozenset({"errors", "durable_files", "lazy_exports", "telemetry"}),
+    frozenset({"tracing", "errors"}),
+    frozenset({"durable_files", "lazy_exports", "retry", "telemetry"}),
     frozenset({"device", "supervision"}),
     frozenset({"files", "models"}),
     frozenset({"lanes", "training"}),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from backend.retry import Backoff
 from backend.supervision import Supervisor
 from backend.telemetry import BackgroundTask
 
@@ -16,11 +17,11 @@ class Pusher:
     Args:
         push: tells everything that is to be told; whether the store has it.
         every_s: at least between two pushes.
-        retry_s: the first wait after a fault, and the longest; each is twice the one before.
+        retry: how long to wait after a fault.
     """
 
-    def __init__(self, push: Callable[[], Awaitable[bool]], *, every_s: float, retry_s: tuple[float, float]) -> None:
-        self._push, self._every_s, self._retry_s = push, every_s, retry_s
+    def __init__(self, push: Callable[[], Awaitable[bool]], *, every_s: float, retry: Backoff) -> None:
+        self._push, self._every_s, self._retry = push, every_s, retry
         self._wake, self._stopping = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -47,17 +48,17 @@ class Pusher:
                 self._task.cancel()
 
     async def _run(self) -> None:
-        retry_s, longest_s = self._retry_s
+        faults = 0
         while not self._stopping.is_set():
             await self._wake.wait()
             self._wake.clear()
             if await self._push():
-                retry_s = self._retry_s[0]
+                faults = 0
                 await self._pause(self._every_s)
             else:
                 self._wake.set()
-                await self._pause(retry_s)
-                retry_s = min(retry_s * 2, longest_s)
+                faults += 1
+                await self._pause(self._retry.wait_s(faults))
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -17,12 +17,13 @@ from backend.callers.pusher import Pusher
 from backend.callers.quotas import Bucket, Charge, Meters
 from backend.errors import Unavailable
 from backend.lanes.cache.redis_client import RedisOptions, open_pool
+from backend.retry import Backoff
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
 _EVERY_S = 0.1
 _CLOSE_S = 1.0  # for the last charges; those not told then are forgotten with this process
-_RETRY_S = (0.5, 10.0)
+_RETRY = Backoff(0.5, 10.0)
 _PER_S = 1_000_000  # Redis counts in microseconds of its own clock, so that those of the replicas may differ
 _log = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class QuotaSync:
     ) -> None:
         self._shared, self._close_s, self._clock = shared, close_s, clock
         self._charged: dict[str, dict[str, Bucket]] = {}  # by owner and kind
-        self._pusher = Pusher(self.push, every_s=every_s, retry_s=_RETRY_S)
+        self._pusher = Pusher(self.push, every_s=every_s, retry=_RETRY)
         self._is_away = False
         meters.on_charge(self._note)
 

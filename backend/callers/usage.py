@@ -19,13 +19,14 @@ from backend.callers.pusher import Pusher
 from backend.callers.quotas import Bucket, Meters, Used
 from backend.callers.usage_store import COUNTED, Batch, CallerUsage, Counts, Slice, UsageStore
 from backend.errors import NotFound, Unavailable
+from backend.retry import Backoff
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 
 EVERY_S = 1.0
 REPORT_S = 0.2  # after which an HTTP worker reports to the service process what it counted
 _CLOSE_S = 2.0  # for the last batch; what is not kept then is lost with the process
-_RETRY_S = (1.0, 30.0)
+_RETRY = Backoff(1.0, 30.0)
 _AWAY_S = 900  # while the store is away slices are so long, or a day would take 86,400 of each caller
 _log = logging.getLogger(__name__)
 
@@ -115,7 +116,7 @@ class UsageKeeper:
         self._taken_s = 0.0  # when its slices were as old as they say
         self._away = ""  # why the store does not answer
         self._reporting = asyncio.Lock()
-        self._pusher = Pusher(self.flush, every_s=every_s, retry_s=_RETRY_S)
+        self._pusher = Pusher(self.flush, every_s=every_s, retry=_RETRY)
         ledger.on_first(self._pusher.wake)
 
     def start(self, supervisor: Supervisor) -> None:

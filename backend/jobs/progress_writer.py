@@ -11,7 +11,8 @@ from backend.errors import Unavailable
 from backend.files.pages import Page
 from backend.jobs.document_codec import page_record
 from backend.jobs.records import Job, Progress
-from backend.jobs.store import JobStore, StoreRetry
+from backend.jobs.store import JobStore
+from backend.retry import StoreRetry
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 

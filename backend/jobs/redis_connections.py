@@ -14,9 +14,10 @@ from redis.exceptions import RedisError, ResponseError
 from backend.errors import BadSettings, Unavailable
 from backend.lanes.cache.redis_client import address
 from backend.lanes.cache.redis_pool import Command, RedisPool, error_code
+from backend.retry import Backoff
 from backend.telemetry import log_event
 
-_RETRY_S = (0.2, 5.0)  # the first wait after a fault, and the longest; each is twice the one before
+_RETRY = Backoff(0.2, 5.0)
 _COMMANDS = 16  # at once; further ones wait
 _PASSING = frozenset(("OOM", "READONLY", "MASTERDOWN", "MISCONF", "NOREPLICAS", "UNBLOCKED", "LOADING", "BUSY")) | {
     "NOAUTH",
@@ -102,9 +103,8 @@ class RedisConnections:
         return stream_entries(await self._execute(self._readers, words))
 
     async def pause(self, faults: int) -> None:
-        """Wait before the next try: exponential backoff by the number of ``faults`` in a row."""
-        first_s, most_s = _RETRY_S
-        await asyncio.sleep(min(first_s * 2 ** min(faults, 10), most_s))
+        """Wait before the next try, after so many ``faults`` in a row."""
+        await asyncio.sleep(_RETRY.wait_s(faults))
 
     async def close(self) -> None:
         """Close every connection. Waits for no reply: commands in progress raise Unavailable."""
@@ -134,7 +134,7 @@ class RedisConnections:
         return Unavailable(
             f"jobs: Redis (REDIS_URL), where all replicas keep them, {reason}. Try again, or send the file to "
             "/v1/documents, which answers without it",
-            retry_after_s=_RETRY_S[1],
+            retry_after_s=_RETRY.most_s,
         )
 
 

@@ -76,8 +76,8 @@ class RedisQueue:
                         return claim
                     faults = 0
                 except (Unavailable, ResponseError) as error:
-                    await self._recover(error, faults)
                     faults += 1
+                    await self._recover(error, faults)
         finally:
             self._taking = False
 

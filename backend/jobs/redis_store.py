@@ -248,8 +248,8 @@ class RedisJobStore:
                 entries = await self._redis.read("XREAD", streams={self._cancelled: self._last_cancelled})
                 faults = 0
             except Unavailable:
-                await self._redis.pause(faults)
                 faults += 1
+                await self._redis.pause(faults)
                 continue
             for entry, fields in entries:
                 self._last_cancelled = entry

@@ -26,11 +26,12 @@ from backend.jobs.document_codec import options_of, pack_answer
 from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Claim, Failure, Job
 from backend.jobs.states import Change, move
-from backend.jobs.store import JobStore, StoreRetry
+from backend.jobs.store import JobStore
 from backend.lanes.cache.scope import Enter, share_with_all
 from backend.lanes.inference import Urgency, count_started
 from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_item import Priority
+from backend.retry import StoreRetry
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 from backend.tracing.context import read_traceparent

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import Any, Literal, Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, Literal, Protocol
 
-from backend.errors import Unavailable
 from backend.files.stored_file import StoredFile
 from backend.jobs.records import Claim, Job, JobEvent, JobQuota, PageRecord, Progress
 
 Swap = Literal["done", "stale", "gone", "lost"]
 Renewal = Literal["kept", "taken", "gone"]
-Result = TypeVar("Result")
-_RETRY_S = (0.5, 10.0)  # the first wait for a store that is away, and the longest; each is twice the one before
 
 
 class JobStore(Protocol):
@@ -123,36 +119,3 @@ class JobStore(Protocol):
 
     def report(self) -> dict[str, Any]:
         """Kind and contents of the store, for GET /v1/system."""
-
-
-class StoreRetry:
-    """Repeats calls to a store that is away until it answers or this process stops.
-
-    A result of an hour's work is then not lost to a fault that passes.
-    """
-
-    def __init__(self) -> None:
-        self._stopping = asyncio.Event()
-
-    def stop(self) -> None:
-        """The process ends: fail at the next fault instead of waiting."""
-        self._stopping.set()
-
-    async def call(self, request: Callable[[], Awaitable[Result]]) -> Result:
-        """The answer to ``request``, as soon as there is one. Raises: Unavailable when `stop` comes first."""
-        wait_s, most_s = _RETRY_S
-        while True:
-            try:
-                return await request()
-            except Unavailable:
-                if await self.stops_within(wait_s):
-                    raise
-                wait_s = min(wait_s * 2, most_s)
-
-    async def stops_within(self, seconds: float) -> bool:
-        """Wait so long, or until `stop` was called; whether it was."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._stopping.wait()
-        except TimeoutError:
-            return False

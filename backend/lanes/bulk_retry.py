@@ -11,10 +11,10 @@ from typing import TypeVar
 
 from backend.errors import DeadlineExceeded, FinanciaError, InferenceFailed, Unavailable
 from backend.lanes.work_item import Priority
+from backend.retry import Backoff
 
 Result = TypeVar("Result")
-_FIRST_WAIT_S = 0.25  # doubles with each try
-_MOST_WAIT_S = 10.0  # a queue has room again long before it is empty, which is what Retry-After tells
+_WAIT = Backoff(0.25, 10.0)  # a queue has room again long before it is empty, which is what Retry-After tells
 _STARVED_TRIES = 5  # each takes three times LIMIT_PAGE_S; a file that hangs its reader does so each time
 _LANE_DEATHS = 2  # under one input: one may be somebody else's, a third in a row would end the lane for good
 
@@ -59,8 +59,8 @@ async def retry_bulk(
             left_s = deadline_s - clock()
             if left_s <= 0:
                 raise DeadlineExceeded(0.0, f"its time was over while it waited, at last for this: {error}") from error
+            tries += 1
             wait_s = min(left_s, _wait_s(error, tries) * (1 - jitter() / 2))
-        tries += 1
         await sleep(wait_s)
 
 
@@ -72,5 +72,4 @@ def _may_pass(error: FinanciaError) -> bool:
 
 
 def _wait_s(error: FinanciaError, tries: int) -> float:
-    growing_s: float = _FIRST_WAIT_S * 2.0 ** min(tries, 10)
-    return min(max(growing_s, error.retry_after_s or 0.0), _MOST_WAIT_S)
+    return min(max(_WAIT.wait_s(tries), error.retry_after_s or 0.0), _WAIT.most_s)

@@ -25,6 +25,7 @@ from backend.models.fingerprint import OUTPUT_VERSION
 from backend.models.spec import ModelSpec
 from backend.replicas.records import Entry, SharedRecords, Version, new_id
 from backend.replicas.rollout_file import RolloutFile
+from backend.retry import Backoff
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
@@ -36,7 +37,7 @@ _EVERY_S = 1.0  # between two looks, and two reports
 _REPORT_S = 15.0  # after which a silent replica is gone
 _LEASE_S = 30.0  # of a turn, renewed with every look
 _START_S = 3.0  # to know the targets before the models are loaded
-_PAUSE_S = (15.0, 900.0)  # after the first failure and the longest; each is twice the one before
+_PAUSE = Backoff(15.0, 900.0)
 _CLOSE_S = 1.0
 _CONFLICTS = 8
 CRASHES_MAX = 2  # of the process while it loads one wished model; then it is not tried again here
@@ -115,9 +116,8 @@ class _Attempt:
     next_try_s: float = 0.0  # monotonic
 
     def failed(self, reason: str, now_s: float) -> None:
-        first_s, most_s = _PAUSE_S
         self.reason, self.is_loading = reason, False
-        self.next_try_s = now_s + min(first_s * 2.0 ** min(self.tries - 1, 10), most_s)
+        self.next_try_s = now_s + _PAUSE.wait_s(self.tries)
 
 
 async def targets_at_start(records: SharedRecords, file: RolloutFile) -> dict[str, Target]:

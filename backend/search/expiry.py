@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from backend.errors import StorageCorrupt, Unavailable
 from backend.search.records import StoredUsage
-from backend.search.retry import Waker
 from backend.search.storage import SearchStorage
+from backend.search.waker import Waker
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
 

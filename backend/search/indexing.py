@@ -29,14 +29,15 @@ from backend.lanes.cache.scope import Enter, share_with_all
 from backend.lanes.inference import Urgency
 from backend.lanes.leased_run import Done, Failed, LeasedRun
 from backend.lanes.work_item import Priority
+from backend.retry import Backoff, StoreRetry
 from backend.search.document_chunks import chunk_tokens, cut_chunks, page_sizes
 from backend.search.encoder import PASSAGE, identity_of
 from backend.search.file_facts import ChunkVectors, FactFinder
 from backend.search.file_reading import FileText, FileTextReader
 from backend.search.limits import SearchLimits
 from backend.search.records import IndexClaim, IndexedFile, IndexFailure, NewChunk, Progress
-from backend.search.retry import StorageRetry, Waker
 from backend.search.storage import SearchStorage
+from backend.search.waker import Waker
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event
@@ -102,7 +103,7 @@ class Indexer:
         limits: SearchLimits,
         meter_of: Callable[[str], Meter] = lambda _owner: NO_METER,
         enter: Enter = share_with_all,
-        retry: StorageRetry | None = None,
+        retry: StoreRetry | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._storage, self._reader, self._facts = storage, reader, facts
@@ -112,7 +113,7 @@ class Indexer:
         self._runs: set[_Run] = set()
         self._workers: list[asyncio.Task[None]] = []
         self._waker = Waker()
-        self._retry = retry or StorageRetry()
+        self._retry = retry or StoreRetry(Backoff(0.25, 10.0), tries=11)  # some minute; then the claim is given up
         self._refusal = ""
         self._storage_fault = ""  # of claiming
         self._writing_fault = ""  # of what was indexed: on a full disk claims go on

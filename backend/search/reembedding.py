@@ -15,8 +15,8 @@ from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
 from backend.search.encoder import PASSAGE, identity_of
 from backend.search.records import VectorStore
-from backend.search.retry import Waker
 from backend.search.storage import SearchStorage
+from backend.search.waker import Waker
 from backend.serving.catalog import Catalog, LoadedModel
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry, log_event

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from backend.errors import ModelPending
+from backend.retry import Backoff
 
-_PAUSE_S = (15.0, 900.0)  # before the second try, and the longest; each is twice the one before
+_PAUSE = Backoff(15.0, 900.0)
 _UNDER_WAY_S = 30.0  # Retry-After while it is being fetched: nobody knows how long that takes
 
 
@@ -27,9 +28,8 @@ class PendingModel:
 
     def failed(self, reason: str, now_s: float) -> None:
         """A try has failed: the next comes after a pause that doubles each time."""
-        first_s, most_s = _PAUSE_S
-        self.next_try_s = now_s + min(first_s * 2.0 ** min(self.tries, 10), most_s)
         self.tries += 1
+        self.next_try_s = now_s + _PAUSE.wait_s(self.tries)
         self.reason, self.is_under_way = reason, False
 
     def retry_after_s(self, now_s: float) -> float:

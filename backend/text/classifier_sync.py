@@ -22,6 +22,7 @@ from backend.callers.callers import Caller
 from backend.errors import InvalidField, ModelUnavailable, Unavailable
 from backend.models.classifier_head import CONFIG, NONE, ClassifierHead, pack_head, unpack_head
 from backend.replicas.records import Entry, Index, Outcome, SharedRecords, Version, new_id
+from backend.retry import Backoff
 from backend.supervision import Supervisor
 from backend.telemetry import log_event
 from backend.text import classifiers
@@ -43,7 +44,7 @@ FORMAT = 1
 HEAD_FORMAT = 1  # of a packed head: each release has its own beside those of others
 _EXAMPLES = "examples"
 _EVERY_S = 0.25  # between two looks at the store's mark
-_AWAY_S = (0.5, 2.0)  # the same while it does not answer, the first time and the longest
+_AWAY = Backoff(0.5, 2.0)  # the same while it does not answer
 _START_S = 5.0  # to know what there is, before this replica says that it is ready
 _REFRESH_S = 2.0  # of a request for a classifier that is not known here
 _CONFLICTS = 8  # of one PUT with those of other replicas
@@ -80,8 +81,7 @@ class _Reach:
             log_event(_log, logging.INFO, "shared classifiers: the store answers")
 
     def pause_s(self) -> float:
-        first_s, most_s = _AWAY_S
-        return min(first_s * 2.0 ** min(self.failures - 1, 10), most_s) if self.failures else _EVERY_S
+        return _AWAY.wait_s(self.failures) if self.failures else _EVERY_S
 
 
 @dataclass(slots=True)
@@ -357,7 +357,7 @@ class ClassifierSync:
         return Unavailable(
             f"classifiers are shared by all replicas, and this one cannot tell what they were taught: "
             f"{self._reach.why_not}",
-            retry_after_s=_AWAY_S[1],
+            retry_after_s=_AWAY.most_s,
         )
 
 

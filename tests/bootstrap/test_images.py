@@ -15,6 +15,7 @@ from backend.errors import HubUnreachable, ModelPending, ModelUnavailable
 from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.images.model_files import ImageModelSpec, resolve_image_model
+from backend.retry import Backoff
 from backend.serving import pending_models
 from tests.bootstrap.conftest import QUICK, Start
 from tests.bootstrap.test_models import until
@@ -62,7 +63,7 @@ async def test_a_hub_that_is_away(start: Start, image_models: TinyImageModels, m
         return resolve_image_model(str(folder[0]))
 
     monkeypatch.setattr(images, "resolve_image_model", resolve)
-    monkeypatch.setattr(pending_models, "_PAUSE_S", (0.02, 0.02))
+    monkeypatch.setattr(pending_models, "_PAUSE", Backoff(0.02, 0.02))
     services = await start(embedding_model="minilm", image_model="owner/kinds@main", **LIGHT)
     with pytest.raises(ModelPending, match="owner/kinds@main"):
         await services.images.classify(upload())

@@ -19,6 +19,7 @@ from backend.bootstrap.models import PROFILES
 from backend.callers.callers import ANYBODY
 from backend.errors import ModelPending, ModelUnavailable, Unavailable
 from backend.models import hub as hub_module
+from backend.retry import Backoff
 from backend.serving import pending_models
 from backend.serving.engines.embeddings import TASK as EMBEDDINGS
 from backend.serving.engines.ner import TASK as NER
@@ -61,7 +62,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: TinyModels) -> Hu
     made = Hub(tmp_path / "hub")
     made.folders[WANTED] = tiny.folder("bert")
     monkeypatch.setattr(hub_module, "snapshot_download", made)
-    monkeypatch.setattr(pending_models, "_PAUSE_S", (0.02, 0.02))
+    monkeypatch.setattr(pending_models, "_PAUSE", Backoff(0.02, 0.02))
     return made
 
 

@@ -25,6 +25,7 @@ from backend.errors import ModelUnavailable
 from backend.files.limits import FileLimits
 from backend.lanes.idle_trim import IdleTrim
 from backend.models import hub as hub_module
+from backend.retry import Backoff
 from backend.serving import pending_models
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
@@ -57,7 +58,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tiny_whispers: TinyWhispers) -> _Hub:
     """In place of the real one; tried again at once."""
     made = _Hub()
     monkeypatch.setattr(hub_module, "snapshot_download", made)
-    monkeypatch.setattr(pending_models, "_PAUSE_S", (0.02, 0.02))
+    monkeypatch.setattr(pending_models, "_PAUSE", Backoff(0.02, 0.02))
     return made
 
 

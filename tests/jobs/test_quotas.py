@@ -18,7 +18,7 @@ from backend.jobs.memory_store import MemoryJobStore
 from backend.jobs.progress_writer import ProgressWriter
 from backend.jobs.records import Job, JobQuota, Progress
 from backend.jobs.redis_store import RedisJobOptions, RedisJobStore
-from backend.jobs.store import StoreRetry
+from backend.retry import StoreRetry
 from backend.supervision import Supervisor
 from backend.telemetry import Telemetry
 from tests.fakes import ManualClock

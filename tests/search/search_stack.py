@@ -14,6 +14,7 @@ from backend.documents.records import DocumentEvent
 from backend.errors import WrongMediaType
 from backend.files.stored_file import StoredFile
 from backend.lanes.cache.scope import Enter, share_with_all
+from backend.retry import Backoff, StoreRetry
 from backend.search.file_facts import FactFinder
 from backend.search.file_reading import FileTextReader
 from backend.search.files import FileService
@@ -21,7 +22,6 @@ from backend.search.indexing import Indexer, IndexPolicy
 from backend.search.limits import SearchLimits
 from backend.search.records import StoreFile, VectorStore
 from backend.search.reembedding import Reembedder
-from backend.search.retry import StorageRetry
 from backend.search.sqlite.storage import SqliteOptions, SqliteStorage
 from backend.search.vector_stores import NewFile, VectorStoreService
 from backend.supervision import Supervisor
@@ -140,7 +140,7 @@ class SearchStack:
             limits=self.limits,
             meter_of=lambda _owner: self.meter,
             enter=self.enter,
-            retry=StorageRetry((0.0,) * 5),
+            retry=StoreRetry(Backoff(0.0, 0.0), tries=6),
         )
         indexer.start()
         self.running.append(indexer)

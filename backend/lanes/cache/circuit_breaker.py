@@ -6,6 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from backend.retry import Backoff
+
+_BACKOFF = Backoff(0.5, 30.0)
+
 
 class State(StrEnum):
     """Closed: in use. Open: not called. Half open: one probe is running."""
@@ -20,8 +24,7 @@ class BreakerPolicy:
     """When the circuit opens, and for how long."""
 
     failures: int = 3  # in a row
-    backoff_s: float = 0.5  # after the first opening; doubles with each further one
-    backoff_max_s: float = 30.0
+    backoff: Backoff = _BACKOFF  # by openings in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class CircuitBreaker:
         self._permit = Permit(epoch=0, probe=False)
         self._failures = 0
         self._trusted = False
-        self._backoff_s = policy.backoff_s
+        self._openings = 0  # since a real call succeeded
         self._reopens_at_s = 0.0
 
     def acquire(self) -> Permit | None:
@@ -67,7 +70,7 @@ class CircuitBreaker:
             self._move(State.CLOSED)
         else:
             self._trusted = True
-            self._backoff_s = self._policy.backoff_s
+            self._openings = 0
 
     def fail(self, permit: Permit) -> None:
         """Report that the call failed or was late."""
@@ -88,8 +91,8 @@ class CircuitBreaker:
 
     def _open(self) -> None:
         self._move(State.OPEN)
-        self._reopens_at_s = self._clock() + self._backoff_s
-        self._backoff_s = min(self._backoff_s * 2, self._policy.backoff_max_s)
+        self._openings += 1
+        self._reopens_at_s = self._clock() + self._policy.backoff.wait_s(self._openings)
         self._failures = 0
         self._trusted = False
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from backend.lanes.cache.circuit_breaker import BreakerPolicy, CircuitBreaker, State
+from backend.retry import Backoff
 from tests.fakes import ManualClock
 
-POLICY = BreakerPolicy(failures=3, backoff_s=1.0, backoff_max_s=5.0)
+POLICY = BreakerPolicy(failures=3, backoff=Backoff(1.0, 5.0))
 
 
 @pytest.fixture

@@ -20,13 +20,14 @@ from backend.lanes.cache.memory_tier import MemoryTier
 from backend.lanes.cache.redis_client import RedisOptions, address
 from backend.lanes.cache.redis_tier import PIPELINE_WRITES, PendingWrites, RedisTier
 from backend.lanes.cache.tiered import TieredCache
+from backend.retry import Backoff
 from backend.telemetry import CACHE_STATES, Telemetry
 from tests.fakes import ManualClock
 from tests.lanes.cache.samples import content, contents, key, value
 
 pytestmark = pytest.mark.redis
 
-POLICY = BreakerPolicy(failures=3, backoff_s=1.0, backoff_max_s=8.0)
+POLICY = BreakerPolicy(failures=3, backoff=Backoff(1.0, 8.0))
 PATIENT_S = 20.0  # a budget that a live server on a busy machine keeps
 SHORT_S = 0.05  # a budget that is meant to run out
 PASSWORD = "s3cret-wörd"
@@ -252,7 +253,7 @@ async def test_malformed_replies(connect, redis_proxy, clock, malformed):
         assert expected(None, None) == await look_up(tier, 1, 2)
     redis_proxy.instead = None
     await settled(tier)
-    clock.advance(POLICY.backoff_max_s)
+    clock.advance(POLICY.backoff.most_s)
     await look_up(tier, 1, 2)
     await settled(tier)
 
@@ -311,7 +312,7 @@ async def test_a_slow_redis_costs_the_budget_and_opens_the_circuit(
     assert asked == redis_server.calls("mget")
     redis_proxy.open.set()
     await settled(tier)
-    clock.advance(POLICY.backoff_s)
+    clock.advance(POLICY.backoff.first_s)
     await look_up(tier, 1)
     await settled(tier)
     assert "closed" == shown_state(telemetry)
@@ -366,7 +367,7 @@ async def test_down_at_start(connect, redis_server, telemetry, clock, caplog):
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert ["Redis does not answer, going on with memory alone"] == [record.message for record in warnings]
     redis_server.start()
-    clock.advance(POLICY.backoff_s)
+    clock.advance(POLICY.backoff.first_s)
     await look_up(tier, 1)
     await settled(tier)
     await store(tier, 1)
@@ -381,11 +382,11 @@ async def test_killed_and_restarted(connect, redis_server, telemetry, clock):
     await open_circuit(tier)
 
     assert POLICY.failures == errors(telemetry, "connection")
-    assert POLICY.backoff_s == pytest.approx(tier.status().retry_in_s)
+    assert POLICY.backoff.first_s == pytest.approx(tier.status().retry_in_s)
     redis_server.start()
     assert expected(None) == await look_up(tier, 1)
     assert 0 == redis_server.calls("ping")
-    clock.advance(POLICY.backoff_s)
+    clock.advance(POLICY.backoff.first_s)
     assert [expected(None)] * 20 == await asyncio.gather(*(look_up(tier, 1) for _ in range(20)))
     assert "half_open" == shown_state(telemetry)
     await settled(tier)
@@ -488,7 +489,7 @@ async def test_a_full_redis_is_still_read(connect, start_redis, telemetry, clock
     assert POLICY.failures + 2 == errors(telemetry, "write")
     assert 1 == caplog.text.count("Redis takes no writes")
     server.client.config_set("maxmemory", 0)
-    clock.advance(POLICY.backoff_s)
+    clock.advance(POLICY.backoff.first_s)
     await store(tier, 8)
     assert expected(8) == await look_up(tier, 8)
 
