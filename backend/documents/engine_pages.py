@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from backend.documents.ocr_engines import RapidOcrEngines, TesseractInfo
 from backend.lanes.batcher import Batcher
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, run_one
 from backend.lanes.policy import portions
 from backend.lanes.work_item import WorkItem
 from backend.ocr.page_time import PageBudget, time_is_over
@@ -42,17 +43,18 @@ class PageRun:
         budget.spend(item.lane_s if self.on_device else item.work_s)
         return budget.left_s <= 0
 
+    async def alone(self, lanes: Batcher, engine: Engine, payload: Any, cost: int) -> Any:
+        """The result of one payload."""
+        return await run_one(lanes, engine, payload, cost, self.urgency, ended=self._count)
+
+    def _count(self, item: WorkItem) -> None:
+        self.lane_s += item.lane_s
+
 
 def page_cost(pixels: NDArray[np.uint8]) -> int:
     """Tokens that a page or a part of it counts in the queue."""
     height, width_px = pixels.shape[:2]
     return max(1, int(height * width_px) // _PIXELS_A_TOKEN)
-
-
-async def run_one(lanes: Batcher, engine: Engine, payload: Any, cost: int, run: PageRun) -> Any:
-    """The result of one payload."""
-    [value] = await _run(lanes, engine, [payload], [cost], run)
-    return value
 
 
 async def run_within(
@@ -65,37 +67,25 @@ async def run_within(
     results: list[Any] = []
     for part in portions(costs, lanes.bulk_tokens):
         if budget.left_s > 0:
-            results += await _run(lanes, engine, payloads[part], costs[part], run, budget=budget)
+            submit = partial(lanes.submit, engine, payloads[part], costs[part])
+            results += await retry_bulk(run.urgency, partial(_results, submit, run, budget))
     return results
 
 
-async def _run(
-    lanes: Batcher,
-    engine: Engine,
-    payloads: Sequence[Any],
-    costs: Sequence[int],
-    page: PageRun,
-    *,
-    budget: PageBudget | None = None,
-) -> list[Any]:
-    """The results in order, up to the budget. Bulk work that the lanes refuse for now is tried again."""
-    priority, deadline_s = page.urgency
-
-    async def run() -> list[Any]:
-        items = lanes.submit(engine, payloads, costs, priority=priority, deadline_s=deadline_s)
-        values: list[Any] = []
-        try:
-            for item in items:
-                values.append(await item.future)
-                if budget is not None and page.spend(item, budget):
-                    break
-        finally:
-            page.lane_s += sum(item.lane_s for item in items)
-            for item in items:
-                item.abandon()  # when one fails or the caller leaves, those that still wait are dropped
-        return values
-
-    return await retry_bulk(page.urgency, run)
+async def _results(submit: Callable[..., list[WorkItem]], page: PageRun, budget: PageBudget) -> list[Any]:
+    """The results in order, up to the budget."""
+    items = submit(priority=page.urgency.priority, deadline_s=page.urgency.deadline_s)
+    values: list[Any] = []
+    try:
+        for item in items:
+            values.append(await item.future)
+            if page.spend(item, budget):
+                break
+    finally:
+        page.lane_s += sum(item.lane_s for item in items)
+        for item in items:
+            item.abandon()  # when one fails or the caller leaves, those that still wait are dropped
+    return values
 
 
 Doubt = Callable[[TesseractResult, float], str]
@@ -187,10 +177,10 @@ class TesseractReading:
     async def _prepared(self, *, searches: bool) -> TesseractPage:
         engine = self._info.search if searches else self._info.prepare
         image = self._run.image
-        return cast("TesseractPage", await run_one(self._lanes, engine, image, page_cost(image.pixels), self._run))
+        return cast("TesseractPage", await self._run.alone(self._lanes, engine, image, page_cost(image.pixels)))
 
     async def _read(self, part: TesseractPart) -> TesseractResult:
-        result = await run_one(self._lanes, self._info.read, part, page_cost(part.gray), self._run)
+        result = await self._run.alone(self._lanes, self._info.read, part, page_cost(part.gray))
         return cast("TesseractResult", result)
 
     def _ocr_result(self, page: TesseractPage, result: TesseractResult) -> OcrResult:

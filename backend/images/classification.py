@@ -16,7 +16,6 @@ from backend.errors import InvalidField, ModelPending, WrongMediaType
 from backend.files.file_readers import FileReaders, OpenFile
 from backend.files.file_types import FileType, sniff
 from backend.files.page_ranges import select_pages
-from backend.files.records import ModelPage
 from backend.files.stored_file import StoredFile
 from backend.images.engine import TASK, ImageEngines, Logits
 from backend.lanes.bulk_retry import retry_bulk
@@ -24,7 +23,7 @@ from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.cache.store import CachedVector, VectorCache
 from backend.lanes.file_threads import FileThreads
 from backend.lanes.idle_trim import IdleTrim
-from backend.lanes.inference import Timing, Urgency, Usage
+from backend.lanes.inference import Timing, Urgency, Usage, run_one
 from backend.lanes.shared_calls import SharedCalls
 from backend.models.fingerprint import arithmetic_key
 from backend.models.logistic import MULTI_LABEL_THRESHOLD
@@ -255,7 +254,8 @@ class ImageClassificationService:
         )
         page = await retry_bulk(request.urgency, partial(self._threads.run, frame))
         framed_s = time.perf_counter()
-        logits = await retry_bulk(request.urgency, partial(_computed, request, page))
+        engine, cost = request.engines.model.engine, request.engines.model.page_cost
+        logits: Logits = await run_one(request.engines.lanes, engine, page.pixels, cost, request.urgency)
         if not page.incomplete:  # it may be read to its end another time
             self._cache.store([request.key(number)], [CachedVector(logits, tokens=0, truncated=False)])
         return _Scored(number, logits, page.incomplete), framed_s - started_s, time.perf_counter() - framed_s
@@ -269,19 +269,6 @@ def _keys(engines: ImageEngines, choice: PageChoice) -> CacheNamespace:
     return CacheNamespace(TASK, str(_FRAMING_VERSION), model.spec.fingerprint, *arithmetic).narrow(
         str(choice.turn % 360), secret
     )
-
-
-async def _computed(request: _Request, page: ModelPage) -> Logits:
-    """The logits of a page from a lane."""
-    engines, (priority, deadline_s) = request.engines, request.urgency
-    [item] = engines.lanes.submit(
-        engines.model.engine, [page.pixels], [engines.model.page_cost], priority=priority, deadline_s=deadline_s
-    )
-    try:
-        logits: Logits = await item.future
-        return logits
-    finally:
-        item.abandon()  # when the caller leaves, it is dropped before it reaches the device
 
 
 def _classified(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from backend.errors import DeadlineExceeded
+from backend.errors import DeadlineExceeded, FinanciaError
 from backend.lanes.batch_spans import record_items
 from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.keys import CacheNamespace
@@ -86,6 +86,34 @@ class Urgency(NamedTuple):
     def until_s(self) -> float | None:
         """The deadline as worker processes take it; None: no deadline."""
         return None if math.isinf(self.deadline_s) else self.deadline_s
+
+
+async def run_one(
+    lanes: Submitter,
+    engine: Engine,
+    payload: Any,
+    cost: int,
+    urgency: Urgency,
+    *,
+    also: tuple[type[FinanciaError], ...] = (),
+    ended: Callable[[WorkItem], None] = lambda _: None,
+) -> Any:
+    """The result of one payload; when the caller leaves, it is dropped before it reaches the device.
+
+    Args:
+        also: as of `retry_bulk`, which tries again what is refused for now.
+        ended: gets the item of each try when it has ended, with its times.
+    """
+
+    async def attempt() -> Any:
+        [item] = lanes.submit(engine, [payload], [cost], priority=urgency.priority, deadline_s=urgency.deadline_s)
+        try:
+            return await item.future
+        finally:
+            ended(item)
+            item.abandon()
+
+    return await retry_bulk(urgency, attempt, also=also)
 
 
 class StartedWork:
@@ -328,12 +356,17 @@ class Inference:
     async def _compute(self, request: _Request, keys: list[bytes], timing: Timing) -> Timing:
         started = time.perf_counter()
         with span("tokenize", {"financia.inputs": len(keys)}):
-            tokens = await retry_bulk(request.urgency, partial(self._tokenize, request, keys))
+            tokens = await self._tried(request, partial(self._tokenize, request, keys))
         timing = timing._replace(tokenize_s=time.perf_counter() - started)
         for part in self._parts(request.urgency, tokens):
             infer = partial(self._infer, request, keys[part], tokens[part])
-            timing = timing.then(await retry_bulk(request.urgency, infer))
+            timing = timing.then(await self._tried(request, infer))
         return timing
+
+    async def _tried(self, request: _Request, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+        """Of bulk work what is refused for now is tried again."""
+        is_bulk = request.urgency.priority is Priority.BULK
+        return await retry_bulk(request.urgency, attempt) if is_bulk else await attempt()
 
     def _parts(self, urgency: Urgency, tokens: list[Tokens]) -> list[slice]:
         """A request is admitted whole or not at all; bulk work part by part, however long it is."""

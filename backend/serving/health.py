@@ -14,6 +14,7 @@ import numpy as np
 from backend.errors import FinanciaError
 from backend.lanes.batcher import Batcher
 from backend.lanes.cache.store import VectorCache
+from backend.lanes.inference import Urgency, run_one
 from backend.lanes.lane_stats import BatcherStatus
 from backend.serving.catalog import Catalog
 
@@ -133,10 +134,8 @@ class HealthService:
         model = self._catalog.embedding()
         tokens = model.tokenizer.encode(["canary"])[0]
         try:
-            [item] = self._batcher.submit(
-                model.engine, [tokens.ids], [len(tokens.ids)], deadline_s=self._clock() + PROBE_S
-            )
-            vector = await item.future
+            urgency = Urgency(deadline_s=self._clock() + PROBE_S)
+            vector = await run_one(self._batcher, model.engine, tokens.ids, len(tokens.ids), urgency)
         except FinanciaError as error:
             return f"the device did not answer a probe: {error}"
         return "" if np.isfinite(vector).all() else "the device answered a probe with numbers that are not finite"

@@ -12,11 +12,11 @@ import orjson
 from backend.errors import Overloaded
 from backend.files.speech_records import SAMPLE_RATE, DroppedSpeech, Segment, SpokenLanguage, SpokenWord
 from backend.lanes.batcher import Batcher
-from backend.lanes.bulk_retry import retry_bulk
 from backend.lanes.cache.blobs import BlobCache
 from backend.lanes.cache.keys import CacheNamespace
 from backend.lanes.engine import Engine
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, run_one
+from backend.lanes.work_item import WorkItem
 from backend.speech.hallucination_filter import Attempt, judge, undecoded
 from backend.speech.pieces import Stretch, quietest
 from backend.speech.records import (
@@ -416,20 +416,14 @@ class PieceRuns:
 
     async def _on_lane(self, lanes: Batcher, engine: Engine, payload: Any, cost: int) -> Any:
         """The result of one payload. What the lanes refuse for now is tried again: the recording was admitted."""
-        priority, deadline_s = self.urgency
 
-        async def run() -> Any:
-            [item] = lanes.submit(engine, [payload], [cost], priority=priority, deadline_s=deadline_s)
-            try:
-                return await item.future
-            finally:
-                self.time.lane_s += item.lane_s
-                if engine is self.engines.speech and item.lane_s:
-                    self.time.decoded_s += len(payload.samples) / SAMPLE_RATE
-                    self.time.decoding_s += item.lane_s
-                item.abandon()
+        def ended(item: WorkItem) -> None:
+            self.time.lane_s += item.lane_s
+            if engine is self.engines.speech and item.lane_s:
+                self.time.decoded_s += len(payload.samples) / SAMPLE_RATE
+                self.time.decoding_s += item.lane_s
 
-        return await retry_bulk(self.urgency, run, also=(Overloaded,))
+        return await run_one(lanes, engine, payload, cost, self.urgency, also=(Overloaded,), ended=ended)
 
     def _retried(self, reason: str) -> None:
         self.telemetry.speech_retries_total.labels(reason).inc()

@@ -11,8 +11,7 @@ from typing import Any
 
 from backend.errors import CallerGone, DeadlineExceeded
 from backend.lanes.batcher import Batcher
-from backend.lanes.bulk_retry import retry_bulk
-from backend.lanes.inference import Urgency, Usage
+from backend.lanes.inference import Urgency, Usage, run_one
 from backend.lanes.text_work import TextWork
 from backend.models.encoder import Ids
 from backend.models.generation import Generation
@@ -60,7 +59,7 @@ class ModelWriter:
         """The text that the model makes of it. A caller that leaves, or whose time is over, frees the lane at once."""
         encode = partial(self._encode, self._prefix + reading.text)
         [tokens] = await self.text_work.run_slices(encode, [reading.text], [len(reading.text)])
-        ids = await retry_bulk(urgency, partial(self._generate, tokens, options, urgency))
+        ids = await self._generate(tokens, options, urgency)
         text = self.model.tokenizer.decode(ids)
         count = len(tokens) + len(ids)
         self.usage.count(1, count)
@@ -74,16 +73,13 @@ class ModelWriter:
 
         most = options.max_tokens or max(DEFAULT_TOKENS, options.min_tokens)
         task = Generation(ids, most, options.min_tokens, options.beams, is_wanted)
-        priority, deadline_s = urgency
-        [item] = self.lanes.submit(self.model.engine, [task], [task.cost], priority=priority, deadline_s=deadline_s)
         try:
-            written: Ids = await item.future
+            written: Ids = await run_one(self.lanes, self.model.engine, task, task.cost, urgency)
             return written
         except CallerGone as error:  # the caller waits here, so it is its time that is over
             raise DeadlineExceeded(0.0, "the time of the request was over while its summary was written") from error
         finally:
             left.set()
-            item.abandon()
 
     def _encode(self, text: str, _: Sequence[Any]) -> list[Ids]:
         return [tokens.ids for tokens in self.model.tokenizer.encode([text])]
