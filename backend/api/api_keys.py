@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -37,6 +37,8 @@ READ_ROUTES = frozenset(
         "/v1/vector_stores/{id}/search",
     )
 )
+# In which clients of Azure, docling-serve and Azure OpenAI send their key; "Authorization: Bearer" goes before them.
+KEY_HEADERS = (b"ocp-apim-subscription-key", b"x-api-key", b"api-key")
 _STORE_SEARCH = re.compile(r"/v1/vector_stores/[^/]+/search")
 
 
@@ -94,16 +96,25 @@ class ApiKeyMiddleware:
         return caller
 
     def _find(self, context: RequestContext) -> Caller:
-        scheme, _, key = context.headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer" or not key:
-            raise Unauthorized("a key is needed: send the header 'Authorization: Bearer <key>' (API_KEYS)")
-        caller = self._keys.ring.find(key.strip())
+        caller = self._keys.ring.find(sent_key(context.headers))
         if caller is None:
             raise Unauthorized("the key is not one of this service's (API_KEYS, ADMIN_KEYS)")
         if caller.expires_s is not None and caller.expires_s <= self._now_s():
             when = datetime.fromtimestamp(caller.expires_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             raise KeyExpired(f"this key of '{caller.name}' expired at {when}; ask the operator for a new one")
         return caller
+
+
+def sent_key(headers: Mapping[bytes, bytes]) -> bytes:
+    """The key that a request carries. Raises: Unauthorized where it carries none."""
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and key.strip():
+        return key.strip()
+    for name in KEY_HEADERS:
+        if key := headers.get(name, b"").strip():
+            return key
+    advice = "the header came without the word Bearer: " if scheme and not key and scheme.lower() != b"bearer" else ""
+    raise Unauthorized(f"a key is needed: {advice}send the header 'Authorization: Bearer <key>' (API_KEYS)")
 
 
 def require_reading(method: str, path: str) -> None:

@@ -28,6 +28,7 @@ from backend.api.problems import problem_of, problem_response
 from backend.api.routes import (
     analyze,
     audio,
+    azure_documents,
     browser_files,
     classifiers,
     classify,
@@ -72,6 +73,7 @@ ROUTES: tuple[PlainRoute, ...] = (
     *audio.ROUTES,
     *jobs.ROUTES,
     *jobs.RESULT_ROUTES,
+    *azure_documents.ROUTES,
     *files.ROUTES,
     *vector_stores.ROUTES,
     *store_files.ROUTES,
@@ -133,7 +135,8 @@ def create_app(services: Services, options: ApiOptions | None = None) -> Inferen
 
 
 async def _problem_handler(request: Request, error: Exception) -> Response:
-    return problem_response(problem_of(error, request.url.path), context_of(request).request_id)
+    path = request.url.path
+    return problem_response(problem_of(error, path), context_of(request).request_id, path)
 
 
 def _middleware(app: FastAPI, services: Services, options: ApiOptions, keys: LiveKeys) -> list[Middleware]:

@@ -28,8 +28,11 @@ _MOST_LISTS = 50_000
 _UNCOUNTED_BYTES = 100_000  # a shorter body cannot hold so many
 
 
-async def read_json(request: Request, schema: type[Schema]) -> Schema:
+async def read_json(request: Request, schema: type[Schema], *, limit_bytes: int | None = None) -> Schema:
     """The request's body as ``schema``, parsed from its bytes in one pass.
+
+    Args:
+        limit_bytes: instead of LIMIT_BODY_BYTES, of a body that holds a file.
 
     Raises: WrongMediaType (415), TooLarge (413), BadInput (400) for what is not JSON, InvalidField (422),
     CallerGone when the client disconnected while sending, DeadlineExceeded when it took too long to send,
@@ -38,7 +41,7 @@ async def read_json(request: Request, schema: type[Schema]) -> Schema:
     context = context_of(request)
     context.meter.require("tokens")
     _require_json(context.headers)
-    body = await read_within_limit(request, read_body(request, limits_of(request).body_bytes))
+    body = await read_within_limit(request, read_body(request, limit_bytes or limits_of(request).body_bytes))
     if len(body) > _UNCOUNTED_BYTES:
         await _require_few_values(body)
     try:

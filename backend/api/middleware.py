@@ -186,7 +186,9 @@ class ProblemMiddleware:
             if not self._state.draining or context.status:
                 raise
             error = Unavailable("the service is shutting down and had no time left for this request; ask again")
-            await problem_response(problem_of(error, scope["path"]), context.request_id)(scope, receive, send)
+            await problem_response(problem_of(error, scope["path"]), context.request_id, scope["path"])(
+                scope, receive, send
+            )
         except Exception as error:
             problem = problem_of(error, scope["path"])
             if problem.code == "internal_error":
@@ -194,7 +196,7 @@ class ProblemMiddleware:
                 _logger.error("request failed", exc_info=error, extra={"fields": fields})
             if context.status:  # a part of the response was sent: only closing the connection shows the error
                 raise
-            await problem_response(problem, context.request_id)(scope, receive, send)
+            await problem_response(problem, context.request_id, scope["path"])(scope, receive, send)
 
 
 class TrafficMiddleware:

@@ -52,6 +52,7 @@ _TAGS = [
     {"name": "documents", "description": "Files: PDF, PNG, JPEG, TIFF, WebP, BMP, GIF, HEIC, electronic invoices."},
     {"name": "text-embeddings-inference", "description": "What Hugging Face's clients call."},
     {"name": "infinity", "description": "What infinity's clients call; `POST /rerank` answers them, too."},
+    {"name": "Azure Document Intelligence", "description": "What Microsoft's SDKs and Paperless-ngx call."},
     {"name": "operations", "description": "Probes, metrics and what was chosen why. No key needed but for /v1/system."},
 ]
 
@@ -113,6 +114,7 @@ HEADERS: dict[str, dict[str, Any]] = {
     },
     "Content-Disposition": {"description": "A file's name, of other formats than JSON."},
     "Location": {"description": "Where the job is."},
+    "Operation-Location": {"description": "Where the result will be.", "required": True},
     "Idempotent-Replay": {"description": "true.", "schema": {"enum": ["true"]}},
 }
 

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
@@ -106,12 +107,42 @@ def openai_error(problem: Problem) -> OpenAIError:
     return {"message": problem.detail, "type": kind, "code": problem.code, "param": problem.param}
 
 
-def problem_response(problem: Problem, request_id: str) -> Response:
+AZURE_PATHS = "/documentintelligence/"
+_AZURE_CODES = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    429: "TooManyRequests",
+    503: "ServiceUnavailable",
+}
+_AZURE_CAUSES = {  # of Azure Document Intelligence's inner errors
+    "too_large": "InvalidContentLength",
+    "unreadable_file": "InvalidContent",
+    "password_required": "InvalidContent",
+    "wrong_password": "InvalidContent",
+    "wrong_media_type": "InvalidContent",
+    "model_not_found": "ModelNotFound",
+}
+
+
+def azure_error(problem: Problem) -> dict[str, Any]:
+    """The object that Azure's clients show: its code and cause in Azure's words."""
+    fallback = "InvalidRequest" if problem.status < 500 else "InternalServerError"
+    cause = {"code": _AZURE_CAUSES.get(problem.code, "InvalidParameter"), "message": problem.detail}
+    code = _AZURE_CODES.get(problem.status, fallback)
+    return {**openai_error(problem), "code": code, **({"innererror": cause} if problem.status < 500 else {})}
+
+
+def problem_response(problem: Problem, request_id: str, path: str = "") -> Response:
     """``problem`` as application/problem+json.
 
     ``X-Should-Retry`` keeps OpenAI's clients, which retry every 5xx, from repeating what cannot succeed.
+
+    Args:
+        path: of the request, whose clients may want the error in words of their own.
     """
-    details: ProblemDetails = {
+    error = azure_error(problem) if path.startswith(AZURE_PATHS) else openai_error(problem)
+    details = {
         "type": TYPE_PREFIX + problem.code,
         "title": problem.title,
         "status": problem.status,
@@ -119,7 +150,7 @@ def problem_response(problem: Problem, request_id: str) -> Response:
         "code": problem.code,
         "retryable": problem.retryable,
         "request_id": request_id,
-        "error": openai_error(problem),
+        "error": error,
     }
     headers = {**problem.headers, "X-Should-Retry": "true" if problem.retryable else "false"}
     if problem.retry_after_s is not None:

@@ -152,6 +152,37 @@ def upload_route(
     )
 
 
+def body_route(
+    method: str,
+    path: str,
+    endpoint: Endpoint,
+    *,
+    tag: str,
+    answers: dict[int, Described],
+    json_request: tuple[type[BaseModel], dict[str, Any]] | None = None,
+    file: str = _FILE,
+    errors: tuple[int, ...] = _UPLOAD_ERRORS,
+    parameters: tuple[dict[str, Any], ...] = (),
+) -> PlainRoute:
+    """A route that reads a file as its body, or as base64 in JSON: ``json_request`` is that and examples by name."""
+    binary = {"type": "string", "format": "binary", "minLength": 1, "description": file}
+    content: dict[str, Any] = {"application/octet-stream": {"schema": binary}}
+    if json_request is not None:
+        model, examples = json_request
+        content |= _content(model, {"examples": {name: {"value": value} for name, value in examples.items()}}, JSON)
+    extra = {"requestBody": {"required": True, "content": content}, **_parameters((*parameters, REQUEST_TIMEOUT))}
+    return _route(path, endpoint, methods=[method], tags=[tag], responses=_responses(answers, errors), extra=extra)
+
+
+def query_parameters(model: type[BaseModel]) -> tuple[dict[str, Any], ...]:
+    """What OpenAPI says of a query whose values are the fields of ``model``."""
+    properties = model.model_json_schema()["properties"]
+    return tuple(
+        {"name": name, "in": "query", "schema": schema, "description": schema.pop("description", "")}
+        for name, schema in properties.items()
+    )
+
+
 get, delete = partial(_route_without_body, "GET"), partial(_route_without_body, "DELETE")
 action = partial(_route_without_body, "POST")
 post, put = partial(_route_with_json, "POST"), partial(_route_with_json, "PUT")

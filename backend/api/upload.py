@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import codecs
 import re
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
 from backend.api.dependencies import Handle, context_of
+from backend.api.json_body import Schema, read_json
+from backend.api.request_fields import param_of
 from backend.api.service_call import read_within_limit
 from backend.documents.formats.registry import Format, require_kind
 from backend.documents.recordings import transcription_options
@@ -117,6 +120,49 @@ async def receive_upload(request: Request, *, most_s: float | None = None) -> As
         yield Upload(reader.finish(), reader.name, fields, repeated)
     finally:
         _free(reader.stored)
+
+
+_BASE64_BYTES = 4 * 2**20  # decoded at a time, on a thread
+_DATA_URL = re.compile(r"data:[\w.+/;=-]{0,200};base64,", re.IGNORECASE)
+
+
+async def read_json_with_file(request: Request, schema: type[Schema]) -> Schema:
+    """A JSON body with a file as base64, as large as LIMIT_FILE_BYTES allows. Raises: as read_json."""
+    context_of(request).meter.require("pages")
+    limit_bytes = _file_limits_of(request).file_bytes * 4 // 3 + _ENVELOPE_BYTES
+    return await read_json(request, schema, limit_bytes=limit_bytes)
+
+
+@asynccontextmanager
+async def decoded_upload(
+    request: Request, encoded: str, place: str, *, name: str = "", fields: dict[str, str] | None = None
+) -> AsyncIterator[Upload]:
+    """The file behind base64, alone or as a data URL; its memory is freed at the end.
+
+    Args:
+        place: of the base64 in the request, for messages.
+
+    Raises: InvalidField for what is no base64, BadInput for nothing, TooLarge.
+    """
+    stored = StoredFile(_file_limits_of(request))
+    try:
+        await asyncio.to_thread(_decode, encoded, stored, place)
+        yield Upload(stored, _CONTROL.sub("\ufffd", name)[:_NAME_CHARS], fields or {})
+    finally:
+        _free(stored)
+
+
+def _decode(encoded: str, stored: StoredFile, place: str) -> None:
+    head = _DATA_URL.match(encoded, 0, 300)
+    text = "".join(encoded[head.end() if head else 0 :].split()).rstrip("=")
+    for start in range(0, len(text), _BASE64_BYTES):
+        part = text[start : start + _BASE64_BYTES]
+        try:
+            stored.write(base64.b64decode(part + "=" * (-len(part) % 4), validate=True))
+        except ValueError as error:
+            raise InvalidField(f"{place}: is no base64: {error}", param=param_of(place)) from error
+    if not stored.size_bytes:
+        raise BadInput(f"{place}: is empty; it must hold a file as base64", param=param_of(place))
 
 
 @dataclass(slots=True)

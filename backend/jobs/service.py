@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
+
+import orjson
 
 from backend.callers.callers import owner_digest
 from backend.callers.quotas import NO_METER, Meter
@@ -52,6 +54,7 @@ class JobRequest:
     limit_s: float | None = None  # less than LIMIT_JOB_S
     key: str | None = None  # its Idempotency-Key
     quota: JobQuota | None = None  # of its owner
+    answer: Mapping[str, Any] = field(default_factory=dict)  # how another service's dialect answers with it, as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +259,9 @@ class JobService:
                 "encoding_format": request.encoding_format,
                 "format": request.format,
                 "models": self._models(),
+                "answer": dict(request.answer),
             },
-            same=owner_digest(owner, stored.sha256, request.options.key(), request.encoding_format, request.format),
+            same=owner_digest(owner, *_sameness(request)),
             limit_s=min(request.limit_s or self._policy.limit_s, self._policy.limit_s),
             ttl_s=self._policy.ttl_s,
             created_s=now_s,
@@ -285,3 +289,9 @@ class JobService:
         if self._store.heartbeat_s is not None:
             return ""
         return ", and without REDIS_URL only the process that took them knows them, until it ends"
+
+
+def _sameness(request: JobRequest) -> list[str]:
+    """What two requests of an owner have in common where one job does for both."""
+    same = [request.stored.sha256, request.options.key(), request.encoding_format, request.format]
+    return [*same, orjson.dumps(request.answer).decode()] if request.answer else same

@@ -27,6 +27,8 @@ TEAM = Caller("team", owner_digest("name", "team"))
 WRITING = {
     ("POST", "/admin/models"),
     ("POST", "/v1/jobs"),
+    ("POST", "/documentintelligence/documentModels/{model}:analyze"),
+    ("DELETE", "/documentintelligence/documentModels/{model}/analyzeResults/{id}"),
     ("POST", "/v1/files"),
     ("POST", "/v1/vector_stores"),
     ("POST", "/v1/vector_stores/{id}"),
@@ -69,7 +71,7 @@ def test_every_route_is_open_to_readers_or_not() -> None:
 def test_what_a_reader_may_not(method: str, path: str) -> None:
     """Each of them, with what would help."""
     with pytest.raises(Forbidden, match=r"role is read.*use another key"):
-        require_reading(method, path.format(id="a", file_id="b", batch_id="c", name="d"))
+        require_reading(method, path.format(id="a", file_id="b", batch_id="c", name="d", model="m"))
 
 
 @pytest.mark.parametrize("path", sorted(READ_ROUTES))

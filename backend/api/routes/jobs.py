@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -183,14 +183,31 @@ def _write_partial(document: Document) -> bytes:
     )
 
 
+def failure_problem(failure: Failure) -> Problem:
+    """The problem that a request would have been answered with."""
+    return Problem(failure.status, failure.code, "", failure.message, failure.retryable, failure.param)
+
+
 def _error(failure: Failure) -> dict[str, Any]:
-    problem = Problem(failure.status, failure.code, "", failure.message, param=failure.param)
-    return {**openai_error(problem), "status": failure.status, "retryable": failure.retryable}
+    return {**openai_error(failure_problem(failure)), "status": failure.status, "retryable": failure.retryable}
 
 
 _EVENT_ID = re.compile(rb"\d{1,20}(-\d{1,20})?")
 _EVENT_ID_MOST = 2**63 - 1  # of either part: milliseconds and a counter, which Redis reads as 64 bits
 _KEY_CHARS = 255
+
+
+async def submit_job(request: Request, job_request: JobRequest) -> tuple[Job, bool]:
+    """The job of the request's caller, within its quota, and whether it existed already."""
+    caller = context_of(request).caller
+    quota = None if (limit := caller.quotas.jobs) is None else JobQuota(limit, caller.quotas.setting("jobs"))
+    owned = replace(job_request, owner=caller.owner, quota=quota)
+
+    async def work(*, deadline_s: float) -> tuple[Job, bool]:
+        del deadline_s  # of the request, not of the job
+        return await _jobs_of(request).submit(owned)
+
+    return await call_service(request, work)
 
 
 async def create_job(request: Request) -> Response:
@@ -200,7 +217,6 @@ async def create_job(request: Request) -> Response:
     while it lives or was answered (200 and `Idempotent-Replay: true`); so is a request with an `Idempotency-Key` that
     came before. Jobs are seen with the API key they were sent with.
     """
-    caller = context_of(request).caller
     async with receive_upload(request) as upload:
         form = validate_fields(JobForm, upload.fields)
         check_labels(form.labels, limits_of(request))
@@ -212,19 +228,12 @@ async def create_job(request: Request) -> Response:
             upload.stored,
             upload.name,
             options,
-            caller.owner,
             encoding_format=form.encoding_format,
             format=document_format.name,
             limit_s=form.deadline_s,
             key=_idempotency_key(request),
-            quota=None if (limit := caller.quotas.jobs) is None else JobQuota(limit, caller.quotas.setting("jobs")),
         )
-
-        async def work(*, deadline_s: float) -> tuple[Job, bool]:
-            del deadline_s  # of the request, not of the job
-            return await _jobs_of(request).submit(job_request)
-
-        job, replayed = await call_service(request, work)
+        job, replayed = await submit_job(request, job_request)
     headers = {"Location": f"/v1/jobs/{job.id}"}
     if replayed:
         headers["Idempotent-Replay"] = "true"
@@ -427,6 +436,11 @@ async def retrieve_result(request: Request) -> Response:
         if result is None:
             raise _no_result(job)
         return JsonBytes(await result_bytes(job, result), headers=headers)
+    return await formatted_job(request, job, form, headers)
+
+
+async def formatted_job(request: Request, job: Job, form: Format, headers: Mapping[str, str]) -> Response:
+    """The document of an ended job in a format other than JSON. Raises: NotFound where it has none."""
     document = await _jobs_of(request).document(job)
 
     async def searchable_pdf(*, deadline_s: float) -> bytes:
