@@ -14,9 +14,9 @@ from backend.lanes.policy import QueueLimits
 from backend.serving.engines.generation import TASK
 from backend.serving.loading import LoadContext
 from backend.summaries.chat_api import ChatApi, ChatWriter
+from backend.summaries.model_writer import Writers
 from backend.summaries.service import SummaryService
 from backend.summaries.support import SupportFinder
-from backend.summaries.writers import ConfiguredWriters
 from backend.text.analysis import AnalysisService
 
 _NICENESS = 10  # of a lane on the CPU: a summary takes seconds, and no text should wait for it
@@ -54,5 +54,5 @@ def build_summaries(
     if settings.summary_url:
         api = ChatApi(settings.summary_url, settings.summary_url_model, settings.summary_url_key)
         chat = ChatWriter(api, catalog, Usage(telemetry, TASK))
-    writers = ConfiguredWriters(catalog, lanes, inference.text_work, Usage(telemetry, TASK), chat)
+    writers = Writers(catalog, lanes, inference.text_work, Usage(telemetry, TASK), chat)
     return SummaryRuntime(SummaryService(analysis, writers, support), lanes, chat)

@@ -125,10 +125,7 @@ class GPUManager:
         )
 
     def get_amp_dtype(self) -> torch.dtype:
-        """torch.bfloat16 or torch.float16 for autocast; torch.float32 without mixed precision.
-
-        Only float16 needs a gradient scaler (``precision.needs_loss_scaling``).
-        """
+        """torch.bfloat16 or torch.float16 for autocast; torch.float32 without mixed precision."""
         half = precision.amp_dtype(self.placement.dtypes) if self.supports_amp() else None
         return precision.torch_dtype(half or "fp32")
 

@@ -39,11 +39,6 @@ class _Cases(dict[int, str]):
         return case
 
 
-def spelling_of(word: str) -> int:
-    """The row of one word in the table of token types."""
-    return int(word_spellings(word, np.array([[0, len(word)]], np.int64))[0])
-
-
 def word_spellings(text: str, words: Offsets) -> Ids:
     """The row of each word. Shapes: words (words, 2), code points, in order and not empty -> (words) int64."""
     cases = np.frombuffer(text.translate(_CASES).encode("latin-1"), np.uint8)

@@ -35,13 +35,6 @@ class Compound:
 Filter = Comparison | Compound
 
 
-def effective_attributes(
-    attributes: Attributes, found: Mapping[str, Sequence[Scalar]]
-) -> dict[str, Scalar | Sequence[Scalar]]:
-    """What filters look at: what was found in the document, and in its place what the caller has set."""
-    return {**found, **attributes}
-
-
 def matches(where: Filter, attributes: Mapping[str, Scalar | Sequence[Scalar]]) -> bool:
     """Whether a file with these attributes fits. The storages compile filters to SQL that means the same."""
     if isinstance(where, Compound):

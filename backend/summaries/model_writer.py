@@ -15,9 +15,10 @@ from backend.lanes.inference import Urgency, Usage, run_one
 from backend.lanes.text_work import TextWork
 from backend.models.encoder import Ids
 from backend.models.generation import Generation
-from backend.serving.catalog import LoadedModel
+from backend.serving.catalog import Catalog, LoadedModel
+from backend.serving.engines.generation import TASK
 from backend.summaries.records import DEFAULT_TOKENS, Method, SummaryOptions
-from backend.summaries.writing import Reading, Written
+from backend.summaries.writing import Reading, Writer, Written
 from backend.text.language import Language
 
 _SPECIAL_TOKENS = 4  # at most, around a text
@@ -89,3 +90,28 @@ class ModelWriter:
         """What the model wants before a text to summarise, as T5's "summarize: "."""
         special = self.model.spec.config.get("task_specific_params") or {}
         return str((special.get("summarization") or {}).get("prefix") or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Who can write a summary here. The model may be loaded, or replaced, while the service runs."""
+
+    catalog: Catalog
+    lanes: Batcher  # of their own: a text must not wait for a summary
+    text_work: TextWork
+    usage: Usage
+    chat: Writer | None = None  # SUMMARY_URL
+
+    def model(self) -> Writer | None:
+        """SUMMARY_MODEL; None where none is set. Raises: ModelPending where one is set and the hub is away."""
+        loaded = self.catalog.of(TASK)
+        if loaded is None:
+            pending = self.catalog.pending.of(TASK)
+            if pending is not None:
+                self.catalog.pending.check(pending.names[0])
+            return None
+        return ModelWriter(loaded, self.lanes, self.text_work, self.usage)
+
+    def api(self) -> Writer | None:
+        """None where SUMMARY_URL is not set."""
+        return self.chat

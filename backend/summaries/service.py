@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 from backend.errors import InvalidField
 from backend.lanes.inference import Urgency
 from backend.lanes.work_item import Priority
+from backend.summaries.model_writer import Writers
 from backend.summaries.records import DEFAULT_SENTENCES, Summary, SummaryOptions, SummaryResult
 from backend.summaries.remarks import unused_options, why_empty
 from backend.summaries.support import SupportFinder
 from backend.summaries.writing import Writer, reading_of
 from backend.text.analysis import Analysis, AnalysisService
 from backend.text.key_sentences import SummaryLength
-
-
-class Writers(Protocol):
-    """Who can write a summary."""
-
-    def model(self) -> Writer | None:
-        """SUMMARY_MODEL; None where none is set. Raises: ModelPending."""
-
-    def api(self) -> Writer | None:
-        """SUMMARY_URL; None where none is set."""
 
 
 class SummaryService:

@@ -19,11 +19,11 @@ from backend.files.limits import FileLimits
 from backend.files.stored_file import StoredFile
 from backend.lanes.backlog import Backlog
 from backend.lanes.cache.blobs import BlobCache
-from backend.lanes.inference import Urgency
+from backend.lanes.inference import Urgency, Usage
 from backend.ocr.records import OcrImage, OcrResult, OcrWord, PixelBox
+from backend.summaries.model_writer import Writers
 from backend.summaries.service import SummaryService
 from backend.summaries.support import SupportFinder
-from backend.summaries.writers import NoWriters
 from backend.text.analysis import AnalysisService
 from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors
@@ -127,7 +127,8 @@ async def documents(
         file_readers, ocr, BlobCache(stack.cache), languages=("es", "en"), pages_at_once=3, version="test"
     )
     support = SupportFinder(stack.catalog, stack.service, NeutralVectors(stack.service))
-    summaries = SummaryService(analysis, NoWriters(), support)
+    writers = Writers(stack.catalog, stack.batcher, stack.inference.text_work, Usage(stack.telemetry, "summaries"))
+    summaries = SummaryService(analysis, writers, support)
     services = TextServices(stack.catalog, stack.service, entities, analysis, summaries)
     yield DocumentsFixture(DocumentService(reader, services, stack.telemetry), ocr, stack)
     reader._threads.close()

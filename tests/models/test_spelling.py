@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.models.spelling import KINDS, Spelling, spelling_of, word_spellings
+from backend.models.spelling import KINDS, Spelling, word_spellings
 from backend.models.words import word_places
+
+
+def spelling_of(word):
+    """The row of a word that stands alone."""
+    return word_spellings(word, np.array([[0, len(word)]], np.int64))[0]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +54,6 @@ def test_words_of_a_text():
     words = word_places(text)
 
     assert [0, 1, 2, 0, 3, 0, 1, 0, 0] == word_spellings(text, words).tolist()
-
-
-@pytest.mark.parametrize("text", ["", " \n"])
-def test_no_words(text):
-    found = word_spellings(text, word_places(text))
-
-    assert (0,) == found.shape
-    assert np.int64 == found.dtype
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))

@@ -18,9 +18,9 @@ from backend.models.autotune import Choice
 from backend.models.encoder_source import PinnedEncoder
 from backend.serving.catalog import LoadedModel, served_names
 from backend.serving.engines.generation import TASK, GenerationEngine
+from backend.summaries.model_writer import Writers
 from backend.summaries.service import SummaryService
 from backend.summaries.support import SupportFinder
-from backend.summaries.writers import ConfiguredWriters
 from backend.text.analysis import AnalysisService
 from backend.text.entities import EntityService
 from backend.text.neutral_vectors import NeutralVectors
@@ -68,7 +68,7 @@ async def make_summaries(build: Callable[..., ServiceStack], tmp_path: Path) -> 
         lanes.start(asyncio.get_running_loop())
         started.append(lanes)
         usage = Usage(stack.telemetry, TASK)
-        writers = ConfiguredWriters(stack.catalog, lanes, stack.inference.text_work, usage, chat)
+        writers = Writers(stack.catalog, lanes, stack.inference.text_work, usage, chat)
         support = SupportFinder(stack.catalog, stack.service, NeutralVectors(stack.service))
         return Summaries(SummaryService(analysis, writers, support), stack, lanes, models and models[0].engine)
 

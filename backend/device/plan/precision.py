@@ -106,11 +106,6 @@ def amp_dtype(dtypes: Sequence[str]) -> str | None:
     return next((dtype for dtype in dtypes if dtype in ("bf16", "fp16")), None)
 
 
-def needs_loss_scaling(dtype: str | None) -> bool:
-    """Whether training needs a gradient scaler: only fp16 does, whose gradients underflow; bf16 has float32's range."""
-    return dtype == "fp16"
-
-
 def torch_dtype(dtype: str) -> torch.dtype:
     """The torch dtype of "bf16", "fp16" or "fp32". Raises: ValueError for another name."""
     import torch  # seconds and 300 MiB that a CPU service on another runtime must not pay

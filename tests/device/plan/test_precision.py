@@ -15,7 +15,6 @@ from backend.device.plan.precision import (
     dtypes_for,
     for_model,
     fp32_precision,
-    needs_loss_scaling,
     set_fp32_precision,
 )
 from backend.device.records import GPUInfo
@@ -109,17 +108,11 @@ def test_common():
 
 
 @pytest.mark.parametrize(
-    ("dtypes", "expected", "scaled"),
-    [
-        (("bf16", "fp16", "fp32"), "bf16", False),
-        (("fp16", "fp32"), "fp16", True),
-        (("fp32",), None, False),
-    ],
+    ("dtypes", "expected"), [(("bf16", "fp16", "fp32"), "bf16"), (("fp16", "fp32"), "fp16"), (("fp32",), None)]
 )
-def test_amp(dtypes, expected, scaled):
-    """The first half-precision dtype; the loss is scaled for fp16 only."""
+def test_amp(dtypes, expected):
+    """The first half-precision dtype."""
     assert expected == amp_dtype(dtypes)
-    assert scaled is needs_loss_scaling(expected)
 
 
 def test_an_unknown_fp32_precision():
